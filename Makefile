@@ -1,0 +1,84 @@
+# Set-up happens once, into .venv, from requirements/dev.txt. After that no target but `lock` needs a network.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
+READY := $(VENV)/.installed
+EXAMPLES := examples/clusters examples/plans examples/policies
+BROKEN := examples/broken/cluster.yaml
+LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate-hashes --strip-extras \
+	--allow-unsafe --no-emit-index-url --no-emit-trusted-host --no-emit-find-links $(UPGRADE)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test lint format generate check-generated bench bench-short dist lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
+
+setup: $(READY) ## create .venv from the lock file
+
+$(VENV)/.locked: requirements/dev.txt
+	@echo "set-up: installing the locked tools into $(VENV) (about a minute, once)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(PIP) install --require-hashes --requirement requirements/dev.txt
+	@touch $@
+
+$(READY): $(VENV)/.locked pyproject.toml
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+	@echo "set-up: done"
+
+demo: $(READY) ## validate the examples, then a broken file
+	@echo "== real clusters, plans and policies =="
+	@$(BIN)/trainspec-validate $(EXAMPLES)
+	@echo
+	@echo "== one broken cluster profile =="
+	@$(BIN)/trainspec-validate $(BROKEN); status=$$?; echo; \
+	if [ $$status -ne 1 ]; then echo "demo: expected exit status 1, got $$status"; exit 1; fi
+	@echo "You saw public examples pass (status 0) and a broken file fail (status 1, as it must)."
+
+test: lint check-generated ## everything that must be green before a change is merged
+	@echo "== pytest =="
+	@$(BIN)/python -m pytest -n 2
+
+lint: $(READY) ## ruff and mypy --strict
+	@echo "== ruff, mypy =="
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet || { echo "run: make format"; exit 1; }
+	@$(BIN)/mypy --strict
+
+format: $(READY) ## rewrite the sources in the house format
+	@$(BIN)/ruff check --fix --quiet
+	@$(BIN)/ruff format
+
+generate: $(READY) ## rewrite the generated files (schemas, index, rule pages)
+	@$(BIN)/python tools/generate.py
+
+check-generated: $(READY) ## fail when a generated file is out of date
+	@echo "== generated files =="
+	@$(BIN)/python tools/generate.py --check
+
+bench: $(READY) ## measure, and score the models against published figures
+	@$(BIN)/python benchmarks/run.py
+
+bench-short: $(READY) ## the same in short, for CI
+	@echo "== benchmarks, short =="
+	@$(BIN)/python benchmarks/run.py --short
+
+dist: $(READY) ## build the wheel and the source archive into dist/
+	@rm -rf dist
+	@$(BIN)/python -m build --no-isolation
+	@ls -l dist
+
+lock: $(VENV)/.locked ## pin requirements/*.txt again from pyproject.toml (UPGRADE=--upgrade for newer versions)
+	@$(LOCK) --output-file requirements/run.txt pyproject.toml
+	@$(LOCK) --output-file requirements/dev.txt --extra dev --all-build-deps \
+		--constraint requirements/run.txt pyproject.toml
+	@$(LOCK) --output-file requirements/build.txt --only-build-deps --all-build-deps \
+		--constraint requirements/dev.txt pyproject.toml
+
+clean: ## remove everything that make has built, .venv included
+	@rm -rf $(VENV) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

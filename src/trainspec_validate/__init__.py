@@ -1,0 +1,1 @@
+"""TrainSpec: validate cluster profiles, training plans and checkpoint policies."""

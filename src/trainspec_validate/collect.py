@@ -1,0 +1,101 @@
+"""The only place that turns what the user named (files, directories, patterns, standard input) into texts to judge."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+OWN_NAMES = frozenset({"cluster", "plan", "checkpoint"})
+"""File names without suffix that are always ours, whatever they hold."""
+STDIN = "-"
+STDIN_NAME = "<stdin>"
+_SKIPPED_DIRECTORIES = frozenset({"node_modules", "__pycache__", "site-packages"})
+_WILDCARDS = frozenset("*?[")
+_MARK = b"trainspec/v"
+
+
+class InputError(Exception):
+    """What the user named cannot be judged: it does not exist, cannot be read, or holds nothing of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A file to load; one that was only found in a directory may turn out not to be ours."""
+
+    path: Path
+    name: str
+    found: bool
+
+
+def collect(arguments: Iterable[str]) -> list[Candidate]:
+    """The files behind the arguments, each once, in the order given and then by name.
+
+    Raises:
+        InputError: a path does not exist, or a directory or pattern holds no YAML or JSON file.
+    """
+    candidates: dict[str, Candidate] = {}
+    for argument in arguments:
+        for candidate in _expand(argument):
+            key = os.path.realpath(candidate.path)
+            if key not in candidates or not candidate.found:
+                candidates[key] = candidate
+    return list(candidates.values())
+
+
+def _expand(argument: str) -> Iterator[Candidate]:
+    path = Path(argument)
+    if path.is_dir():
+        files = list(_walk(path))
+        if not files:
+            raise InputError(f"{argument}: the directory holds no YAML or JSON file")
+        for file in files:
+            yield Candidate(file, file.as_posix(), found=True)
+    elif path.exists():
+        yield Candidate(path, path.as_posix(), found=False)
+    elif _WILDCARDS & set(argument):
+        matches = sorted(_glob(argument))
+        if not matches:
+            raise InputError(f"{argument}: no file matches the pattern")
+        for match in matches:
+            yield Candidate(match, match.as_posix(), found=True)
+    else:
+        raise InputError(f"{argument}: no such file or directory{_nearby(path)}")
+
+
+def _nearby(path: Path) -> str:
+    from trainspec_validate.suggest import did_you_mean  # noqa: PLC0415
+
+    try:
+        names = [entry.name for entry in path.parent.iterdir()]
+    except OSError:
+        return ""
+    near = did_you_mean(path.name, names)
+    return f"; did you mean {(path.parent / near).as_posix()!r}?" if near else ""
+
+
+def _glob(pattern: str) -> Iterator[Path]:
+    pure = PurePath(pattern)
+    anchor = Path(pure.anchor) if pure.anchor else Path()
+    relative = pure.relative_to(pure.anchor) if pure.anchor else pure
+    for match in anchor.glob(str(relative)):
+        if match.is_file() and match.suffix in SUFFIXES:
+            yield match
+
+
+def _walk(directory: Path) -> Iterator[Path]:
+    """YAML and JSON files below a directory, without hidden ones; symbolic links to directories are not followed."""
+    for parent, directories, files in os.walk(directory, followlinks=False):
+        directories[:] = sorted(d for d in directories if not d.startswith(".") and d not in _SKIPPED_DIRECTORIES)
+        for name in sorted(files):
+            path = Path(parent, name)
+            if path.suffix in SUFFIXES and not name.startswith(".") and not path.is_symlink():
+                yield path
+
+
+def is_ours(candidate: Candidate, content: bytes) -> bool:
+    """Whether a file that was found in a directory claims to be a TrainSpec document."""
+    stem = candidate.path.name.split(".")[0]
+    return _MARK in content or stem in OWN_NAMES or ".trainspec." in candidate.path.name

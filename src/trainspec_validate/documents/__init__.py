@@ -1,0 +1,61 @@
+"""The only place that knows the kinds of documents and turns plain values into typed ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from trainspec_validate.documents.base import Record, Reference
+from trainspec_validate.documents.checkpoint import CheckpointPolicy
+from trainspec_validate.documents.cluster import ClusterProfile
+from trainspec_validate.documents.plan import TrainingPlan
+
+API_VERSION = "trainspec/v1"
+
+Document = ClusterProfile | TrainingPlan | CheckpointPolicy
+
+KINDS: Mapping[str, type[Document]] = {
+    "ClusterProfile": ClusterProfile,
+    "TrainingPlan": TrainingPlan,
+    "CheckpointPolicy": CheckpointPolicy,
+}
+
+__all__ = [
+    "API_VERSION",
+    "KINDS",
+    "CheckpointPolicy",
+    "ClusterProfile",
+    "Document",
+    "Record",
+    "Reference",
+    "TrainingPlan",
+    "read",
+]
+
+
+def read(kind: str, data: Any) -> Document:
+    """Turn a plain value that satisfies the published schema into its typed document.
+
+    Raises:
+        KeyError: the kind is not one of `KINDS`.
+        msgspec.ValidationError: the value does not satisfy the schema.
+    """
+    model = KINDS[kind]
+    try:
+        return msgspec.convert(data, model)
+    except msgspec.ValidationError:
+        # JSON Schema counts 8.0 as an integer, the converter does not: give it 8 before giving up.
+        # https://json-schema.org/draft/2020-12/json-schema-core#section-4.2.3
+        return msgspec.convert(_integral_floats_as_int(data), model)
+
+
+def _integral_floats_as_int(value: Any) -> Any:
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, dict):
+        return {key: _integral_floats_as_int(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_integral_floats_as_int(item) for item in value]
+    return value

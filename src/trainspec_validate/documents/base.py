@@ -1,0 +1,88 @@
+"""The only place that defines what every document shares: the strict record, quantities with bounds, and references."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A group of named fields; unknown keys are errors and values never change after reading."""
+
+
+def _quantity(unit: str, low: float, high: float) -> Meta:
+    return Meta(ge=low, le=high, extra_json_schema={"x-unit": unit})
+
+
+# Bounds are physical plausibility, several times beyond anything built: they exist to catch a slipped prefix or unit.
+Count = Annotated[int, Meta(ge=1, le=100_000_000)]
+CountOrZero = Annotated[int, Meta(ge=0, le=100_000_000)]
+Degree = Annotated[int, Meta(ge=1, le=1_000_000)]
+Parameters = Annotated[float, _quantity("1", 1, 1e16)]
+Tokens = Annotated[float, _quantity("{token}", 0, 1e17)]
+Bytes = Annotated[float, _quantity("By", 0, 1e21)]
+MemoryBytes = Annotated[float, _quantity("By", 1e8, 1e14)]
+BytesPerSecond = Annotated[float, _quantity("By/s", 1e5, 1e18)]
+LinkBytesPerSecond = Annotated[float, _quantity("By/s", 1e7, 1e13)]
+FlopsPerSecond = Annotated[float, _quantity("{flop}/s", 1e9, 1e23)]
+AcceleratorFlopsPerSecond = Annotated[float, _quantity("{flop}/s", 1e12, 1e17)]
+Seconds = Annotated[float, _quantity("s", 0, 1e9)]
+PositiveSeconds = Annotated[float, _quantity("s", 1e-9, 1e9)]
+LatencySeconds = Annotated[float, _quantity("s", 1e-9, 0.1)]
+Watts = Annotated[float, _quantity("W", 1, 1e11)]
+Fraction = Annotated[float, _quantity("1", 0, 1)]
+Ratio = Annotated[float, _quantity("1", 0.01, 1000)]
+Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")]
+Text = Annotated[str, Meta(min_length=1, max_length=4000)]
+Extensions = dict[
+    Annotated[
+        str, Meta(pattern=r"^[a-z0-9]+(\.[a-z0-9-]+)+$", description="Reverse domain name of the owner.")
+    ],
+    Any,
+]
+
+
+class Source(Record, kw_only=True):
+    """Where a figure comes from, precise enough that another person finds it."""
+
+    title: Text
+    """Title of the page, paper, file or thread."""
+    reference: Text
+    """Address, DOI, arXiv id, or repository with commit and path."""
+    accessed: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")] | None = None
+    """Day on which the figure was read, as YYYY-MM-DD."""
+    note: Text | None = None
+    """What was taken from the source, and what was derived."""
+
+
+class Metadata(Record, kw_only=True):
+    """Identity of a document."""
+
+    name: Name
+    """Short unique name; other documents refer to it."""
+    description: Text | None = None
+    """What this document describes, in a sentence or two."""
+    labels: dict[Name, Text] = {}
+    """Free key-value pairs for selection; they carry no meaning for the specification."""
+    sources: tuple[Source, ...] = ()
+    """Where the figures in this document come from."""
+
+
+class Reference(Record, kw_only=True):
+    """A pointer to another document, by file, by name, or both."""
+
+    file: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
+    """Path relative to the directory of the referring document, with forward slashes."""
+    name: Name | None = None
+    """`metadata.name` of the other document."""
+
+
+class SoftwareComponent(Record, kw_only=True):
+    """A piece of software with the version that was used."""
+
+    name: Name
+    """Name as its makers write it, for example `nccl`."""
+    version: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
+    """Exact version; a range or `latest` pins nothing."""

@@ -1,0 +1,128 @@
+"""The only place that runs rules: it gives each rule the documents it asks for and stamps what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from trainspec_validate.documents import Document
+from trainspec_validate.findings import Finding, Outcome, Pointer, Related, Severity, Span, Verdict
+from trainspec_validate.requirements import Index, Requirement
+from trainspec_validate.rules import NotApplicable, Place, Rule, Violation
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A typed document of the set, with the path that findings name."""
+
+    path: str
+    document: Document
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What became of one requirement so far."""
+
+    num_judged: int = 0
+    num_findings: int = 0
+    reasons: dict[str, None] = field(default_factory=dict)
+
+
+Binding = Mapping[type[Document], Member]
+"""Documents that belong together, by kind."""
+
+
+def bind(rule: Rule, bindings: Iterable[Binding]) -> Iterator[Binding]:
+    """Each distinct set of documents that a rule is to judge.
+
+    A rule that asks for one kind runs once per document; a rule that asks for several runs once per combination.
+    """
+    seen = set()
+    for binding in bindings:
+        if not rule.kinds <= binding.keys():
+            continue
+        key = tuple(id(binding[kind].document) for _, kind in rule.parameters)
+        if key not in seen:
+            seen.add(key)
+            yield binding
+
+
+def run_rules(
+    rules: Iterable[Rule], bindings: Sequence[Binding], index: Index
+) -> tuple[list[Finding], list[Outcome]]:
+    """Judge every binding by every rule that it has the documents for.
+
+    Returns the findings without spans (places are resolved once per file, later), and a verdict per requirement.
+    """
+    findings: list[Finding] = []
+    outcomes: list[Outcome] = []
+    for rule in rules:
+        requirement = index.by_id[rule.requirement]
+        tally = _Tally()
+        for binding in bind(rule, bindings):
+            findings.extend(_judge(rule, binding, requirement, index, tally))
+        outcomes.append(_outcome(rule, requirement, tally))
+    return findings, outcomes
+
+
+def _judge(rule: Rule, binding: Binding, requirement: Requirement, index: Index, tally: _Tally) -> Iterator[Finding]:
+    paths = {id(member.document): member.path for member in binding.values()}
+    arguments = {name: binding[kind].document for name, kind in rule.parameters}
+    try:
+        for violation in rule.function(**arguments):
+            tally.num_findings += 1
+            yield _stamp(violation, requirement, index, paths)
+    except NotApplicable as answer:
+        tally.reasons[str(answer)] = None
+        return
+    tally.num_judged += 1
+
+
+def _stamp(violation: Violation, requirement: Requirement, index: Index, paths: Mapping[int, str]) -> Finding:
+    related = tuple(
+        Related(message, paths[id(place.document)], place.pointer) for place, message in violation.related
+    )
+    return Finding(
+        requirement=requirement.id,
+        name=requirement.name,
+        severity=requirement.severity,
+        message=violation.message,
+        path=paths[id(violation.place.document)],
+        pointer=violation.place.pointer,
+        points_at_key=violation.place.key,
+        help=violation.help,
+        url=index.url(requirement),
+        related=related,
+    )
+
+
+def _outcome(rule: Rule, requirement: Requirement, tally: _Tally) -> Outcome:
+    if tally.num_findings:
+        verdict = Verdict.FAIL if requirement.severity is Severity.ERROR else Verdict.WARN
+        return Outcome(requirement.id, verdict, tally.num_findings)
+    if tally.num_judged:
+        return Outcome(requirement.id, Verdict.PASS)
+    if tally.reasons:
+        return Outcome(requirement.id, Verdict.NOT_APPLICABLE, reason="; ".join(tally.reasons))
+    wanted = " and ".join(kind.__name__ for _, kind in rule.parameters)
+    return Outcome(requirement.id, Verdict.NOT_APPLICABLE, reason=f"no {wanted} that belong together")
+
+
+def wanted_places(findings: Iterable[Finding]) -> Mapping[str, set[tuple[Pointer, bool]]]:
+    """The pointers to look up, by file, so that each text is walked once."""
+    wanted: dict[str, set[tuple[Pointer, bool]]] = {}
+    for finding in findings:
+        wanted.setdefault(finding.path, set()).add((finding.pointer, finding.points_at_key))
+        for related in finding.related:
+            wanted.setdefault(related.path, set()).add((related.pointer, False))
+    return wanted
+
+
+def with_spans(finding: Finding, spans: Mapping[str, Mapping[tuple[Pointer, bool], Span]]) -> Finding:
+    """The finding with the lines and columns of its places."""
+    own = spans.get(finding.path, {}).get((finding.pointer, finding.points_at_key))
+    related = tuple(replace(r, span=spans.get(r.path, {}).get((r.pointer, False))) for r in finding.related)
+    return replace(finding, span=finding.span or own, related=related)
+
+
+__all__ = ["Binding", "Member", "Place", "bind", "run_rules", "wanted_places", "with_spans"]

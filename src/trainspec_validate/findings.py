@@ -1,0 +1,144 @@
+"""The only place that defines what a check produces: places, findings, verdicts and the report that carries them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+Pointer = tuple[str | int, ...]
+"""A path of keys and list indices from the document root; the empty tuple is the document itself."""
+
+
+class Severity(StrEnum):
+    """How much a finding weighs; derived from the level of its requirement, never chosen by a rule."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+    @property
+    def rank(self) -> int:
+        """0 for the lightest; higher weighs more."""
+        return _SEVERITY_ORDER.index(self)
+
+
+_SEVERITY_ORDER = (Severity.NOTE, Severity.WARNING, Severity.ERROR)
+
+
+class Verdict(StrEnum):
+    """What came of one requirement for one set of documents. Nothing seen is never a pass."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    WARN = "warn"
+    NOT_APPLICABLE = "not-applicable"
+    UNSUPPORTED = "unsupported"
+    NOT_RUN = "not-run"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """A stretch of text: lines and columns count from 1, columns in code points, the end is exclusive."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """Another place that the reader of a finding wants to see, with a few words on why."""
+
+    message: str
+    path: str
+    pointer: Pointer
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One violated requirement at one place: what is wrong, where, what would be right, and where the why is written."""
+
+    requirement: str
+    """Permanent id, for example `TS-PAR-001`."""
+    name: str
+    """Readable name, for example `world-size`; accepted wherever the id is."""
+    severity: Severity
+    message: str
+    """What is wrong, with the numbers; one sentence, no full stop, starts in lower case unless a name leads."""
+    path: str
+    """The file as the user named it, with forward slashes; `<stdin>` for standard input."""
+    pointer: Pointer = ()
+    points_at_key: bool = False
+    """True when the finding is about the key itself, for example an unknown one."""
+    span: Span | None = None
+    """None when the place has no text (a file that cannot be read)."""
+    help: str = ""
+    """What would be right, with the number; empty when the message says it all."""
+    url: str = ""
+    related: tuple[Related, ...] = ()
+
+
+class SuppressionKind(StrEnum):
+    """Which of the three ways silenced a finding."""
+
+    INLINE = "inline"
+    WAIVER = "waiver"
+    BASELINE = "baseline"
+
+
+@dataclass(frozen=True, slots=True)
+class Suppressed:
+    """A finding that was silenced, by what, and the reason that was given."""
+
+    finding: Finding
+    kind: SuppressionKind
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentSummary:
+    """One file that was judged: its kind and name, and the text that excerpts are cut from."""
+
+    path: str
+    kind: str
+    name: str
+    text: str = field(repr=False, default="")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The verdict on one requirement over all documents, with the reason when it was not judged."""
+
+    requirement: str
+    verdict: Verdict
+    num_findings: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything one run found; the only argument of a reporter."""
+
+    findings: tuple[Finding, ...]
+    suppressed: tuple[Suppressed, ...] = ()
+    documents: tuple[DocumentSummary, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    specification_version: str = ""
+    tool_version: str = ""
+
+    def at_or_above(self, severity: Severity) -> tuple[Finding, ...]:
+        """The findings that weigh at least `severity`."""
+        return tuple(f for f in self.findings if f.severity.rank >= severity.rank)
+
+
+def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """By file, then line and column, then requirement: the order in which a person mends a file."""
+
+    def key(finding: Finding) -> tuple[str, Span, str, str]:
+        return (finding.path, finding.span or Span(0, 0, 0, 0), finding.requirement, finding.message)
+
+    return tuple(sorted(findings, key=key))

@@ -1,0 +1,183 @@
+"""The only place that turns files into plain values and keeps where each of them stands in the text."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from trainspec_validate.findings import Pointer, Span
+from trainspec_validate.load._base import (
+    MAX_BYTES,
+    LoadError,
+    LoadErrorCode,
+    paused_collector,
+    span_of,
+    spans_of,
+)
+
+__all__ = [
+    "MAX_BYTES",
+    "LoadError",
+    "LoadErrorCode",
+    "Source",
+    "comments",
+    "load_file",
+    "load_text",
+    "read_file",
+]
+
+Format = Literal["yaml", "json"]
+_STARTS_LIKE_JSON = re.compile(r"\s*+[\[{]").match
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One loaded file."""
+
+    path: str
+    text: str = field(repr=False)
+    """Without byte order mark; every line ends with a line feed alone."""
+    data: Any = field(repr=False)
+    """Plain dictionaries, lists, strings, numbers, booleans and None; aliases share one object."""
+    format: Format
+
+    def locate(self, pointers: Iterable[tuple[Pointer, bool]]) -> dict[tuple[Pointer, bool], Span]:
+        """The span of the key (True) or the value (False) at every pointer, in one pass over the text.
+
+        A mapping or a list is shown by its key, as an item of a list by its first line. What does not
+        exist is shown by the key of its nearest ancestor that does, the document by its first key.
+        """
+        if self.format == "json":
+            from trainspec_validate.load._json_walk import locate  # noqa: PLC0415
+        else:
+            from trainspec_validate.load._yaml_walk import locate  # noqa: PLC0415
+        with paused_collector():
+            return locate(self.text, pointers)
+
+
+def comments(source: Source, containing: str = "#") -> Iterator[tuple[int, int, str]]:
+    """Line, column and text of every comment that holds the given words; the text starts with its '#'."""
+    if source.format == "json" or containing not in source.text:
+        return
+    from trainspec_validate.load._yaml_walk import comments as walk  # noqa: PLC0415
+
+    found = list(walk(source.text, containing))
+    spans = spans_of(source.text, [(start, end) for start, end, _ in found])
+    for start, end, text in found:
+        span = spans[(start, end)]
+        yield span.line, span.column, text
+
+
+def load_file(path: Path, name: str | None = None) -> Source:
+    """Load a regular file; `name` is what findings call it.
+
+    Raises LoadError: 'unreadable' and 'too-large' before anything is parsed, otherwise as `load_text`.
+    """
+    return load_text(read_file(path), path.as_posix() if name is None else name)
+
+
+def load_text(text: str | bytes, path: str, format: Format | None = None) -> Source:  # noqa: A002
+    """Load a text that was read from `path`, as JSON where the name or the text says so, otherwise as YAML.
+
+    Raises LoadError with the code of what is wrong and, wherever there is one, the place.
+    """
+    content = _decode(text)
+    with paused_collector():
+        if format == "yaml":
+            return _load_yaml(path, content)
+        if format == "json" or path.lower().endswith(".json"):
+            return _load_json(path, content)
+        if _STARTS_LIKE_JSON(content):
+            return _load_either(path, content)
+        return _load_yaml(path, content)
+
+
+def _load_json(path: str, text: str) -> Source:
+    from trainspec_validate.load import _json  # noqa: PLC0415
+
+    return Source(path, text, _json.load(text), "json")
+
+
+def _load_either(path: str, text: str) -> Source:
+    from trainspec_validate.load._json import NotJsonError  # noqa: PLC0415
+
+    try:
+        return _load_json(path, text)
+    except NotJsonError:
+        return _load_yaml(path, text)
+
+
+def _load_yaml(path: str, text: str) -> Source:
+    from trainspec_validate.load import _yaml  # noqa: PLC0415
+
+    return Source(path, text, _yaml.load(text), "yaml")
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a regular file.
+
+    Raises LoadError: 'unreadable' and 'too-large'.
+    """
+    # O_NONBLOCK: opening a FIFO without a writer would wait for ever.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        descriptor = os.open(path, flags)
+        with open(descriptor, "rb") as file:  # noqa: PTH123
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise _unreadable(
+                    "this is not a regular file", "name a file; pass other input on standard input"
+                )
+            content = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or "the name is not valid").lower()
+        raise _unreadable(
+            f"the file cannot be read: {reason}", "check the path and its permissions"
+        ) from None
+    if len(content) > MAX_BYTES:
+        raise _too_large()
+    return content
+
+
+def _decode(text: str | bytes) -> str:
+    """The text without byte order mark, its lines ending with a line feed, which changes no value."""
+    try:
+        content = text.encode() if isinstance(text, str) else text
+    except UnicodeEncodeError as error:
+        raise _not_utf8("the text holds half of a surrogate pair", str(text), error.start) from None
+    if len(content) > MAX_BYTES:
+        raise _too_large()
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise LoadError("not-utf8", "the file is encoded in UTF-16 or UTF-32", "save it as UTF-8")
+    content = content.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    try:
+        decoded = content.decode()
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode()
+        shown = f"byte 0x{content[error.start]:02x} is not UTF-8"
+        raise _not_utf8(shown, before, len(before)) from None
+    if decoded.startswith("\ufeff"):
+        raise LoadError(
+            "syntax", "the file starts with two byte order marks", "remove them", span_of(decoded, 0)
+        )
+    return decoded
+
+
+def _not_utf8(message: str, text: str, index: int) -> LoadError:
+    return LoadError("not-utf8", message, "save the file as UTF-8", span_of(text, index))
+
+
+def _too_large() -> LoadError:
+    return LoadError(
+        "too-large",
+        f"the file is larger than {MAX_BYTES // 1024**2} MiB",
+        "describe equal nodes, links and devices once, as a group with a count",
+    )
+
+
+def _unreadable(message: str, remedy: str) -> LoadError:
+    return LoadError("unreadable", message, remedy)

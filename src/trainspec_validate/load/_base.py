@@ -1,0 +1,154 @@
+"""The only place that defines what loading refuses, its limits, and how an offset becomes a line."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from trainspec_validate.findings import Span
+
+LoadErrorCode = Literal[
+    "unreadable",
+    "not-utf8",
+    "too-large",
+    "too-deep",
+    "too-many-values",
+    "syntax",
+    "duplicate-key",
+    "alias-unknown",
+    "alias-budget",
+    "multiple-documents",
+    "empty",
+    "unsupported-tag",
+    "non-finite-number",
+    "non-string-key",
+    "number-too-large",
+]
+
+MAX_BYTES = 32 * 1024 * 1024
+MAX_DEPTH = 64
+MAX_VALUES = 3_000_000
+"""Keys and values of one document, aliases expanded."""
+MAX_ALIASED_VALUES = 1_000_000
+"""Of these, the ones that only exist because an alias repeats them."""
+MAX_ANCHORS = 100_000
+MAX_NUMBER_LENGTH = 400
+"""Characters of one number; Python itself refuses integers beyond 4,300 digits."""
+
+Offsets = tuple[int, int]
+"""A stretch of text as code-point offsets; the end is exclusive."""
+
+
+class LoadError(Exception):
+    """A text cannot be loaded: `message` states the fact, `help` what would be right, `span` the place."""
+
+    def __init__(
+        self, code: LoadErrorCode, message: str, help_text: str = "", span: Span | None = None
+    ) -> None:
+        super().__init__(code, message, help_text, span)
+        self.code: LoadErrorCode = code
+        self.message = message
+        self.help = help_text
+        self.span = span
+
+    def __str__(self) -> str:
+        place = f"line {self.span.line}, column {self.span.column}: " if self.span else ""
+        return f"{place}{self.message}" + (f" ({self.help})" if self.help else "")
+
+
+def spans_of(text: str, stretches: Iterable[Offsets]) -> dict[Offsets, Span]:
+    """The span of every stretch, in one pass over the text."""
+    wanted = set(stretches)
+    places: dict[int, tuple[int, int]] = {}
+    line, line_start, seen = 1, 0, 0
+    for offset in sorted({offset for stretch in wanted for offset in stretch}):
+        breaks = text.count("\n", seen, offset)
+        if breaks:
+            line += breaks
+            line_start = text.rfind("\n", seen, offset) + 1
+        seen = offset
+        places[offset] = (line, offset - line_start + 1)
+    return {(start, end): Span(*places[start], *places[end]) for start, end in wanted}
+
+
+def span_of(text: str, start: int, end: int | None = None) -> Span:
+    """The span of one stretch; without an end, of one character."""
+    start = max(0, min(start, len(text)))
+    if end is None:
+        end = start + 1 if start < len(text) and text[start] != "\n" else start
+    stretch = (start, max(start, min(end, len(text))))
+    return spans_of(text, [stretch])[stretch]
+
+
+def too_many_values() -> LoadError:
+    """The refusal of a text with more keys and values than the limit."""
+    return LoadError(
+        "too-many-values",
+        f"the file holds more than {MAX_VALUES:,} keys and values",
+        "describe equal nodes, links and devices once, as a group with a count",
+    )
+
+
+def too_deep() -> LoadError:
+    """The refusal of a text that nests deeper than the limit."""
+    return LoadError(
+        "too-deep",
+        f"values nest deeper than {MAX_DEPTH} levels",
+        "no document of the specification needs more than a dozen levels",
+    )
+
+
+def number_too_long(length: int) -> LoadError:
+    """The refusal of an absurdly long number."""
+    return LoadError(
+        "number-too-large",
+        f"a number is {length:,} characters long; the limit is {MAX_NUMBER_LENGTH}",
+        "write it in scientific notation, or quote it if it is text",
+    )
+
+
+def not_finite(literal: str) -> LoadError:
+    """The refusal of infinity, not-a-number, and numbers beyond the range of a double."""
+    shown = literal if len(literal) <= 40 else literal[:37] + "..."
+    return LoadError(
+        "non-finite-number",
+        f"{shown} is not a finite number",
+        "write a number below 1.8e308, leave the key out, or quote the value if it is text",
+    )
+
+
+def quoted(text: str) -> str:
+    """The text in single quotes on one printable line, shortened, for a message."""
+    printable = re.sub(r"\s", " ", text)
+    printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in printable[:61])
+    return f"'{printable[:57] + '...' if len(printable) > 60 else printable}'"
+
+
+def plain_place(span: Span) -> str:
+    """A place in words."""
+    return f"line {span.line}, column {span.column}"
+
+
+def duplicate_key(key: str, first: Span, second: Span) -> LoadError:
+    """The refusal of a key that stands twice in one mapping."""
+    return LoadError(
+        "duplicate-key",
+        f"key {quoted(key)} appears twice; the first is at {plain_place(first)}",
+        "keep one of the two; readers disagree on which one wins",
+        second,
+    )
+
+
+@contextmanager
+def paused_collector() -> Iterator[None]:
+    """Cyclic collection is off inside: it would visit every new container again, and none are in cycles."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,160 @@
+"""The only place that decides which documents belong together: by reference, by name, or by standing alone beside each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, Document, Reference, TrainingPlan
+from trainspec_validate.engine import Binding, Member
+from trainspec_validate.findings import Pointer
+from trainspec_validate.suggest import hint
+
+DANGLING = "TS-DOC-011"
+OUTSIDE_TREE = "TS-DOC-012"
+
+Kind = type[Document]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A reference of one document to another kind."""
+
+    member: Member
+    key: str
+    kind: Kind
+    reference: Reference
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceFailure:
+    """A reference that leads nowhere or where it must not."""
+
+    requirement: str
+    path: str
+    pointer: Pointer
+    message: str
+    help: str
+
+
+def links(member: Member) -> Iterator[Link]:
+    """The references that a document holds."""
+    document = member.document
+    if isinstance(document, (TrainingPlan, CheckpointPolicy)) and document.cluster:
+        yield Link(member, "cluster", ClusterProfile, document.cluster)
+    if isinstance(document, CheckpointPolicy) and document.plan:
+        yield Link(member, "plan", TrainingPlan, document.plan)
+
+
+def referenced_files(members: Iterable[Member]) -> Iterator[tuple[Link, Path | ReferenceFailure]]:
+    """The file behind each reference by file, or why it is not followed. Nothing is opened here."""
+    for member in members:
+        for link in links(member):
+            if link.reference.file:
+                yield link, _inside_tree(link, link.reference.file)
+
+
+def _inside_tree(link: Link, file: str) -> Path | ReferenceFailure:
+    """The path of a referenced file, if it stays below the working directory or beside the document."""
+    pointer: Pointer = (link.key, "file")
+    if os.path.isabs(file) or "\\" in file or "\0" in file:
+        message = f"{file!r} is not a relative path with forward slashes"
+        return ReferenceFailure(OUTSIDE_TREE, link.member.path, pointer, message, "write it relative to this document")
+    directory = Path(link.member.path).parent
+    target = Path(os.path.realpath(directory / file))
+    roots = [Path(os.path.realpath(root)) for root in (Path.cwd(), directory)]
+    here = Path(os.path.realpath(directory))
+    allowed = roots[0] if here.is_relative_to(roots[0]) else roots[1]
+    if not target.is_relative_to(allowed):
+        message = f"{file!r} leads out of the tree that is being validated"
+        help_text = "keep both documents in one tree and run from its top directory"
+        return ReferenceFailure(OUTSIDE_TREE, link.member.path, pointer, message, help_text)
+    if not target.is_file():
+        message = f"{file!r} does not exist"
+        help_text = f"expected the {link.kind.__name__} at {(directory / file).as_posix()}"
+        return ReferenceFailure(DANGLING, link.member.path, pointer, message, help_text)
+    return Path(os.path.normpath(directory / file))
+
+
+def bindings(
+    members: Sequence[Member], by_file: Callable[[str], Member | None]
+) -> tuple[list[Binding], list[ReferenceFailure]]:
+    """For each document, the documents that it is judged with.
+
+    A reference decides; without one, the only document of a kind in the same directory does, else the only one of
+    the whole set. `by_file` finds the member of a referenced path.
+    """
+    resolver = _Resolver(members, by_file)
+    bound = [resolver.bind(member) for member in members]
+    return bound, resolver.failures
+
+
+class _Resolver:
+    def __init__(self, members: Sequence[Member], by_file: Callable[[str], Member | None]) -> None:
+        self._members = members
+        self._by_file = by_file
+        self._done: dict[int, Binding] = {}
+        self.failures: list[ReferenceFailure] = []
+
+    def bind(self, member: Member) -> Binding:
+        key = id(member.document)
+        if key not in self._done:
+            self._done[key] = self._bind(member)
+        return self._done[key]
+
+    def _bind(self, member: Member) -> Binding:
+        bound: dict[Kind, Member] = {type(member.document): member}
+        if isinstance(member.document, CheckpointPolicy):
+            plan = self._other(member, TrainingPlan)
+            if plan:
+                bound[TrainingPlan] = plan
+        if not isinstance(member.document, ClusterProfile):
+            has_own = any(link.kind is ClusterProfile for link in links(member))
+            through_plan = None if has_own or TrainingPlan not in bound else bound[TrainingPlan]
+            cluster = None
+            if through_plan and through_plan is not member:
+                cluster = self.bind(through_plan).get(ClusterProfile)
+            cluster = cluster or self._other(member, ClusterProfile)
+            if cluster:
+                bound[ClusterProfile] = cluster
+        return bound
+
+    def _other(self, member: Member, kind: Kind) -> Member | None:
+        link = next((link for link in links(member) if link.kind is kind), None)
+        if link:
+            return self._follow(link)
+        same_kind = [other for other in self._members if isinstance(other.document, kind)]
+        beside = [other for other in same_kind if Path(other.path).parent == Path(member.path).parent]
+        for choice in (beside, same_kind):
+            if len(choice) == 1:
+                return choice[0]
+        return None
+
+    def _follow(self, link: Link) -> Member | None:
+        reference, path = link.reference, link.member.path
+        if reference.file:
+            target = _inside_tree(link, reference.file)
+            found = self._by_file(str(target)) if isinstance(target, Path) else None
+            if found is None:
+                return None  # already reported, or the file has findings of its own
+            if not isinstance(found.document, link.kind):
+                message = f"{reference.file!r} is a {type(found.document).__name__}, not a {link.kind.__name__}"
+                self.failures.append(ReferenceFailure(DANGLING, path, (link.key, "file"), message, ""))
+                return None
+            if reference.name and reference.name != found.document.metadata.name:
+                message = f"{reference.file!r} is named {found.document.metadata.name!r}, not {reference.name!r}"
+                self.failures.append(ReferenceFailure(DANGLING, path, (link.key, "name"), message, "make them agree"))
+            return found
+        candidates = [other for other in self._members if isinstance(other.document, link.kind)]
+        matches = [other for other in candidates if other.document.metadata.name == reference.name]
+        if len(matches) == 1:
+            return matches[0]
+        if candidates and reference.name:
+            names = [other.document.metadata.name for other in candidates]
+            how_many = "several" if matches else "no"
+            message = f"{how_many} {link.kind.__name__} in this set is named {reference.name!r}"
+            help_text = "refer to it by file" if matches else hint(reference.name, names)
+            self.failures.append(ReferenceFailure(DANGLING, path, (link.key, "name"), message, help_text))
+        return None

@@ -1,0 +1,40 @@
+"""The only place that knows which output formats exist; each is one module, imported when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+
+from trainspec_validate.findings import Report
+from trainspec_validate.report.options import Options, RuleText
+
+__all__ = ["FORMATS", "Options", "RuleText", "render"]
+
+FORMATS: dict[str, str] = {
+    "full": "trainspec_validate.report.full",
+    "concise": "trainspec_validate.report.concise",
+    "json": "trainspec_validate.report.as_json",
+    "sarif": "trainspec_validate.report.sarif",
+    "github": "trainspec_validate.report.github",
+    "gitlab": "trainspec_validate.report.gitlab",
+    "junit": "trainspec_validate.report.junit",
+    "statistics": "trainspec_validate.report.statistics",
+}
+"""Format name to the module whose `render(report, options)` writes it."""
+
+
+def render(  # noqa: PLR0913
+    report: Report,
+    format_name: str,
+    *,
+    color: bool = False,
+    hyperlinks: bool = False,
+    base: str = "",
+    requirements: Mapping[str, RuleText] | None = None,
+) -> str:
+    """Write the report in one format; the text is empty or ends with a line break."""
+    if format_name not in FORMATS:
+        raise ValueError(f"unknown format {format_name!r}; known: {', '.join(FORMATS)}")
+    options = Options(color=color, hyperlinks=hyperlinks, base=base, requirements=requirements or {})
+    text: str = import_module(FORMATS[format_name]).render(report, options)
+    return text

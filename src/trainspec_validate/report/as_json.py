@@ -1,0 +1,94 @@
+"""The only place that writes the report as JSON; `schemas/v1/report.schema.json` is its contract."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainspec_validate.findings import DocumentSummary, Finding, Outcome, Related, Report, Span
+from trainspec_validate.report import summary
+from trainspec_validate.report.fingerprints import identified
+from trainspec_validate.report.json_text import dumps
+from trainspec_validate.report.options import Options
+from trainspec_validate.report.places import json_pointer
+
+FORMAT_VERSION = "1"
+
+
+def render(report: Report, options: Options) -> str:
+    """Everything the report holds, in a stable order; every key is always there."""
+    entries = identified(report, options.base)
+    return dumps(
+        {
+            "format_version": FORMAT_VERSION,
+            "tool": {"name": "trainspec-validate", "version": report.tool_version},
+            "specification_version": report.specification_version,
+            "summary": _summary(report),
+            "documents": [_document(entry) for entry in sorted(report.documents, key=_document_order)],
+            "findings": [_finding(entry.finding) for entry in entries if entry.suppressed is None],
+            "suppressed": [
+                {
+                    "kind": entry.suppressed.kind,
+                    "reason": entry.suppressed.reason,
+                    "finding": _finding(entry.finding),
+                }
+                for entry in entries
+                if entry.suppressed is not None
+            ],
+            "outcomes": [_outcome(entry) for entry in sorted(report.outcomes, key=lambda o: o.requirement)],
+        }
+    )
+
+
+def _summary(report: Report) -> dict[str, Any]:
+    return {
+        "findings": summary.severities(report),
+        "suppressed": summary.suppressions(report),
+        "documents": len(summary.all_paths(report)),
+        "documents_with_findings": len(summary.paths_with_findings(report)),
+        "requirements": summary.verdicts(report),
+    }
+
+
+def _document_order(document: DocumentSummary) -> tuple[str, str, str]:
+    return (document.path, document.kind, document.name)
+
+
+def _document(document: DocumentSummary) -> dict[str, Any]:
+    return {"path": document.path, "kind": document.kind, "name": document.name}
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "requirement": outcome.requirement,
+        "verdict": outcome.verdict,
+        "num_findings": outcome.num_findings,
+        "reason": outcome.reason,
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "requirement": finding.requirement,
+        "name": finding.name,
+        "severity": finding.severity,
+        "message": finding.message,
+        "help": finding.help,
+        "url": finding.url,
+        **_place(finding),
+        "related": [{"message": related.message, **_place(related)} for related in finding.related],
+    }
+
+
+def _place(place: Finding | Related) -> dict[str, Any]:
+    return {"path": place.path, "pointer": json_pointer(place.pointer), "span": _span(place.span)}
+
+
+def _span(span: Span | None) -> dict[str, int] | None:
+    if span is None:
+        return None
+    return {
+        "line": span.line,
+        "column": span.column,
+        "end_line": span.end_line,
+        "end_column": span.end_column,
+    }

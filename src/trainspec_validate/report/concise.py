@@ -1,0 +1,24 @@
+"""The only place that writes one line per finding, as editors and grep read it."""
+
+from __future__ import annotations
+
+from trainspec_validate.findings import Finding, Report
+from trainspec_validate.report.options import Options
+from trainspec_validate.report.places import ordered, position
+from trainspec_validate.report.summary import summary_line
+from trainspec_validate.report.terminal import Painter, printable
+
+
+def render(report: Report, options: Options) -> str:
+    """`path:line:column: error[ID] message (help)`, then the summary line."""
+    painter = Painter(options.color, options.hyperlinks)
+    lines = [_line(finding, painter) for finding in ordered(report.findings)]
+    return "\n".join([*lines, summary_line(report)]) + "\n"
+
+
+def _line(finding: Finding, painter: Painter) -> str:
+    place = painter.paint(position(finding.path, finding.span, finding.pointer), "strong")
+    label = painter.link(printable(finding.requirement), finding.url)
+    mark = painter.paint(f"{finding.severity}[{label}]", finding.severity)
+    remedy = f" ({printable(finding.help)})" if finding.help else ""
+    return f"{place}: {mark} {printable(finding.message)}{remedy}"

@@ -1,0 +1,67 @@
+"""The only place that writes a report for a person at a terminal: excerpts, marks, help and reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.findings import Finding, Report, Span
+from trainspec_validate.report.excerpt import excerpt, split_lines
+from trainspec_validate.report.options import Options
+from trainspec_validate.report.places import ordered, position
+from trainspec_validate.report.summary import summary_line
+from trainspec_validate.report.terminal import Painter, printable
+
+Sources = dict[str, list[str]]
+
+
+def render(report: Report, options: Options) -> str:
+    """One block per finding, then the summary line."""
+    painter = Painter(options.color, options.hyperlinks)
+    sources = _sources(report)
+    blocks = ["\n".join(_block(finding, sources, painter)) for finding in ordered(report.findings)]
+    return "\n\n".join([*blocks, summary_line(report)]) + "\n"
+
+
+def _sources(report: Report) -> Sources:
+    wanted = {finding.path for finding in report.findings}
+    wanted |= {related.path for finding in report.findings for related in finding.related}
+    return {
+        entry.path: split_lines(entry.text)
+        for entry in report.documents
+        if entry.text and entry.path in wanted
+    }
+
+
+def _block(finding: Finding, sources: Sources, painter: Painter) -> Iterator[str]:
+    spans = [span for span in (finding.span, *(related.span for related in finding.related)) if span]
+    width = max((len(str(span.line)) for span in spans), default=1)
+    margin = " " * width
+    look = finding.severity.value
+
+    label = painter.link(printable(finding.requirement), finding.url)
+    headline = f"{printable(finding.name)}: {printable(finding.message)}"
+    yield painter.paint(f"{look}[{label}]", look) + " " + painter.paint(headline, "strong")
+
+    yield f"{margin}{painter.paint('-->', 'frame')} {position(finding.path, finding.span, finding.pointer)}"
+    yield from _excerpt(sources.get(finding.path), finding.span, width, painter, ("^", look))
+    for related in finding.related:
+        place = position(related.path, related.span, related.pointer)
+        yield f"{margin}{painter.paint(':::', 'frame')} {place}: {printable(related.message)}"
+        yield from _excerpt(sources.get(related.path), related.span, width, painter, ("-", "frame"))
+
+    for word, text in (("help", finding.help), ("why", finding.url)):
+        if text:
+            yield f"{margin} {painter.paint('=', 'frame')} {painter.paint(word, 'strong')}: {printable(text)}"
+
+
+def _excerpt(
+    lines: list[str] | None, span: Span | None, width: int, painter: Painter, mark: tuple[str, str]
+) -> Iterator[str]:
+    found = excerpt(lines, span) if lines and span else None
+    if found is None:
+        return
+    char, look = mark
+    bar = painter.paint(" " * width + " |", "frame")
+    yield bar
+    yield f"{painter.paint(f'{found.line:>{width}} |', 'frame')} {found.code}".rstrip()
+    yield f"{bar} {' ' * found.indent}{painter.paint(char * found.length, look)}"

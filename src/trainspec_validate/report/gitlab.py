@@ -1,0 +1,32 @@
+"""The only place that writes GitLab code quality reports."""
+
+from __future__ import annotations
+
+from trainspec_validate.findings import Report, Severity
+from trainspec_validate.report.fingerprints import Identified, identified
+from trainspec_validate.report.json_text import dumps
+from trainspec_validate.report.options import Options
+from trainspec_validate.report.places import relative
+
+_SEVERITIES = {Severity.ERROR: "major", Severity.WARNING: "minor", Severity.NOTE: "info"}
+
+
+def render(report: Report, options: Options) -> str:
+    """A list of issues; GitLab drops those that share a fingerprint, so none do."""
+    entries = identified(report, options.base)
+    return dumps([_issue(entry, options.base) for entry in entries if entry.suppressed is None])
+
+
+def _issue(entry: Identified, base: str) -> dict[str, object]:
+    finding = entry.finding
+    remedy = f" ({finding.help})" if finding.help else ""
+    return {
+        "description": f"{finding.requirement} {finding.name}: {finding.message}{remedy}",
+        "check_name": finding.requirement,
+        "fingerprint": entry.fingerprint,
+        "severity": _SEVERITIES[finding.severity],
+        "location": {
+            "path": relative(finding.path, base),
+            "lines": {"begin": finding.span.line if finding.span else 1},
+        },
+    }

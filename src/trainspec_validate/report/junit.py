@@ -1,0 +1,70 @@
+"""The only place that writes JUnit XML: a suite per document, a case per requirement that it breaks."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+from trainspec_validate.findings import Finding, Report, Suppressed
+from trainspec_validate.report.fingerprints import Identified, identified
+from trainspec_validate.report.options import Options
+from trainspec_validate.report.places import position, relative
+from trainspec_validate.report.summary import all_paths, nothing_judged
+from trainspec_validate.report.terminal import printable
+
+Case = list[Identified]
+
+
+def render(report: Report, options: Options) -> str:
+    """Suites in the order of paths; the text is valid XML whatever the findings say."""
+    suites: dict[str, dict[str, Case]] = {path: {} for path in sorted(all_paths(report))}
+    for entry in identified(report, options.base):
+        suite = suites.setdefault(entry.finding.path, {})
+        suite.setdefault(entry.finding.requirement, []).append(entry)
+
+    root = ET.Element("testsuites", name="trainspec-validate")
+    for path, cases in suites.items():
+        _suite(root, printable(relative(path, options.base)), cases, nothing_judged(report))
+    for attribute in ("tests", "failures", "skipped"):
+        root.set(attribute, str(sum(int(suite.get(attribute, "0")) for suite in root)))
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _suite(root: ET.Element, path: str, cases: dict[str, Case], unjudged: bool) -> None:
+    suite = ET.SubElement(root, "testsuite", name=path)
+    if not cases:
+        case = ET.SubElement(suite, "testcase", name="no findings", classname=path)
+        if unjudged:
+            case.set("name", "nothing judged")
+            ET.SubElement(case, "skipped", message="no requirement came to a verdict")
+    for requirement in sorted(cases):
+        _case(suite, path, cases[requirement])
+    suite.set("tests", str(len(suite)))
+    suite.set("failures", str(len(suite.findall("testcase/failure"))))
+    suite.set("errors", "0")
+    suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
+
+
+def _case(suite: ET.Element, path: str, entries: Case) -> None:
+    first = entries[0].finding
+    name = printable(f"{first.requirement} {first.name}")
+    case = ET.SubElement(suite, "testcase", name=name, classname=path)
+    live = [entry.finding for entry in entries if entry.suppressed is None]
+    if live:
+        message = live[0].message if len(live) == 1 else f"{live[0].message} (and {len(live) - 1} more)"
+        failure = ET.SubElement(case, "failure", message=printable(message), type=live[0].severity)
+        failure.text = "\n".join(_describe(finding) for finding in live)
+    else:
+        silenced = [entry.suppressed for entry in entries if entry.suppressed]
+        ET.SubElement(case, "skipped", message="; ".join(_excuse(entry) for entry in silenced))
+
+
+def _describe(finding: Finding) -> str:
+    remedy = f" ({printable(finding.help)})" if finding.help else ""
+    why = f"\n  why: {printable(finding.url)}" if finding.url else ""
+    place = position(finding.path, finding.span, finding.pointer)
+    return f"{place}: {finding.severity}: {printable(finding.message)}{remedy}{why}"
+
+
+def _excuse(entry: Suppressed) -> str:
+    return printable(f"{entry.kind}: {entry.reason}" if entry.reason else entry.kind)

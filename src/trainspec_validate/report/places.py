@@ -1,0 +1,31 @@
+"""The only place that puts findings in order and writes where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trainspec_validate.findings import Finding, Pointer, Span, sort_findings
+from trainspec_validate.report.terminal import printable
+
+
+def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The order of `sort_findings`, with ties broken so that no order of the input shows."""
+    return sort_findings(sorted(findings, key=lambda f: (json_pointer(f.pointer), f.name, f.help, f.url)))
+
+
+def json_pointer(pointer: Pointer) -> str:
+    """The pointer as RFC 6901 writes it."""
+    return "".join("/" + str(token).replace("~", "~0").replace("/", "~1") for token in pointer)
+
+
+def relative(path: str, base: str) -> str:
+    """The path seen from the base directory, when it is below it."""
+    path = path.removeprefix("./")
+    return path.removeprefix(base.rstrip("/") + "/") if base else path
+
+
+def position(path: str, span: Span | None, pointer: Pointer = ()) -> str:
+    """`path:line:column`, or the path and the pointer of a place that has no text."""
+    if span is not None:
+        return f"{printable(path)}:{span.line}:{span.column}"
+    return printable(f"{path} ({json_pointer(pointer)})" if pointer else path)

@@ -1,0 +1,82 @@
+"""The only place that counts a report, and the only one that says in words what the counts mean."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from trainspec_validate.findings import Report, Severity, SuppressionKind, Verdict
+
+JUDGED = (Verdict.PASS, Verdict.FAIL, Verdict.WARN)
+_WORDS = {
+    Verdict.PASS: "passed",
+    Verdict.FAIL: "failed",
+    Verdict.WARN: "failed with a warning",
+    Verdict.ERROR: "not judged because of an internal error",
+    Verdict.NOT_APPLICABLE: "not applicable",
+    Verdict.UNSUPPORTED: "declared unsupported",
+    Verdict.NOT_RUN: "not run",
+}
+
+
+def severities(report: Report) -> dict[Severity, int]:
+    """Findings by severity, heaviest first."""
+    counts = Counter(finding.severity for finding in report.findings)
+    return {severity: counts[severity] for severity in Severity}
+
+
+def suppressions(report: Report) -> dict[SuppressionKind, int]:
+    """Suppressed findings by what silenced them."""
+    counts = Counter(entry.kind for entry in report.suppressed)
+    return {kind: counts[kind] for kind in SuppressionKind}
+
+
+def verdicts(report: Report) -> dict[Verdict, int]:
+    """Requirements by verdict."""
+    counts = Counter(outcome.verdict for outcome in report.outcomes)
+    return {verdict: counts[verdict] for verdict in Verdict}
+
+
+def paths_with_findings(report: Report) -> set[str]:
+    """The files that have findings, read or not."""
+    return {finding.path for finding in report.findings}
+
+
+def all_paths(report: Report) -> set[str]:
+    """The files that were judged or could not be."""
+    return {document.path for document in report.documents} | paths_with_findings(report)
+
+
+def nothing_judged(report: Report) -> bool:
+    """Whether no requirement came to a verdict: such a run proves nothing."""
+    return not any(outcome.verdict in JUDGED for outcome in report.outcomes)
+
+
+def summary_line(report: Report) -> str:
+    """What the run found, in one line; a pass is claimed only for what was judged."""
+    body = _found(report) if report.findings else _clean(report)
+    kinds = [f"{number} {kind}" for kind, number in suppressions(report).items() if number]
+    if kinds:
+        body += f"; {len(report.suppressed)} suppressed ({', '.join(kinds)})"
+    return body
+
+
+def _found(report: Report) -> str:
+    counts = ", ".join(_count(number, severity) for severity, number in severities(report).items() if number)
+    files = all_paths(report)
+    body = f"{counts} in {len(paths_with_findings(report))} of {_count(len(files), 'document')}"
+    broken = verdicts(report)[Verdict.ERROR]
+    return f"{body}; {_count(broken, 'requirement')} {_WORDS[Verdict.ERROR]}" if broken else body
+
+
+def _clean(report: Report) -> str:
+    start = "nothing judged" if nothing_judged(report) else "no findings"
+    counts = verdicts(report)
+    parts = [f"{counts[verdict]} {word}" for verdict, word in _WORDS.items() if counts[verdict]]
+    if parts:
+        number, word = parts[0].split(" ", 1)
+        parts[0] = f"{_count(int(number), 'requirement')} {word}"
+    return f"{start}: " + ", ".join([_count(len(all_paths(report)), "document"), *parts])
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,1 @@
+"""The only place for the rules of the par chapter."""

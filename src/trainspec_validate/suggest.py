@@ -1,0 +1,37 @@
+"""The only place that guesses which word was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_MAX_WORD_LENGTH = 100
+_MAX_LISTED = 12
+
+
+def did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
+    """The candidate nearest to the word, or None when none is near; case, '-' and '_' do not count."""
+    by_folded: dict[str, str] = {}
+    for candidate in candidates:
+        by_folded.setdefault(_fold(candidate), candidate)
+    folded = _fold(word)
+    if folded in by_folded:
+        return by_folded[folded]
+    if not folded or len(folded) > _MAX_WORD_LENGTH:
+        return None
+    from difflib import get_close_matches
+
+    near = get_close_matches(folded, by_folded, n=1, cutoff=0.7)
+    return by_folded[near[0]] if near else None
+
+
+def hint(word: str, candidates: Iterable[str]) -> str:
+    """What to write instead, in words; empty when nothing is near and there are too many candidates to list."""
+    known = list(candidates)
+    nearest = did_you_mean(word, known)
+    if nearest is not None:
+        return f"did you mean '{nearest}'?"
+    return f"one of: {', '.join(known)}" if 0 < len(known) <= _MAX_LISTED else ""
+
+
+def _fold(word: str) -> str:
+    return word.casefold().replace("-", "").replace("_", "")

@@ -1,0 +1,161 @@
+"""Which room of the package may import which, and which room owns which third-party library."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+PACKAGE = "trainspec_validate"
+SOURCE = Path(__file__).resolve().parents[1] / "src" / PACKAGE
+ANYTHING = {"*"}
+
+# A room is a module or a folder directly under the package; every room may import itself.
+LAYERS: dict[str, set[str]] = {
+    # facts and words: nobody
+    "_version": set(),
+    "findings": set(),
+    "documents": set(),
+    "costs": set(),
+    "catalog": set(),
+    "suggest": set(),
+    # from text to documents
+    "collect": {"suggest"},
+    "load": {"findings"},
+    "requirements": {"findings"},
+    "schema": {"findings", "requirements", "suggest"},
+    # from documents to findings
+    "rules": {"findings", "documents", "costs", "catalog"},
+    "engine": {"findings", "documents", "requirements", "rules"},
+    "references": {"findings", "documents", "engine", "suggest"},
+    "check": {
+        *("_version", "findings", "documents", "catalog", "suggest"),
+        *("collect", "load", "requirements", "schema"),
+        *("rules", "engine", "references"),
+    },
+    # from findings to text
+    "report": {"findings"},
+    # the top of the house
+    "cli": ANYTHING,
+    "toolbox": ANYTHING,
+}
+
+# Third-party library: the modules below the package (patterns) that may import it.
+LIBRARIES: dict[str, tuple[str, ...]] = {
+    "yaml": ("load", "load.*"),
+    "jsonschema_rs": ("schema",),
+    "click": ("cli", "toolbox", "terminal"),
+    "msgspec": ("documents", "documents.*"),
+    "rich": ("*",),
+}
+
+# Imported inside functions only, because start-up would pay for it.
+LAZY = {"rich"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name, where it stands, and whether importing the module runs it."""
+
+    module: str
+    target: str
+    line: int
+    eager: bool
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.line} imports {self.target}"
+
+
+def dotted(path: Path) -> str:
+    """The module below the package; the package itself is `__init__`."""
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+
+
+def statements(node: ast.AST, *, eager: bool = True) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, eager
+        else:
+            lazy = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) or is_type_checking(child)
+            yield from statements(child, eager=eager and not lazy)
+
+
+def targets(statement: ast.Import | ast.ImportFrom, path: Path) -> Iterator[str]:
+    """Absolute names; for `from a import b` it is `a.b`, whether b is a module or not."""
+    if isinstance(statement, ast.Import):
+        yield from (alias.name for alias in statement.names)
+        return
+    base = statement.module or ""
+    if statement.level:
+        package = (PACKAGE, *path.relative_to(SOURCE).parts[:-1])
+        base = ".".join(part for part in (*package[: len(package) - statement.level + 1], base) if part)
+    yield from (f"{base}.{alias.name}" for alias in statement.names)
+
+
+def imports(path: Path) -> Iterator[Import]:
+    for statement, eager in statements(ast.parse(path.read_text(encoding="utf-8"))):
+        for target in targets(statement, path):
+            yield Import(dotted(path), target, statement.lineno, eager)
+
+
+ALL = [found for path in sorted(SOURCE.rglob("*.py")) for found in imports(path)]
+ROOMS = sorted({dotted(path).split(".")[0] for path in SOURCE.rglob("*.py")} - {"__init__"})
+
+
+def room(name: str) -> str:
+    """The room of a target inside the package; a name of the package itself belongs to `__init__`."""
+    first = name.removeprefix(PACKAGE).strip(".").split(".")[0]
+    return first if first in ROOMS else "__init__"
+
+
+def test_something_was_read() -> None:
+    assert ALL
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_room_imports_only_the_rooms_below_it(name: str) -> None:
+    assert name in LAYERS, f"{name} has no row in LAYERS: say what it may import"
+    allowed = LAYERS[name] | {name}
+    if "*" in allowed:
+        return
+    inside = [i for i in ALL if i.module.split(".")[0] == name and i.target.split(".")[0] == PACKAGE]
+    assert not [str(i) for i in inside if room(i.target) not in allowed]
+
+
+def test_nothing_imports_the_top_of_the_house() -> None:
+    top = {"cli", "toolbox"}
+    found = [i for i in ALL if i.target.startswith(f"{PACKAGE}.") and room(i.target) in top]
+    assert not [str(i) for i in found if i.module not in {*top, "__main__"}]
+
+
+def test_the_allowed_rooms_form_no_circle() -> None:
+    left = {name: below - {name} for name, below in LAYERS.items() if "*" not in below}
+    while left:
+        free = {name for name, below in left.items() if not below & left.keys()}
+        assert free, f"these rooms may import each other: {sorted(left)}"
+        left = {name: below for name, below in left.items() if name not in free}
+
+
+def test_third_party_libraries_stay_in_their_rooms() -> None:
+    known = {*sys.stdlib_module_names, PACKAGE}
+    foreign = [i for i in ALL if i.target.split(".")[0] not in known]
+    strays = [
+        str(i)
+        for i in foreign
+        if not any(fnmatchcase(i.module, p) for p in LIBRARIES.get(i.target.split(".")[0], ()))
+    ]
+    assert not strays
+
+
+def test_slow_libraries_are_imported_inside_functions() -> None:
+    assert not [str(i) for i in ALL if i.eager and i.target.split(".")[0] in LAZY]

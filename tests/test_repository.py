@@ -1,0 +1,272 @@
+"""The files around the code: licence, changelog, locks, Makefile, hook, action, workflow; and size limits."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+LOCKS = ("run", "dev", "build")
+MODULES = sorted((ROOT / "src").rglob("*.py"))
+MAX_MODULE_LINES = 300
+MAX_FUNCTION_LINES = 40
+TARGETS = [
+    *("help", "setup", "demo", "test", "lint", "format", "generate", "check-generated"),
+    *("bench", "bench-short", "dist", "lock", "clean"),
+]
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def document(name: str) -> Any:
+    return yaml.safe_load(text(name))
+
+
+# --- licence, changelog -------------------------------------------------------------------------------------
+
+
+def test_licence_is_apache() -> None:
+    licence = text("LICENSE")
+    assert "Apache License" in licence.splitlines()[1]
+    assert "Version 2.0, January 2004" in licence
+    assert "END OF TERMS AND CONDITIONS" in licence
+    assert PROJECT["project"]["license"] == "Apache-2.0"
+
+
+def test_changelog_follows_its_format() -> None:
+    lines = text("CHANGELOG.md").splitlines()
+    assert lines[0] == "# Changelog"
+    sections = [line for line in lines if line.startswith("## ")]
+    assert sections[0] == "## [Unreleased]"
+    assert all(re.fullmatch(r"## \[\d+\.\d+\.\d+\] - \d{4}-\d{2}-\d{2}", line) for line in sections[1:])
+    kinds = {line.removeprefix("### ") for line in lines if line.startswith("### ")}
+    assert kinds <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+def test_changelog_tells_the_two_versions_apart() -> None:
+    bold = re.findall(r"\*\*(.+?)\*\*", text("CHANGELOG.md"))
+    assert {"specification version", "tool version"} <= set(bold)
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "GOVERNANCE.md", "SECURITY.md", "CHANGELOG.md"])
+def test_links_to_files_resolve(name: str) -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", text(name))
+    assert not [link for link in links if not (ROOT / link).exists()]
+
+
+# --- locks --------------------------------------------------------------------------------------------------
+
+
+def pins(name: str) -> dict[str, tuple[str, int]]:
+    """Package to version and number of hashes."""
+    joined = text(f"requirements/{name}.txt").replace("\\\n", " ")
+    found: dict[str, tuple[str, int]] = {}
+    for line in joined.splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            package, version = line.split()[0].split("==")
+            found[canonicalize_name(package)] = (version, line.count("--hash=sha256:"))
+    return found
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_pin_has_a_hash(name: str) -> None:
+    assert pins(name)
+    assert not [package for package, (_, hashes) in pins(name).items() if not hashes]
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_names_no_index_and_no_path(name: str) -> None:
+    lock = text(f"requirements/{name}.txt")
+    assert "://" not in lock
+    assert not re.search(r"(?:^|[\s=@(])[~/]", lock)
+    assert not re.search(r"^-{1,2}(?!hash)\w", lock, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_satisfies_the_project(name: str) -> None:
+    wanted = {
+        "run": PROJECT["project"]["dependencies"],
+        "dev": PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["dev"],
+        "build": PROJECT["build-system"]["requires"],
+    }
+    locked = pins(name)
+    for requirement in map(Requirement, wanted[name]):
+        version, _ = locked[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(version), f"{requirement}, but locked {version}: run make lock"
+
+
+@pytest.mark.parametrize("name", ["run", "build"])
+def test_locks_agree(name: str) -> None:
+    assert pins(name).items() <= pins("dev").items()
+
+
+# --- Makefile, CI -------------------------------------------------------------------------------------------
+
+
+def test_help_lists_every_target() -> None:
+    make = ["make", "--no-print-directory"]
+    done = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert [line.split()[1] for line in done.stdout.splitlines()] == TARGETS
+    assert all(len(line.split()) > 2 for line in done.stdout.splitlines())
+
+
+def test_ci_runs_the_targets() -> None:
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+    lines = text(".ci/run").splitlines()
+    assert "set -euo pipefail" in lines
+    made = [line.removeprefix("make ") for line in lines if line.startswith("make")]
+    assert made == ["test", "bench-short", "demo"]
+
+
+def test_workflow_runs_the_same_script_on_every_supported_python() -> None:
+    job = document(".github/workflows/ci.yml")["jobs"]["run"]
+    supported = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["project"]["classifiers"]))
+    assert job["strategy"]["matrix"]["python"] == supported
+    assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
+
+
+def steps() -> list[dict[str, Any]]:
+    workflow = document(".github/workflows/ci.yml")["jobs"]["run"]["steps"]
+    return [*document("action.yml")["runs"]["steps"], *workflow]
+
+
+def test_foreign_actions_are_pinned_by_commit() -> None:
+    used = [step["uses"] for step in steps() if "uses" in step]
+    assert used
+    assert not [name for name in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", name)]
+
+
+def test_no_script_contains_an_expression() -> None:
+    assert not [step["run"] for step in steps() if "${{" in step.get("run", "")]
+
+
+# --- hook, action -------------------------------------------------------------------------------------------
+
+
+def test_hook_structure() -> None:
+    (hook,) = document(".pre-commit-hooks.yaml")
+    assert hook["id"] == hook["entry"] == "trainspec-validate"
+    assert hook["entry"] in PROJECT["project"]["scripts"]
+    assert hook["language"] == "python"
+    assert hook["types_or"] == ["yaml", "json"]
+    assert hook["pass_filenames"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("cluster.yaml", True),
+        ("runs/a/plan.yml", True),
+        ("checkpoint.yaml", True),
+        ("a/llama.trainspec.yaml", True),
+        ("llama.trainspec.yml", True),
+        ("llama.trainspec.json", True),
+        ("my-cluster.yaml", False),
+        ("cluster.yaml.bak", False),
+        ("cluster.json", False),
+        ("plan/values.yaml", False),
+        ("trainspec.yaml", False),
+        ("clusterXyaml", False),
+    ],
+)
+def test_hook_picks_documents_by_name(name: str, expected: bool) -> None:
+    (hook,) = document(".pre-commit-hooks.yaml")
+    assert bool(re.search(hook["files"], name)) is expected
+
+
+def test_action_structure() -> None:
+    action = document("action.yml")
+    assert action["runs"]["using"] == "composite"
+    assert list(action["inputs"]) == ["paths", "version", "fail-on", "sarif", "args"]
+    assert action["inputs"]["sarif"]["default"] == "true"
+    assert all(entry["description"] for entry in action["inputs"].values())
+    assert all(step["shell"] == "bash" for step in action["runs"]["steps"] if "run" in step)
+    used = set(re.findall(r"inputs\.([\w-]+)", text("action.yml")))
+    assert used == set(action["inputs"])
+
+
+def test_action_names_files_that_exist() -> None:
+    named = re.findall(r"\$ACTION_PATH/([\w./-]+)", text("action.yml"))
+    assert named
+    assert not [name for name in named if not (ROOT / name).is_file()]
+
+
+def script(name: str) -> str:
+    return next(str(s["run"]) for s in document("action.yml")["runs"]["steps"] if s.get("name") == name)
+
+
+def run_validate_step(folder: Path, status: int, **inputs: str) -> tuple[list[str], str]:
+    """Run the step with a stand-in for the tool; the arguments it got, and the outputs of the step."""
+    tool = folder / "trainspec" / "bin" / "trainspec-validate"
+    tool.parent.mkdir(parents=True)
+    tool.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > arguments\nexit {status}\n', encoding="utf-8")
+    tool.chmod(0o755)
+    fixed = {"RUNNER_TEMP": str(folder), "GITHUB_OUTPUT": str(folder / "outputs"), "PATH": os.environ["PATH"]}
+    given = {"PATHS": ".", "FAIL_ON": "", "ARGS": ""} | inputs
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script("Validate")]
+    subprocess.run(command, cwd=folder, env=fixed | given, check=True)
+    arguments, outputs = ((folder / name).read_text(encoding="utf-8") for name in ("arguments", "outputs"))
+    return arguments.splitlines(), outputs
+
+
+FORMATS = ["--format", "github", "--format", "sarif=trainspec.sarif"]
+
+
+@pytest.mark.parametrize("status", [0, 1, 2])
+def test_action_keeps_the_exit_status(tmp_path: Path, status: int) -> None:
+    arguments, outputs = run_validate_step(tmp_path, status)
+    assert arguments == [*FORMATS, "--", "."]
+    assert outputs == f"exit-code={status}\n"
+    done = subprocess.run(["bash", "-c", script("Verdict")], env={"CODE": str(status)}, check=False)
+    assert done.returncode == status
+
+
+def test_action_without_a_verdict_fails() -> None:
+    assert subprocess.run(["bash", "-c", script("Verdict")], env={"CODE": ""}, check=False).returncode == 2
+
+
+def test_action_passes_inputs_as_they_are(tmp_path: Path) -> None:
+    hostile = "$(touch pwned); `touch pwned`"
+    arguments, _ = run_validate_step(
+        tmp_path, 0, PATHS=f"a b.yaml\n\n-x\n{hostile}\n", ARGS="--color\nnever", FAIL_ON="warning"
+    )
+    assert arguments == [*FORMATS, "--fail-on=warning", "--color", "never", "--", "a b.yaml", "-x", hostile]
+    assert not (tmp_path / "pwned").exists()
+
+
+# --- size of the sources ------------------------------------------------------------------------------------
+
+
+def label(path: Path) -> str:
+    return path.relative_to(ROOT / "src").as_posix()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=label)
+def test_module_is_short_and_says_what_it_is(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    assert ast.get_docstring(ast.parse(source)), "a module starts with a docstring"
+    assert len(source.splitlines()) <= MAX_MODULE_LINES
+
+
+@pytest.mark.parametrize("path", MODULES, ids=label)
+def test_functions_are_short(path: Path) -> None:
+    functions = [
+        node
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    lengths = {f.name: (f.end_lineno or f.lineno) - f.lineno + 1 for f in functions}
+    assert not {name: length for name, length in lengths.items() if length > MAX_FUNCTION_LINES}

@@ -1,0 +1,17 @@
+"""The only place that turns the hardware tables of the specification into packaged data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from trainspec_validate.load import load_file
+
+TABLES = ("accelerators", "links")
+
+
+def catalogs(directory: Path) -> dict[str, str]:
+    """Text of each packaged table by file name."""
+    return {
+        f"{table}.json": json.dumps(load_file(directory / f"{table}.yaml").data, indent=1) + "\n" for table in TABLES
+    }

@@ -1,0 +1,64 @@
+"""Writes everything that is generated: schemas, the requirement index, packaged data; `--check` only compares."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "src"), str(Path(__file__).resolve().parent)]
+
+import catalogs  # noqa: E402
+import schemas  # noqa: E402
+import spec_text  # noqa: E402
+
+from trainspec_validate._version import SPECIFICATION_VERSION  # noqa: E402
+
+SITE = f"{schemas.SITE}/v1/"
+
+
+def outputs() -> dict[Path, str]:
+    """Text of every generated file, by path."""
+    files: dict[Path, str] = {}
+    data = ROOT / "src" / "trainspec_validate" / "data"
+    for name, text in schemas.schemas().items():
+        files[ROOT / "schemas" / "v1" / name] = text
+        if "/" not in name:
+            files[data / "schemas" / name] = text
+    index = {
+        "specification_version": SPECIFICATION_VERSION,
+        "site": SITE,
+        "requirements": spec_text.requirements(ROOT / "spec" / "v1"),
+    }
+    index_text = json.dumps(index, indent=1, ensure_ascii=False) + "\n"
+    files[data / "requirements.json"] = index_text
+    files[ROOT / "spec" / "v1" / "requirements.json"] = index_text
+    for name, text in catalogs.catalogs(ROOT / "spec" / "v1").items():
+        files[data / name] = text
+    return files
+
+
+def main() -> int:
+    """Write what differs, or with `--check` say what would be written; exit 1 when that is anything."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file is out of date")
+    check = parser.parse_args().check
+    try:
+        wanted = outputs()
+    except spec_text.SpecificationError as error:
+        print(error, file=sys.stderr)
+        return 2
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    for path in stale:
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(wanted[path], encoding="utf-8")
+        print(f"{'out of date' if check else 'written'}: {path.relative_to(ROOT)}")
+    print(f"{len(wanted)} generated files, {len(stale)} {'out of date' if check else 'written'}")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
