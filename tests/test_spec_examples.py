@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,13 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
+from overlay import excerpt_pointer, overlay
+from spec_text import MARK
 
-from overlay import excerpt_pointer, overlay  # noqa: E402
-from spec_text import MARK  # noqa: E402
-
-from trainspec_validate.check import validate  # noqa: E402
-from trainspec_validate.findings import Finding  # noqa: E402
-from trainspec_validate.load import LoadError, load_text  # noqa: E402
-from trainspec_validate.requirements import Example, Requirement, load_index  # noqa: E402
+from trainspec_validate.check import validate
+from trainspec_validate.findings import Finding
+from trainspec_validate.load import LoadError, load_text
+from trainspec_validate.requirements import Example, Requirement, load_index
 
 BASE = ROOT / "spec" / "v1" / "base"
 KIND_FILES = ("cluster.yaml", "plan.yaml", "checkpoint.yaml")
@@ -28,6 +26,8 @@ WITH_EXAMPLES = [r for r in load_index().by_id.values() if r.bad]
 
 @cache
 def base(file: str) -> Any:
+    """The complete document under an example: `other-cluster.yaml` lies over the same one as `cluster.yaml`."""
+    file = file.rsplit("-", 1)[-1]
     return load_text((BASE / file).read_text(encoding="utf-8"), file).data
 
 
@@ -43,17 +43,24 @@ def is_whole(text: str) -> bool:
 def judge(examples: tuple[Example, ...], directory: Path) -> list[Finding]:
     """Lay the examples over the base documents, judge the set, and return the findings with lines of the excerpts."""
     merged: dict[str, Any] = {}
-    texts = {example.file: example.text for example in examples}
+    texts = {example.file: re.sub(rf"  {MARK.pattern}", "", example.text, flags=MARK.flags) for example in examples}
     for file in {*KIND_FILES, *texts}:
         text = texts.get(file)
-        if text is not None and is_whole(text):
-            (directory / file).write_text(text, encoding="utf-8")
-            continue
-        excerpt = {} if text is None else load_text(text, file).data
-        merged[file] = overlay(base(file), excerpt)
-        (directory / file).write_text(json.dumps(merged[file], indent=1), encoding="utf-8")
-    findings = validate([directory]).findings
+        if text is not None and (is_whole(text) or "trainspec: ignore" in text):
+            content = text if is_whole(text) else text + rest_of(file, text)
+        else:
+            merged[file] = overlay(base(file), {} if text is None else load_text(text, file).data)
+            content = json.dumps(merged[file], indent=1)
+        (directory / file).write_text(content, encoding="utf-8")
+    waivers = directory / "waivers.yaml"
+    findings = validate([directory], waivers=waivers if waivers.exists() else None).findings
     return [relocated(finding, texts, merged) for finding in findings]
+
+
+def rest_of(file: str, excerpt: str) -> str:
+    """The top-level keys of the base that an excerpt lacks: it keeps its comments when it is not merged."""
+    own = load_text(excerpt, file).data
+    return "".join(f"{key}: {json.dumps(value)}\n" for key, value in base(file).items() if key not in own)
 
 
 def relocated(finding: Finding, texts: dict[str, str], merged: dict[str, Any]) -> Finding:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from trainspec_validate.documents import KINDS, Record
+from trainspec_validate.documents import KINDS, SIDE_KINDS, Record
 from trainspec_validate.schema import schema_file
 
 SITE = "https://trainspec.org"
@@ -41,7 +41,7 @@ BY_KEYWORD = {
 def schemas() -> dict[str, str]:
     """Text of every published schema by path under `schemas/v1/`: draft 2020-12, and the draft-07 copy for editors."""
     files = {}
-    for kind in KINDS:
+    for kind in (*KINDS, *SIDE_KINDS):
         schema = document_schema(kind)
         files[schema_file(kind)] = _text(schema)
         files[f"draft-07/{schema_file(kind)}"] = _text(draft_07(schema, kind))
@@ -50,7 +50,7 @@ def schemas() -> dict[str, str]:
 
 def document_schema(kind: str) -> dict[str, Any]:
     """The schema of one kind in draft 2020-12, with descriptions from the docstrings of its fields."""
-    model = KINDS[kind]
+    model = {**KINDS, **SIDE_KINDS}[kind]
     generated = msgspec.json.schema(model)
     definitions = generated["$defs"]
     docstrings = _docstrings()

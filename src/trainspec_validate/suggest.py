@@ -18,14 +18,14 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
         return by_folded[folded]
     if not folded or len(folded) > _MAX_WORD_LENGTH:
         return None
-    from difflib import get_close_matches
+    from difflib import get_close_matches  # noqa: PLC0415
 
     near = get_close_matches(folded, by_folded, n=1, cutoff=0.7)
     return by_folded[near[0]] if near else None
 
 
 def hint(word: str, candidates: Iterable[str]) -> str:
-    """What to write instead, in words; empty when nothing is near and there are too many candidates to list."""
+    """What to write instead, in words; empty when nothing is near and the candidates are too many."""
     known = list(candidates)
     nearest = did_you_mean(word, known)
     if nearest is not None:

@@ -11,6 +11,7 @@ from trainspec_validate.documents.base import Record, Reference
 from trainspec_validate.documents.checkpoint import CheckpointPolicy
 from trainspec_validate.documents.cluster import ClusterProfile
 from trainspec_validate.documents.plan import TrainingPlan
+from trainspec_validate.documents.waivers import Waiver, Waivers
 
 API_VERSION = "trainspec/v1"
 
@@ -21,17 +22,23 @@ KINDS: Mapping[str, type[Document]] = {
     "TrainingPlan": TrainingPlan,
     "CheckpointPolicy": CheckpointPolicy,
 }
+SIDE_KINDS: Mapping[str, type[Record]] = {"Waivers": Waivers}
+"""Kinds that steer the check itself; rules never see them."""
 
 __all__ = [
     "API_VERSION",
     "KINDS",
+    "SIDE_KINDS",
     "CheckpointPolicy",
     "ClusterProfile",
     "Document",
     "Record",
     "Reference",
     "TrainingPlan",
+    "Waiver",
+    "Waivers",
     "read",
+    "read_waiver",
 ]
 
 
@@ -49,6 +56,11 @@ def read(kind: str, data: Any) -> Document:
         # JSON Schema counts 8.0 as an integer, the converter does not: give it 8 before giving up.
         # https://json-schema.org/draft/2020-12/json-schema-core#section-4.2.3
         return msgspec.convert(_integral_floats_as_int(data), model)
+
+
+def read_waiver(data: Any) -> Waiver:
+    """Turn one entry of a waiver file that satisfies the published schema into its typed form."""
+    return msgspec.convert(data, Waiver)
 
 
 def _integral_floats_as_int(value: Any) -> Any:

@@ -86,15 +86,15 @@ def load_text(text: str | bytes, path: str, format: Format | None = None) -> Sou
 
     Raises LoadError with the code of what is wrong and, wherever there is one, the place.
     """
-    content = _decode(text)
+    text = _decode(text)
     with paused_collector():
         if format == "yaml":
-            return _load_yaml(path, content)
+            return _load_yaml(path, text)
         if format == "json" or path.lower().endswith(".json"):
-            return _load_json(path, content)
-        if _STARTS_LIKE_JSON(content):
-            return _load_either(path, content)
-        return _load_yaml(path, content)
+            return _load_json(path, text)
+        if _STARTS_LIKE_JSON(text):
+            return _load_either(path, text)
+        return _load_yaml(path, text)
 
 
 def _load_json(path: str, text: str) -> Source:
@@ -127,20 +127,21 @@ def read_file(path: Path) -> bytes:
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         descriptor = os.open(path, flags)
-        with open(descriptor, "rb") as file:  # noqa: PTH123
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise _unreadable(
-                    "this is not a regular file", "name a file; pass other input on standard input"
-                )
-            content = file.read(MAX_BYTES + 1)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise _unreadable("this is not a regular file", "name a file, or use standard input")
+            if status.st_size > MAX_BYTES:
+                raise _too_large()
+            with open(descriptor, "rb", closefd=False) as file:
+                return file.read(MAX_BYTES + 1)
+        finally:
+            os.close(descriptor)
     except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or "the name is not valid").lower()
         raise _unreadable(
             f"the file cannot be read: {reason}", "check the path and its permissions"
         ) from None
-    if len(content) > MAX_BYTES:
-        raise _too_large()
-    return content
 
 
 def _decode(text: str | bytes) -> str:

@@ -32,8 +32,6 @@ MAX_BYTES = 32 * 1024 * 1024
 MAX_DEPTH = 64
 MAX_VALUES = 3_000_000
 """Keys and values of one document, aliases expanded."""
-MAX_ALIASED_VALUES = 1_000_000
-"""Of these, the ones that only exist because an alias repeats them."""
 MAX_ANCHORS = 100_000
 MAX_NUMBER_LENGTH = 400
 """Characters of one number; Python itself refuses integers beyond 4,300 digits."""

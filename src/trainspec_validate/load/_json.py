@@ -21,6 +21,7 @@ from trainspec_validate.load._base import (
 from trainspec_validate.load._json_walk import find_deep, find_duplicate, find_literal, find_surrogate
 
 _COUNTED = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{,:]', re.DOTALL)
+_REPEATED: Final = object()
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 _PROBLEMS: Final[tuple[tuple[str, str, str], ...]] = (
@@ -77,8 +78,18 @@ def load(text: str) -> Any:
             "empty", "the file holds no document", "a document starts with its 'apiVersion' and 'kind'"
         )
     _check_size(text)
+    value = _parse(text)
+    if value is _REPEATED:
+        raise find_duplicate(text)
+    if _is_deep(value):
+        raise _deep(text)
+    _check_surrogates(text, value)
+    return value
+
+
+def _parse(text: str) -> Any:
     try:
-        value = json.loads(
+        return json.loads(
             text,
             object_pairs_hook=_unique,
             parse_int=_integer,
@@ -86,7 +97,8 @@ def load(text: str) -> Any:
             parse_constant=_constant,
         )
     except _DuplicateKeyError:
-        raise find_duplicate(text) from None
+        # Returned, not raised from here: a traceback would keep the whole object alive during the search.
+        return _REPEATED
     except _LiteralError as error:
         error.refusal.span = find_literal(text, error.literal)
         raise error.refusal from None
@@ -94,10 +106,6 @@ def load(text: str) -> Any:
         raise _translate(text, error) from None
     except RecursionError:
         raise _deep(text) from None
-    if _is_deep(value):
-        raise _deep(text)
-    _check_surrogates(text, value)
-    return value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def _events(text: str) -> Iterator[tuple[str, int, int, bool]]:
 
 def find_duplicate(text: str) -> LoadError:
     """The refusal of the first key that stands twice in one object."""
-    stack: list[dict[str, Offsets]] = []
+    stack: list[dict[str, int]] = []
     for token, start, end, is_key in _events(text):
         if token in ("{", "["):
             stack.append({})
@@ -130,9 +130,9 @@ def find_duplicate(text: str) -> LoadError:
             stack.pop()
         elif is_key:
             key = _decode(token)
-            first = stack[-1].setdefault(key, (start, end))
-            if first != (start, end):
-                return duplicate_key(key, span_of(text, *first), span_of(text, start, end))
+            first = stack[-1].setdefault(key, start)
+            if first != start:
+                return duplicate_key(key, span_of(text, first), span_of(text, start, end))
     return LoadError("duplicate-key", "a key appears twice in one object", "keep one of the two")
 
 
@@ -146,9 +146,8 @@ def find_literal(text: str, literal: str) -> Span | None:
 def find_surrogate(text: str) -> Span | None:
     """The place of the first string that is no Unicode text."""
     for token, start, end, _ in _events(text):
-        if token[0] == '"' and "\\u" in token:
-            if any("\ud800" <= character <= "\udfff" for character in _decode(token)):
-                return span_of(text, start, end)
+        if token[0] == '"' and any("\ud800" <= character <= "\udfff" for character in _decode(token)):
+            return span_of(text, start, end)
     return None
 
 

@@ -12,6 +12,8 @@ from trainspec_validate.load._base import LoadError, span_of
 _FOREIGN_BREAKS: Final = {"\x85": "U+0085", "\u2028": "U+2028", "\u2029": "U+2029"}
 _NOT_PRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MAX_TAG_DIRECTIVES: Final = 8
+_TRAILING_PROBLEMS: Final = ("did not find expected key", "did not find expected <document start>")
+_OPEN_CONTEXTS: Final = ("while scanning a quoted scalar", "while scanning a simple key")
 _INDENTATION_HELP: Final = "indent every key of one mapping by the same number of spaces"
 _QUOTE_HELP: Final = "put text that holds ': ' into quotes, and start each key on a line of its own"
 
@@ -206,24 +208,35 @@ def translate(text: str, error: yaml.YAMLError) -> LoadError:
         )
     context = getattr(error, "context", None) or ""
     problem = getattr(error, "problem", None) or ""
-    problem_mark = getattr(error, "problem_mark", None)
-    context_mark = getattr(error, "context_mark", None)
-    index = problem_mark.index if problem_mark else 0
-    if context_mark and (index >= len(text.rstrip()) or "quoted" in context or "simple key" in context):
-        index = context_mark.index if "escape" not in problem and "hexdecimal" not in problem else index
+    index = _index(text, error, context, problem)
     message, remedy = _explain(context, problem, text, index)
     return LoadError("syntax", message, remedy, span_of(text, index))
 
 
+def _index(text: str, error: yaml.YAMLError, context: str, problem: str) -> int:
+    """Where a person has to look: mostly where reading stopped, otherwise where the open construct starts."""
+    problem_mark, context_mark = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
+    index = problem_mark.index if problem_mark else 0
+    is_open = index >= len(text.rstrip()) or context in _OPEN_CONTEXTS
+    if context_mark and is_open and "escape" not in problem and "hexdecimal" not in problem:
+        index = context_mark.index
+    return int(index)
+
+
 def _explain(context: str, problem: str, text: str, index: int) -> tuple[str, str]:
-    line_start = text.rfind("\n", 0, index) + 1
-    if "\t" in text[line_start : index + 1] and not text[line_start : index + 1].strip():
+    before = text[text.rfind("\n", 0, index) + 1 : index]
+    character = text[index : index + 1]
+    if "\t" in before + character and not (before + character).strip():
         return "a tab indents this line", "indent with spaces; YAML does not allow tabs"
-    if "cannot start any token" in problem and text[index : index + 1] in "@`%":
+    if "cannot start any token" in problem and character in tuple("@`%"):
+        return f"a value cannot start with '{character}'", "put the value into quotes"
+    if problem.startswith("mapping values") and index > len(before) and ": " not in before:
         return (
-            f"a value cannot start with '{text[index]}'",
-            "put the value into quotes",
+            "this line reads as a continuation of the text above it",
+            "indent its key like the keys it belongs to, and put a blank after the ':' of every key",
         )
+    if problem.startswith(_TRAILING_PROBLEMS) and before.strip():
+        return "text follows the end of a value", "put the whole value into one pair of quotes"
     for known_context, known_problem, message, remedy in _PROBLEMS:
         if context.startswith(known_context) and problem.startswith(known_problem):
             return message, remedy

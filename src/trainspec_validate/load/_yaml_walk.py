@@ -125,7 +125,7 @@ class _Walker:
         return (start, min(end, line_end) if start_event.flow_style else line_end)
 
     def line_end(self, start: int) -> int:
-        """Where the line of this offset ends, without blanks and, where that is certain, without a comment."""
+        """Where the line of this offset ends, without blanks and, where it is certain, without comment."""
         end = self.text.find("\n", start)
         line = self.text[start : end if end >= 0 else None]
         before, mark, _ = line.partition(" #")
@@ -148,8 +148,8 @@ def comments(text: str, containing: str) -> Iterator[tuple[int, int, str]]:
                 yield from _comments_between(text, position, start, containing)
             position = end
             if getattr(event, "style", None) in ("|", ">"):
-                header_end = text.find("\n", start)
-                yield from _comments_between(text, start, header_end if header_end >= 0 else end, containing)
+                header_end = text.find("\n", start, end)
+                yield from _comments_between(text, start, end if header_end < 0 else header_end, containing)
 
 
 def _comments_between(text: str, start: int, end: int, containing: str) -> Iterator[tuple[int, int, str]]:

@@ -1,0 +1,68 @@
+"""The only place that says what a benchmark ran on, and how a command is timed."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Wall time and peak memory of one command over several runs."""
+
+    seconds: tuple[float, ...]
+    peak_bytes: int
+    exit_code: int
+
+    @property
+    def median_seconds(self) -> float:
+        return statistics.median(self.seconds)
+
+    def __str__(self) -> str:
+        low, high = min(self.seconds), max(self.seconds)
+        return f"{self.median_seconds * 1000:8.0f} ms ({low * 1000:.0f} to {high * 1000:.0f}), {self.peak_bytes / 2**20:5.0f} MiB"
+
+
+def describe(*packages: str) -> str:
+    """Processor, cores, Python and package versions, one line each."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        model = names[0] if names else model
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    return f"{model}, {os.cpu_count()} cores, {platform.system()} {platform.release()}\nPython {platform.python_version()}, {versions}"
+
+
+def run_once(command: Sequence[str]) -> tuple[float, int, int]:
+    """Seconds, peak bytes and exit code of one run; what the command prints is thrown away."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    unit = 1024 if platform.system() == "Linux" else 1
+    return seconds, usage.ru_maxrss * unit, process.returncode
+
+
+def side_by_side(commands: dict[str, Sequence[str]], num_runs: int) -> dict[str, Timing]:
+    """Time several commands in turn (A B A B ...), so that a drifting machine drifts for all of them; one warm-up each."""
+    runs: dict[str, list[tuple[float, int, int]]] = {name: [] for name in commands}
+    for number in range(num_runs + 1):
+        for name, command in commands.items():
+            result = run_once(command)
+            if number:
+                runs[name].append(result)
+    return {
+        name: Timing(tuple(r[0] for r in results), max(r[1] for r in results), results[-1][2])
+        for name, results in runs.items()
+    }
+
+

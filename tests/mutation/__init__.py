@@ -1,0 +1,1 @@
+"""Damages valid documents and counts how much of the damage the validator notices."""

@@ -1,0 +1,108 @@
+"""The only place that decides whether damage changes meaning, and whether the validator notices it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trainspec_validate import schema
+from trainspec_validate.documents import KINDS, Document, Record, read
+from trainspec_validate.engine import Member, run_rules
+from trainspec_validate.load import load_file
+from trainspec_validate.references import ReferenceFailure, bindings, referenced_files
+from trainspec_validate.requirements import load_index
+from trainspec_validate.rules import all_rules
+
+from .operators import Mutant, Pointer
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentSet:
+    """Valid documents that belong together, by path."""
+
+    name: str
+    data: Mapping[str, Any]
+
+
+def load_set(name: str, paths: Iterable[Path]) -> DocumentSet:
+    return DocumentSet(name, {str(path): load_file(path).data for path in paths})
+
+
+def findings(data: Mapping[str, Any]) -> list[str]:
+    """The requirements that a set of plain values violates, with messages; as `check.validate` does, without files."""
+    members: dict[str, Member] = {}
+    found: list[str] = []
+    for path, value in data.items():
+        kind = value.get("kind") if isinstance(value, dict) else None
+        if kind not in KINDS or value.get("apiVersion") != "trainspec/v1":
+            return ["TS-DOC-004: kind or version"]
+        failures = [f"{failure.requirement}: {failure.message}" for failure in schema.failures(kind, value)]
+        found += failures
+        if not failures:
+            members[path] = Member(path, read(kind, value))
+    if found:
+        return found
+    for _, target in referenced_files(members.values()):
+        if isinstance(target, ReferenceFailure):
+            found.append(f"{target.requirement}: {target.message}")
+    by_path = {os.path.realpath(path): member for path, member in members.items()}
+    bound, reference_failures = bindings(list(members.values()), lambda path: by_path.get(os.path.realpath(path)))
+    found += [f"{failure.requirement}: {failure.message}" for failure in reference_failures]
+    rule_findings, _ = run_rules(all_rules().values(), bound, load_index())
+    return found + [f"{finding.requirement}: {finding.message}" for finding in rule_findings]
+
+
+def changes_meaning(kind: str, mutant: Mutant) -> bool:
+    """Whether a program that obeys the document would do or believe something else.
+
+    Leaving out an optional key whose absence means "not stated" makes a document say less, not something wrong:
+    that is not counted. Leaving out a key that is needed, or whose absence stands for a value, is.
+    """
+    if mutant.operator != "delete":
+        return True
+    return _absence_has_meaning(KINDS[kind], mutant.pointer)
+
+
+def _absence_has_meaning(model: type[Any], pointer: Pointer) -> bool:
+    field = None
+    for step in pointer:
+        if isinstance(step, int):
+            continue
+        record = _record(model)
+        if record is None:
+            return True
+        field = next((f for f in msgspec.structs.fields(record) if f.encode_name == step), None)
+        if field is None:
+            return step == "kind"
+        model = field.type
+    if field is None:
+        return True
+    has_default = field.default is not msgspec.NODEFAULT or field.default_factory is not msgspec.NODEFAULT
+    if not has_default:
+        return True
+    return isinstance(field.default, (str, int, float, bool)) and field.default is not None
+
+
+def _record(annotation: Any) -> type[Record] | None:
+    if isinstance(annotation, type) and issubclass(annotation, Record):
+        return annotation
+    for argument in getattr(annotation, "__args__", ()):
+        found = _record(argument)
+        if found:
+            return found
+    return _record(annotation.__origin__) if hasattr(annotation, "__metadata__") else None
+
+
+def same_document(kind: str, before: Any, after: Any) -> bool:
+    """Whether two plain values are the same document once defaults are filled in."""
+    try:
+        left: Document = read(kind, before)
+        right: Document = read(kind, after)
+    except (KeyError, msgspec.ValidationError):
+        return False
+    return left == right

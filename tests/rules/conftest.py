@@ -1,0 +1,86 @@
+"""Documents for tests of rules: excerpts laid over the base documents, judged as one set."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from overlay import overlay  # noqa: E402
+
+from trainspec_validate.check import Selection, validate  # noqa: E402
+from trainspec_validate.findings import Verdict  # noqa: E402
+from trainspec_validate.load import load_text  # noqa: E402
+
+BASE = ROOT / "spec" / "v1" / "base"
+Excerpt = dict[str, Any] | str | None
+
+
+@cache
+def _base(file: str) -> Any:
+    return load_text((BASE / file).read_text(encoding="utf-8"), file).data
+
+
+def _write(directory: Path, file: str, excerpt: Excerpt) -> None:
+    if excerpt is None:
+        return
+    data = load_text(excerpt, file).data if isinstance(excerpt, str) and excerpt else excerpt or {}
+    (directory / file).write_text(json.dumps(overlay(_base(file), data)), encoding="utf-8")
+
+
+def _write_set(directory: Path, cluster: Excerpt, plan: Excerpt, checkpoint: Excerpt) -> None:
+    _write(directory, "cluster.yaml", cluster)
+    _write(directory, "plan.yaml", plan)
+    _write(directory, "checkpoint.yaml", checkpoint)
+
+
+Findings = Callable[..., set[tuple[str, str]]]
+
+
+@pytest.fixture
+def findings(tmp_path: Path) -> Findings:
+    """Judge excerpts (mappings or YAML text) over the base documents; a document given as None is left out.
+
+    Returns pairs of requirement and dotted place. `select` limits what is judged.
+    """
+
+    def run(
+        *, cluster: Excerpt = "", plan: Excerpt = "", checkpoint: Excerpt = "", select: tuple[str, ...] = ()
+    ) -> set[tuple[str, str]]:
+        for file, excerpt in (
+            ("cluster.yaml", cluster),
+            ("plan.yaml", plan),
+            ("checkpoint.yaml", checkpoint),
+        ):
+            _write(tmp_path, file, excerpt)
+        report = validate([tmp_path], Selection(select=select))
+        return {(f.requirement, ".".join(str(step) for step in f.pointer)) for f in report.findings}
+
+    return run
+
+
+@pytest.fixture
+def verdict(tmp_path: Path) -> Callable[..., Verdict]:
+    """The verdict on one requirement for excerpts laid over the base documents."""
+
+    def run(
+        requirement: str, *, cluster: Excerpt = "", plan: Excerpt = "", checkpoint: Excerpt = ""
+    ) -> Verdict:
+        for file, excerpt in (
+            ("cluster.yaml", cluster),
+            ("plan.yaml", plan),
+            ("checkpoint.yaml", checkpoint),
+        ):
+            _write(tmp_path, file, excerpt)
+        report = validate([tmp_path], Selection(select=(requirement,)))
+        return next(outcome.verdict for outcome in report.outcomes if outcome.requirement == requirement)
+
+    return run
