@@ -1,4 +1,4 @@
-"""Loading: the same values as the standards say, positions that point at the text, and clear refusals only."""
+"""Loading: the values that the standards say, positions that point at the text, and clear refusals."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
@@ -15,13 +16,13 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given, reject, settings
 from hypothesis import strategies as st
 
 from trainspec_validate.findings import Pointer, Span
 from trainspec_validate.load import MAX_BYTES, LoadError, Source, comments, load_file, load_text
 
-# --- values -------------------------------------------------------------------------------------------------------
+# --- values --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -106,6 +107,13 @@ def test_text_is_the_same_however_lines_end() -> None:
         assert other == unix
 
 
+def attempt(text: str | bytes, path: str, format_: Any = None) -> Source | LoadError:
+    try:
+        return load_text(text, path, format_)
+    except LoadError as error:
+        return error
+
+
 json_scalars = (
     st.none()
     | st.booleans()
@@ -133,21 +141,22 @@ def same(one: Any, other: Any) -> bool:
 
 
 @given(json_values, st.sampled_from([None, 0, 1, 4]), st.booleans())
+@settings(deadline=None)
 def test_json_loads_as_the_standard_library_does(value: Any, indent: int | None, ascii_only: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
     assert same(load_text(text, "f.json").data, json.loads(text))
 
 
 @given(json_values, st.sampled_from([None, 0, 1, 4]))
+@settings(deadline=None)
 def test_json_is_yaml_wherever_the_parser_takes_it(value: Any, indent: int | None) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=False)
-    try:
-        loaded = load_text(text, "f.yaml", "yaml").data
-    except LoadError as error:
-        assert error.code in ("syntax", "empty")  # noqa: PT017
-        assert not text.isascii() or "\\u" in text or "\x7f" in text or max(map(len, text.split('"'))) > 1000
+    outcome = attempt(text, "f.yaml", "yaml")
+    if isinstance(outcome, LoadError):
+        assert outcome.code == "syntax"
+        assert not text.isascii() or "\\u" in text or "\x7f" in text
     else:
-        assert same(loaded, value)
+        assert same(outcome.data, value)
 
 
 @pytest.mark.parametrize("text", ["a: [1, {b: x}]\n# c\nd: |\n  e\n", "a: &x 1\nb: *x\n"])
@@ -163,7 +172,7 @@ def test_without_the_compiled_parser(text: str, monkeypatch: pytest.MonkeyPatch)
     assert caught.value.code == "syntax"
 
 
-# --- refusals -----------------------------------------------------------------------------------------------------
+# --- refusals --------------------------------------------------------------------------------
 
 REFUSALS = [
     ("", "empty", None),
@@ -286,42 +295,38 @@ def test_duplicate_names_the_first_place() -> None:
 @example("*a")
 @example("? ? a")
 @example("|\n  %TAG")
-@settings(max_examples=1000)
+@settings(max_examples=1000, deadline=None)
 def test_any_text_loads_or_is_refused(text: str) -> None:
     for path in ("f.yaml", "f.json", "<stdin>"):
         check_total(text, path)
 
 
 @given(st.binary(max_size=40) | st.text().map(lambda text: text.encode("utf-8", "surrogatepass")))
+@settings(deadline=None)
 def test_any_bytes_load_or_are_refused(content: bytes) -> None:
     check_total(content, "f")
 
 
 def check_total(text: str | bytes, path: str) -> None:
-    try:
-        source = load_text(text, path)
-    except LoadError as error:
-        lines = error.span and (error.span.line, error.span.end_line)
-        assert error.message
-        assert "<unicode string>" not in str(error)
-        assert not lines or lines[0] >= 1
-    else:
-        pointers: list[tuple[Pointer, bool]] = [((), True), (("a", 0), False), ((0, "a", 1), True)]
-        assert set(source.locate(pointers)) == set(pointers)
-        for line, column, comment in comments(source):
-            assert source.text.split("\n")[line - 1][column - 1 :].startswith(comment)
+    outcome = attempt(text, path)
+    if isinstance(outcome, LoadError):
+        assert outcome.message
+        assert "<file>" not in str(outcome)
+        assert outcome.span is None or outcome.span.line >= 1
+        return
+    pointers: list[tuple[Pointer, bool]] = [((), True), (("a", 0), False), ((0, "a", 1), True)]
+    assert set(outcome.locate(pointers)) == set(pointers)
+    for line, column, comment in comments(outcome):
+        assert outcome.text.split("\n")[line - 1][column - 1 :].startswith(comment)
 
 
 def test_collector_is_restored() -> None:
     for text in ("a: 1", "a: 1\na: 1", '{"a": 1}'):
-        try:
-            load_text(text, "f")
-        except LoadError as error:
-            assert error.code == "duplicate-key"  # noqa: PT017
+        attempt(text, "f")
         assert gc.isenabled()
 
 
-# --- files --------------------------------------------------------------------------------------------------------
+# --- files --------------------------------------------------------------------------------
 
 
 def test_file(tmp_path: Path) -> None:
@@ -351,7 +356,10 @@ def test_large_file_is_not_read(tmp_path: Path) -> None:
     assert caught.value.code == "too-large"
 
 
-# --- positions ----------------------------------------------------------------------------------------------------
+# --- positions --------------------------------------------------------------------------------
+
+
+BLOCK_HEADER = re.compile(r"(!!\w+ )?[|>]").match
 
 
 def pointers_of(value: Any, pointer: Pointer = ()) -> Iterator[tuple[Pointer, Any]]:
@@ -379,13 +387,14 @@ def check_positions(source: Source) -> None:
     for pointer, value in found:
         if pointer and isinstance(pointer[-1], str):
             written = shown(source, spans[pointer, True])
-            assert yaml_or_json(written, source) == pointer[-1]
+            assert BLOCK_HEADER(written) or yaml_or_json(written, source) == pointer[-1]
         value_span = spans[pointer, False]
         if isinstance(value, dict | list):
-            assert value_span.line == value_span.end_line or isinstance(pointer[-1], str)
+            # Only a key of several lines, in quotes, has a span of several lines.
+            assert value_span.line == value_span.end_line or not pointer or isinstance(pointer[-1], str)
         elif pointer:
             written = shown(source, value_span)
-            if value is not None and not written.startswith(("|", ">")):
+            if value is not None and not BLOCK_HEADER(written):
                 assert same(yaml_or_json(written, source), value)
 
 
@@ -403,6 +412,7 @@ documents = st.dictionaries(keys, json_values, min_size=1, max_size=5) | st.list
 
 @given(documents, st.sampled_from([None, 0, 1, 4]), st.booleans(), st.sampled_from(["\n", "\r\n"]))
 @example({"a": [[], [1, [2, {}]], {"": [None]}], "é😀": {"x": "😀", "y": "b"}}, 1, False, "\n")
+@settings(deadline=None)
 def test_positions_in_json(value: Any, indent: int | None, ascii_only: bool, line_end: str) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only).replace("\n", line_end)
     check_positions(load_text("\ufeff" + text, "f.json"))
@@ -427,9 +437,13 @@ class Dumper(yaml.SafeDumper):
         }
     ),
 )
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 def test_positions_in_yaml(value: Any, style: dict[str, Any]) -> None:
-    text = yaml.dump(value, Dumper=Dumper, sort_keys=False, **style)
+    try:
+        text = yaml.dump(value, Dumper=Dumper, sort_keys=False, **style)
+    except IndexError:
+        # https://github.com/yaml/pyyaml/blob/6.0.3/lib/yaml/emitter.py#L984 reads beyond folded text.
+        reject()
     try:
         source = load_text(text, "f.yaml", "yaml")
     except LoadError as error:
@@ -524,7 +538,7 @@ def test_small_documents_have_places(text: str, path: str) -> None:
     assert len(spans) == 3
 
 
-# --- comments -----------------------------------------------------------------------------------------------------
+# --- comments --------------------------------------------------------------------------------
 
 
 def test_comments() -> None:
@@ -546,6 +560,7 @@ tricky = st.text(st.sampled_from("ab#'\":|>-é😀 ,[]{}&*!%"), max_size=12)
     st.dictionaries(tricky, tricky | st.lists(tricky, max_size=3), min_size=1),
     st.sampled_from([None, "'", '"']),
 )
+@settings(deadline=None)
 def test_every_comment_and_nothing_else_is_found(value: Any, style: str | None) -> None:
     text = yaml.dump(value, Dumper=Dumper, width=10**9, default_style=style, default_flow_style=False)
     lines = text.splitlines()
@@ -557,7 +572,7 @@ def test_every_comment_and_nothing_else_is_found(value: Any, style: str | None) 
     assert list(comments(source, "trainspec:")) == expected
 
 
-# --- cost ---------------------------------------------------------------------------------------------------------
+# --- cost --------------------------------------------------------------------------------
 
 
 def run_python(program: str, *arguments: str) -> str:
@@ -601,7 +616,7 @@ HOSTILE = {
     ),
     "json-wide-text": lambda: ('["\U0001f600' + "a" * (MAX_BYTES - 8) + '"]', "f.json"),
     "json-deep": lambda: ("[" * MAX_BYTES, "f.json"),
-    "yaml-flow-lists": lambda: ("[" + "[]," * (MAX_BYTES // 3 - 1) + "]", "f.yaml"),
+    "yaml-lists": lambda: ("- []\n" * (2 * MANY), "f.yaml"),
     "yaml-unique-keys": lambda: (numbered("k%x:", "", "", "\n", MANY), "f.yaml"),
     "yaml-wide-strings": lambda: (numbered("\U0001f600%x", "[", "]", ",", 2 * MANY), "f.yaml"),
     "yaml-wide-text": lambda: ("\U0001f600" + "a" * (MAX_BYTES - 8), "f.yaml"),
@@ -619,7 +634,7 @@ HOSTILE = {
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in kibibytes on Linux only")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_files_cost_bounded_memory_and_end(name: str, tmp_path: Path) -> None:
     text, file_name = HOSTILE[name]()
@@ -627,7 +642,7 @@ def test_hostile_files_cost_bounded_memory_and_end(name: str, tmp_path: Path) ->
     path.write_text(text, encoding="utf-8", newline="")
     output = run_python(
         """
-        import resource, sys
+        import re, resource, sys
         from pathlib import Path
         from trainspec_validate.load import LoadError, load_file
         resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
@@ -635,7 +650,8 @@ def test_hostile_files_cost_bounded_memory_and_end(name: str, tmp_path: Path) ->
             load_file(Path(sys.argv[1])).locate([(("missing",), True), ((2**40,), False)])
         except LoadError as error:
             print(error.code, file=sys.stderr)
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+        # Not ru_maxrss: it starts from the size of the parent.
+        print(re.search("VmHWM:[^0-9]*([0-9]+)", Path("/proc/self/status").read_text())[1])
         """,
         str(path),
     )

@@ -25,8 +25,7 @@ def outputs() -> dict[Path, str]:
     data = ROOT / "src" / "trainspec_validate" / "data"
     for name, text in schemas.schemas().items():
         files[ROOT / "schemas" / "v1" / name] = text
-        if "/" not in name:
-            files[data / "schemas" / name] = text
+        files[data / "schemas" / name] = text
     index = {
         "specification_version": SPECIFICATION_VERSION,
         "site": SITE,

@@ -1,1 +1,48 @@
-"""TrainSpec: validate cluster profiles, training plans and checkpoint policies."""
+"""TrainSpec: validate cluster profiles, training plans and checkpoint policies.
+
+    from trainspec_validate import Severity, validate
+
+    report = validate(["cluster.yaml", "plan.yaml"])
+    for finding in report.at_or_above(Severity.ERROR):
+        print(finding.path, finding.requirement, finding.message)
+
+This is the only place for the public interface; everything else may change with any release.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trainspec_validate._version import __version__
+
+if TYPE_CHECKING:
+    from trainspec_validate.check import validate
+    from trainspec_validate.collect import InputError
+    from trainspec_validate.findings import Finding, Report, Severity
+    from trainspec_validate.selection import Selection
+
+__all__ = ["Finding", "InputError", "Report", "Selection", "Severity", "__version__", "validate"]
+
+_HOMES = {
+    "Finding": "findings",
+    "InputError": "collect",
+    "Report": "findings",
+    "Selection": "selection",
+    "Severity": "findings",
+    "validate": "check",
+}
+"""Module of each public name; it is imported when the name is first used (PEP 562)."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415
+
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

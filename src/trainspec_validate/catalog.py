@@ -42,6 +42,8 @@ class ScaleUpLink:
     num_links: int | None = None
     link_bandwidth_bytes_per_second: float | None = None
     max_domain_num_accelerators: int | None = None
+    num_switch_ports: int | None = None
+    """Ports of one switch chip."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,164 +4,142 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from trainspec_validate import schema
 from trainspec_validate._version import __version__
-from trainspec_validate.collect import STDIN, STDIN_NAME, Candidate, InputError, collect, is_ours
-from trainspec_validate.documents import API_VERSION, KINDS, read
-from trainspec_validate.engine import Member, run_rules, wanted_places, with_spans
-from trainspec_validate.findings import DocumentSummary, Finding, Outcome, Report, Span, sort_findings
-from trainspec_validate.load import LoadError, Source, load_text, read_file
+from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect
+from trainspec_validate.documents import SIDE_KINDS
+from trainspec_validate.engine import Binding, Member, run_rules, wanted_places, with_spans
+from trainspec_validate.findings import (
+    DocumentSummary,
+    Finding,
+    Outcome,
+    Report,
+    Severity,
+    Span,
+    Verdict,
+    sort_findings,
+)
+from trainspec_validate.load import LoadError
+from trainspec_validate.reading import State, read_candidate, read_content, read_named
 from trainspec_validate.references import DANGLING, ReferenceFailure, bindings, referenced_files
-from trainspec_validate.requirements import Index, load_index
+from trainspec_validate.requirements import load_index
 from trainspec_validate.rules import all_rules
-from trainspec_validate.suggest import hint
+from trainspec_validate.selection import Selection
+from trainspec_validate.suppress import NEVER_SILENCED, Run, Tally, silence
 
-KIND_UNKNOWN = "TS-DOC-004"
-LOAD_REQUIREMENTS: Mapping[str, str] = {
-    "duplicate-key": "TS-DOC-002",
-    "too-large": "TS-DOC-003",
-    "too-deep": "TS-DOC-003",
-    "too-many-values": "TS-DOC-003",
-    "alias-budget": "TS-DOC-003",
-    "number-too-large": "TS-DOC-003",
-}
-"""Requirement that each failure to load belongs to; all others are TS-DOC-001."""
-SYNTAX = "TS-DOC-001"
+if TYPE_CHECKING:
+    from datetime import date
+
+    from trainspec_validate.suppress.baseline import Baseline
+    from trainspec_validate.suppress.waivers import WaiverFile
+
 NAME_TAKEN = "TS-DOC-013"
+_NEEDS_OTHERS = frozenset({DANGLING, NAME_TAKEN})
+"""Requirements that the pipeline can judge only beside other documents."""
+
+Progress = Callable[[int, int], None]
+"""Called with the number of files read so far and the number of files."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which requirements are judged."""
+class PartialInputError(InputError):
+    """Some of what was named cannot be read; `report` is what came of the rest."""
 
-    profile: str = "full"
-    select: tuple[str, ...] = ()
-    """Ids, names or chapter prefixes to judge; empty means all of the profile."""
-    ignore: tuple[str, ...] = ()
-    """Ids, names or chapter prefixes to leave out."""
-
-    def takes(self, index: Index, identifier: str) -> bool:
-        """Whether a requirement is judged."""
-        requirement = index.by_id[identifier]
-        words = {requirement.id, requirement.area, requirement.name}
-        if self.select:
-            return bool(words & set(self.select)) and not words & set(self.ignore)
-        in_profile = self.profile == "full" or requirement.profile == "core"
-        return in_profile and not words & set(self.ignore)
+    def __init__(self, failures: Iterable[str], report: Report) -> None:
+        super().__init__(*failures)
+        self.report = report
 
 
-@dataclass(slots=True)
-class _State:
-    """What has been read so far."""
-
-    index: Index
-    sources: dict[str, Source]
-    texts: dict[str, str]
-    members: dict[str, Member]
-    findings: list[Finding]
-    num_skipped: int = 0
-
-    def add(self, requirement: str, path: str, message: str, help_text: str, **place: object) -> None:
-        known = self.index.by_id[requirement]
-        self.findings.append(
-            Finding(
-                requirement=requirement,
-                name=known.name,
-                severity=known.severity,
-                message=message,
-                path=path,
-                help=help_text,
-                url=self.index.url(known),
-                **place,  # type: ignore[arg-type]
-            )
-        )
-
-
-def validate(
-    paths: Iterable[str | os.PathLike[str]], selection: Selection | None = None, *, stdin_name: str = STDIN_NAME
+def validate(  # noqa: PLR0913
+    paths: Iterable[str | os.PathLike[str]],
+    selection: Selection | None = None,
+    *,
+    stdin_name: str = STDIN_NAME,
+    waivers: str | os.PathLike[str] | None = None,
+    baseline: Baseline | str | os.PathLike[str] | None = None,
+    today: date | None = None,
+    progress: Progress | None = None,
 ) -> Report:
     """Judge files, directories, patterns, or `-` for standard input, and the documents that they refer to.
 
     Raises:
-        InputError: a path does not exist or cannot be read, or nothing that was named is a TrainSpec document.
+        PartialInputError: some of the paths cannot be read; it carries the report on the others.
+        InputError: none of them can be read, none is a TrainSpec document, or the waiver file or the baseline
+            cannot be read.
     """
     selection = selection or Selection()
-    state = _State(load_index(), {}, {}, {}, [])
+    state = State(load_index())
     arguments = [os.fspath(path) for path in paths]
-    if STDIN in arguments:
-        _read_content(state, sys.stdin.buffer.read(), stdin_name)
-    for candidate in collect(argument for argument in arguments if argument != STDIN):
-        _read_candidate(state, candidate)
+    recorded = _baseline(baseline)
+    _read_all(state, arguments, stdin_name, progress)
     if not state.texts:
-        raise InputError("nothing to judge: no TrainSpec document in " + ", ".join(arguments or ["no argument"]))
+        nothing = "nothing to judge: no TrainSpec document in " + ", ".join(arguments or ["no argument"])
+        raise InputError(*(state.failures or [nothing]))
+    waiver_file = _waiver_file(state, os.fspath(waivers)) if waivers is not None else None
     _follow_references(state)
-    outcomes = _judge(state, selection)
-    return _report(state, selection, outcomes)
+    bound = _bind(state)
+    outcomes = _run_rules(state, selection, bound)
+    judged = _judged(state, selection, bound, outcomes)
+    outcomes += _outcomes_of_form(state, selection, judged)
+    run = Run(state.index, state.sources, tuple(state.texts), judged)
+    tally = silence(_located(state, selection), run, waiver_file, recorded, today)
+    if recorded and recorded.source:
+        state.sources[recorded.path] = recorded.source
+    report = _report(state, selection, outcomes, tally)
+    if state.failures:
+        raise PartialInputError(state.failures, report)
+    return report
 
 
-def _read_candidate(state: _State, candidate: Candidate) -> None:
-    try:
-        content = read_file(candidate.path)
-    except LoadError as error:
-        if error.code == "unreadable":
-            raise InputError(f"{candidate.name}: {error.message}") from error
-        state.texts[candidate.name] = ""
-        _load_failure(state, candidate.name, error)
-        return
-    if candidate.found and not is_ours(candidate, content):
-        state.num_skipped += 1
-        return
-    _read_content(state, content, candidate.name)
-
-
-def _read_content(state: _State, content: bytes, path: str) -> None:
-    state.texts[path] = content.decode("utf-8-sig", errors="replace")
-    try:
-        source = load_text(content, path)
-    except LoadError as error:
-        _load_failure(state, path, error)
-        return
-    state.sources[path] = source
-    kind = _kind(state, source)
-    if kind is None:
-        return
-    failures = list(schema.failures(kind, source.data))
-    for failure in failures:
-        place = {"pointer": failure.pointer, "points_at_key": failure.key}
-        state.add(failure.requirement, path, failure.message, failure.help, **place)
-    if not failures:
-        state.members[path] = Member(path, read(kind, source.data))
-
-
-def _load_failure(state: _State, path: str, error: LoadError) -> None:
-    requirement = LOAD_REQUIREMENTS.get(error.code, SYNTAX)
-    state.add(requirement, path, error.message, error.help, span=error.span)
-
-
-def _kind(state: _State, source: Source) -> str | None:
-    """The kind that a document names, or None after saying what is wrong with it."""
-    data = source.data
-    if not isinstance(data, dict):
-        message = "the document is not a mapping of keys to values"
-        state.add(KIND_UNKNOWN, source.path, message, f"start with `apiVersion: {API_VERSION}` and `kind:`")
+def _baseline(baseline: Baseline | str | os.PathLike[str] | None) -> Baseline | None:
+    if baseline is None:
         return None
-    for key, known in (("apiVersion", (API_VERSION,)), ("kind", tuple(KINDS))):
-        value = data.get(key)
-        if value in known:
-            continue
-        place = {"pointer": (key,) if key in data else ()}
-        message = f"the document has no {key}" if key not in data else f"{key} is {value!r}"
-        help_text = f"{hint(str(value), known)}" if key in data else f"one of: {', '.join(known)}"
-        state.add(KIND_UNKNOWN, source.path, message, help_text, **place)
-        return None
-    return str(data["kind"])
+    from trainspec_validate.suppress.baseline import Baseline  # noqa: PLC0415
+
+    return baseline if isinstance(baseline, Baseline) else Baseline(os.fspath(baseline))
 
 
-def _follow_references(state: _State) -> None:
+def _read_all(state: State, arguments: Sequence[str], stdin_name: str, progress: Progress | None) -> None:
+    """Read everything that was named; what cannot be read is kept as a failure and hinders nothing else."""
+    if STDIN in arguments:
+        read_content(state, sys.stdin.buffer.read(), stdin_name)
+    failures: list[InputError] = []
+    candidates = collect((argument for argument in arguments if argument != STDIN), failures)
+    for number, candidate in enumerate(candidates):
+        if progress:
+            progress(number, len(candidates))
+        try:
+            read_candidate(state, candidate)
+        except InputError as error:
+            failures.append(error)
+        except Exception as error:
+            error.add_note(f"while reading {candidate.name}")
+            raise
+    if progress:
+        progress(len(candidates), len(candidates))
+    state.failures.extend(str(failure) for failure in failures)
+
+
+def _waiver_file(state: State, path: str) -> WaiverFile:
+    """The waivers of a file that was named for it, which also is a document of the run."""
+    from trainspec_validate.suppress.waivers import WaiverFile  # noqa: PLC0415
+
+    name = _known_as(state, Path(path)) or Path(path).as_posix()
+    if name not in state.texts:
+        try:
+            read_named(state, Path(path), name)
+        except LoadError as error:
+            raise InputError(f"{name}: {error}") from error
+    kind = state.kinds.get(name)
+    if kind is not None and kind not in SIDE_KINDS:
+        raise InputError(f"{name}: this is a {kind}; a waiver file is of kind Waivers")
+    return WaiverFile(name, state.waivers.get(name, []))
+
+
+def _follow_references(state: State) -> None:
     """Load what the documents refer to, until nothing new turns up."""
     pending = list(state.members.values())
     while pending:
@@ -169,76 +147,146 @@ def _follow_references(state: _State) -> None:
         for link, target in referenced_files([member]):
             if isinstance(target, ReferenceFailure):
                 _reference_failure(state, target)
-                continue
-            name = _known_as(state, target)
-            if name is None:
+            elif _known_as(state, target) is None:
                 name = target.as_posix()
                 try:
-                    _read_content(state, read_file(target), name)
+                    read_named(state, target, name)
                 except LoadError as error:
-                    _reference_failure(
-                        state,
-                        ReferenceFailure(DANGLING, member.path, (link.key, "file"), error.message, error.help),
-                    )
+                    pointer = (link.key, "file")
+                    state.add(DANGLING, member.path, error.message, error.help, pointer=pointer)
                 if name in state.members:
                     pending.append(state.members[name])
 
 
-def _known_as(state: _State, target: Path) -> str | None:
+def _known_as(state: State, target: Path) -> str | None:
     wanted = os.path.realpath(target)
     return next((path for path in state.texts if os.path.realpath(path) == wanted), None)
 
 
-def _reference_failure(state: _State, failure: ReferenceFailure) -> None:
+def _reference_failure(state: State, failure: ReferenceFailure) -> None:
     state.add(failure.requirement, failure.path, failure.message, failure.help, pointer=failure.pointer)
 
 
-def _judge(state: _State, selection: Selection) -> list[Outcome]:
+def _bind(state: State) -> list[Binding]:
     members = list(state.members.values())
     _same_names(state, members)
     by_real_path = {os.path.realpath(path): member for path, member in state.members.items()}
     bound, failures = bindings(members, lambda path: by_real_path.get(os.path.realpath(path)))
     for failure in failures:
         _reference_failure(state, failure)
+    return bound
+
+
+def _run_rules(state: State, selection: Selection, bound: Sequence[Binding]) -> list[Outcome]:
     rules = [rule for identifier, rule in all_rules().items() if selection.takes(state.index, identifier)]
     findings, outcomes = run_rules(rules, bound, state.index)
     state.findings.extend(findings)
     return outcomes
 
 
-def _same_names(state: _State, members: Sequence[Member]) -> None:
+def _same_names(state: State, members: Sequence[Member]) -> None:
     seen: dict[tuple[type, str], str] = {}
     for member in members:
         key = (type(member.document), member.document.metadata.name)
         first = seen.setdefault(key, member.path)
         if first != member.path:
             message = f"{key[0].__name__} {key[1]!r} is also declared in {first}"
-            place = {"pointer": ("metadata", "name")}
-            state.add(NAME_TAKEN, member.path, message, "give each document a name of its own", **place)
+            help_text = "give each document a name of its own"
+            state.add(NAME_TAKEN, member.path, message, help_text, pointer=("metadata", "name"))
 
 
-def _report(state: _State, selection: Selection, outcomes: list[Outcome]) -> Report:
-    findings = [finding for finding in state.findings if selection.takes(state.index, finding.requirement)]
+def _judged(
+    state: State, selection: Selection, bound: Sequence[Binding], outcomes: Iterable[Outcome]
+) -> Callable[[str, str], bool]:
+    """Whether a requirement was judged on a file, so that a silencer which silenced nothing there is idle."""
+    answered = {o.requirement for o in outcomes if o.verdict in {Verdict.PASS, Verdict.FAIL, Verdict.WARN}}
+
+    def judged(identifier: str, path: str) -> bool:
+        if not selection.takes(state.index, identifier):
+            return False
+        rule = all_rules().get(identifier)
+        if rule is not None:
+            seen = {
+                member.path
+                for binding in bound
+                if rule.kinds <= binding.keys()
+                for member in binding.values()
+            }
+            return identifier in answered and path in seen
+        if identifier in _NEEDS_OTHERS:
+            return path in state.members and len(state.members) > 1
+        return path in state.kinds
+
+    return judged
+
+
+def _outcomes_of_form(
+    state: State, selection: Selection, judged: Callable[[str, str], bool]
+) -> Iterator[Outcome]:
+    """The verdicts on what the loader and the schemas check; silencers are left out, they are judged last."""
+    counts = Counter(finding.requirement for finding in state.findings)
+    for requirement in state.index.by_id.values():
+        identifier = requirement.id
+        if requirement.check not in {"load", "schema"} or identifier in NEVER_SILENCED:
+            continue
+        if not selection.takes(state.index, identifier):
+            continue
+        if counts[identifier]:
+            verdict = Verdict.FAIL if requirement.severity is Severity.ERROR else Verdict.WARN
+            yield Outcome(identifier, verdict, counts[identifier])
+        elif any(judged(identifier, path) for path in state.kinds):
+            yield Outcome(identifier, Verdict.PASS)
+        else:
+            yield Outcome(identifier, Verdict.NOT_APPLICABLE, reason="no document that it could be judged on")
+
+
+def _located(state: State, selection: Selection) -> list[Finding]:
+    """The findings to report, with their lines.
+
+    What keeps a file from being judged is reported whatever was selected: silence would read as a pass.
+    """
+    findings = []
+    for finding in state.findings:
+        taken = selection.takes(state.index, finding.requirement)
+        blocking = finding.path not in state.members and not selection.leaves_out(
+            state.index, finding.requirement
+        )
+        if taken or blocking:
+            findings.append(finding)
+    return _with_spans(state, findings)
+
+
+def _with_spans(state: State, findings: Sequence[Finding]) -> list[Finding]:
     spans: dict[str, Mapping[tuple[tuple[str | int, ...], bool], Span]] = {}
     for path, places in wanted_places(findings).items():
         if path in state.sources:
             spans[path] = state.sources[path].locate(places)
-    documents = tuple(_summary(state, path) for path in state.texts)
+    return [with_spans(finding, spans) for finding in findings]
+
+
+def _report(state: State, selection: Selection, outcomes: list[Outcome], tally: Tally) -> Report:
+    state.findings.clear()
+    for complaint in tally.complaints:
+        if selection.takes(state.index, complaint.requirement):
+            place = {"pointer": complaint.pointer, "span": complaint.span}
+            state.add(complaint.requirement, complaint.path, complaint.message, complaint.help, **place)  # type: ignore[arg-type]
     return Report(
-        findings=sort_findings(with_spans(finding, spans) for finding in findings),
-        documents=documents,
+        findings=sort_findings([*tally.kept, *_with_spans(state, state.findings)]),
+        suppressed=tuple(tally.suppressed),
+        documents=tuple(_summary(state, path) for path in state.texts),
         outcomes=tuple(sorted(outcomes, key=lambda outcome: outcome.requirement)),
         specification_version=state.index.specification_version,
         tool_version=__version__,
     )
 
 
-def _summary(state: _State, path: str) -> DocumentSummary:
+def _summary(state: State, path: str) -> DocumentSummary:
     member = state.members.get(path)
     if member is None:
         return DocumentSummary(path, "", "", state.texts[path])
-    return DocumentSummary(path, type(member.document).__name__, member.document.metadata.name, state.texts[path])
+    return DocumentSummary(
+        path, type(member.document).__name__, member.document.metadata.name, state.texts[path]
+    )
 
 
-__all__ = ["InputError", "Selection", "validate"]
-
+__all__ = ["InputError", "PartialInputError", "Selection", "validate"]

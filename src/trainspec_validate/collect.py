@@ -1,4 +1,4 @@
-"""The only place that turns what the user named (files, directories, patterns, standard input) into texts to judge."""
+"""The only place that finds the files behind what the user named: files, directories and patterns."""
 
 from __future__ import annotations
 
@@ -30,15 +30,19 @@ class Candidate:
     found: bool
 
 
-def collect(arguments: Iterable[str]) -> list[Candidate]:
+def collect(arguments: Iterable[str], failures: list[InputError]) -> list[Candidate]:
     """The files behind the arguments, each once, in the order given and then by name.
 
-    Raises:
-        InputError: a path does not exist, or a directory or pattern holds no YAML or JSON file.
+    An argument that does not exist, or holds no YAML or JSON file, is added to `failures`.
     """
     candidates: dict[str, Candidate] = {}
     for argument in arguments:
-        for candidate in _expand(argument):
+        try:
+            expanded = list(_expand(argument))
+        except InputError as error:
+            failures.append(error)
+            continue
+        for candidate in expanded:
             key = os.path.realpath(candidate.path)
             if key not in candidates or not candidate.found:
                 candidates[key] = candidate
@@ -86,9 +90,11 @@ def _glob(pattern: str) -> Iterator[Path]:
 
 
 def _walk(directory: Path) -> Iterator[Path]:
-    """YAML and JSON files below a directory, without hidden ones; symbolic links to directories are not followed."""
+    """YAML and JSON files below a directory, without hidden ones and without following links."""
     for parent, directories, files in os.walk(directory, followlinks=False):
-        directories[:] = sorted(d for d in directories if not d.startswith(".") and d not in _SKIPPED_DIRECTORIES)
+        directories[:] = sorted(
+            d for d in directories if not d.startswith(".") and d not in _SKIPPED_DIRECTORIES
+        )
         for name in sorted(files):
             path = Path(parent, name)
             if path.suffix in SUFFIXES and not name.startswith(".") and not path.is_symlink():

@@ -75,6 +75,9 @@ def _judge(rule: Rule, binding: Binding, requirement: Requirement, index: Index,
     except NotApplicable as answer:
         tally.reasons[str(answer)] = None
         return
+    except Exception as error:
+        error.add_note(f"while judging {', '.join(sorted(paths.values()))} by {rule.requirement}")
+        raise
     tally.num_judged += 1
 
 

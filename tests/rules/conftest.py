@@ -31,6 +31,7 @@ def _base(file: str) -> Any:
 
 def _write(directory: Path, file: str, excerpt: Excerpt) -> None:
     if excerpt is None:
+        (directory / file).unlink(missing_ok=True)
         return
     data = load_text(excerpt, file).data if isinstance(excerpt, str) and excerpt else excerpt or {}
     (directory / file).write_text(json.dumps(overlay(_base(file), data)), encoding="utf-8")
@@ -55,12 +56,7 @@ def findings(tmp_path: Path) -> Findings:
     def run(
         *, cluster: Excerpt = "", plan: Excerpt = "", checkpoint: Excerpt = "", select: tuple[str, ...] = ()
     ) -> set[tuple[str, str]]:
-        for file, excerpt in (
-            ("cluster.yaml", cluster),
-            ("plan.yaml", plan),
-            ("checkpoint.yaml", checkpoint),
-        ):
-            _write(tmp_path, file, excerpt)
+        _write_set(tmp_path, cluster, plan, checkpoint)
         report = validate([tmp_path], Selection(select=select))
         return {(f.requirement, ".".join(str(step) for step in f.pointer)) for f in report.findings}
 
@@ -74,12 +70,7 @@ def verdict(tmp_path: Path) -> Callable[..., Verdict]:
     def run(
         requirement: str, *, cluster: Excerpt = "", plan: Excerpt = "", checkpoint: Excerpt = ""
     ) -> Verdict:
-        for file, excerpt in (
-            ("cluster.yaml", cluster),
-            ("plan.yaml", plan),
-            ("checkpoint.yaml", checkpoint),
-        ):
-            _write(tmp_path, file, excerpt)
+        _write_set(tmp_path, cluster, plan, checkpoint)
         report = validate([tmp_path], Selection(select=(requirement,)))
         return next(outcome.verdict for outcome in report.outcomes if outcome.requirement == requirement)
 

@@ -8,6 +8,9 @@ from msgspec import Meta
 
 from trainspec_validate.documents.base import Count, Degree, Fraction, Parameters, Record, Text, Tokens
 
+_ELASTIC_LISTS = {"x-requirement": "TS-BAT-017"}
+_NOISE_SETTINGS = {"x-requirement": "TS-BAT-022"}
+
 
 class BatchStage(Record, kw_only=True):
     """One step of a batch ramp."""
@@ -57,25 +60,30 @@ class BatchController(Record, kw_only=True):
 class NoiseScale(Record, kw_only=True):
     """How gradient noise is estimated; readings compare only when all of this agrees."""
 
-    noise_unit: Literal["token", "sequence", "micro-batch"]
+    noise_unit: Annotated[
+        Literal["token", "sequence", "micro-batch"], Meta(extra_json_schema=_NOISE_SETTINGS)
+    ]
     """Unit of one sample of noise."""
-    tap: Literal[
-        "after-unscale-before-clip",
-        "after-clip",
-        "before-unscale",
-        "after-compression",
-        "after-preconditioning",
+    tap: Annotated[
+        Literal[
+            "after-unscale-before-clip",
+            "after-clip",
+            "before-unscale",
+            "after-compression",
+            "after-preconditioning",
+        ],
+        Meta(extra_json_schema=_NOISE_SETTINGS),
     ]
     """Point of the step at which gradients are read."""
-    num_groups: Annotated[int, Meta(ge=1, le=1_000_000)]
+    num_groups: Annotated[int, Meta(ge=1, le=1_000_000, extra_json_schema=_NOISE_SETTINGS)]
     """Independent gradient groups: data ranks times micro-batches kept apart."""
     group_sizes: Literal["equal", "uneven"] = "equal"
     """Whether the groups hold equal numbers of noise units."""
-    estimator: Literal["size-weighted", "unweighted"]
+    estimator: Annotated[Literal["size-weighted", "unweighted"], Meta(extra_json_schema=_NOISE_SETTINGS)]
     """Whether group norms are weighted by group size."""
-    ema_half_life_steps: Annotated[float, Meta(gt=0, le=1e7)]
+    ema_half_life_steps: Annotated[float, Meta(gt=0, le=1e7, extra_json_schema=_NOISE_SETTINGS)]
     """Half-life of the moving averages, in optimizer steps."""
-    bias_corrected: bool
+    bias_corrected: Annotated[bool, Meta(extra_json_schema=_NOISE_SETTINGS)]
     """Whether the averages are corrected for their start."""
     ratio_of: Literal["averages", "samples"] = "averages"
     """Whether the noise scale is a ratio of averages or an average of ratios."""
@@ -86,9 +94,9 @@ class NoiseScale(Record, kw_only=True):
 class ElasticBatch(Record, kw_only=True):
     """World sizes that the job may change to while the global batch stays."""
 
-    data_degrees: Annotated[tuple[Degree, ...], Meta(min_length=1)]
+    data_degrees: Annotated[tuple[Degree, ...], Meta(min_length=1, extra_json_schema=_ELASTIC_LISTS)]
     """Data-parallel degrees that the job may run with."""
-    micro_sequences: Annotated[tuple[Count, ...], Meta(min_length=1)]
+    micro_sequences: Annotated[tuple[Count, ...], Meta(min_length=1, extra_json_schema=_ELASTIC_LISTS)]
     """Micro-batches that fit in memory."""
     runtime_digest: Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}$")] | None = None
     """Digest of the copy of this section that the training process reads."""

@@ -94,7 +94,11 @@ class Power(Record, kw_only=True):
     ) = None
     """Facility energy divided by IT energy."""
     carbon_intensity_kilograms_per_kilowatt_hour: (
-        Annotated[float, Meta(ge=0, le=1.5, extra_json_schema={"x-unit": "kg/kW.h"})] | None
+        Annotated[
+            float,
+            Meta(ge=0, le=1.5, extra_json_schema={"x-unit": "kg/kW.h", "x-requirement": "TS-NRG-010"}),
+        ]
+        | None
     ) = None
     """Carbon dioxide equivalent of one kilowatt-hour."""
     carbon_basis: Literal["location", "market"] | None = None

@@ -18,6 +18,8 @@ from trainspec_validate.documents.base import (
 )
 from trainspec_validate.documents.parallelism import Axis
 
+WatchdogSeconds = Annotated[float, Meta(ge=0.001, le=86400, extra_json_schema={"x-unit": "s"})]
+
 
 class CollectiveChoice(Record, kw_only=True):
     """The algorithm of one collective for one range of sizes."""
@@ -82,21 +84,21 @@ class Compression(Record, kw_only=True):
     """What happens to residuals when the world size changes."""
     rank: Annotated[int, Meta(ge=1, le=65536)] | None = None
     """Rank of a low-rank compressor."""
-    density: Fraction | None = None
+    density: Annotated[float, Meta(gt=0, le=1, extra_json_schema={"x-unit": "1"})] | None = None
     """Share of entries that a sparse compressor sends."""
     start_step: Count | None = None
     """First step that is compressed; earlier steps are dense."""
-    wire_ratio: Annotated[float, Meta(gt=0, le=100_000)] | None = None
+    wire_ratio: Annotated[float, Meta(ge=1, le=100_000)] | None = None
     """Dense bytes divided by bytes on the wire, indices and scales included."""
     exposed_fraction_before: Fraction | None = None
     """Share of a dense step that waits for this traffic."""
     exposed_fraction_after: Fraction | None = None
     """Share of a compressed step that waits for this traffic."""
-    expected_speedup: Annotated[float, Meta(gt=0, le=1000)] | None = None
+    expected_speedup: Annotated[float, Meta(ge=0.1, le=100)] | None = None
     """Dense step time divided by compressed step time."""
     compression_seconds_per_step: PositiveSeconds | None = None
     """Time that compressing and decompressing takes."""
-    loss_tolerance: Annotated[float, Meta(ge=0, le=10)] | None = None
+    loss_tolerance: Annotated[float, Meta(ge=0, le=1)] | None = None
     """Largest rise of the final loss that is accepted, in nats."""
     num_seeds: Count | None = None
     """Seeds behind the claim that the loss is unharmed."""
@@ -113,13 +115,13 @@ class Communication(Record, kw_only=True):
     """True when gradient traffic runs beside the backward pass."""
     overlap_parameters: bool | None = None
     """True when parameter gathering runs beside computation."""
-    bucket_bytes: Bytes | None = None
+    bucket_bytes: Annotated[float, Meta(ge=1e4, le=1e12, extra_json_schema={"x-unit": "By"})] | None = None
     """Gradient bytes that travel together."""
     compression: Compression | None = None
     """Compression of gradient traffic."""
-    timeout_seconds: PositiveSeconds | None = None
+    timeout_seconds: WatchdogSeconds | None = None
     """Time after which a collective is given up."""
-    heartbeat_seconds: PositiveSeconds | None = None
+    heartbeat_seconds: WatchdogSeconds | None = None
     """Interval of liveness messages between ranks."""
     gradient_averaging: Literal["divide-before", "divide-after", "weighted"] | None = None
     """Where the sum becomes a mean."""

@@ -14,7 +14,6 @@ from trainspec_validate.documents.base import (
     Name,
     Ratio,
     Record,
-    Seconds,
     Text,
 )
 
@@ -34,6 +33,8 @@ Transport = Literal[
     "other",
 ]
 
+FailoverSeconds = Annotated[float, Meta(ge=1e-6, le=3600, extra_json_schema={"x-unit": "s"})]
+
 
 class FabricTier(Record, kw_only=True):
     """One layer of switches, counted from the nodes upwards."""
@@ -45,9 +46,9 @@ class FabricTier(Record, kw_only=True):
     num_ports: Annotated[int, Meta(ge=2, le=4096)] | None = None
     """Ports of one switch."""
     num_down_ports: Annotated[int, Meta(ge=1, le=4096)] | None = None
-    """Ports of one switch towards the nodes."""
+    """Cabled ports of one switch towards the nodes."""
     num_up_ports: Annotated[int, Meta(ge=0, le=4096)] | None = None
-    """Ports of one switch towards the next layer; 0 at the top."""
+    """Cabled ports of one switch towards the next layer; 0 at the top."""
     port_bandwidth_bytes_per_second: LinkBytesPerSecond | None = None
     """Rate of one port in one direction."""
     up_port_bandwidth_bytes_per_second: LinkBytesPerSecond | None = None
@@ -135,7 +136,7 @@ class Fabric(Record, kw_only=True):
     """How senders learn to slow down."""
     tiers: tuple[FabricTier, ...] = ()
     """Switch layers, from the nodes upwards."""
-    failover_seconds: Seconds | None = None
+    failover_seconds: FailoverSeconds | None = None
     """Time until traffic flows again after a link or switch is lost."""
     failover_evidence: Text | None = None
     """Where the failover time comes from."""
@@ -143,6 +144,8 @@ class Fabric(Record, kw_only=True):
     """One-way latency of a small message between two nodes of different groups."""
     max_num_nics: Count | None = None
     """NICs that the fabric can hold at its declared shape."""
+    in_network_reduction: bool | None = None
+    """True when the switches of the fabric can reduce."""
 
 
 class ExplicitDevice(Record, kw_only=True):

@@ -10,14 +10,12 @@ from trainspec_validate.documents.base import (
     AcceleratorFlopsPerSecond,
     Count,
     CountOrZero,
-    LatencySeconds,
     LinkBytesPerSecond,
     MemoryBytes,
     Name,
     Record,
     Source,
     Text,
-    Watts,
 )
 
 PathClass = Literal["LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS"]
@@ -42,6 +40,12 @@ NumberFormat = Literal[
 ]
 
 
+HopSeconds = Annotated[float, Meta(ge=5e-8, le=2e-5, extra_json_schema={"x-unit": "s"})]
+HostLinkBytesPerSecond = Annotated[float, Meta(ge=2e8, le=2e12, extra_json_schema={"x-unit": "By/s"})]
+BoardWatts = Annotated[float, Meta(ge=10, le=50_000, extra_json_schema={"x-unit": "W"})]
+NodeWatts = Annotated[float, Meta(ge=50, le=1_000_000, extra_json_schema={"x-unit": "W"})]
+
+
 class PeakRate(Record, kw_only=True):
     """Dense peak rate of one accelerator for one number format."""
 
@@ -64,7 +68,7 @@ class Accelerator(Record, kw_only=True):
     """Device memory bandwidth of one accelerator."""
     peak_rates: tuple[PeakRate, ...] = ()
     """Dense peak rate per number format."""
-    power_watts: Watts | None = None
+    power_watts: BoardWatts | None = None
     """Board or package power limit of one accelerator."""
     num_ranks_per_accelerator: Annotated[int, Meta(ge=1, le=64)] = 1
     """Ranks that a training job places on one accelerator, for example 2 for a package with two dies."""
@@ -104,11 +108,11 @@ class HostLink(Record, kw_only=True):
     """Generation, for example 5 for PCIe 5."""
     num_lanes: Annotated[int, Meta(ge=1, le=64)] | None = None
     """Negotiated lanes of one device, for example 16."""
-    bandwidth_bytes_per_second: LinkBytesPerSecond | None = None
+    bandwidth_bytes_per_second: HostLinkBytesPerSecond | None = None
     """Rate of one device in one direction."""
     num_devices_per_upstream_link: Annotated[int, Meta(ge=1, le=64)] | None = None
     """Accelerators and NICs that share one upstream link through a switch."""
-    upstream_bandwidth_bytes_per_second: LinkBytesPerSecond | None = None
+    upstream_bandwidth_bytes_per_second: HostLinkBytesPerSecond | None = None
     """Rate of the shared upstream link in one direction."""
 
 
@@ -133,9 +137,9 @@ class ScaleUp(Record, kw_only=True):
     """Rate of one link in one direction."""
     bandwidth_bytes_per_second: LinkBytesPerSecond | None = None
     """Rate of one accelerator into the domain, all links together, in one direction."""
-    direction: Literal["one-way"] = "one-way"
+    direction: Annotated[Literal["one-way"], Meta(extra_json_schema={"x-requirement": "TS-CLU-009"})] = "one-way"
     """Every rate is one-way; the key exists so that a file can say it aloud."""
-    latency_seconds: LatencySeconds | None = None
+    latency_seconds: HopSeconds | None = None
     """Latency of one hop."""
     dimensions: tuple[Count, ...] = ()
     """Extent of each axis of a torus, in accelerators."""
@@ -207,7 +211,7 @@ class NodeGroup(Record, kw_only=True):
     """The fast domain that the accelerators belong to."""
     nics: tuple[Nic, ...] = ()
     """Network interfaces of one node."""
-    node_power_watts: Watts | None = None
+    node_power_watts: NodeWatts | None = None
     """Largest power of one node at its supplies."""
     description: Text | None = None
     """What these nodes are."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from trainspec_validate.documents.base import Bytes, Count, CountOrZero, Fraction, Record
+from trainspec_validate.documents.base import Bytes, Count, Fraction, Record
 
 
 class Offload(Record, kw_only=True):
@@ -41,7 +41,7 @@ class Memory(Record, kw_only=True):
     """What leaves the device between uses."""
     pinned_host_bytes: Bytes | None = None
     """Page-locked host memory of one rank."""
-    prefetch_depth: CountOrZero | None = None
+    prefetch_depth: Annotated[int, Meta(ge=0, le=1024)] | None = None
     """Input batches that are ready on or on the way to the device."""
     pinned_input: bool | None = None
     """True when input is copied from page-locked memory."""
@@ -57,7 +57,7 @@ class Memory(Record, kw_only=True):
     """Use of memory that host and device share."""
     donated_buffers: bool | None = None
     """True when step inputs give their buffers to step outputs."""
-    num_loader_workers: CountOrZero | None = None
+    num_loader_workers: Annotated[int, Meta(ge=0, le=1024)] | None = None
     """Input workers of one rank."""
     micro_batches_in_flight: Count | None = None
     """Micro-batches whose activations live at the same time on the first stage."""

@@ -54,9 +54,9 @@ class Performance(Record, kw_only=True):
     tokens_per_second: Annotated[float, Meta(gt=0, le=1e13)] | None = None
     """Tokens of the whole job per second."""
     tokens_per_second_per_accelerator: Annotated[float, Meta(gt=0, le=1e9)] | None = None
-    """Tokens per second and accelerator."""
+    """Tokens per second and rank; an accelerator that carries two ranks counts twice."""
     model_flops_per_second_per_accelerator: AcceleratorFlopsPerSecond | None = None
-    """Model operations per second and accelerator."""
+    """Model operations per second and rank."""
     model_flops_per_second: FlopsPerSecond | None = None
     """Model operations per second of the whole job."""
     flops_per_token: Annotated[float, Meta(gt=0, le=1e18)] | None = None
@@ -79,7 +79,7 @@ class Performance(Record, kw_only=True):
     hardware_flops_utilisation: Fraction | None = None
     """Operations done, recomputation included, per second over the peak."""
     peak_flops_per_second: AcceleratorFlopsPerSecond | None = None
-    """Peak that utilisations refer to, of one accelerator."""
+    """Dense peak of one rank, which utilisations refer to."""
     peak_format: NumberFormat | None = None
     """Number format of that peak."""
     matmul_fraction: Fraction | None = None
@@ -95,9 +95,14 @@ class Performance(Record, kw_only=True):
 class Energy(Record, kw_only=True):
     """How energy and carbon of the job are accounted."""
 
-    boundary: Literal["device", "node", "node-and-network", "facility"]
+    boundary: Annotated[
+        Literal["device", "node", "node-and-network", "facility"],
+        Meta(extra_json_schema={"x-requirement": "TS-NRG-001"}),
+    ]
     """What is inside the account."""
-    method: Literal["counter", "sampled", "estimated"]
+    method: Annotated[
+        Literal["counter", "sampled", "estimated"], Meta(extra_json_schema={"x-requirement": "TS-NRG-001"})
+    ]
     """How energy is found."""
     sample_interval_seconds: PositiveSeconds | None = None
     """Median time between samples."""

@@ -24,7 +24,7 @@ class LossScaling(Record, kw_only=True):
     """Factor after `growth_interval_steps` steps without overflow."""
     backoff_factor: Annotated[float, Meta(gt=0, lt=1)] | None = None
     """Factor after an overflow."""
-    growth_interval_steps: Count | None = None
+    growth_interval_steps: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     """Steps without overflow before the scale grows."""
     min_scale: Annotated[float, Meta(gt=0, le=2**64)] | None = None
     """Smallest scale."""
@@ -41,7 +41,7 @@ class LowPrecisionRecipe(Record, kw_only=True):
     """Where scale factors come from."""
     block_size: Annotated[int, Meta(ge=1, le=65536)] | None = None
     """Elements that share one scale."""
-    amax_history_steps: Count | None = None
+    amax_history_steps: Annotated[int, Meta(ge=1, le=16_384)] | None = None
     """Steps of history, for delayed scaling."""
     amax_scope: Literal["group", "rank"] | None = None
     """Whether the largest magnitude is agreed over the group or kept by each rank."""
@@ -70,6 +70,8 @@ class Precision(Record, kw_only=True):
     """Sum over data ranks."""
     optimizer_state: StateFormat = "fp32"
     """Moments of the optimizer."""
+    num_optimizer_moments: Annotated[int, Meta(ge=0, le=8)] = 2
+    """Moments that the optimizer keeps of each parameter: 2 for Adam, 1 for momentum or Lion, 0 for none."""
     parameter_rounding: Literal["nearest", "stochastic"] = "nearest"
     """Rounding of the parameter update."""
     loss_scaling: LossScaling | None = None

@@ -1,4 +1,4 @@
-"""The only place that declares the waiver file: findings that a named person has agreed to live with, until a day."""
+"""The only place that declares the waiver file: who agreed to live with which finding, and until when."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Waiver(Record, kw_only=True):
     requirement: Annotated[str, Meta(min_length=1, max_length=128)]
     """Id or name of the requirement."""
     file: Annotated[str, Meta(min_length=1, max_length=1024)]
-    """File or pattern, relative to the waiver file: `*` stays within a directory, `**` crosses directories."""
+    """File or pattern, relative to the waiver file: `**` crosses directories, `*` does not."""
     pointer: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
-    """Place and everything below it, as `/batch/global_sequences` or `batch.global_sequences`; absent means the file."""
+    """Place and everything below it, as `/batch/ramp` or `batch.ramp`; absent means the whole file."""
     reason: Annotated[str, Meta(min_length=1, max_length=4000, extra_json_schema=_OWED)]
     """Why the finding is acceptable."""
     owner: Annotated[str, Meta(min_length=1, max_length=256, extra_json_schema=_OWED)]

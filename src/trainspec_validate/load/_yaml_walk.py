@@ -13,12 +13,25 @@ from trainspec_validate.load._base import Offsets
 from trainspec_validate.load._lookup import Lookup, Request, Wanted
 
 _STARTS = (events.MappingStartEvent, events.SequenceStartEvent)
+_MAX_LINE_WITH_COMMENT = 1000
 _ENDS = (events.MappingEndEvent, events.SequenceEndEvent)
+
+
+class _Chunks:
+    """Hands the text out piece by piece: given a whole string, PyYAML would encode and keep a second copy."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.position = 0
+
+    def read(self, size: int = -1, /) -> str:
+        start, self.position = self.position, self.position + size if size >= 0 else len(self.text)
+        return self.text[start : self.position]
 
 
 def open_parser(text: str) -> Any:
     """A parser of events over libyaml, or over Python where PyYAML was built without it."""
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)(_Chunks(text))
 
 
 def locate(text: str, requests: Iterable[Request]) -> dict[Request, Span]:
@@ -57,7 +70,7 @@ class _Walker:
             self.lookup.settle(wanted, nearest, nearest)
         inner = self.next()
         while type(inner) is not events.MappingEndEvent:
-            key_stretch = (inner.start_mark.index, inner.end_mark.index)
+            key_stretch = self.scalar_stretch(inner, None)
             if at_root and not nearest:
                 nearest = key_stretch
                 self.lookup.settle(wanted, nearest, nearest)
@@ -121,16 +134,22 @@ class _Walker:
 
     def first_line(self, start_event: Any, end_event: Any) -> Offsets:
         start, end = start_event.start_mark.index, end_event.end_mark.index
-        line_end = self.line_end(start)
-        return (start, min(end, line_end) if start_event.flow_style else line_end)
+        if start_event.flow_style:
+            line_end = self.text.find("\n", start, end)
+            return (start, end if line_end < 0 else line_end)
+        return (start, self.line_end(start))
 
     def line_end(self, start: int) -> int:
-        """Where the line of this offset ends, without blanks and, where it is certain, without comment."""
+        """Where the line of this offset ends, without blanks and without a comment outside of quotes."""
         end = self.text.find("\n", start)
         line = self.text[start : end if end >= 0 else None]
-        before, mark, _ = line.partition(" #")
-        if mark and "'" not in before and '"' not in before:
-            line = before
+        mark = line.find(" #", 0, _MAX_LINE_WITH_COMMENT)
+        while mark >= 0:
+            before = line[:mark]
+            if before.count("'") % 2 == 0 and before.count('"') % 2 == 0:
+                line = before
+                break
+            mark = line.find(" #", mark + 1, _MAX_LINE_WITH_COMMENT)
         return start + max(1, len(line.rstrip()))
 
 

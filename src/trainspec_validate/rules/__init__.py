@@ -10,7 +10,33 @@ from dataclasses import dataclass
 from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, Document, TrainingPlan
 from trainspec_validate.findings import Pointer
 
-CHAPTERS = ("doc", "clu", "top", "par", "bat", "prc", "com", "mem", "nrg", "ckp")
+CHAPTERS = (
+    "doc",
+    "clu",
+    "clu_scale_up",
+    "clu_host",
+    "clu_network",
+    "clu_paths",
+    "clu_operations",
+    "clu_measurements",
+    "clu_layout",
+    "top",
+    "par",
+    "par_shape",
+    "par_figures",
+    "par_job",
+    "bat",
+    "bat_ramp",
+    "bat_noise",
+    "prc",
+    "prc_recipe",
+    "prc_kernels",
+    "com",
+    "mem",
+    "mem_host",
+    "nrg",
+    "ckp",
+)
 """Modules of this package that hold rules, one per chapter, in the order of the specification."""
 
 
@@ -84,12 +110,16 @@ def rule(requirement: str) -> Callable[[RuleFunction], RuleFunction]:
 
     def register(function: RuleFunction) -> RuleFunction:
         if requirement in _REGISTRY:
-            raise ValueError(f"{requirement} has two rules: {_REGISTRY[requirement].name} and {function.__name__}")
+            raise ValueError(
+                f"{requirement} has two rules: {_REGISTRY[requirement].name} and {function.__name__}"
+            )
         parameters = []
         for name, parameter in inspect.signature(function).parameters.items():
             annotation = str(parameter.annotation)
             if annotation not in _ANNOTATIONS:
-                raise ValueError(f"{function.__name__}: {name} is annotated {annotation!r}, which is no document kind")
+                raise ValueError(
+                    f"{function.__name__}: {name} is annotated {annotation!r}, which is no document kind"
+                )
             parameters.append((name, _ANNOTATIONS[annotation]))
         name = function.__name__.replace("_", "-")
         _REGISTRY[requirement] = Rule(requirement, name, function, tuple(parameters))

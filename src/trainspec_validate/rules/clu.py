@@ -1,1 +1,228 @@
-"""The only place for the rules of the clu chapter."""
+"""The only place that checks totals, names and accelerators of a cluster profile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from trainspec_validate.catalog import CatalogAccelerator, accelerators
+from trainspec_validate.documents import ClusterProfile
+from trainspec_validate.documents.hardware import Accelerator
+from trainspec_validate.findings import Pointer
+from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import _units as units
+from trainspec_validate.rules._cluster import listed, total, within
+from trainspec_validate.suggest import hint
+
+_FIGURE_TOLERANCE = 0.1
+_POWER_SHARE = (0.4, 1.25)
+_EIGHT_BITS = frozenset({"fp8", "fp8-e4m3", "fp8-e5m2", "mxfp8"})
+_PEAK_RANGE: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(("bf16", "fp16"), (0.9, 1.1)),
+    **dict.fromkeys(_EIGHT_BITS, (0.99, 5)),
+    **dict.fromkeys(("fp6", "mxfp6"), (0.99, 8)),
+    **dict.fromkeys(("fp4", "mxfp4", "nvfp4"), (0.99, 16)),
+    **dict.fromkeys(("tf32", "fp32", "fp64"), (0.0, 1.0)),
+    "int8": (0.05, 5),
+}
+"""Least and greatest multiple of the 16-bit peak, per number format."""
+
+
+@rule("TS-CLU-001")
+def node_total(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The groups' nodes add up to the document's."""
+    counted = sum(group.num_nodes for group in cluster.node_groups)
+    if counted != cluster.num_nodes:
+        yield Violation(
+            at(cluster, "num_nodes"),
+            f"the groups have {counted:,} nodes together, but num_nodes is {cluster.num_nodes:,}",
+            f"set num_nodes to {counted}, or correct a group",
+            tuple(
+                (at(cluster, "node_groups", i, "num_nodes"), g.name)
+                for i, g in enumerate(cluster.node_groups)
+            ),
+        )
+
+
+@rule("TS-CLU-002")
+def accelerator_total(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Nodes times accelerators per node add up to the document's accelerators."""
+    counted = sum(total(group) for group in cluster.node_groups)
+    if counted == cluster.num_accelerators:
+        return
+    ranks = sum(total(group) * _num_parts(group.accelerator) for group in cluster.node_groups)
+    told = f"set num_accelerators to {counted}, or correct a group"
+    if cluster.num_accelerators == ranks:
+        told = f"{ranks:,} counts dies or cores; set num_accelerators to the number of packages, {counted}"
+    yield Violation(
+        at(cluster, "num_accelerators"),
+        f"the groups have {counted:,} accelerators together, but num_accelerators is "
+        f"{cluster.num_accelerators:,}",
+        told,
+        tuple(
+            (at(cluster, "node_groups", i), f"{g.num_nodes:,} nodes x {g.num_accelerators_per_node}")
+            for i, g in enumerate(cluster.node_groups)
+        ),
+    )
+
+
+def _num_parts(accelerator: Accelerator) -> int:
+    known = accelerators().get(accelerator.model)
+    return max(accelerator.num_ranks_per_accelerator, known.num_dies if known else 1)
+
+
+@rule("TS-CLU-003")
+def cluster_names(cluster: ClusterProfile) -> Iterator[Violation]:
+    """No two items of a list share a name."""
+    for pointer, key, names in _named_lists(cluster):
+        first: dict[str, int] = {}
+        for position, name in enumerate(names):
+            earlier = first.setdefault(name, position)
+            if earlier != position:
+                yield Violation(
+                    at(cluster, *pointer, position, key),
+                    f"{name!r} stands twice in {pointer[-1]}",
+                    f"give each item a {key} of its own",
+                    ((at(cluster, *pointer, earlier, key), "first here"),),
+                )
+
+
+def _named_lists(cluster: ClusterProfile) -> Iterator[tuple[Pointer, str, Sequence[str]]]:
+    yield ("node_groups",), "name", [group.name for group in cluster.node_groups]
+    yield ("fabrics",), "name", [fabric.name for fabric in cluster.fabrics]
+    yield ("storage_targets",), "name", [target.name for target in cluster.storage_targets]
+    for i, group in enumerate(cluster.node_groups):
+        yield ("node_groups", i, "nics"), "name", [nic.name for nic in group.nics]
+        formats = [peak.format for peak in group.accelerator.peak_rates]
+        yield ("node_groups", i, "accelerator", "peak_rates"), "format", formats
+    for i, fabric in enumerate(cluster.fabrics):
+        yield ("fabrics", i, "tiers"), "name", [tier.name for tier in fabric.tiers]
+
+
+@rule("TS-CLU-004")
+def accelerator_model(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The model is in the catalog, or the document has the figures itself."""
+    for i, group in enumerate(cluster.node_groups):
+        accelerator = group.accelerator
+        known = listed(group)
+        place = ("node_groups", i, "accelerator")
+        if known is None:
+            missing = _missing_figures(accelerator)
+            if missing:
+                near = hint(accelerator.model, accelerators())
+                yield Violation(
+                    at(cluster, *place, "model"),
+                    f"{accelerator.model!r} is not in the catalog, and its "
+                    f"{' and '.join(missing)} are not given",
+                    near or "give the figures, or a catalog name",
+                )
+        elif accelerator.vendor is not None and accelerator.vendor.casefold() != known.vendor:
+            yield Violation(
+                at(cluster, *place, "vendor"),
+                f"{accelerator.vendor!r} does not make the {known.title}",
+                f"the catalog has {known.vendor!r}",
+            )
+
+
+def _missing_figures(accelerator: Accelerator) -> list[str]:
+    figures = {
+        "memory_bytes": accelerator.memory_bytes,
+        "memory_bandwidth_bytes_per_second": accelerator.memory_bandwidth_bytes_per_second,
+        "peak_rates": accelerator.peak_rates or None,
+    }
+    return [name for name, value in figures.items() if value is None]
+
+
+@rule("TS-CLU-005")
+def accelerator_figures(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Own figures of a listed accelerator agree with the catalog."""
+    judged = False
+    for i, group in enumerate(cluster.node_groups):
+        known = listed(group)
+        if known is None:
+            continue
+        for key, value, wanted, low, high in _figures(group.accelerator, known):
+            if value is None or wanted is None:
+                continue
+            judged = True
+            if not low * wanted <= value <= high * wanted:
+                say = {"watts": units.watts, "bytes": units.bytes_}.get(
+                    key.rsplit("_", 1)[1], units.bytes_per_second
+                )
+                yield Violation(
+                    at(cluster, "node_groups", i, "accelerator", key),
+                    f"{key} is {say(value)}, but the catalog has {say(wanted)} for {known.title}",
+                    f"write {wanted:g}, leave the key out, or give the accelerator a name of its own",
+                )
+    if not judged:
+        raise NotApplicable("no own figure of an accelerator that the catalog lists")
+
+
+def _figures(
+    own: Accelerator, known: CatalogAccelerator
+) -> Iterator[tuple[str, float | None, float | None, float, float]]:
+    low, high = 1 - _FIGURE_TOLERANCE, 1 + _FIGURE_TOLERANCE
+    yield "memory_bytes", own.memory_bytes, known.memory_bytes, low, high
+    key = "memory_bandwidth_bytes_per_second"
+    yield key, own.memory_bandwidth_bytes_per_second, known.memory_bandwidth_bytes_per_second, low, high
+    yield "power_watts", own.power_watts, known.power_watts, *_POWER_SHARE
+
+
+@rule("TS-CLU-006")
+def dense_peak(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Own peak rates of a listed accelerator are the catalog's dense ones."""
+    judged = False
+    for i, group in enumerate(cluster.node_groups):
+        known = listed(group)
+        for j, peak in enumerate(group.accelerator.peak_rates):
+            wanted = _listed_peak(known, peak.format)
+            if known is None or wanted is None:
+                continue
+            judged = True
+            if within(peak.flops_per_second, wanted, _FIGURE_TOLERANCE):
+                continue
+            told = f"write {wanted:g}"
+            if within(peak.flops_per_second, 2 * wanted, _FIGURE_TOLERANCE):
+                told += "; twice the dense rate is the figure for structured sparsity"
+            yield Violation(
+                at(cluster, "node_groups", i, "accelerator", "peak_rates", j, "flops_per_second"),
+                f"{peak.format} peak is {units.flops_per_second(peak.flops_per_second)}, but "
+                "the dense peak of "
+                f"{known.title} is {units.flops_per_second(wanted)}",
+                told,
+            )
+    if not judged:
+        raise NotApplicable("no own peak rate of an accelerator and number format that the catalog lists")
+
+
+def _listed_peak(known: CatalogAccelerator | None, name: str) -> float | None:
+    """Dense peak that the catalog has for a number format; all eight-bit floats share one."""
+    if known is None:
+        return None
+    return known.peak_flops_per_second.get("fp8" if name in _EIGHT_BITS else name)
+
+
+@rule("TS-CLU-007")
+def peak_order(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Peak rates of narrow and wide formats stand in a plausible relation to the 16-bit peak."""
+    judged = False
+    for i, group in enumerate(cluster.node_groups):
+        own = {peak.format: peak.flops_per_second for peak in group.accelerator.peak_rates}
+        known = listed(group)
+        base = (
+            own.get("bf16") or own.get("fp16") or (known.peak_flops_per_second.get("bf16") if known else None)
+        )
+        if base is None:
+            continue
+        for j, peak in enumerate(group.accelerator.peak_rates):
+            judged = True
+            low, high = _PEAK_RANGE[peak.format]
+            ratio = peak.flops_per_second / base
+            if not low <= ratio <= high:
+                yield Violation(
+                    at(cluster, "node_groups", i, "accelerator", "peak_rates", j, "flops_per_second"),
+                    f"{peak.format} peak is {ratio:.3g} times the 16-bit peak of "
+                    f"{units.flops_per_second(base)}",
+                    f"between {low * base:.4g} and {high * base:.4g} is plausible",
+                )
+    if not judged:
+        raise NotApplicable("no group has own peak rates and a 16-bit peak")

@@ -1,1 +1,263 @@
-"""The only place for the rules of the nrg chapter."""
+"""The only place that judges how energy and carbon of a job are accounted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.costs.energy import least_joules, least_joules_per_token, most_joules
+from trainspec_validate.documents import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.plan import Energy
+from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
+from trainspec_validate.rules import _machine as machines
+from trainspec_validate.rules._units import billions, number, percent, prefixed, seconds, watts
+
+CADENCE = {"sampled": (1.0, 5.0), "counter": (60.0, 300.0)}
+"""Longest median interval and longest gap in seconds, by method."""
+IDENTITY_TOLERANCE = 0.05
+LEAST_COVERAGE = 0.95
+
+
+def _energy(plan: TrainingPlan) -> Energy:
+    if plan.energy is None:
+        raise NotApplicable("the plan keeps no energy account")
+    return plan.energy
+
+
+def _measured(plan: TrainingPlan) -> Energy:
+    energy = _energy(plan)
+    if energy.method == "estimated":
+        raise NotApplicable("energy is estimated, not measured")
+    return energy
+
+
+@rule("TS-NRG-002")
+def energy_account(plan: TrainingPlan) -> Iterator[Violation]:
+    """A measured account says what its number leaves out."""
+    energy = _measured(plan)
+    wanted = ["sample_interval_seconds", "max_gap_seconds", "coverage", "missing_samples", "device_identity"]
+    lacking = [key for key in wanted if getattr(energy, key) is None]
+    if lacking:
+        yield Violation(
+            at_key(plan, "energy"),
+            f"the {energy.method} account lacks {', '.join(lacking)}",
+            f"add {', '.join(lacking)}",
+        )
+
+
+@rule("TS-NRG-003")
+def energy_cadence(plan: TrainingPlan) -> Iterator[Violation]:
+    """Meters are read often enough for their kind."""
+    energy = _measured(plan)
+    interval, gap = CADENCE[energy.method]
+    limits = {"sample_interval_seconds": interval, "max_gap_seconds": gap}
+    stated = {key: value for key in limits if (value := getattr(energy, key)) is not None}
+    if not stated:
+        raise NotApplicable("the account states no interval and no gap")
+    for key, value in stated.items():
+        if value > limits[key]:
+            yield Violation(
+                at(plan, "energy", key),
+                f"{key} is {seconds(value)}, too long for a {energy.method} account",
+                f"bring it to {seconds(limits[key])} or below",
+            )
+
+
+@rule("TS-NRG-004")
+def energy_gap(plan: TrainingPlan) -> Iterator[Violation]:
+    """The longest gap is no shorter than the median interval."""
+    energy = _energy(plan)
+    interval, gap = energy.sample_interval_seconds, energy.max_gap_seconds
+    if interval is None or gap is None:
+        raise NotApplicable("the account does not state both an interval and a gap")
+    if gap < interval:
+        yield Violation(
+            at(plan, "energy", "max_gap_seconds"),
+            f"the longest gap is {seconds(gap)}, but half of the intervals are {seconds(interval)} or more",
+            f"state a gap of {seconds(interval)} or more",
+        )
+
+
+@rule("TS-NRG-005")
+def energy_coverage(plan: TrainingPlan) -> Iterator[Violation]:
+    """Nearly all devices and time are covered."""
+    coverage = _measured(plan).coverage
+    if coverage is None:
+        raise NotApplicable("the account states no coverage")
+    if coverage < LEAST_COVERAGE:
+        yield Violation(
+            at(plan, "energy", "coverage"),
+            f"the account covers {percent(coverage)} of devices and time",
+            f"cover {percent(LEAST_COVERAGE)} or more",
+        )
+
+
+@rule("TS-NRG-006")
+def missing_samples(plan: TrainingPlan) -> Iterator[Violation]:
+    """A missing sample is missing, not zero."""
+    value = _measured(plan).missing_samples
+    if value is None:
+        raise NotApplicable("the account does not say what a missing sample is recorded as")
+    if value != "null":
+        yield Violation(
+            at(plan, "energy", "missing_samples"),
+            f"a missing sample is recorded as {value}, which a reader takes for a measurement",
+            'set missing_samples to "null"',
+        )
+
+
+@rule("TS-NRG-007")
+def device_identity(plan: TrainingPlan) -> Iterator[Violation]:
+    """A meter is tied to its device by a name that does not move."""
+    value = _measured(plan).device_identity
+    if value is None:
+        raise NotApplicable("the account does not say how meters are tied to devices")
+    if value == "index":
+        yield Violation(
+            at(plan, "energy", "device_identity"),
+            "meters are tied to devices by index, which a visibility mask renumbers",
+            "set device_identity to uuid or serial",
+        )
+
+
+@rule("TS-NRG-008")
+def counter_resets(plan: TrainingPlan) -> Iterator[Violation]:
+    """A counter that falls is explained."""
+    energy = _energy(plan)
+    if energy.method != "counter":
+        raise NotApplicable("the account does not read counters")
+    if energy.counter_resets in (None, "undeclared"):
+        stated = energy.counter_resets is not None
+        yield Violation(
+            at(plan, "energy", "counter_resets") if stated else at_key(plan, "energy"),
+            "a counter starts again at zero when its driver is loaded, and the account does not say so",
+            "record each reset and set counter_resets to declared, or to none where none can happen",
+        )
+
+
+@rule("TS-NRG-009")
+def carbon_inputs(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """Reported carbon has an intensity, a basis and a source."""
+    if not _energy(plan).report_carbon:
+        raise NotApplicable("the plan reports no carbon")
+    power = cluster.power
+    keys = ("carbon_intensity_kilograms_per_kilowatt_hour", "carbon_basis", "carbon_source")
+    lacking = [key for key in keys if power is None or getattr(power, key) is None]
+    if lacking:
+        yield Violation(
+            at(plan, "energy", "report_carbon"),
+            f"carbon is reported, but power of {cluster.metadata.name} lacks {', '.join(lacking)}",
+            f"add {', '.join(lacking)} to the cluster, or do not report carbon",
+        )
+
+
+@rule("TS-NRG-011")
+def facility_boundary(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """An account of the facility has the facility's factor."""
+    if _energy(plan).boundary != "facility":
+        raise NotApplicable("the boundary is not the facility")
+    if cluster.power is None or cluster.power.power_usage_effectiveness is None:
+        yield Violation(
+            at(plan, "energy", "boundary"),
+            f"the boundary is the facility, but {cluster.metadata.name} states no power usage effectiveness",
+            "add power.power_usage_effectiveness to the cluster, or draw the boundary at the nodes",
+        )
+
+
+@rule("TS-NRG-012")
+def energy_identity(plan: TrainingPlan) -> Iterator[Violation]:
+    """Energy of a token times tokens is the energy of the job."""
+    energy = _energy(plan)
+    total, each = energy.expected_energy_joules, energy.expected_joules_per_token
+    tokens = plan.job.num_tokens if plan.job else None
+    if total is None or each is None or not tokens:
+        raise NotApplicable("the plan does not state energy, energy per token and tokens")
+    product = each * tokens
+    if abs(product - total) > IDENTITY_TOLERANCE * total:
+        yield Violation(
+            at(plan, "energy", "expected_energy_joules"),
+            f"{number(each)} J per token times {billions(tokens)} tokens is {prefixed(product, 'J')}, but "
+            f"the job is expected to take {prefixed(total, 'J')}",
+            f"set expected_energy_joules to {product:.4g}, or mend the other two",
+            related=((at(plan, "energy", "expected_joules_per_token"), "energy of one token"),),
+        )
+
+
+def _planned_seconds(plan: TrainingPlan) -> float:
+    if plan.job and plan.job.planned_seconds:
+        return plan.job.planned_seconds
+    step = machines.step_seconds(plan)
+    if step and plan.job and plan.job.num_steps:
+        return step * plan.job.num_steps
+    raise NotApplicable("the plan does not say how long the job runs")
+
+
+def _expected(plan: TrainingPlan) -> tuple[str, float]:
+    """Key and joules that the plan expects of the whole job."""
+    energy = _energy(plan)
+    if energy.expected_energy_joules is not None:
+        return "expected_energy_joules", energy.expected_energy_joules
+    if energy.expected_joules_per_token is not None and plan.job and plan.job.num_tokens:
+        return "expected_joules_per_token", energy.expected_joules_per_token * plan.job.num_tokens
+    raise NotApplicable("the plan expects no energy")
+
+
+def _ceiling(plan: TrainingPlan, machine: machines.Machine, duration: float) -> float | None:
+    boundary = _energy(plan).boundary
+    if boundary == "device":
+        each = machine.watts_per_accelerator
+        return most_joules(each * machines.num_accelerators(plan, machine), duration) if each else None
+    node = machine.group.node_power_watts
+    if node is None:
+        return None
+    power = machine.cluster.power
+    overhead = (power.power_usage_effectiveness if power else None) or 3.0
+    return most_joules(
+        node * machines.num_nodes(plan, machine),
+        duration,
+        with_network=boundary != "node",
+        overhead=overhead if boundary == "facility" else 1,
+    )
+
+
+@rule("TS-NRG-013")
+def mean_power(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """The expected energy is what the machines can draw in the planned time."""
+    key, joules = _expected(plan)
+    machine, duration = machines.machine_of(plan, cluster), _planned_seconds(plan)
+    idle = machine.watts_per_accelerator
+    least = least_joules(idle, machines.num_accelerators(plan, machine), duration) if idle else None
+    most = _ceiling(plan, machine, duration)
+    if least is None and most is None:
+        raise NotApplicable("no power of accelerators or nodes is known")
+    mean = f"{prefixed(joules, 'J')} in {seconds(duration)} is {watts(joules / duration)} on average"
+    related = ((at(plan, "energy", "boundary"), "the boundary"),)
+    if most is not None and joules > most:
+        message = f"{mean}, above the {watts(most / duration)} that the boundary can draw"
+        yield Violation(at(plan, "energy", key), message, f"expect {prefixed(most, 'J')} at most", related)
+    elif least is not None and joules < least:
+        message = f"{mean}, below the {watts(least / duration)} that idle accelerators draw"
+        yield Violation(at(plan, "energy", key), message, f"expect {prefixed(least, 'J')} at least", related)
+
+
+@rule("TS-NRG-014")
+def token_energy(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """A token does not cost less than its operations."""
+    stated, model = _energy(plan).expected_joules_per_token, plan.model
+    machine = machines.machine_of(plan, cluster)
+    if stated is None or not machine.peak_rates or machine.watts_per_accelerator is None:
+        raise NotApplicable("energy of a token, peak rate or power is not known")
+    if "transformer" not in model.family:
+        raise NotApplicable("operations of a token are counted for transformers only")
+    active = model.num_active_parameters or model.num_parameters
+    partly = plan.num_parameters_trained is not None and plan.num_parameters_trained < model.num_parameters
+    least = least_joules_per_token(
+        active, max(machine.peak_rates.values()), machine.watts_per_accelerator, operations=4 if partly else 6
+    )
+    if stated < least:
+        yield Violation(
+            at(plan, "energy", "expected_joules_per_token"),
+            f"{number(stated)} J per token is less than the operations of {billions(active)} parameters "
+            f"cost: {number(least)} J at the peak rate and half the power limit",
+            f"expect {number(least)} J per token or more",
+            related=((machine.at("accelerator"), "the accelerator"),),
+        )

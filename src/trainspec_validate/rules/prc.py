@@ -1,1 +1,277 @@
-"""The only place for the rules of the prc chapter."""
+"""The only place that judges number formats: loss scaling, master copies, sums, and what stays wide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from trainspec_validate.costs.memory import FORMAT_BYTES
+from trainspec_validate.documents import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.precision import LossScaling
+from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
+from trainspec_validate.rules._machine import machine_of
+from trainspec_validate.rules._units import number, percent
+
+WIDE = ("fp32", "fp64")
+SIGNIFICAND_BITS = {"fp64": 53, "fp32": 24, "fp16": 11, "bf16": 8, "int8": 7, "fp8": 4}
+FEW_TERMS = 8
+SCALING = ("precision", "loss_scaling")
+FORMATS_OF_RECIPE = {
+    "fp8-hybrid": ("fp8", "fp8-e4m3", "fp8-e5m2"),
+    "fp8-e4m3": ("fp8", "fp8-e4m3"),
+    "fp8-e5m2": ("fp8", "fp8-e5m2"),
+    "fp8-block": ("fp8", "fp8-e4m3"),
+    "mxfp8": ("mxfp8",),
+    "nvfp4": ("nvfp4", "fp4"),
+    "mxfp4": ("mxfp4", "fp4"),
+    "int8": ("int8",),
+}
+
+
+def _in_fp16(plan: TrainingPlan) -> list[str]:
+    return [key for key in ("compute", "gradients") if getattr(plan.precision, key) == "fp16"]
+
+
+def _scaling(plan: TrainingPlan) -> LossScaling:
+    scaling = plan.precision.loss_scaling
+    if scaling is None:
+        raise NotApplicable("the plan has no loss scaling")
+    return scaling
+
+
+@rule("TS-PRC-001")
+def loss_scaling(plan: TrainingPlan) -> Iterator[Violation]:
+    """Gradients in fp16 are scaled."""
+    keys = _in_fp16(plan)
+    if not keys:
+        raise NotApplicable("neither compute nor gradients are fp16")
+    scaling = plan.precision.loss_scaling
+    if scaling is None or scaling.mode == "none":
+        where = ("precision", keys[0]) if scaling is None else ("precision", "loss_scaling", "mode")
+        yield Violation(
+            at(plan, *where),
+            f"{keys[0]} is fp16, whose smallest number is 6e-8, and the loss is not scaled",
+            "set loss_scaling.mode to dynamic with initial_scale 65536, or to static",
+        )
+
+
+@rule("TS-PRC-002")
+def loss_scale_unneeded(plan: TrainingPlan) -> Iterator[Violation]:
+    """Formats with the range of fp32 are not scaled."""
+    scaling = _scaling(plan)
+    if _in_fp16(plan):
+        raise NotApplicable("the plan computes in fp16")
+    if scaling.mode != "none":
+        yield Violation(
+            at(plan, *SCALING, "mode"),
+            f"loss scaling is {scaling.mode}, but compute is {plan.precision.compute} and gradients are "
+            f"{plan.precision.gradients}: both have the range of fp32",
+            "leave loss_scaling out, or set mode to none",
+        )
+
+
+@rule("TS-PRC-003")
+def loss_scale_complete(plan: TrainingPlan) -> Iterator[Violation]:
+    """The keys of loss scaling are those of its mode."""
+    scaling = _scaling(plan)
+    controller = ("growth_factor", "backoff_factor", "growth_interval_steps")
+    wanted: tuple[str, ...] = () if scaling.mode == "none" else ("initial_scale",)
+    wanted += controller if scaling.mode == "dynamic" else ()
+    lacking = [key for key in wanted if getattr(scaling, key) is None]
+    if lacking:
+        yield Violation(
+            at_key(plan, *SCALING),
+            f"{scaling.mode} loss scaling lacks {', '.join(lacking)}",
+            "usual: initial_scale 65536, growth_factor 2, backoff_factor 0.5, growth_interval_steps 2000",
+        )
+    idle = [key for key in controller if scaling.mode != "dynamic" and getattr(scaling, key) is not None]
+    for key in idle:
+        yield Violation(
+            at(plan, *SCALING, key),
+            f"{key} has no meaning when loss scaling is {scaling.mode}",
+            f"leave {key} out, or set mode to dynamic",
+        )
+
+
+@rule("TS-PRC-004")
+def loss_scale_values(plan: TrainingPlan) -> Iterator[Violation]:
+    """Scales are exact and, when dynamic, come back from an overflow."""
+    scaling = _scaling(plan)
+    keys = ("initial_scale", "min_scale", "growth_factor", "backoff_factor")
+    values = {key: value for key in keys if (value := getattr(scaling, key)) is not None}
+    if not values and scaling.growth_interval_steps is None:
+        raise NotApplicable("loss scaling has no numbers")
+    for key, value in values.items():
+        if math.frexp(value)[0] != 0.5:
+            yield Violation(
+                at(plan, *SCALING, key),
+                f"{key} is {number(value)}, which is not a power of two",
+                f"the nearest power of two is {number(2.0 ** round(math.log2(value)))}",
+            )
+    yield from _controller_faults(plan, scaling)
+
+
+def _controller_faults(plan: TrainingPlan, scaling: LossScaling) -> Iterator[Violation]:
+    first, least = scaling.initial_scale, scaling.min_scale
+    if first is not None and least is not None and first < least:
+        yield Violation(
+            at(plan, *SCALING, "initial_scale"),
+            f"initial_scale {number(first)} is below min_scale {number(least)}",
+            f"start at {number(least)} or above",
+        )
+    growth, backoff = scaling.growth_factor, scaling.backoff_factor
+    if growth is not None and backoff is not None and growth * backoff > 1:
+        yield Violation(
+            at(plan, *SCALING, "backoff_factor"),
+            f"growth {number(growth)} times backoff {number(backoff)} is {number(growth * backoff)}: an "
+            "overflow takes back less than one growth added",
+            f"set backoff_factor to {number(1 / growth)} or below",
+        )
+    interval, hysteresis = scaling.growth_interval_steps, scaling.hysteresis_steps
+    if interval is not None and not 100 <= interval <= 10_000:
+        yield Violation(
+            at(plan, *SCALING, "growth_interval_steps"),
+            f"the scale grows after {number(interval)} steps without overflow",
+            "choose 100 to 10,000 steps; 1000 and 2000 are usual",
+        )
+    if interval is not None and hysteresis is not None and hysteresis >= interval:
+        yield Violation(
+            at(plan, *SCALING, "hysteresis_steps"),
+            f"{hysteresis} overflows are tolerated, but the scale grows every {interval} steps",
+            "tolerate fewer overflows; 1 or 2 is usual",
+        )
+
+
+@rule("TS-PRC-005")
+def master_parameters(plan: TrainingPlan) -> Iterator[Violation]:
+    """Small updates are not rounded away."""
+    p = plan.precision
+    if p.parameters in WIDE:
+        raise NotApplicable("parameters are kept in fp32 or wider")
+    if p.master_parameters in WIDE or p.parameter_rounding == "stochastic":
+        return
+    what = f"the master copy is {p.master_parameters}" if p.master_parameters else "there is no master copy"
+    yield Violation(
+        at(plan, "precision", "master_parameters" if p.master_parameters else "parameters"),
+        f"parameters are {p.parameters}, {what}, and updates are rounded to nearest",
+        "set master_parameters to fp32, or parameter_rounding to stochastic",
+    )
+
+
+@rule("TS-PRC-006")
+def format_widths(plan: TrainingPlan) -> Iterator[Violation]:
+    """A master copy or a sum is no narrower than what goes into it."""
+    pairs = [("master_parameters", "parameters"), ("accumulation", "gradients")]
+    judged = [(w, n) for w, n in pairs if getattr(plan.precision, w) is not None]
+    if not judged:
+        raise NotApplicable("there is neither a master copy nor an accumulation format")
+    for wide, narrow in judged:
+        outer, inner = getattr(plan.precision, wide), getattr(plan.precision, narrow)
+        if outer != inner and FORMAT_BYTES[outer] <= FORMAT_BYTES[inner]:
+            yield Violation(
+                at(plan, "precision", wide),
+                f"{wide} is {outer}, which does not hold every {inner} number of {narrow}",
+                f"set {wide} to {inner} or wider",
+            )
+
+
+@rule("TS-PRC-007")
+def reduction_format(plan: TrainingPlan) -> Iterator[Violation]:
+    """Sums of many gradients are taken in fp32, or their error is known."""
+    p, degrees = plan.precision, plan.parallelism
+    steps, replicas = plan.batch.accumulation_steps, degrees.data * degrees.context
+    sums = [("gradients" if p.accumulation is None else "accumulation", p.accumulation or p.gradients)]
+    sums = [*(sums if steps > 1 else []), *([("reduction", p.reduction)] if replicas > 1 else [])]
+    if steps * replicas <= FEW_TERMS:
+        raise NotApplicable(f"a gradient is the sum of at most {FEW_TERMS} terms")
+    if p.reduction_error is not None:
+        narrow = min((kind for _, kind in sums), key=SIGNIFICAND_BITS.__getitem__)
+        bound = 2.0 ** -SIGNIFICAND_BITS[narrow] * math.sqrt(steps * replicas)
+        if p.reduction_error > bound:
+            yield Violation(
+                at(plan, "precision", "reduction_error"),
+                f"the reduction error is {percent(p.reduction_error)}, but rounding "
+                f"{number(steps * replicas)} terms to {narrow} explains {percent(bound)} at most",
+                "look for another cause, or sum in a wider format",
+            )
+        return
+    for key, kind in sums:
+        if kind not in WIDE:
+            yield Violation(
+                at(plan, "precision", key),
+                f"{steps} micro-batches on {replicas} data ranks are summed in {kind}",
+                "sum in fp32, or state the measured reduction_error",
+            )
+
+
+@rule("TS-PRC-008")
+def high_precision_operations(plan: TrainingPlan) -> Iterator[Violation]:
+    """What overflows or cancels first stays in fp32."""
+    p = plan.precision
+    if p.compute in ("fp64", "fp32"):
+        raise NotApplicable("everything is computed in fp32 or wider")
+    wanted = ["softmax"] if "transformer" in plan.model.family else []
+    wanted += ["normalization", "loss"]
+    lacking = [operation for operation in wanted if operation not in p.high_precision_operations]
+    if lacking:
+        place = ("precision", "high_precision_operations") if p.high_precision_operations else ("precision",)
+        yield Violation(
+            at(plan, *place) if p.high_precision_operations else at_key(plan, *place),
+            f"compute is {p.compute}, and {', '.join(lacking)} is not among the operations that stay in fp32",
+            f"add {', '.join(lacking)} to high_precision_operations",
+        )
+
+
+@rule("TS-PRC-009")
+def router_precision(plan: TrainingPlan) -> Iterator[Violation]:
+    """The router of a mixture of experts stays in fp32."""
+    p = plan.precision
+    if plan.model.family != "moe-transformer" or p.compute in ("fp64", "fp32"):
+        raise NotApplicable("no router is computed below fp32")
+    if "router" not in p.high_precision_operations:
+        place = ("precision", "high_precision_operations") if p.high_precision_operations else ("precision",)
+        yield Violation(
+            at(plan, *place),
+            f"the router of {plan.model.name} computes in {p.compute}",
+            "add router to high_precision_operations",
+        )
+
+
+@rule("TS-PRC-010")
+def nonfinite_action(plan: TrainingPlan) -> Iterator[Violation]:
+    """A plan says what happens to a step whose gradients are not finite."""
+    p = plan.precision
+    dynamic = p.loss_scaling is not None and p.loss_scaling.mode == "dynamic"
+    if p.nonfinite_action is None:
+        message = "the plan does not say what happens when a gradient is not finite"
+        yield Violation(at_key(plan, "precision"), message, "set nonfinite_action, for example to skip-step")
+    elif p.nonfinite_action == "ignore" or (dynamic and p.nonfinite_action != "skip-step"):
+        why = "a dynamic loss scale overflows by design" if dynamic else "one such step spoils the model"
+        yield Violation(
+            at(plan, "precision", "nonfinite_action"),
+            f"nonfinite_action is {p.nonfinite_action}, but {why}",
+            "set it to skip-step" if dynamic else "set it to skip-step, rollback or stop",
+        )
+
+
+@rule("TS-PRC-011")
+def format_supported(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """The accelerator multiplies in the formats of the plan."""
+    machine = machine_of(plan, cluster)
+    recipe = plan.precision.recipe
+    asked: list[tuple[tuple[str, ...], str, tuple[str, ...]]] = []
+    if plan.precision.compute not in ("fp32", "fp64"):
+        asked.append((("precision", "compute"), plan.precision.compute, (plan.precision.compute,)))
+    if recipe and (recipe.format != "int8" or "int8" in machine.peak_rates):
+        asked.append((("precision", "recipe", "format"), recipe.format, FORMATS_OF_RECIPE[recipe.format]))
+    if not asked or not machine.peak_rates:
+        raise NotApplicable("no format is asked for whose rates are known")
+    for place, name, formats in asked:
+        if not any(one in machine.peak_rates for one in formats):
+            yield Violation(
+                at(plan, *place),
+                f"{machine.group.accelerator.model} has no peak rate for {name}, only for "
+                f"{', '.join(sorted(machine.peak_rates))}",
+                "choose one of these formats, or declare the rate in the cluster's peak_rates",
+                related=((machine.at("accelerator", "model"), "the accelerator"),),
+            )

@@ -1,0 +1,118 @@
+"""The only place that holds the command line of `trainspec-validate`: arguments in, exit code out."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from trainspec_validate import terminal
+from trainspec_validate.cli.settings import PROGRAM, complete_format, configure, show_version
+
+_EPILOG = """\b
+Examples:
+  trainspec-validate cluster.yaml plan.yaml checkpoint.yaml
+  trainspec-validate configs/
+  trainspec-validate 'runs/**/*.yaml' --fail-on warning
+  trainspec-validate . --format sarif=trainspec.sarif
+  trainspec-validate - --stdin-filename plan.yaml < plan.yaml
+  trainspec-validate . --write-baseline
+
+\b
+Exit codes:
+  0    nothing at or above the threshold of --fail-on
+  1    findings at or above it
+  2    wrong use, or input that cannot be read
+  3    a mistake of ours; please report it
+  130  interrupted
+
+Settings live in trainspec.toml or in [tool.trainspec] of pyproject.toml, under the long names of the options.
+`trainspec explain TS-PAR-001` tells what a requirement wants and why.
+"""
+
+_file = click.Path(dir_okay=False)
+
+
+@click.command(
+    PROGRAM,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog=_EPILOG,
+)
+@click.argument("paths", nargs=-1, type=click.Path(), metavar="[PATH]...")
+@click.option(
+    "formats",
+    "--format",
+    multiple=True,
+    metavar="NAME[=FILE]",
+    shell_complete=complete_format,
+    help="Write full, concise, json, sarif, github, gitlab, junit or statistics, to standard output or FILE. "
+    "Repeatable. Default auto: full at a terminal, concise elsewhere, annotations too in GitHub Actions.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["error", "warning", "note", "never"]),
+    default="error",
+    show_default=True,
+    help="Least severity that makes the exit code 1.",
+)
+@click.option("--select", multiple=True, metavar="WORDS", help="Judge only these ids, names or chapters.")
+@click.option("--ignore", multiple=True, metavar="WORDS", help="Leave out these ids, names or chapters.")
+@click.option(
+    "--profile",
+    type=click.Choice(["core", "full"]),
+    default="full",
+    show_default=True,
+    help="core is what every serious run needs, full is everything.",
+)
+@click.option("--waivers", type=_file, metavar="FILE", help="Silence what FILE waives, with an end date.")
+@click.option("--baseline", type=_file, metavar="FILE", help="Silence what FILE recorded.")
+@click.option(
+    "--write-baseline", is_flag=True, help="Record the findings of today (in trainspec-baseline.json)."
+)
+@click.option("--prune-baseline", is_flag=True, help="Remove from the baseline what no longer occurs.")
+@click.option("--statistics", is_flag=True, help="Show counts per requirement instead of findings.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing when there are no findings.")
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Colour standard output. auto heeds NO_COLOR and FORCE_COLOR.",
+)
+@click.option("--no-progress", is_flag=True, help="Never show a progress bar.")
+@click.option("--list-files", is_flag=True, help="List the files that would be read, and stop.")
+@click.option("--stdin-filename", metavar="NAME", help="What findings call standard input (PATH -).")
+@click.option(
+    "--config",
+    type=_file,
+    metavar="FILE",
+    is_eager=True,
+    expose_value=False,
+    callback=configure,
+    help="Read settings from FILE, not from the nearest trainspec.toml or pyproject.toml.",
+)
+@click.option("--today", type=click.DateTime(["%Y-%m-%d"]), envvar="TRAINSPEC_TODAY", hidden=True)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_version,
+    help="Show the versions of the tool and of the specification.",
+)
+@click.pass_context
+def command(context: click.Context, /, **options: Any) -> None:
+    """Validate cluster profiles, training plans and checkpoint policies.
+
+    PATH is a file, a directory, a quoted pattern, or - for standard input; without PATH, the working
+    directory. Documents that are validated together are also checked against each other.
+    """
+    from trainspec_validate.cli.gate import Request, run  # noqa: PLC0415 - help and completion need no rules
+
+    context.exit(run(Request(**options)))
+
+
+def main() -> None:
+    """Run the program and leave with the exit code that the help promises."""
+    sys.exit(terminal.run(command, PROGRAM))

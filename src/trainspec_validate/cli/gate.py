@@ -1,0 +1,184 @@
+"""The only place that does what the command line asked for: judge, write, record, choose the exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from trainspec_validate import terminal
+from trainspec_validate.check import PartialInputError, validate
+from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect, is_ours
+from trainspec_validate.findings import Report, Severity
+from trainspec_validate.load import LoadError, read_file
+from trainspec_validate.outputs import FOR_PEOPLE, Output, OutputError, outputs
+from trainspec_validate.report import render
+from trainspec_validate.requirements import load_index
+from trainspec_validate.selection import Selection, UnknownRequirementError, resolve
+from trainspec_validate.terminal import Failure
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from trainspec_validate.suppress.baseline import Baseline
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the command line and the settings ask for."""
+
+    paths: tuple[str, ...]
+    formats: tuple[str, ...]
+    fail_on: str
+    select: tuple[str, ...]
+    ignore: tuple[str, ...]
+    profile: str
+    waivers: str | None
+    baseline: str | None
+    write_baseline: bool
+    prune_baseline: bool
+    statistics: bool
+    quiet: bool
+    color: str
+    no_progress: bool
+    list_files: bool
+    stdin_filename: str | None
+    today: datetime | None
+
+
+def run(request: Request) -> int:
+    """Do it, and return the exit code.
+
+    Raises:
+        Failure: wrong use, or nothing could be read.
+    """
+    paths = request.paths or (".",)
+    if request.stdin_filename is not None and STDIN not in paths:
+        raise click.UsageError("--stdin-filename names standard input; add - as PATH")
+    if request.list_files:
+        return _list_files(paths, request.stdin_filename or STDIN_NAME)
+    wanted = _outputs(request)
+    selection = _selection(request)
+    baseline = _baseline(request)
+    report, failures = _judge(request, paths, selection, baseline)
+    for output in wanted:
+        _write(report, output, request)
+    if baseline is not None and baseline.mode != "use":
+        failures = failures or _write_baseline(baseline, request)
+    if failures:
+        Failure("\n".join(failures)).show()
+        return terminal.WRONG_USE
+    if request.fail_on != "never" and report.at_or_above(Severity(request.fail_on)):
+        return terminal.FINDINGS
+    return terminal.OK
+
+
+def _outputs(request: Request) -> list[Output]:
+    at_terminal = terminal.is_terminal(sys.stdout)
+    try:
+        return outputs(request.formats, os.environ, terminal=at_terminal, statistics=request.statistics)
+    except OutputError as error:
+        raise click.BadParameter(str(error), param_hint="'--format'") from error
+
+
+def _selection(request: Request) -> Selection:
+    index = load_index()
+    words = {}
+    for option in ("select", "ignore"):
+        try:
+            words[option] = resolve(getattr(request, option), index)
+        except UnknownRequirementError as error:
+            raise click.BadParameter(str(error), param_hint=f"'--{option}'") from error
+    return Selection(request.profile, words["select"], words["ignore"])
+
+
+def _baseline(request: Request) -> Baseline | None:
+    if request.write_baseline and request.prune_baseline:
+        raise click.UsageError(
+            "--write-baseline and --prune-baseline exclude each other; the first also prunes"
+        )
+    if not (request.baseline or request.write_baseline or request.prune_baseline):
+        return None
+    from trainspec_validate.suppress.baseline import DEFAULT_NAME, Baseline, Mode  # noqa: PLC0415
+
+    mode: Mode = "write" if request.write_baseline else "prune" if request.prune_baseline else "use"
+    try:
+        return Baseline(request.baseline or DEFAULT_NAME, mode)
+    except InputError as error:
+        raise Failure(str(error)) from error
+
+
+def _judge(
+    request: Request, paths: Sequence[str], selection: Selection, baseline: Baseline | None
+) -> tuple[Report, tuple[str, ...]]:
+    """The report on whatever could be read, and why the rest could not."""
+    bar = terminal.Bar(wanted=not request.no_progress)
+    try:
+        report = validate(
+            paths,
+            selection,
+            stdin_name=request.stdin_filename or STDIN_NAME,
+            waivers=request.waivers,
+            baseline=baseline,
+            today=request.today.date() if request.today else None,
+            progress=bar,
+        )
+    except PartialInputError as error:
+        return error.report, error.args
+    except InputError as error:
+        raise Failure("\n".join(error.args)) from error
+    finally:
+        bar.close()
+    return report, ()
+
+
+def _write(report: Report, output: Output, request: Request) -> None:
+    if request.quiet and not report.findings and output.file is None and output.format in FOR_PEOPLE:
+        return
+    color = output.file is None and terminal.use_color(request.color)
+    text = render(
+        report,
+        output.format,
+        color=color,
+        hyperlinks=color and terminal.is_terminal(sys.stdout),
+        base=Path.cwd().as_posix(),
+        requirements=load_index().by_id,
+    )
+    if output.file is None:
+        terminal.emit(text)
+        return
+    try:
+        Path(output.file).write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise Failure(f"{output.file}: the report cannot be written: {reason}") from error
+
+
+def _write_baseline(baseline: Baseline, request: Request) -> tuple[str, ...]:
+    try:
+        number = baseline.write()
+    except OSError as error:
+        return (f"{baseline.path}: the baseline cannot be written: {(error.strerror or str(error)).lower()}",)
+    if not request.quiet:
+        click.echo(f"{baseline.path}: {number} finding{'' if number == 1 else 's'} recorded", err=True)
+    return ()
+
+
+def _list_files(paths: Sequence[str], stdin_name: str) -> int:
+    names = [stdin_name] if STDIN in paths else []
+    failures: list[InputError] = []
+    for candidate in collect((path for path in paths if path != STDIN), failures):
+        try:
+            if not candidate.found or is_ours(candidate, read_file(candidate.path)):
+                names.append(candidate.name)
+        except LoadError as error:
+            failures.append(InputError(f"{candidate.name}: {error}"))
+    terminal.emit("".join(f"{name}\n" for name in names))
+    if failures:
+        raise Failure("\n".join(str(failure) for failure in failures))
+    return terminal.OK

@@ -1,0 +1,78 @@
+"""The only place that makes the settings of a project the defaults of the options."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from trainspec_validate import terminal
+from trainspec_validate.terminal import Failure
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from trainspec_validate.config import Kind
+
+PROGRAM = "trainspec-validate"
+_NOT_SETTINGS = frozenset(
+    {
+        *("config", "help", "version", "today"),
+        *("list_files", "stdin_filename", "prune_baseline", "write_baseline"),
+    }
+)
+"""Options that belong to one run, not to a project."""
+
+
+def settings_of(command: click.Command) -> dict[str, click.Option]:
+    """The options that a project can set, by their long name."""
+    found = (option for option in command.params if isinstance(option, click.Option))
+    return {o.opts[-1].removeprefix("--"): o for o in found if o.name not in _NOT_SETTINGS}
+
+
+def configure(context: click.Context, _option: click.Parameter, explicit: str | None) -> None:
+    """Read the settings before the options are looked at; what the command line says still wins."""
+    if context.resilient_parsing:
+        return
+    from trainspec_validate.config import ConfigError, load  # noqa: PLC0415
+
+    options = settings_of(context.command)
+    try:
+        settings = load({name: _kind(option) for name, option in options.items()}, explicit)
+    except ConfigError as error:
+        raise Failure(str(error)) from error
+    if settings is None:
+        return
+    defaults = {}
+    for name, value in settings.values.items():
+        try:
+            options[name].type_cast_value(context, value)
+        except click.BadParameter as error:
+            raise Failure(f"{settings.path}: {name}: {error.message}") from error
+        defaults[str(options[name].name)] = value
+    context.default_map = defaults
+
+
+def _kind(option: click.Option) -> Kind:
+    if option.name == "formats":
+        return "outputs"
+    if isinstance(option.type, click.Path):
+        return "path"
+    return "flag" if option.is_flag else "list" if option.multiple else "text"
+
+
+def show_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    """Print the versions and stop."""
+    if wanted and not context.resilient_parsing:
+        terminal.emit(terminal.version_text(PROGRAM) + "\n")
+        context.exit(terminal.OK)
+
+
+def complete_format(_context: click.Context, _option: click.Parameter, start: str) -> list[CompletionItem]:
+    """The names that --format takes, for the shell."""
+    from click.shell_completion import CompletionItem  # noqa: PLC0415
+
+    from trainspec_validate.outputs import AUTOMATIC  # noqa: PLC0415
+    from trainspec_validate.report import FORMATS  # noqa: PLC0415
+
+    return [CompletionItem(name) for name in (AUTOMATIC, *FORMATS) if name.startswith(start)]

@@ -1,0 +1,131 @@
+"""The only place that finds and reads the settings of a project: `trainspec.toml`, or `[tool.trainspec]`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from trainspec_validate.suggest import hint
+
+OWN_FILE = "trainspec.toml"
+PROJECT_FILE = "pyproject.toml"
+Kind = Literal["text", "list", "flag", "path", "outputs"]
+"""What a setting holds; a `path` is relative to its file, and so is FILE in `outputs` (NAME=FILE)."""
+
+_FORMS: Mapping[Kind, str] = {
+    "text": 'text, such as {key} = "..."',
+    "list": 'text or a list of texts, such as {key} = ["..."]',
+    "flag": "{key} = true or {key} = false",
+    "path": 'a path relative to this file, such as {key} = "..."',
+    "outputs": 'text or a list of texts, such as {key} = ["full", "sarif=trainspec.sarif"]',
+}
+
+
+class ConfigError(Exception):
+    """The settings cannot be used; the text names the file and says what would be right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of one file, with paths seen from the working directory."""
+
+    path: Path
+    values: Mapping[str, Any]
+
+
+def load(
+    kinds: Mapping[str, Kind], explicit: str | None = None, start: Path | None = None
+) -> Settings | None:
+    """The settings of the file that was named, else of the nearest file from the working directory upwards.
+
+    Raises:
+        ConfigError: the file cannot be read, holds an unknown key, or a value of the wrong kind.
+    """
+    if explicit is not None:
+        path = Path(explicit)
+        return _checked(path, _table(path, _read(path)), kinds)
+    for path in _nearest(start or Path.cwd()):
+        content = _read(path)
+        if path.name == OWN_FILE or b"[tool.trainspec" in content:
+            return _checked(path, _table(path, content), kinds)
+    return None
+
+
+def _nearest(start: Path) -> Iterator[Path]:
+    """Files that may hold settings, nearest first; the top of a repository ends the search."""
+    for directory in (start, *start.parents):
+        for name in (OWN_FILE, PROJECT_FILE):
+            path = directory / name
+            if path.is_file():
+                yield path
+        if (directory / ".git").exists():
+            return
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: the settings cannot be read: {(error.strerror or str(error)).lower()}"
+        ) from error
+
+
+def _table(path: Path, content: bytes) -> Mapping[str, Any]:
+    import tomllib  # noqa: PLC0415 - most projects have no settings
+
+    try:
+        whole = tomllib.loads(content.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: this is not TOML in UTF-8: {error}") from error
+    table = whole
+    for key in ("tool", "trainspec") if path.name == PROJECT_FILE else ():
+        table = table.get(key, {}) if isinstance(table, dict) else table
+    if not isinstance(table, dict):
+        raise ConfigError(
+            f"{path}: tool.trainspec is not a table; write [tool.trainspec] and the settings below it"
+        )
+    return table
+
+
+def _checked(path: Path, table: Mapping[str, Any], kinds: Mapping[str, Kind]) -> Settings:
+    values = {}
+    for key, value in table.items():
+        if key not in kinds:
+            nearest = hint(key, kinds) or f"one of: {', '.join(kinds)}"
+            raise ConfigError(f"{path}: unknown setting {key!r}; {nearest}")
+        kind = kinds[key]
+        if kind in {"list", "outputs"} and isinstance(value, str):
+            value = [value]  # noqa: PLW2901
+        if not _fits(kind, value):
+            raise ConfigError(f"{path}: {key} is {_FORMS[kind].format(key=key)}")
+        values[key] = _seen_from_here(kind, value, path.parent)
+    return Settings(path, values)
+
+
+def _fits(kind: Kind, value: Any) -> bool:
+    if kind == "flag":
+        return isinstance(value, bool)
+    if kind in {"list", "outputs"}:
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return isinstance(value, str)
+
+
+def _seen_from_here(kind: Kind, value: Any, directory: Path) -> Any:
+    if kind == "path":
+        return _relative(directory, value)
+    if kind == "outputs":
+        split = (item.partition("=") for item in value)
+        return [f"{name}={_relative(directory, file)}" if file else name for name, _, file in split]
+    return value
+
+
+def _relative(directory: Path, file: str) -> str:
+    path = directory / file
+    try:
+        return os.path.relpath(path)
+    except ValueError:  # another drive
+        return str(path)

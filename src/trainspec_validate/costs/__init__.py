@@ -1,0 +1,1 @@
+"""Pure arithmetic over plain numbers: models with their sources; nothing of the package is imported here."""

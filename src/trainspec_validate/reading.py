@@ -1,0 +1,149 @@
+"""The only place that reads the files of a run into typed documents, and judges their form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainspec_validate import schema
+from trainspec_validate.collect import Candidate, InputError, is_ours
+from trainspec_validate.documents import API_VERSION, KINDS, SIDE_KINDS, Waiver, read, read_waiver
+from trainspec_validate.engine import Member
+from trainspec_validate.findings import Finding, Pointer, Span
+from trainspec_validate.load import LoadError, Source, load_text, read_file
+from trainspec_validate.requirements import Index
+from trainspec_validate.suggest import hint
+
+KIND_UNKNOWN = "TS-DOC-004"
+LOAD_REQUIREMENTS: Mapping[str, str] = {
+    "duplicate-key": "TS-DOC-002",
+    "too-large": "TS-DOC-003",
+    "too-deep": "TS-DOC-003",
+    "too-many-values": "TS-DOC-003",
+    "alias-budget": "TS-DOC-003",
+    "number-too-large": "TS-DOC-003",
+}
+"""Requirement that each failure to load belongs to; all others are TS-DOC-001."""
+SYNTAX = "TS-DOC-001"
+
+
+@dataclass(slots=True)
+class State:
+    """What has been read so far, by the path that findings name."""
+
+    index: Index
+    texts: dict[str, str] = field(default_factory=dict)
+    """Every file of the run, readable or not."""
+    sources: dict[str, Source] = field(default_factory=dict)
+    """The files that could be loaded."""
+    kinds: dict[str, str] = field(default_factory=dict)
+    """The files that named a known kind."""
+    members: dict[str, Member] = field(default_factory=dict)
+    """The documents that satisfy their schema."""
+    waivers: dict[str, list[tuple[int, Waiver]]] = field(default_factory=dict)
+    """The waivers that satisfy their schema, with their place in the list."""
+    findings: list[Finding] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    """What could not be read at all."""
+
+    def add(  # noqa: PLR0913
+        self,
+        requirement: str,
+        path: str,
+        message: str,
+        help_text: str,
+        *,
+        pointer: Pointer = (),
+        points_at_key: bool = False,
+        span: Span | None = None,
+    ) -> None:
+        """Keep a finding of a requirement that the pipeline itself checks."""
+        known = self.index.by_id[requirement]
+        url = self.index.url(known)
+        place = (path, pointer, points_at_key, span)
+        self.findings.append(Finding(known.id, known.name, known.severity, message, *place, help_text, url))
+
+
+def read_candidate(state: State, candidate: Candidate) -> None:
+    """Read one file that was named or found.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    try:
+        content = read_file(candidate.path)
+    except LoadError as error:
+        if error.code == "unreadable":
+            raise InputError(f"{candidate.name}: {error.message}; {error.help}") from error
+        state.texts[candidate.name] = ""
+        _load_failure(state, candidate.name, error)
+        return
+    if not candidate.found or is_ours(candidate, content):
+        read_content(state, content, candidate.name)
+
+
+def read_named(state: State, path: Path, name: str) -> None:
+    """Read a file that a document or the command line refers to.
+
+    Raises:
+        LoadError: the file cannot be read.
+    """
+    read_content(state, read_file(path), name)
+
+
+def read_content(state: State, content: bytes, path: str) -> None:
+    """Load a text, judge it by the schema of its kind, and keep it as a typed document if it passes."""
+    state.texts[path] = content.decode("utf-8-sig", errors="replace")
+    try:
+        source = load_text(content, path)
+    except LoadError as error:
+        _load_failure(state, path, error)
+        return
+    state.sources[path] = source
+    kind = _kind(state, source)
+    if kind is None:
+        return
+    state.kinds[path] = kind
+    failures = list(schema.failures(kind, source.data))
+    for failure in failures:
+        place = (failure.pointer, failure.key)
+        state.add(
+            failure.requirement, path, failure.message, failure.help, pointer=place[0], points_at_key=place[1]
+        )
+    if kind in SIDE_KINDS:
+        state.waivers[path] = _waivers(source.data, {failure.pointer for failure in failures})
+    elif not failures:
+        state.members[path] = Member(path, read(kind, source.data))
+
+
+def _waivers(data: Mapping[str, Any], broken: set[Pointer]) -> list[tuple[int, Waiver]]:
+    """The entries that have no failure of their own; none when the file itself is broken."""
+    indices = {pointer[1] for pointer in broken if len(pointer) > 1 and pointer[0] == "waivers"}
+    if any(len(pointer) < 2 for pointer in broken):
+        return []
+    return [(i, read_waiver(entry)) for i, entry in enumerate(data["waivers"]) if i not in indices]
+
+
+def _load_failure(state: State, path: str, error: LoadError) -> None:
+    requirement = LOAD_REQUIREMENTS.get(error.code, SYNTAX)
+    state.add(requirement, path, error.message, error.help, span=error.span)
+
+
+def _kind(state: State, source: Source) -> str | None:
+    """The kind that a document names, or None after saying what is wrong with it."""
+    data = source.data
+    if not isinstance(data, dict):
+        message = "the document is not a mapping of keys to values"
+        state.add(KIND_UNKNOWN, source.path, message, f"start with `apiVersion: {API_VERSION}` and `kind:`")
+        return None
+    for key, known in (("apiVersion", (API_VERSION,)), ("kind", (*KINDS, *SIDE_KINDS))):
+        value = data.get(key)
+        if isinstance(value, str) and value in known:
+            continue
+        message = f"the document has no {key}" if key not in data else f"{key} is {value!r}"
+        help_text = f"{hint(str(value), known)}" if key in data else f"one of: {', '.join(known)}"
+        state.add(KIND_UNKNOWN, source.path, message, help_text, pointer=(key,) if key in data else ())
+        return None
+    return str(data["kind"])

@@ -1,0 +1,71 @@
+"""The only place for what rules of several chapters derive from a plan: shape, tokens of a step, ranks."""
+
+from __future__ import annotations
+
+from trainspec_validate.costs.transformer import Shape
+from trainspec_validate.documents import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.batch import BatchStage
+from trainspec_validate.documents.hardware import NodeGroup
+from trainspec_validate.documents.model import Model
+
+
+def shape_of(model: Model) -> Shape | None:
+    """The shape of a transformer whose keys are all there; None for other families and incomplete shapes."""
+    if model.family not in {"dense-transformer", "moe-transformer"}:
+        return None
+    if not (model.num_layers and model.hidden_size and model.num_attention_heads and model.vocabulary_size):
+        return None
+    experts = model.experts
+    num_expert_layers = (experts.num_layers or model.num_layers) if experts else 0
+    expert_width = (experts.ffn_hidden_size if experts else None) or 0
+    lacks_dense = num_expert_layers < model.num_layers and not model.ffn_hidden_size
+    if lacks_dense or num_expert_layers > model.num_layers or (experts and not expert_width):
+        return None
+    return Shape(
+        num_layers=model.num_layers,
+        hidden_size=model.hidden_size,
+        num_heads=model.num_attention_heads,
+        num_key_value_heads=model.num_key_value_heads or model.num_attention_heads,
+        head_size=model.head_size or model.hidden_size // model.num_attention_heads,
+        ffn_hidden_size=model.ffn_hidden_size or 0,
+        vocabulary_size=model.vocabulary_size,
+        gated_ffn=model.gated_ffn,
+        tied_embeddings=model.tied_embeddings,
+        num_experts=experts.num_experts if experts else 0,
+        num_active_experts=experts.num_active_experts if experts else 0,
+        num_shared_experts=experts.num_shared_experts if experts else 0,
+        expert_hidden_size=expert_width,
+        num_expert_layers=num_expert_layers,
+    )
+
+
+def tokens_per_step(plan: TrainingPlan) -> float | None:
+    """Tokens of one optimizer step at the full batch; None when the plan does not say."""
+    if plan.batch.global_tokens:
+        return float(plan.batch.global_tokens)
+    if plan.model.sequence_length:
+        return float(plan.batch.global_sequences * plan.model.sequence_length)
+    return None
+
+
+def stage_tokens(plan: TrainingPlan, stage: BatchStage) -> float | None:
+    """Tokens of one optimizer step in a stage of the ramp; None when the plan does not say."""
+    if stage.global_tokens:
+        return float(stage.global_tokens)
+    length = stage.sequence_length or plan.model.sequence_length
+    return float(stage.global_sequences * length) if length else None
+
+
+def node_groups(plan: TrainingPlan, cluster: ClusterProfile) -> tuple[NodeGroup, ...]:
+    """The node groups that a plan can run on: the one that it names, else all; empty for an unknown name."""
+    if plan.node_group is None:
+        return cluster.node_groups
+    return tuple(group for group in cluster.node_groups if group.name == plan.node_group)
+
+
+def num_ranks(groups: tuple[NodeGroup, ...]) -> int:
+    """Ranks that node groups offer."""
+    return sum(
+        group.num_nodes * group.num_accelerators_per_node * group.accelerator.num_ranks_per_accelerator
+        for group in groups
+    )

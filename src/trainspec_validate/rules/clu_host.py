@@ -1,0 +1,169 @@
+"""The only place that checks hosts, host links and peer-to-peer settings of a cluster profile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.documents import ClusterProfile
+from trainspec_validate.documents.hardware import Host, HostLink, NodeGroup
+from trainspec_validate.findings import Pointer
+from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import _units as units
+from trainspec_validate.rules._cluster import all_nics, host_link_rate, memory_bytes
+
+_LANES = (1, 2, 4, 8, 12, 16, 32)
+_LINK_SHARE = (0.7, 1.1)
+_COHERENT_LINK_SHARE = (0.4, 1.1)
+_MEMORY_SHARE = (0.5, 20.0)
+_SHARED_HOST = 4
+"""Accelerators per node from which host memory grows with device memory."""
+_CORES_PER_SOCKET = (2, 300)
+_CORES_PER_ACCELERATOR = 2
+_MEMORY_RATE_PER_SOCKET = (50e9, 1.5e12)
+
+
+def _host_links(cluster: ClusterProfile) -> Iterator[tuple[Pointer, HostLink]]:
+    for i, group in enumerate(cluster.node_groups):
+        if group.host_link is not None:
+            yield ("node_groups", i, "host_link"), group.host_link
+    for i, j, nic in all_nics(cluster):
+        if nic.host_link is not None:
+            yield ("node_groups", i, "nics", j, "host_link"), nic.host_link
+
+
+@rule("TS-CLU-016")
+def host_link_figures(cluster: ClusterProfile) -> Iterator[Violation]:
+    """A host link's rate, generation and lanes fit together."""
+    found = list(_host_links(cluster))
+    if not found:
+        raise NotApplicable("no host link is described")
+    for pointer, link in found:
+        wrong = _host_link(link)
+        if wrong is not None:
+            key, message, told = wrong
+            yield Violation(at(cluster, *pointer, key), message, told)
+
+
+def _host_link(link: HostLink) -> tuple[str, str, str] | None:
+    """Key, message and help of the first thing that is wrong with one link."""
+    own, nominal = link.bandwidth_bytes_per_second, host_link_rate(link)
+    pcie = link.technology == "pcie"
+    if pcie and link.num_lanes is not None and link.num_lanes not in _LANES:
+        return "num_lanes", f"no PCIe device has {link.num_lanes} lanes", "1, 2, 4, 8, 12, 16 or 32"
+    if pcie and own is None and (link.generation is None or link.num_lanes is None):
+        told = "give generation and num_lanes, or bandwidth_bytes_per_second"
+        return "technology", "neither a rate nor a generation with lanes is given", told
+    if own is not None and nominal is not None:
+        low, high = _LINK_SHARE if pcie else _COHERENT_LINK_SHARE
+        if not low * nominal <= own <= high * nominal:
+            name = f"PCIe {link.generation} x{link.num_lanes}" if pcie else link.technology
+            message = (
+                f"{name} carries {units.bytes_per_second(nominal)} one way, not {units.bytes_per_second(own)}"
+            )
+            return "bandwidth_bytes_per_second", message, f"write {nominal:g}, or what was measured"
+    upstream, one = link.upstream_bandwidth_bytes_per_second, own or nominal
+    if upstream is not None and one is not None and upstream < one * (1 - 0.05):
+        message = (
+            f"the upstream link carries {units.bytes_per_second(upstream)}, less than one device below it "
+            f"with {units.bytes_per_second(one)}"
+        )
+        return "upstream_bandwidth_bytes_per_second", message, f"at least {one:g}"
+    return None
+
+
+@rule("TS-CLU-017")
+def host_size(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Host memory, sockets and cores are plausible for the accelerators of the node."""
+    judged = False
+    for i, group in enumerate(cluster.node_groups):
+        if group.host is None:
+            continue
+        judged = True
+        for key, message, told in (*_memory(group, group.host), *_processors(group, group.host)):
+            yield Violation(at(cluster, "node_groups", i, "host", key), message, told)
+    if not judged:
+        raise NotApplicable("no group describes its hosts")
+
+
+def _memory(group: NodeGroup, host: Host) -> Iterator[tuple[str, str, str]]:
+    one = memory_bytes(group)
+    if host.memory_bytes is not None and one is not None:
+        devices = one * group.num_accelerators_per_node
+        low, high = _MEMORY_SHARE[0] * devices, _MEMORY_SHARE[1] * devices
+        shared = group.num_accelerators_per_node >= _SHARED_HOST and one >= 8e9
+        if host.memory_bytes < low or (shared and host.memory_bytes > high):
+            yield (
+                "memory_bytes",
+                f"{units.bytes_(host.memory_bytes)} of host memory beside "
+                f"{units.bytes_(devices)} of device memory",
+                f"between {units.bytes_(low)} and {units.bytes_(high)} is plausible",
+            )
+    rate, sockets = host.memory_bandwidth_bytes_per_second, host.num_sockets
+    if rate is not None and sockets is not None:
+        low, high = (bound * sockets for bound in _MEMORY_RATE_PER_SOCKET)
+        if not low <= rate <= high:
+            yield (
+                "memory_bandwidth_bytes_per_second",
+                f"{units.bytes_per_second(rate)} of host memory bandwidth on {sockets} sockets",
+                f"between {units.bytes_per_second(low)} and {units.bytes_per_second(high)} is plausible",
+            )
+
+
+def _processors(group: NodeGroup, host: Host) -> Iterator[tuple[str, str, str]]:
+    sockets, cores = host.num_sockets, host.num_cores
+    if sockets is not None and host.num_numa_nodes is not None and host.num_numa_nodes < sockets:
+        message = f"{host.num_numa_nodes} NUMA nodes on {sockets} sockets"
+        yield "num_numa_nodes", message, f"at least {sockets}, one per socket"
+    if cores is None:
+        return
+    needed = _CORES_PER_ACCELERATOR * group.num_accelerators_per_node
+    if cores < needed:
+        message = f"{cores} cores feed {group.num_accelerators_per_node} accelerators"
+        yield "num_cores", message, f"at least {needed}, two per accelerator"
+    elif sockets is not None:
+        low, high = (bound * sockets for bound in _CORES_PER_SOCKET)
+        if not low <= cores <= high:
+            yield (
+                "num_cores",
+                f"{cores:,} cores on {sockets} sockets",
+                f"between {low} and {high} is plausible",
+            )
+
+
+@rule("TS-CLU-018")
+def access_control(cluster: ClusterProfile) -> Iterator[Violation]:
+    """No peer-to-peer detour through the root complex on bare metal."""
+    judged = False
+    for i, group in enumerate(cluster.node_groups):
+        host = group.host
+        if host is None or host.acs_enabled is None or host.virtualised:
+            continue
+        judged = True
+        if host.acs_enabled:
+            yield Violation(
+                at(cluster, "node_groups", i, "host", "acs_enabled"),
+                "Access Control Services send peer-to-peer traffic through the root complex",
+                "switch ACS off on the bridges above accelerators and NICs, then write false",
+            )
+    if not judged:
+        raise NotApplicable("no bare-metal group says whether ACS is on")
+
+
+@rule("TS-CLU-019")
+def virtual_topology(cluster: ClusterProfile) -> Iterator[Violation]:
+    """A virtual machine translates addresses for peers, or is told its topology."""
+    judged = False
+    for i, group in enumerate(cluster.node_groups):
+        host = group.host
+        if host is None or not host.virtualised:
+            continue
+        judged = True
+        if not host.ats_enabled and host.topology_file is None:
+            key = "virtualised" if host.ats_enabled is None else "ats_enabled"
+            yield Violation(
+                at(cluster, "node_groups", i, "host", key),
+                "training runs in virtual machines without address translation services or a topology file",
+                "write ats_enabled: true, or name the topology_file that the collective library is given",
+            )
+    if not judged:
+        raise NotApplicable("no group trains in virtual machines")

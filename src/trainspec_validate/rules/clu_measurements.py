@@ -1,0 +1,232 @@
+"""The only place that checks measured collectives and software versions of a cluster profile."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from trainspec_validate.costs.bandwidth import Ranks, Rates, bus_bandwidth_ceiling, bus_bandwidth_factor
+from trainspec_validate.documents import ClusterProfile
+from trainspec_validate.documents.base import SoftwareComponent
+from trainspec_validate.documents.cluster import CollectiveMeasurement
+from trainspec_validate.documents.hardware import NodeGroup
+from trainspec_validate.findings import Pointer
+from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import _units as units
+from trainspec_validate.rules._cluster import (
+    compute_nics,
+    memory_bytes,
+    ranks_per_node,
+    scale_up_rate,
+    used_domain,
+    within,
+)
+from trainspec_validate.suggest import hint
+
+_FACTOR_TOLERANCE = 0.005
+_MAX_SPREAD = 0.15
+_LARGE_SHARE = 0.5
+_LARGE_BYTES_PER_RANK = 2**20
+_RANGE = re.compile(r"[<>=~^*|, ]|\blatest\b|\b[xX]\b")
+
+
+@rule("TS-CLU-043")
+def software_versions(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Software that measurements depend on is pinned."""
+    components = list(_components(cluster))
+    if not components and not cluster.measurements:
+        raise NotApplicable("no software and no measurement is given")
+    for pointer, component in components:
+        if component.version is not None and _RANGE.search(component.version):
+            message = f"{component.version!r} is not one version of {component.name}"
+            yield Violation(at(cluster, *pointer, "version"), message, "write the version that was used")
+    if not cluster.measurements:
+        return
+    given = {str(pointer[-1]): component for pointer, component in components}
+    missing = [key for key in ("collective_library", "driver") if key not in given or not given[key].version]
+    if missing:
+        yield Violation(
+            at(cluster, "software") if cluster.software else at(cluster, "measurements"),
+            f"measurements are given, but not the version of {' and '.join(missing)}",
+            "add name and version to software",
+        )
+
+
+def _components(cluster: ClusterProfile) -> Iterator[tuple[Pointer, SoftwareComponent]]:
+    if cluster.software is None:
+        return
+    for key in ("collective_library", "driver", "runtime", "operating_system"):
+        component = getattr(cluster.software, key)
+        if component is not None:
+            yield ("software", key), component
+    for i, component in enumerate(cluster.software.frameworks):
+        yield ("software", "frameworks", i), component
+
+
+def _measurements(cluster: ClusterProfile) -> list[tuple[int, CollectiveMeasurement]]:
+    if not cluster.measurements:
+        raise NotApplicable("no collective was measured")
+    return list(enumerate(cluster.measurements))
+
+
+def _group(cluster: ClusterProfile, measurement: CollectiveMeasurement) -> NodeGroup | None:
+    """The group that was measured; None when several exist and none of them is named."""
+    if measurement.group is None:
+        return cluster.node_groups[0] if len(cluster.node_groups) == 1 else None
+    return next((group for group in cluster.node_groups if group.name == measurement.group), None)
+
+
+def _domain_ranks(group: NodeGroup) -> int:
+    """Ranks of one scale-up domain; of one node where there is none."""
+    size = used_domain(group.scale_up) if group.scale_up else group.num_accelerators_per_node
+    return size * group.accelerator.num_ranks_per_accelerator
+
+
+@rule("TS-CLU-044")
+def measured_ranks(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The ranks of a measurement exist and fill the domains that it names."""
+    for i, own in _measurements(cluster):
+        group = _group(cluster, own)
+        if group is None:
+            names = [g.name for g in cluster.node_groups]
+            key, message = (
+                ("group", f"no node group is named {own.group!r}")
+                if own.group
+                else ("num_ranks", "no group is named")
+            )
+            yield Violation(at(cluster, "measurements", i, key), message, hint(own.group or "", names))
+            continue
+        ranks, per_domain = group.num_nodes * ranks_per_node(group), _domain_ranks(group)
+        domains = math.ceil(ranks / per_domain)
+        if own.num_ranks > ranks:
+            message = f"{own.num_ranks:,} ranks, but {group.name!r} has {ranks:,}"
+            yield Violation(at(cluster, "measurements", i, "num_ranks"), message, f"at most {ranks}")
+        elif own.num_domains > min(domains, own.num_ranks):
+            limit = min(domains, own.num_ranks)
+            message = f"{own.num_domains:,} domains, but there are {limit:,}"
+            yield Violation(at(cluster, "measurements", i, "num_domains"), message, f"at most {limit}")
+        elif own.num_ranks > own.num_domains * per_domain:
+            least = math.ceil(own.num_ranks / per_domain)
+            message = f"{own.num_ranks:,} ranks do not fit into {own.num_domains} domains of {per_domain}"
+            key = "num_ranks" if own.num_domains == 1 else "num_domains"
+            yield Violation(
+                at(cluster, "measurements", i, key), message, f"set num_domains to {least} or more"
+            )
+
+
+@rule("TS-CLU-045")
+def bus_bandwidth_ratio(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Bus over algorithm bandwidth is the factor of operation and ranks."""
+    judged = False
+    for i, own in _measurements(cluster):
+        bus, algorithm = own.bus_bandwidth_bytes_per_second, own.algorithm_bandwidth_bytes_per_second
+        if bus is None or algorithm is None:
+            continue
+        judged = True
+        factor = bus_bandwidth_factor(own.operation, own.num_ranks)
+        if not within(bus / algorithm, factor, _FACTOR_TOLERANCE):
+            yield Violation(
+                at(cluster, "measurements", i, "bus_bandwidth_bytes_per_second"),
+                f"bus over algorithm bandwidth is {bus / algorithm:.4g}, but {own.operation} "
+                f"over {own.num_ranks} "
+                f"ranks has the factor {factor:.4g}",
+                f"{units.bytes_per_second(algorithm)} of algorithm bandwidth make "
+                f"{units.bytes_per_second(factor * algorithm)} of bus bandwidth",
+            )
+    if not judged:
+        raise NotApplicable("no measurement states both bandwidths")
+
+
+def _ceiling(cluster: ClusterProfile, own: CollectiveMeasurement) -> float | None:
+    """Largest bus bandwidth that a measurement can show; None when nothing bounds it."""
+    group = _group(cluster, own)
+    if group is None or own.num_domains > own.num_ranks:
+        return None
+    ranks = Ranks(own.num_ranks, own.num_domains)
+    parts = group.accelerator.num_ranks_per_accelerator
+    link = scale_up_rate(group.scale_up) if group.scale_up else None
+    nics = [nic for _, nic in compute_nics(group)]
+    nodes = math.ceil(ranks.per_domain / ranks_per_node(group))
+    share = nodes * sum(nic.num_per_node * nic.rate_bytes_per_second for nic in nics) / ranks.per_domain
+    reduces = {fabric.name for fabric in cluster.fabrics if fabric.transport == "infiniband"}
+    rates = Rates(link=link / parts if link is not None else None, nic=share if nics else None)
+    ceiling = bus_bandwidth_ceiling(
+        own.operation,
+        ranks,
+        rates,
+        in_domain=own.in_network_reduction or bool(group.scale_up and group.scale_up.in_network_reduction),
+        in_fabric=own.in_network_reduction and any(nic.fabric in reduces for nic in nics),
+    )
+    return None if math.isinf(ceiling) else ceiling
+
+
+@rule("TS-CLU-046")
+def bus_bandwidth_limit(cluster: ClusterProfile) -> Iterator[Violation]:
+    """A claimed bus bandwidth stays below what links and NICs carry."""
+    judged = False
+    for i, own in _measurements(cluster):
+        ceiling, bus = _ceiling(cluster, own), own.bus_bandwidth_bytes_per_second
+        if ceiling is None or bus is None:
+            continue
+        judged = True
+        if bus > ceiling:
+            yield Violation(
+                at(cluster, "measurements", i, "bus_bandwidth_bytes_per_second"),
+                f"{units.bytes_per_second(bus)} of bus bandwidth over {own.num_ranks} ranks in "
+                f"{own.num_domains} "
+                f"domains, but links and NICs carry {units.bytes_per_second(ceiling)}",
+                "published systems reach 40 to 90 % of that bound",
+            )
+    if not judged:
+        raise NotApplicable("no measurement with a bus bandwidth and links or NICs to compare it with")
+
+
+@rule("TS-CLU-047")
+def measured_size(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The buffer fits into memory and is large enough for the rate."""
+    judged = False
+    for i, own in _measurements(cluster):
+        group = _group(cluster, own)
+        memory = memory_bytes(group) if group else None
+        if group is None or memory is None:
+            continue
+        judged = True
+        place = at(cluster, "measurements", i, "message_bytes")
+        largest = memory / group.accelerator.num_ranks_per_accelerator / 2
+        ceiling, bus = _ceiling(cluster, own), own.bus_bandwidth_bytes_per_second
+        if own.message_bytes > largest:
+            message = (
+                f"two buffers of {units.bytes_(own.message_bytes)} do not fit into "
+                f"{units.bytes_(2 * largest)}"
+            )
+            yield Violation(place, message, f"at most {largest:g}")
+        elif ceiling and bus and bus >= _LARGE_SHARE * ceiling:
+            least = own.num_ranks * _LARGE_BYTES_PER_RANK
+            if own.message_bytes < least:
+                message = (
+                    f"{units.bytes_(own.message_bytes)} over {own.num_ranks} ranks cannot reach "
+                    f"{units.percent(bus / ceiling)} of what links and NICs carry"
+                )
+                yield Violation(place, message, f"at least {least}, 1 MiB per rank")
+    if not judged:
+        raise NotApplicable("no measurement on accelerators of known memory")
+
+
+@rule("TS-CLU-048")
+def measured_spread(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Repeated runs agree."""
+    judged = False
+    for i, own in _measurements(cluster):
+        if own.relative_spread is None:
+            continue
+        judged = True
+        if own.relative_spread > _MAX_SPREAD:
+            yield Violation(
+                at(cluster, "measurements", i, "relative_spread"),
+                f"repeated runs differ by {units.percent(own.relative_spread)}",
+                f"at most {units.percent(_MAX_SPREAD)}; state slow and fast runs apart and "
+                "find what parts them",
+            )
+    if not judged:
+        raise NotApplicable("no measurement states the spread of repeated runs")

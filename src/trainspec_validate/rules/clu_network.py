@@ -1,0 +1,246 @@
+"""The only place that checks the network interfaces of a cluster profile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from trainspec_validate.catalog import links
+from trainspec_validate.documents import ClusterProfile
+from trainspec_validate.documents.hardware import Nic, NodeGroup
+from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import _units as units
+from trainspec_validate.rules._cluster import all_nics, compute_nics, host_link_rate, used_domain, within
+from trainspec_validate.suggest import did_you_mean, hint
+
+_RATE_TOLERANCE = 0.01
+_MAX_NICS_PER_ACCELERATOR = 4
+_NO_STANDARD = frozenset({"dcn", "ici", "other"})
+_TRANSPORTS: Mapping[str, frozenset[str]] = {
+    "infiniband": frozenset({"infiniband", "tcp"}),
+    "ethernet": frozenset({"rocev2", "mrc", "uet", "tcp", "tcpx", "tcpxo", "dcn"}),
+    "efa": frozenset({"efa-srd", "tcp"}),
+    "slingshot": frozenset({"slingshot", "tcp"}),
+    "omni-path": frozenset({"omni-path", "tcp"}),
+    "ici": frozenset({"ici"}),
+    "dcn": frozenset({"dcn", "tcp"}),
+}
+"""Transports that a link layer can carry; `other` on either side fits everything."""
+
+
+@rule("TS-CLU-020")
+def compute_network(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Nodes that scale-up links do not join have compute NICs and a fabric."""
+    if cluster.num_nodes == 1:
+        raise NotApplicable("one node needs no network")
+    first = cluster.node_groups[0]
+    if (
+        len(cluster.node_groups) == 1
+        and first.scale_up
+        and used_domain(first.scale_up) >= cluster.num_accelerators
+    ):
+        raise NotApplicable("one scale-up domain joins all nodes")
+    without = [i for i, group in enumerate(cluster.node_groups) if not compute_nics(group)]
+    for i in without:
+        yield Violation(
+            at(cluster, "node_groups", i, "name"),
+            f"{cluster.num_nodes:,} nodes, but those of {cluster.node_groups[i].name!r} have no compute NIC",
+            "add an entry with role: compute to nics",
+        )
+    if not without and not cluster.fabrics:
+        yield Violation(
+            at(cluster, "num_nodes"), f"{cluster.num_nodes:,} nodes, but no fabric", "add one to fabrics"
+        )
+
+
+@rule("TS-CLU-021")
+def nic_fabric(cluster: ClusterProfile) -> Iterator[Violation]:
+    """A NIC's fabric is declared, and its link layer carries the fabric's transport."""
+    fabrics = {fabric.name: fabric for fabric in cluster.fabrics}
+    judged = False
+    for i, j, nic in all_nics(cluster):
+        place = ("node_groups", i, "nics", j)
+        if nic.fabric is None:
+            if nic.role == "compute" and fabrics:
+                judged = True
+                message = f"compute NIC {nic.name!r} names no fabric"
+                yield Violation(at(cluster, *place, "name"), message, f"one of: {', '.join(fabrics)}")
+            continue
+        judged = True
+        fabric = fabrics.get(nic.fabric)
+        if fabric is None:
+            told = hint(nic.fabric, fabrics) or "declare it in fabrics"
+            yield Violation(at(cluster, *place, "fabric"), f"no fabric is named {nic.fabric!r}", told)
+            continue
+        allowed = _TRANSPORTS.get(nic.technology)
+        if allowed is not None and fabric.transport != "other" and fabric.transport not in allowed:
+            position = cluster.fabrics.index(fabric)
+            yield Violation(
+                at(cluster, *place, "technology"),
+                f"{nic.technology} NICs cannot carry {fabric.transport}, the transport of {fabric.name!r}",
+                f"{nic.technology} carries {' or '.join(sorted(allowed))}",
+                ((at(cluster, "fabrics", position, "transport"), "the fabric's transport"),),
+            )
+    if not judged:
+        raise NotApplicable("no NIC names a fabric and there is none to name")
+
+
+@rule("TS-CLU-022")
+def one_link_layer(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Compute NICs of a node share a link layer."""
+    judged = False
+    for i, group in enumerate(cluster.node_groups):
+        nics = compute_nics(group)
+        for j, nic in nics[1:]:
+            judged = True
+            first_at, first = nics[0]
+            if nic.technology != first.technology:
+                yield Violation(
+                    at(cluster, "node_groups", i, "nics", j, "technology"),
+                    f"compute NICs are {first.technology} and {nic.technology}; one "
+                    "communicator uses one of them",
+                    "give the others role: storage or role: management",
+                    ((at(cluster, "node_groups", i, "nics", first_at, "technology"), "the first kind"),),
+                )
+    if not judged:
+        raise NotApplicable("no group has two kinds of compute NIC")
+
+
+@rule("TS-CLU-023")
+def nic_count(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Compute NICs spread evenly over the accelerators of a node."""
+    judged = False
+    for i, group in enumerate(cluster.node_groups):
+        nics = compute_nics(group)
+        if not nics:
+            continue
+        judged = True
+        count, size = sum(nic.num_per_node for _, nic in nics), group.num_accelerators_per_node
+        place = ("node_groups", i, "nics")
+        if count % size and size % count:
+            yield Violation(
+                at(cluster, *place, nics[0][0], "num_per_node"),
+                f"{count} compute NICs do not spread evenly over {size} accelerators",
+                f"write a multiple or a divisor of {size}; NICs for storage have role: storage",
+            )
+        elif count > _MAX_NICS_PER_ACCELERATOR * size:
+            yield Violation(
+                at(cluster, *place, nics[0][0], "num_per_node"),
+                f"{count} compute NICs for {size} accelerators",
+                f"at most {_MAX_NICS_PER_ACCELERATOR * size}, four per accelerator",
+            )
+        else:
+            yield from _shares(cluster, i, group, count)
+    if not judged:
+        raise NotApplicable("no group has compute NICs")
+
+
+def _shares(cluster: ClusterProfile, i: int, group: NodeGroup, count: int) -> Iterator[Violation]:
+    size = group.num_accelerators_per_node
+    for j, nic in compute_nics(group):
+        shares = {max(1, size // count), max(1, size // nic.num_per_node)}
+        if nic.num_accelerators_served is not None and nic.num_accelerators_served not in shares:
+            yield Violation(
+                at(cluster, "node_groups", i, "nics", j, "num_accelerators_served"),
+                f"{count} compute NICs for {size} accelerators serve {max(1, size // count)} each, "
+                f"not {nic.num_accelerators_served}",
+                f"write {max(1, size // count)}",
+            )
+
+
+@rule("TS-CLU-024")
+def nic_rate(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The rate of a NIC is one that its generation, or any, is built for."""
+    judged = False
+    for i, j, nic in all_nics(cluster):
+        if nic.technology in _NO_STANDARD:
+            continue
+        judged = True
+        wrong = _rate(nic)
+        if wrong is not None:
+            key, message, told = wrong
+            yield Violation(at(cluster, "node_groups", i, "nics", j, key), message, told)
+    if not judged:
+        raise NotApplicable("no NIC of a kind that has standard rates")
+
+
+def _rate(nic: Nic) -> tuple[str, str, str] | None:
+    """Key, message and help of what is wrong with the rate of one interface."""
+    own, table = nic.rate_bytes_per_second, links().nic_rate_bytes_per_second
+    generation = (nic.generation or "").casefold()
+    ports = {1, nic.num_ports or 1}
+    row = table.get((nic.technology, generation))
+    if row is not None:
+        if any(within(own, row * count, _RATE_TOLERANCE) for count in ports):
+            return None
+        message = (
+            f"{nic.technology} {nic.generation} carries {units.bits_per_second(row)}, not "
+            f"{units.bits_per_second(own)}"
+        )
+        return "rate_bytes_per_second", message, f"write {row:g}, in bytes per second"
+    generations = [name for technology, name in table if technology == nic.technology]
+    near = did_you_mean(generation, generations)
+    if near is not None:
+        return (
+            "generation",
+            f"{nic.technology} has no generation {nic.generation!r}",
+            f"did you mean '{near}'?",
+        )
+    standard = links().standard_rates_bytes_per_second
+    if any(within(own / count, rate, _RATE_TOLERANCE) for count in ports for rate in standard):
+        return None
+    nearest = min(standard, key=lambda rate: min(abs(own - rate), abs(own / 8 - rate)))
+    message = f"no interface is built for {units.bits_per_second(own)}"
+    return (
+        "rate_bytes_per_second",
+        message,
+        f"in bytes per second, {units.bits_per_second(nearest)} is {nearest:g}",
+    )
+
+
+@rule("TS-CLU-025")
+def nic_slot(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The slot of a NIC is as fast as the NIC."""
+    judged = False
+    for i, j, nic in all_nics(cluster):
+        link = nic.host_link
+        slot = (link.bandwidth_bytes_per_second or host_link_rate(link)) if link is not None else None
+        if link is None or slot is None:
+            continue
+        judged = True
+        if slot < nic.rate_bytes_per_second:
+            pcie = link.technology == "pcie" and link.generation is not None and link.num_lanes is not None
+            name = f"PCIe {link.generation} x{link.num_lanes}" if pcie else "the slot"
+            yield Violation(
+                at(cluster, "node_groups", i, "nics", j, "host_link"),
+                f"{name} carries {units.bytes_per_second(slot)}, less than the NIC's "
+                f"{units.bytes_per_second(nic.rate_bytes_per_second)}",
+                "400 Gb/s needs PCIe 5 x16, 800 Gb/s needs PCIe 6 x16",
+            )
+    if not judged:
+        raise NotApplicable("no NIC with a slot of known rate")
+
+
+@rule("TS-CLU-026")
+def nic_devices(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Device names are as many as interfaces, and each names one interface of the node."""
+    judged = False
+    for i, group in enumerate(cluster.node_groups):
+        seen: dict[str, str] = {}
+        for j, nic in enumerate(group.nics):
+            if not nic.devices:
+                continue
+            judged = True
+            place = ("node_groups", i, "nics", j)
+            if len(nic.devices) != nic.num_per_node:
+                message = f"{len(nic.devices)} devices are named, but num_per_node is {nic.num_per_node}"
+                yield Violation(at(cluster, *place, "devices"), message, f"name {nic.num_per_node}")
+            for k, device in enumerate(nic.devices):
+                owner = seen.setdefault(device, f"{nic.name!r}")
+                if owner != f"{nic.name!r}" or device in nic.devices[:k]:
+                    yield Violation(
+                        at(cluster, *place, "devices", k),
+                        f"{device} also stands under {owner}",
+                        f"one device is one interface; {nic.role} interfaces stand under {nic.name!r} only",
+                    )
+    if not judged:
+        raise NotApplicable("no NIC names its devices")

@@ -1,0 +1,296 @@
+"""The only place that checks the scale-up domains of a cluster profile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trainspec_validate.catalog import ScaleUpLink, links
+from trainspec_validate.documents import ClusterProfile
+from trainspec_validate.documents.hardware import NodeGroup, ScaleUp
+from trainspec_validate.findings import Pointer
+from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import _units as units
+from trainspec_validate.rules._cluster import (
+    listed,
+    total,
+    used_domain,
+    within,
+)
+
+_RATE_TOLERANCE = 0.12
+_PRODUCT_TOLERANCE = 0.01
+_NODE_BOUND = frozenset({"xgmi", "gaudi-roce", "pcie"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Domain:
+    """The scale-up section of one group, with what the tables say about it."""
+
+    pointer: Pointer
+    group: NodeGroup
+    scale_up: ScaleUp
+    generation: str
+    row: ScaleUpLink | None
+
+
+def _domains(cluster: ClusterProfile) -> list[_Domain]:
+    found = []
+    for i, group in enumerate(cluster.node_groups):
+        scale_up = group.scale_up
+        if scale_up is None:
+            continue
+        known = listed(group)
+        generation = scale_up.generation or (known.scale_up.get("generation", "") if known else "")
+        row = links().scale_up.get((scale_up.technology, generation.casefold()))
+        found.append(_Domain(("node_groups", i, "scale_up"), group, scale_up, generation.casefold(), row))
+    if not found:
+        raise NotApplicable("no group has a scale_up section")
+    return found
+
+
+@rule("TS-CLU-008")
+def scale_up_generation(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The scale-up links are those of the accelerator."""
+    judged = False
+    for domain in _domains(cluster):
+        known = listed(domain.group)
+        if known is None or not known.scale_up:
+            continue
+        judged = True
+        for key in ("technology", "generation"):
+            own, wanted = getattr(domain.scale_up, key), known.scale_up[key]
+            if own is not None and own.casefold() != wanted:
+                yield Violation(
+                    at(cluster, *domain.pointer, key),
+                    f"{key} is {own!r}, but {known.title} has {known.scale_up['technology']} "
+                    f"{known.scale_up['generation']}",
+                    f"write {wanted!r}",
+                )
+                break
+    if not judged:
+        raise NotApplicable("no accelerator whose scale-up links the catalog lists")
+
+
+@rule("TS-CLU-010")
+def scale_up_rate_one_way(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The stated rate is the nominal one-way rate of the generation."""
+    judged = False
+    for domain in _domains(cluster):
+        if domain.row is None:
+            continue
+        for key in ("bandwidth_bytes_per_second", "link_bandwidth_bytes_per_second"):
+            own, nominal = getattr(domain.scale_up, key), getattr(domain.row, key)
+            if own is None or nominal is None:
+                continue
+            judged = True
+            exact = listed(domain.group) is not None
+            if own <= nominal * (1 + _RATE_TOLERANCE) and (
+                not exact or own >= nominal * (1 - _RATE_TOLERANCE)
+            ):
+                continue
+            told = f"write {nominal:g}"
+            if within(own, 2 * nominal, _RATE_TOLERANCE):
+                told += "; vendors quote both directions together, which is twice as much"
+            yield Violation(
+                at(cluster, *domain.pointer, key),
+                f"{domain.row.technology} {domain.row.generation} carries {units.bytes_per_second(nominal)} "
+                f"one way, not {units.bytes_per_second(own)}",
+                told,
+            )
+            break
+    if not judged:
+        raise NotApplicable("no scale-up rate of a generation that the table of links has")
+
+
+@rule("TS-CLU-011")
+def scale_up_links(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Links times the rate of one link make the rate of the accelerator."""
+    judged = False
+    for domain in _domains(cluster):
+        scale_up, row = domain.scale_up, domain.row
+        if scale_up.num_links is None:
+            continue
+        if row is not None and row.num_links is not None and listed(domain.group) is not None:
+            judged = True
+            if scale_up.num_links != row.num_links:
+                yield Violation(
+                    at(cluster, *domain.pointer, "num_links"),
+                    f"{row.technology} {row.generation} has {row.num_links} links per accelerator, "
+                    f"not {scale_up.num_links}",
+                    f"write {row.num_links}",
+                )
+                continue
+        one, whole = scale_up.link_bandwidth_bytes_per_second, scale_up.bandwidth_bytes_per_second
+        if one is None or whole is None:
+            continue
+        judged = True
+        product = scale_up.num_links * one
+        if not within(whole, product, _PRODUCT_TOLERANCE):
+            yield Violation(
+                at(cluster, *domain.pointer, "bandwidth_bytes_per_second"),
+                f"{scale_up.num_links} links of {units.bytes_per_second(one)} make "
+                f"{units.bytes_per_second(product)}, not {units.bytes_per_second(whole)}",
+                f"write {product:g}, or correct the links",
+            )
+    if not judged:
+        raise NotApplicable("no group states scale-up links with a figure to compare")
+
+
+@rule("TS-CLU-012")
+def scale_up_domain(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Domains are as large as the hardware allows and divide the group evenly."""
+    for domain in _domains(cluster):
+        scale_up, group = domain.scale_up, domain.group
+        physical, used = scale_up.domain_num_accelerators, used_domain(scale_up)
+        key = "domain_num_accelerators" if scale_up.used_num_accelerators is None else "used_num_accelerators"
+        place = at(cluster, *domain.pointer, key)
+        largest = domain.row.max_domain_num_accelerators if domain.row else None
+        if largest is not None and physical > largest:
+            yield Violation(
+                at(cluster, *domain.pointer, "domain_num_accelerators"),
+                f"a domain of {scale_up.technology} {domain.generation} joins at most "
+                f"{largest} accelerators, "
+                f"not {physical}",
+                f"write {largest} or less",
+            )
+        elif used > physical:
+            yield Violation(
+                place, f"{used} accelerators of a domain of {physical} are used", f"at most {physical}"
+            )
+        elif used % group.num_accelerators_per_node and group.num_accelerators_per_node % used:
+            yield Violation(
+                place,
+                f"{used} accelerators are no whole number of nodes with "
+                f"{group.num_accelerators_per_node} each, "
+                "nor an even part of one",
+                f"write a multiple or a divisor of {group.num_accelerators_per_node}",
+            )
+        elif total(group) % used and not _listed_domains(cluster, group):
+            yield Violation(
+                place,
+                f"the {total(group):,} accelerators of {group.name!r} are no whole number of "
+                f"domains of {used}",
+                "write what jobs use of each domain in used_num_accelerators, or list the domains in layout",
+            )
+
+
+def _listed_domains(cluster: ClusterProfile, group: NodeGroup) -> bool:
+    nodes = cluster.layout.nodes if cluster.layout else ()
+    return any(node.group == group.name and node.scale_up_domain is not None for node in nodes)
+
+
+@rule("TS-CLU-013")
+def domain_span(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Only links that leave the node make domains of several nodes."""
+    for domain in _domains(cluster):
+        scale_up, size = domain.scale_up, domain.group.num_accelerators_per_node
+        bound = scale_up.technology in _NODE_BOUND
+        bound = bound or (scale_up.technology == "nvlink" and domain.generation in {"1", "2", "3", "4"})
+        if bound and scale_up.domain_num_accelerators > size:
+            yield Violation(
+                at(cluster, *domain.pointer, "domain_num_accelerators"),
+                f"a domain of {scale_up.domain_num_accelerators} spans several nodes of {size}, but "
+                f"{scale_up.technology} {domain.generation} stays inside one".replace("  ", " "),
+                f"write {size}, or waive this with the name of the product",
+            )
+
+
+@rule("TS-CLU-014")
+def scale_up_shape(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Links, switches and in-network reduction fit the topology of the domain."""
+    for domain in _domains(cluster):
+        scale_up = domain.scale_up
+        peers = scale_up.domain_num_accelerators - 1
+        if scale_up.topology == "full-mesh" and scale_up.num_links is not None and scale_up.num_links < peers:
+            yield Violation(
+                at(cluster, *domain.pointer, "num_links"),
+                f"a full mesh of {peers + 1} accelerators needs {peers} links each, not {scale_up.num_links}",
+                f"write {peers}, or another topology",
+            )
+        yield from _switches(cluster, domain)
+        yield from _reduction(cluster, domain)
+
+
+def _switches(cluster: ClusterProfile, domain: _Domain) -> Iterator[Violation]:
+    scale_up = domain.scale_up
+    place = at(cluster, *domain.pointer, "num_switches")
+    if scale_up.num_switches is None:
+        return
+    if (scale_up.topology == "switched") != (scale_up.num_switches > 0):
+        if scale_up.topology in {"hybrid-mesh", "other"}:
+            return
+        yield Violation(
+            place,
+            f"a domain with topology {scale_up.topology!r} has {scale_up.num_switches} switches",
+            "only a switched domain has switches, and it has at least one",
+        )
+        return
+    ports = domain.row.num_switch_ports if domain.row else None
+    if ports is None or scale_up.num_links is None or not scale_up.num_switches:
+        return
+    needed = math.ceil(scale_up.domain_num_accelerators * scale_up.num_links / ports)
+    if scale_up.num_switches < needed:
+        yield Violation(
+            place,
+            f"{scale_up.domain_num_accelerators} accelerators with {scale_up.num_links} links "
+            "each do not fit on "
+            f"{scale_up.num_switches} switch chips of {ports} ports",
+            f"at least {needed} chips are needed",
+        )
+
+
+def _reduction(cluster: ClusterProfile, domain: _Domain) -> Iterator[Violation]:
+    scale_up = domain.scale_up
+    if not scale_up.in_network_reduction:
+        return
+    place = at(cluster, *domain.pointer, "in_network_reduction")
+    if scale_up.topology != "switched":
+        message = f"a domain with topology {scale_up.topology!r} has no switch that could reduce"
+    elif scale_up.technology == "nvlink" and domain.generation in {"1", "2", "3"}:
+        message = f"switches of nvlink {domain.generation} do not reduce; those of generation 4 are the first"
+    else:
+        return
+    yield Violation(place, message, "write false")
+
+
+@rule("TS-CLU-015")
+def torus_extents(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The axes of a torus multiply to its accelerators, and each says whether it is closed."""
+    judged = False
+    for domain in _domains(cluster):
+        scale_up = domain.scale_up
+        if scale_up.topology != "torus" and not scale_up.dimensions and not scale_up.wraparound:
+            continue
+        judged = True
+        wrong = _torus(scale_up)
+        if wrong is not None:
+            key, message, told = wrong
+            yield Violation(at(cluster, *domain.pointer, key), message, told)
+    if not judged:
+        raise NotApplicable("no domain is a torus")
+
+
+def _torus(scale_up: ScaleUp) -> tuple[str, str, str] | None:
+    """Key, message and help of the first thing that is wrong with the axes."""
+    extents, wraparound = scale_up.dimensions, scale_up.wraparound
+    size = used_domain(scale_up)
+    if scale_up.topology != "torus":
+        key = "dimensions" if extents else "wraparound"
+        message = f"{key} are given for topology {scale_up.topology!r}"
+        return key, message, "write topology: torus, or leave the key out"
+    if not extents:
+        return "topology", "a torus without dimensions", f"give extents that multiply to {size}"
+    if math.prod(extents) not in {scale_up.domain_num_accelerators, size}:
+        product = f"{' x '.join(map(str, extents))} is {math.prod(extents)}"
+        return (
+            "dimensions",
+            f"{product}, but a domain has {size} accelerators",
+            f"give extents that multiply to {size}",
+        )
+    if len(wraparound) != len(extents):
+        key = "wraparound" if wraparound else "dimensions"
+        message = f"{len(extents)} axes, but wraparound says it for {len(wraparound)}"
+        return key, message, "write one truth value per axis"
+    return None

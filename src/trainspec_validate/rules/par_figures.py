@@ -1,0 +1,279 @@
+"""The only place for the rules on performance figures: speeds, operations, utilisations and durations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate import catalog
+from trainspec_validate.costs import transformer
+from trainspec_validate.documents import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.hardware import Accelerator
+from trainspec_validate.documents.model import Model
+from trainspec_validate.documents.plan import Performance
+from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules._plan import node_groups, shape_of, tokens_per_step
+from trainspec_validate.rules._units import flops, flops_per_second, number, percent, seconds
+
+TOLERANCE = {"predicted": 0.01, "measured": 0.01, "published": 0.03}
+"""Relative difference of two figures that agree; published ones are rounded to two or three digits."""
+UTILISATION_TOLERANCE = {"predicted": 0.005, "measured": 0.005, "published": 0.01}
+"""Absolute difference of two utilisations that agree; published ones are whole per cents."""
+FLOPS_TOLERANCE = 0.02
+RECOMPUTE_BOUND = 4 / 3
+"""Operations with everything recomputed over operations without: four passes instead of three."""
+HARDWARE_CONVENTION = "megatron-2021-hardware"
+
+
+def _performance(plan: TrainingPlan) -> Performance:
+    if plan.performance is None:
+        raise NotApplicable("the plan gives no performance figures")
+    return plan.performance
+
+
+def _differ(first: float, second: float, tolerance: float) -> bool:
+    return abs(first - second) > tolerance * max(abs(first), abs(second))
+
+
+def _flops_per_accelerator(performance: Performance, num_ranks: int) -> float | None:
+    """Model operations per second and rank: as given, else from the aggregate, else from tokens."""
+    if performance.model_flops_per_second_per_accelerator:
+        return performance.model_flops_per_second_per_accelerator
+    if performance.model_flops_per_second:
+        return performance.model_flops_per_second / num_ranks
+    tokens = _tokens_per_second(performance, num_ranks)
+    if tokens and performance.flops_per_token:
+        return tokens / num_ranks * performance.flops_per_token
+    return None
+
+
+def _tokens_per_second(performance: Performance, num_ranks: int) -> float | None:
+    if performance.tokens_per_second:
+        return performance.tokens_per_second
+    each = performance.tokens_per_second_per_accelerator
+    return each * num_ranks if each else None
+
+
+@rule("TS-PAR-022")
+def performance_source(plan: TrainingPlan) -> Iterator[Violation]:
+    """Published figures say where they were published."""
+    performance = _performance(plan)
+    if performance.kind != "published":
+        raise NotApplicable("the figures are not published ones")
+    if not performance.sources and not plan.metadata.sources:
+        message = "the figures are published, but no source is given"
+        yield Violation(at(plan, "performance", "kind"), message, "add the page or paper under `sources`")
+
+
+@rule("TS-PAR-023")
+def throughput(plan: TrainingPlan) -> Iterator[Violation]:
+    """Tokens per second, step time, tokens per step and ranks fit together."""
+    performance, ranks = _performance(plan), plan.parallelism.num_accelerators
+    each, total = performance.tokens_per_second_per_accelerator, performance.tokens_per_second
+    tokens, step = tokens_per_step(plan), performance.step_seconds
+    tolerance = TOLERANCE[performance.kind]
+    speed = _tokens_per_second(performance, ranks)
+    if not (each and total) and not (speed and tokens and step):
+        raise NotApplicable("the plan gives no two figures of its throughput")
+    if each and total and _differ(each * ranks, total, tolerance):
+        yield Violation(
+            at(plan, "performance", "tokens_per_second_per_accelerator"),
+            f"{number(each)} tokens/s x {number(ranks)} ranks is {number(each * ranks)} tokens/s, "
+            f"but the job does {number(total)}",
+            f"{number(total)} tokens/s are {number(total / ranks)} for each rank",
+        )
+    if speed and tokens and step and _differ(speed * step, tokens, tolerance):
+        yield Violation(
+            at(plan, "performance", "step_seconds"),
+            f"{number(speed)} tokens/s for {seconds(step)} are {number(speed * step)} tokens, "
+            f"but a step has {number(tokens)}",
+            f"at that speed a step takes {seconds(tokens / speed)}",
+        )
+
+
+@rule("TS-PAR-024")
+def model_flops(plan: TrainingPlan) -> Iterator[Violation]:
+    """Operations per second, per rank and per token fit together."""
+    performance, ranks = _performance(plan), plan.parallelism.num_accelerators
+    each, total = performance.model_flops_per_second_per_accelerator, performance.model_flops_per_second
+    speed = _tokens_per_second(performance, ranks)
+    per_token = performance.flops_per_token
+    rate = each or (total / ranks if total else None)
+    tolerance = TOLERANCE[performance.kind]
+    if not (each and total) and not (rate and speed and per_token):
+        raise NotApplicable("the plan gives no two figures of its operations")
+    if each and total and _differ(each * ranks, total, tolerance):
+        yield Violation(
+            at(plan, "performance", "model_flops_per_second"),
+            f"{flops_per_second(each)} x {number(ranks)} ranks is {flops_per_second(each * ranks)}, "
+            f"but the job does {flops_per_second(total)}",
+            f"{flops_per_second(total)} are {flops_per_second(total / ranks)} for each rank",
+        )
+    if rate and speed and per_token and _differ(speed / ranks * per_token, rate, tolerance):
+        product = speed / ranks * per_token
+        yield Violation(
+            at(plan, "performance", "flops_per_token"),
+            f"{number(speed / ranks)} tokens/s x {flops(per_token)} is {flops_per_second(product)}, "
+            f"but each rank does {flops_per_second(rate)}",
+            f"at that speed a token takes {flops(rate * ranks / speed)}",
+        )
+
+
+@rule("TS-PAR-025")
+def flops_per_token(plan: TrainingPlan) -> Iterator[Violation]:
+    """The operations of one token are those that the declared convention counts."""
+    performance, model = _performance(plan), plan.model
+    given, convention = performance.flops_per_token, performance.flops_convention
+    if given is None or convention is None:
+        raise NotApplicable("the plan gives no operations per token with their convention")
+    trained = plan.num_parameters_trained
+    if trained and trained < model.num_parameters:
+        raise NotApplicable("only some parameters are trained, which no convention covers")
+    bounds = _flops_bounds(model, convention)
+    if bounds is None:
+        raise NotApplicable("the shape does not say how many operations a token takes")
+    low, high = bounds
+    if given < low * (1 - FLOPS_TOLERANCE) or given > high * (1 + FLOPS_TOLERANCE):
+        wanted = flops(low) if low == high else f"between {flops(low)} and {flops(high)}"
+        yield Violation(
+            at(plan, "performance", "flops_per_token"),
+            f"flops_per_token is {flops(given)}, but {convention} counts {wanted}",
+            "correct the figure, or name the convention that it was counted in",
+        )
+
+
+def _flops_bounds(model: Model, convention: str) -> tuple[float, float] | None:
+    """Least and most operations per token in a convention; equal where it gives one number."""
+    shape = shape_of(model)
+    if shape is None or model.sequence_length is None or model.attention in {"linear", "none"}:
+        return _loose_bounds(model)
+    counted = transformer.parameters(shape)
+    num_parameters = counted.active if model.experts else model.num_parameters
+    full = transformer.attention_flops_per_token(shape, model.sequence_length, causal=False)
+    table = 0 if model.tied_embeddings else shape.embedding_parameters
+    formulas = {
+        "6n": lambda: transformer.model_flops_per_token(num_parameters, 0),
+        "6n-full-attention": lambda: transformer.model_flops_per_token(num_parameters, full),
+        "palm": lambda: transformer.model_flops_per_token(num_parameters, full),
+        "6n-causal-attention": lambda: transformer.model_flops_per_token(num_parameters, full / 2, table),
+        "megatron-2022-model": lambda: transformer.megatron_2022_flops_per_token(
+            shape, model.sequence_length or 0
+        ),
+        HARDWARE_CONVENTION: lambda: transformer.megatron_2021_flops_per_token(
+            shape, model.sequence_length or 0
+        ),
+    }
+    if convention not in formulas:
+        return 3 * (num_parameters - table), 2 * transformer.model_flops_per_token(num_parameters, full)
+    exact = formulas[convention]()
+    if model.attention in {"latent", "sliding-window"} and convention != "6n":
+        return 6 * (num_parameters - table - counted.attention), exact
+    return exact, exact
+
+
+def _loose_bounds(model: Model) -> tuple[float, float] | None:
+    """Half to four times `6N` where no shape is known; nothing for networks that reuse their weights."""
+    if model.family == "cnn":
+        return None
+    num_parameters = model.num_active_parameters or model.num_parameters
+    return 3 * num_parameters, 24 * num_parameters
+
+
+@rule("TS-PAR-026")
+def utilisation_basis(plan: TrainingPlan) -> Iterator[Violation]:
+    """A utilisation says how operations are counted and which peak it refers to."""
+    performance = _performance(plan)
+    keys = ("model_flops_utilisation", "hardware_flops_utilisation")
+    given = [key for key in keys if getattr(performance, key) is not None]
+    if not given:
+        raise NotApplicable("the plan gives no utilisation")
+    wanted = ("flops_convention", "peak_flops_per_second", "peak_format")
+    lacking = [key for key in wanted if getattr(performance, key) is None]
+    if lacking:
+        yield Violation(
+            at(plan, "performance", given[0]),
+            f"a utilisation of {percent(getattr(performance, given[0]))} without {', '.join(lacking)}",
+            "say how operations are counted, and which peak of which number format is 100 %",
+        )
+
+
+@rule("TS-PAR-027")
+def peak_rate(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """The peak is the accelerator's dense peak for that number format."""
+    performance = _performance(plan)
+    given, number_format = performance.peak_flops_per_second, performance.peak_format
+    if given is None or number_format is None:
+        raise NotApplicable("the plan gives no peak with its number format")
+    peaks = {
+        peak / group.accelerator.num_ranks_per_accelerator
+        for group in node_groups(plan, cluster)
+        if (peak := _peak(group.accelerator, number_format))
+    }
+    if not peaks:
+        raise NotApplicable(f"the accelerator's {number_format} peak is unknown")
+    if all(_differ(given, peak, TOLERANCE["measured"]) for peak in peaks):
+        known = " or ".join(flops_per_second(peak) for peak in sorted(peaks))
+        doubled = any(not _differ(given, 2 * peak, TOLERANCE["measured"]) for peak in peaks)
+        yield Violation(
+            at(plan, "performance", "peak_flops_per_second"),
+            f"the {number_format} peak is {flops_per_second(given)} here, but {known} in the cluster",
+            "the larger figure is the one for structured sparsity" if doubled else f"use {known}",
+            related=((at(cluster, "node_groups"), "accelerators of the job"),),
+        )
+
+
+def _peak(accelerator: Accelerator, number_format: str) -> float | None:
+    """Dense peak of one accelerator, from the cluster, else the catalog; `fp8` stands for its kinds."""
+    known = catalog.accelerators().get(accelerator.model)
+    published = known.peak_flops_per_second if known else {}
+    own: dict[str, float] = {peak.format: peak.flops_per_second for peak in accelerator.peak_rates}
+    names = [number_format, "fp8"] if number_format in {"fp8-e4m3", "fp8-e5m2", "mxfp8"} else [number_format]
+    for name in names:
+        if name in own or name in published:
+            return own.get(name) or published.get(name)
+    return None
+
+
+@rule("TS-PAR-028")
+def utilisation(plan: TrainingPlan) -> Iterator[Violation]:
+    """The model utilisation is the model's operations per second over the peak."""
+    performance, ranks = _performance(plan), plan.parallelism.num_accelerators
+    given, peak = performance.model_flops_utilisation, performance.peak_flops_per_second
+    rate = _flops_per_accelerator(performance, ranks)
+    if given is None or peak is None or rate is None:
+        raise NotApplicable("the plan gives no utilisation with its operations and peak")
+    if abs(rate / peak - given) > UTILISATION_TOLERANCE[performance.kind]:
+        yield Violation(
+            at(plan, "performance", "model_flops_utilisation"),
+            f"{flops_per_second(rate)} of {flops_per_second(peak)} are {percent(rate / peak)}, "
+            f"but the utilisation is {percent(given)}",
+            f"{percent(given)} of that peak are {flops_per_second(given * peak)} for each rank",
+        )
+
+
+@rule("TS-PAR-029")
+def hardware_utilisation(plan: TrainingPlan) -> Iterator[Violation]:
+    """Hardware utilisation lies between model utilisation and what full recomputation can add."""
+    performance = _performance(plan)
+    model, hardware = performance.model_flops_utilisation, performance.hardware_flops_utilisation
+    if model is not None and performance.flops_convention == HARDWARE_CONVENTION:
+        yield Violation(
+            at(plan, "performance", "model_flops_utilisation"),
+            f"{HARDWARE_CONVENTION} counts recomputation, so {percent(model)} is no model utilisation",
+            "give it as hardware_flops_utilisation",
+        )
+        return
+    if model is None or hardware is None:
+        raise NotApplicable("the plan does not give both utilisations")
+    slack = UTILISATION_TOLERANCE[performance.kind]
+    if hardware < model - slack:
+        yield Violation(
+            at(plan, "performance", "hardware_flops_utilisation"),
+            f"hardware utilisation {percent(hardware)} is below model utilisation {percent(model)}",
+            "operations done include those of the model",
+        )
+    elif hardware > model * RECOMPUTE_BOUND + slack:
+        yield Violation(
+            at(plan, "performance", "hardware_flops_utilisation"),
+            f"hardware utilisation {percent(hardware)} is {hardware / model:.2f} times model utilisation",
+            f"recomputing everything gives at most {percent(model * RECOMPUTE_BOUND)}",
+        )

@@ -1,0 +1,84 @@
+"""The only place for the rules on ceilings, data stalls and the length of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.documents import TrainingPlan
+from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules._plan import stage_tokens, tokens_per_step
+from trainspec_validate.rules._units import number, percent, seconds
+
+TOKENS_TOLERANCE = 0.01
+MAX_DURATION_FACTOR = 1.25
+"""Planned time over bare steps; validation, saves and start-up take the rest."""
+
+
+@rule("TS-PAR-030")
+def matmul_ceiling(plan: TrainingPlan) -> Iterator[Violation]:
+    """No job uses more of the peak than the best matrix product measured on it."""
+    performance = plan.performance
+    if performance is None or performance.matmul_fraction is None:
+        raise NotApplicable("the plan gives no measured matrix product")
+    for key in ("model_flops_utilisation", "hardware_flops_utilisation"):
+        value = getattr(performance, key)
+        if value is not None and value > performance.matmul_fraction:
+            yield Violation(
+                at(plan, "performance", key),
+                f"{key} is {percent(value)}, but the best matrix product reached "
+                f"{percent(performance.matmul_fraction)} of the peak",
+                "measure both in the same run, against the same peak",
+            )
+
+
+@rule("TS-PAR-031")
+def data_stall_method(plan: TrainingPlan) -> Iterator[Violation]:
+    """A data stall is found by comparison with synthetic input."""
+    performance = plan.performance
+    if performance is None or performance.data_stall_fraction is None:
+        raise NotApplicable("the plan gives no data stall")
+    if performance.data_stall_method != "differential":
+        found = performance.data_stall_method or "a method that is not given"
+        yield Violation(
+            at(plan, "performance", "data_stall_fraction"),
+            f"the data stall of {percent(performance.data_stall_fraction)} was found by {found}",
+            "compare step times with real and synthetic input: data_stall_method: differential",
+        )
+
+
+@rule("TS-PAR-032")
+def job_tokens(plan: TrainingPlan) -> Iterator[Violation]:
+    """Steps times tokens per step are the tokens of the job."""
+    job, step = plan.job, tokens_per_step(plan)
+    if job is None or not job.num_steps or not job.num_tokens or step is None:
+        raise NotApplicable("the plan does not give both steps and tokens of the job")
+    if plan.batch.controller:
+        raise NotApplicable("a controller changes the batch")
+    sizes = [step, *(tokens for stage in plan.batch.ramp if (tokens := stage_tokens(plan, stage)))]
+    low, high = job.num_steps * min(sizes), job.num_steps * max(sizes)
+    slack = max(step, TOKENS_TOLERANCE * job.num_tokens)
+    if low - slack <= job.num_tokens <= high + slack:
+        return
+    wanted = number(low) if low == high else f"{number(low)} to {number(high)}"
+    yield Violation(
+        at(plan, "job", "num_tokens"),
+        f"{number(job.num_steps)} steps are {wanted} tokens, but the job has {number(job.num_tokens)}",
+        f"{number(job.num_tokens)} tokens take {number(job.num_tokens // step)} steps of {number(step)}",
+    )
+
+
+@rule("TS-PAR-033")
+def job_duration(plan: TrainingPlan) -> Iterator[Violation]:
+    """The planned time is that of the steps, with a margin for what else the job does."""
+    job, performance = plan.job, plan.performance
+    step = performance.step_seconds if performance else None
+    if job is None or not job.num_steps or not job.planned_seconds or step is None:
+        raise NotApplicable("the plan does not give steps, step time and planned time")
+    bare = job.num_steps * step
+    if not 0.99 * bare <= job.planned_seconds <= MAX_DURATION_FACTOR * bare:
+        yield Violation(
+            at(plan, "job", "planned_seconds"),
+            f"{number(job.num_steps)} steps of {seconds(step)} take {seconds(bare)}, "
+            f"but {seconds(job.planned_seconds)} are planned",
+            f"plan {seconds(bare)} to {seconds(MAX_DURATION_FACTOR * bare)}",
+        )

@@ -1,0 +1,229 @@
+"""The only place for the rules on the shape of the model and how it divides over ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.costs.transformer import parameters
+from trainspec_validate.documents import TrainingPlan
+from trainspec_validate.documents.model import Model
+from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules._plan import shape_of
+from trainspec_validate.rules._units import billions, number
+
+TRANSFORMERS = frozenset({"dense-transformer", "moe-transformer"})
+PARAMETER_TOLERANCE = 0.05
+"""Names round: a model called 7B has 6.74 billion parameters."""
+
+
+@rule("TS-PAR-013")
+def shape_keys(plan: TrainingPlan) -> Iterator[Violation]:
+    """A transformer gives the keys of its shape, and only its own kind's."""
+    model = plan.model
+    if model.family not in TRANSFORMERS:
+        raise NotApplicable(f"the model is of family {model.family}")
+    lacking = _lacking(model)
+    if lacking:
+        message = f"the shape of a {model.family} lacks {', '.join(lacking)}"
+        yield Violation(at(plan, "model", "family"), message, "give them, or set family: other")
+    if model.family == "dense-transformer":
+        for key in ("experts", "num_active_parameters"):
+            if getattr(model, key) is not None:
+                message = f"{key} is given, but the family is dense-transformer"
+                yield Violation(
+                    at(plan, "model", key), message, "set family: moe-transformer, or leave it out"
+                )
+
+
+def _lacking(model: Model) -> list[str]:
+    keys = ["num_layers", "hidden_size", "num_attention_heads", "vocabulary_size", "sequence_length"]
+    lacking = [key for key in keys if getattr(model, key) is None]
+    experts = model.experts
+    if model.family == "moe-transformer":
+        if experts is None:
+            return [*lacking, "experts"]
+        if experts.ffn_hidden_size is None:
+            lacking.append("experts.ffn_hidden_size")
+        if model.num_active_parameters is None:
+            lacking.append("num_active_parameters")
+    some_dense = experts is None or (experts.num_layers or 0) < (model.num_layers or 0)
+    all_experts = experts is not None and experts.num_layers is None
+    if some_dense and not all_experts and model.ffn_hidden_size is None:
+        lacking.append("ffn_hidden_size")
+    return lacking
+
+
+@rule("TS-PAR-014")
+def expert_shape(plan: TrainingPlan) -> Iterator[Violation]:
+    """The active part of a mixture of experts is a part of it."""
+    model, experts = plan.model, plan.model.experts
+    if experts is None:
+        raise NotApplicable("the model has no experts")
+    if experts.num_active_experts > experts.num_experts:
+        yield Violation(
+            at(plan, "model", "experts", "num_active_experts"),
+            f"a token visits {experts.num_active_experts} of {experts.num_experts} experts",
+            f"at most {experts.num_experts}",
+        )
+    if experts.num_layers and model.num_layers and experts.num_layers > model.num_layers:
+        yield Violation(
+            at(plan, "model", "experts", "num_layers"),
+            f"{experts.num_layers} layers have experts, but the model has {model.num_layers} layers",
+            f"at most {model.num_layers}",
+        )
+    if model.num_active_parameters and model.num_active_parameters > model.num_parameters:
+        yield Violation(
+            at(plan, "model", "num_active_parameters"),
+            f"{billions(model.num_active_parameters)} active parameters of {billions(model.num_parameters)}",
+            "the active parameters are a part of all",
+        )
+
+
+@rule("TS-PAR-015")
+def attention_heads(plan: TrainingPlan) -> Iterator[Violation]:
+    """Heads divide the hidden size and the key and value heads, as the attention variant says."""
+    model = plan.model
+    heads, groups = model.num_attention_heads, model.num_key_value_heads
+    if heads is None:
+        raise NotApplicable("the model gives no attention heads")
+    if model.head_size is None and model.hidden_size and model.hidden_size % heads:
+        yield Violation(
+            at(plan, "model", "num_attention_heads"),
+            f"a hidden size of {model.hidden_size} does not divide over {heads} heads",
+            "give head_size where it is not hidden_size divided by the heads",
+        )
+    if groups and heads % groups:
+        yield Violation(
+            at(plan, "model", "num_key_value_heads"),
+            f"{heads} query heads do not divide over {groups} key and value heads",
+            f"choose a divisor of {heads}",
+        )
+    wanted = {
+        "full": (groups in {None, heads}, f"{heads}, as many as query heads"),
+        "multi-query": (groups == 1, "1"),
+        "grouped-query": (groups is not None and 1 < groups < heads, f"between 1 and {heads}"),
+    }
+    fits, value = wanted.get(model.attention or "", (True, ""))
+    if not fits:
+        have = "not given" if groups is None else f"{groups} of {heads} query heads"
+        yield Violation(
+            at(plan, "model", "attention"),
+            f"attention is {model.attention}, but num_key_value_heads is {have}",
+            f"num_key_value_heads is then {value}",
+        )
+
+
+@rule("TS-PAR-016")
+def tensor_split(plan: TrainingPlan) -> Iterator[Violation]:
+    """What tensor ranks split divides over them."""
+    p, model = plan.parallelism, plan.model
+    inner = p.tensor if p.expert_tensor is None else p.expert_tensor
+    if p.tensor == 1 and inner == 1:
+        raise NotApplicable("the plan has one tensor rank")
+    parts: list[tuple[tuple[str, ...], int | None, int, str]] = [
+        (("num_attention_heads",), model.num_attention_heads, p.tensor, "attention heads"),
+        (("ffn_hidden_size",), model.ffn_hidden_size, p.tensor, "feed-forward columns"),
+        (("vocabulary_size",), model.vocabulary_size, p.tensor, "rows of the vocabulary"),
+    ]
+    if model.experts:
+        parts.append((("experts", "ffn_hidden_size"), model.experts.ffn_hidden_size, inner, "expert columns"))
+    for path, value, degree, words in parts:
+        if value and value % degree:
+            yield Violation(
+                at(plan, "model", *path),
+                f"{number(value)} {words} do not divide over {degree} tensor ranks",
+                f"use a multiple of {degree}, for example {-(-value // degree) * degree}",
+                related=((at(plan, "parallelism", "tensor"), f"tensor {degree}"),),
+            )
+    groups = model.num_key_value_heads
+    if groups and groups % p.tensor and p.tensor % groups:
+        yield Violation(
+            at(plan, "model", "num_key_value_heads"),
+            f"{groups} key and value heads neither divide over {p.tensor} tensor ranks nor are copied evenly",
+            "let one of the two be a multiple of the other",
+        )
+
+
+@rule("TS-PAR-017")
+def context_split(plan: TrainingPlan) -> Iterator[Violation]:
+    """Sequences divide over the ranks that split them."""
+    p = plan.parallelism
+    degree = p.context * (p.tensor if p.sequence else 1)
+    if degree == 1:
+        raise NotApplicable("no ranks split the sequence")
+    words = f"context {p.context}" + (f" x tensor {p.tensor}" if p.sequence else "")
+    lengths = [(("model", "sequence_length"), plan.model.sequence_length)]
+    stages: list[tuple[tuple[str | int, ...], int | None]] = [
+        (("batch", "ramp", position, "sequence_length"), stage.sequence_length)
+        for position, stage in enumerate(plan.batch.ramp)
+    ]
+    for path, length in [*lengths, *stages]:
+        if length and length % degree:
+            yield Violation(
+                at(plan, *path),
+                f"{length} tokens do not divide over {degree} ranks ({words})",
+                f"use a multiple of {degree}, for example {-(-length // degree) * degree}",
+            )
+
+
+@rule("TS-PAR-018")
+def causal_balance(plan: TrainingPlan) -> Iterator[Violation]:
+    """With causal attention each context rank takes two pieces of the sequence, one from each end."""
+    p, length = plan.parallelism, plan.model.sequence_length
+    if (
+        p.context == 1
+        or plan.model.family not in TRANSFORMERS
+        or plan.model.attention == "none"
+        or not length
+    ):
+        raise NotApplicable("no attention is divided over context ranks")
+    if length % p.context == 0 and length % (2 * p.context):
+        yield Violation(
+            at(plan, "model", "sequence_length"),
+            f"{length} tokens do not divide into {2 * p.context} pieces, "
+            f"two for each of {p.context} context ranks",
+            f"use a multiple of {2 * p.context}",
+        )
+
+
+@rule("TS-PAR-019")
+def parameter_count(plan: TrainingPlan) -> Iterator[Violation]:
+    """The declared parameters are those that the shape has."""
+    model, shape = plan.model, shape_of(plan.model)
+    if shape is None or model.attention in {"linear", "none"}:
+        raise NotApplicable("the shape does not say how many parameters the model has")
+    counted = parameters(shape)
+    positions = (model.sequence_length or 0) * shape.hidden_size
+    low = counted.total - (counted.attention if model.attention == "latent" else 0)
+    high = counted.total + positions
+    if _outside(model.num_parameters, low, high):
+        yield Violation(
+            at(plan, "model", "num_parameters"),
+            f"num_parameters is {billions(model.num_parameters)}, "
+            f"but the shape has {billions(counted.total)}",
+            "correct the count, or the layers, widths, heads, gate, experts or vocabulary",
+        )
+
+
+@rule("TS-PAR-020")
+def active_parameters(plan: TrainingPlan) -> Iterator[Violation]:
+    """The declared active parameters are those that one token visits, embeddings counted or not."""
+    model, shape = plan.model, shape_of(plan.model)
+    if model.num_active_parameters is None or model.experts is None:
+        raise NotApplicable("the plan gives no active parameters")
+    if shape is None or model.attention in {"linear", "none"}:
+        raise NotApplicable("the shape does not say how many parameters a token visits")
+    counted = parameters(shape)
+    projections = counted.attention if model.attention == "latent" else 0
+    low = counted.active - counted.embeddings - projections
+    if _outside(model.num_active_parameters, low, counted.active):
+        yield Violation(
+            at(plan, "model", "num_active_parameters"),
+            f"num_active_parameters is {billions(model.num_active_parameters)}, but a token visits "
+            f"{billions(counted.active)} in this shape, embeddings included",
+            "correct the count, or the experts that a token visits",
+        )
+
+
+def _outside(value: float, low: float, high: float) -> bool:
+    return value < low * (1 - PARAMETER_TOLERANCE) or value > high * (1 + PARAMETER_TOLERANCE)

@@ -1,0 +1,67 @@
+"""The only place that defines what the three ways of silencing share: the run, the tally, the complaints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from trainspec_validate.findings import Finding, Pointer, Span, Suppressed
+from trainspec_validate.load import Source
+from trainspec_validate.requirements import Index, Requirement
+from trainspec_validate.suggest import hint
+
+NO_REASON = "TS-DOC-014"
+UNKNOWN = "TS-DOC-015"
+UNUSED = "TS-DOC-016"
+EXPIRED = "TS-DOC-017"
+NEVER_SILENCED = frozenset({NO_REASON, UNKNOWN, UNUSED, EXPIRED})
+"""Requirements on silencers themselves; silencing them would hide what hides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """What is wrong with a silencer; the pipeline makes a finding of it."""
+
+    requirement: str
+    path: str
+    message: str
+    help: str
+    pointer: Pointer = ()
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What the silencers need to know of the run that they are applied to."""
+
+    index: Index
+    sources: Mapping[str, Source]
+    paths: tuple[str, ...]
+    """Every file of the run as the user named it."""
+    judged: Callable[[str, str], bool]
+    """Whether a requirement was really judged on a file: only then has a silencer had its chance."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What is left after one way of silencing."""
+
+    kept: list[Finding] = field(default_factory=list)
+    suppressed: list[Suppressed] = field(default_factory=list)
+    complaints: list[Complaint] = field(default_factory=list)
+
+
+def lookup(word: str, index: Index) -> tuple[Requirement | None, str, str]:
+    """The requirement that a silencer names, or None with what is wrong and what would be right."""
+    requirement = index.find(word)
+    if requirement is None:
+        return None, f"no requirement is called {word!r}", hint(word, _words(index))
+    if requirement.id in NEVER_SILENCED:
+        return None, f"{requirement.id} cannot be silenced", "mend what it reports"
+    return requirement, "", ""
+
+
+def _words(index: Index) -> Iterator[str]:
+    for requirement in index.by_id.values():
+        yield requirement.id
+        yield requirement.name

@@ -1,0 +1,149 @@
+"""The only place that deals with the process and its terminal: streams, colour, progress and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import IO, Any
+
+import click
+
+from trainspec_validate._version import SPECIFICATION_VERSION, __version__
+
+OK = 0
+FINDINGS = 1
+WRONG_USE = 2
+OUR_FAULT = 3
+INTERRUPTED = 130
+_PATIENCE_SECONDS = 1.0
+
+
+class Failure(click.ClickException):
+    """Wrong use or unreadable input; each line of the message is one thing to mend."""
+
+    exit_code = WRONG_USE
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Write every line with the same start, so that a log can be searched for it."""
+        for line in self.message.splitlines():
+            click.echo(f"Error: {line}", file=file or sys.stderr)
+
+
+def version_text(program: str) -> str:
+    """Name and version of the program, and of the specification that it implements."""
+    return f"{program} {__version__} (specification {SPECIFICATION_VERSION})"
+
+
+def run(command: click.Command, program: str, arguments: Sequence[str] | None = None) -> int:
+    """Run a command and turn whatever comes of it into the exit code that the manual promises."""
+    _speak_utf8()
+    try:
+        result = command.main(args=arguments, prog_name=program, standalone_mode=False)
+        return result if isinstance(result, int) else OK
+    except click.Abort:
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return WRONG_USE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        _apologise(program, error)
+        return OUR_FAULT
+
+
+def _speak_utf8() -> None:
+    """Text leaves as UTF-8 whatever the locale; what UTF-8 cannot hold is escaped."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def _apologise(program: str, error: Exception) -> None:
+    if os.environ.get("TRAINSPEC_DEBUG"):
+        import traceback  # noqa: PLC0415
+
+        traceback.print_exception(error)
+    notes = [f"  {note}" for note in getattr(error, "__notes__", ())]
+    system = f"Python {sys.version.split()[0]} on {sys.platform}"
+    lines = [
+        f"{program} failed. The mistake is ours: nothing was concluded about your documents.",
+        f"  {type(error).__name__}: {error}",
+        *notes,
+        f"  {version_text(program)}, {system}",
+        "Please report these lines, with the file if you can share it, to the issue tracker of the project.",
+        "TRAINSPEC_DEBUG=1 shows the traceback.",
+    ]
+    click.echo("\n".join(lines), err=True)
+
+
+def emit(text: str) -> None:
+    """Write to standard output; a reader that has gone away is no mistake, a full disk is.
+
+    Raises:
+        Failure: standard output cannot be written.
+    """
+    if sys.stdout is None or not text:
+        return
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_stdout()
+    except OSError as error:
+        _drop_stdout()
+        raise Failure(
+            f"standard output cannot be written: {(error.strerror or str(error)).lower()}"
+        ) from error
+
+
+def _drop_stdout() -> None:
+    # The interpreter flushes once more at its end and would complain: https://docs.python.org/3/library/signal.html
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def is_terminal(stream: IO[str] | None) -> bool:
+    """Whether a person reads the stream at a terminal that understands more than plain text."""
+    return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def use_color(choice: str) -> bool:
+    """Whether to colour: the option, then NO_COLOR, then FORCE_COLOR, then whether a terminal listens."""
+    if choice != "auto":
+        return choice == "always"
+    if os.environ.get("NO_COLOR"):
+        return False
+    forced = os.environ.get("FORCE_COLOR")
+    return forced != "0" if forced else is_terminal(sys.stdout)
+
+
+class Bar:
+    """A progress bar on standard error, at a terminal, for work that takes longer than a second."""
+
+    def __init__(self, *, wanted: bool) -> None:
+        self._wanted = wanted and is_terminal(sys.stderr)
+        self._start = time.monotonic()
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show how many files are done."""
+        if self._bar is None and self._wanted and time.monotonic() - self._start > _PATIENCE_SECONDS:
+            from rich.console import Console  # noqa: PLC0415 - most runs end before it is needed
+            from rich.progress import Progress  # noqa: PLC0415
+
+            self._bar = Progress(console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task("reading", total=total)
+            self._bar.start()
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.stop()

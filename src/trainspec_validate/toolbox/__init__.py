@@ -1,0 +1,88 @@
+"""The only place that lists the commands of `trainspec`, the toolbox around the specification."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+from trainspec_validate import terminal
+from trainspec_validate.suggest import hint
+
+PROGRAM = "trainspec"
+COMMANDS = {
+    "explain": "Tell what a requirement wants, why, and how it is checked.",
+    "rules": "List the requirements, or show that each has its check.",
+    "init": "Write commented starter documents for an accelerator and a size.",
+    "schema": "Print the JSON Schema of a kind of document.",
+    "catalog": "List the accelerators whose figures are known.",
+    "completion": "Print the completion script for a shell.",
+}
+"""Name and one line of help of every command; its module of the same name is imported when it is called."""
+
+_EPILOG = """\b
+Examples:
+  trainspec explain TS-PAR-001
+  trainspec init --accelerator nvidia-h100-sxm-80gb --num-nodes 16
+  trainspec rules --area PAR --level MUST
+  trainspec schema ClusterProfile > cluster-profile.schema.json
+
+Documents are validated by trainspec-validate.
+"""
+
+
+class Toolbox(click.Group):
+    """A group whose commands are imported one by one, so that each starts fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Every name, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command behind a name, or None.
+
+        Raises:
+            click.UsageError: there is no such command, but there is a near one.
+        """
+        if cmd_name in COMMANDS:
+            module = import_module(f"{__name__}.{cmd_name}")
+            found: click.Command = module.command
+            return found
+        if not ctx.resilient_parsing:
+            raise click.UsageError(f"no command {cmd_name!r}; {hint(cmd_name, COMMANDS)}", ctx)
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The list of commands, written without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        terminal.emit(terminal.version_text(PROGRAM) + "\n")
+        context.exit(terminal.OK)
+
+
+@click.command(
+    PROGRAM,
+    cls=Toolbox,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog=_EPILOG,
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Show the versions of the tool and of the specification.",
+)
+def command() -> None:
+    """Look things up in the specification and start documents; works offline."""
+
+
+def main() -> None:
+    """Run the program and leave with its exit code."""
+    sys.exit(terminal.run(command, PROGRAM))

@@ -1,0 +1,72 @@
+"""The only place that shows the published figures of accelerators to a person."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import click
+
+from trainspec_validate import terminal
+from trainspec_validate.catalog import CatalogAccelerator, accelerators
+from trainspec_validate.toolbox import tables
+from trainspec_validate.toolbox.lookup import complete_accelerator, pick
+
+_HEADER = ("name", "memory GB", "bf16 TFLOP/s", "bandwidth TB/s", "watts", "links", "title")
+
+
+@click.command(epilog="Example: trainspec catalog nvidia-h100-sxm-80gb")
+@click.argument("name", required=False, shell_complete=complete_accelerator)
+@click.option(
+    "style", "--format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form."
+)
+def command(name: str | None, style: str) -> None:
+    """List the accelerators whose figures are known, or show one with the source of its figures.
+
+    Rates are dense, of one package or chip. Every name can be the model of an accelerator in a profile.
+    """
+    known = accelerators()
+    chosen = [pick(name, known, "accelerator", "`trainspec catalog`")] if name else list(known.values())
+    if style == "json":
+        terminal.emit(json.dumps([asdict(entry) for entry in chosen], indent=2, ensure_ascii=False) + "\n")
+    elif name:
+        terminal.emit("".join(f"{line}\n" for line in _page(chosen[0])))
+    else:
+        tables.show(_HEADER, [_row(entry) for entry in chosen], frozenset(range(1, 5)))
+
+
+def _row(entry: CatalogAccelerator) -> tuple[str, ...]:
+    return (
+        entry.name,
+        f"{entry.memory_bytes / 1e9:g}",
+        _scaled(entry.peak_flops_per_second.get("bf16"), 1e12),
+        _scaled(entry.memory_bandwidth_bytes_per_second, 1e12),
+        _scaled(entry.power_watts, 1),
+        " ".join(entry.scale_up.values()),
+        entry.title,
+    )
+
+
+def _scaled(value: float | None, unit: float) -> str:
+    return "" if value is None else f"{value / unit:g}"
+
+
+def _page(entry: CatalogAccelerator) -> Iterator[str]:
+    yield f"{entry.name}: {entry.title}"
+    yield f"  memory            {entry.memory_bytes / 1e9:g} GB"
+    if entry.memory_bandwidth_bytes_per_second:
+        yield f"  memory bandwidth  {entry.memory_bandwidth_bytes_per_second / 1e12:g} TB/s"
+    for number_format, rate in entry.peak_flops_per_second.items():
+        yield f"  dense peak        {rate / 1e12:g} TFLOP/s in {number_format}"
+    if entry.measured_matmul_flops_per_second:
+        yield f"  measured product  {entry.measured_matmul_flops_per_second / 1e12:g} TFLOP/s"
+    if entry.power_watts:
+        yield f"  power             {entry.power_watts:g} W"
+    if entry.scale_up:
+        yield f"  scale-up links    {' '.join(entry.scale_up.values())}"
+    if entry.num_dies > 1:
+        yield f"  dies              {entry.num_dies}"
+    if entry.note:
+        yield f"  note              {entry.note}"
+    yield f"  source            {entry.source}"

@@ -1,0 +1,84 @@
+"""The only place that tells a person what a requirement wants, why, and how it is checked."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from textwrap import indent, wrap
+from typing import Any
+
+import click
+
+from trainspec_validate import terminal
+from trainspec_validate.requirements import Example, Index, Requirement, load_index
+from trainspec_validate.toolbox.lookup import complete_requirement, requirement
+
+_WIDTH = 100
+_CHECKS = {
+    "load": "while files are read, before anything about their content",
+    "schema": "by the published JSON Schema, so any JSON Schema validator sees it too",
+    "rule": "by a rule over one document, or over documents that belong together",
+    "stream": "on the metric stream that a run writes",
+    "artifact": "on the files of a checkpoint",
+    "runtime": "by a scenario of the conformance suite",
+    "manual": "by a person, with the checklist",
+}
+
+
+@click.command(epilog="Example: trainspec explain TS-PAR-001 world-size")
+@click.argument("words", nargs=-1, required=True, metavar="ID|NAME...", shell_complete=complete_requirement)
+@click.option(
+    "style", "--format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form."
+)
+def command(words: tuple[str, ...], style: str) -> None:
+    """Tell what a requirement wants, why, and how it is checked.
+
+    A requirement is named by its id (TS-PAR-001) or by its name (world-size).
+    """
+    index = load_index()
+    found = list(dict.fromkeys(requirement(word, index) for word in words))
+    if style == "json":
+        data = [as_plain(entry, index) for entry in found]
+        terminal.emit(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+        return
+    bold = terminal.use_color("auto") and terminal.is_terminal(sys.stdout)
+    terminal.emit("\n\n".join("\n".join(_page(entry, index, bold=bold)) for entry in found) + "\n")
+
+
+def as_plain(entry: Requirement, index: Index) -> dict[str, Any]:
+    """Everything about a requirement, for programs."""
+    return {**asdict(entry), "area": entry.area, "severity": entry.severity.value, "url": index.url(entry)}
+
+
+def _page(entry: Requirement, index: Index, *, bold: bool) -> Iterator[str]:
+    yield _strong(f"{entry.id}  {entry.name}", bold=bold)
+    yield entry.title
+    yield f"{entry.level} ({entry.severity}) · profile {entry.profile} · since {entry.since}"
+    yield ""
+    yield from wrap(entry.statement, _WIDTH)
+    yield ""
+    yield from wrap(f"Why: {entry.why}", _WIDTH)
+    for title, examples in (("Bad", entry.bad), ("Good", entry.good)):
+        for example in examples:
+            yield ""
+            yield _strong(f"{title}, {example.file}:", bold=bold)
+            yield _excerpt(example)
+    if entry.checklist:
+        yield ""
+        yield from wrap(f"Checklist: {entry.checklist}", _WIDTH)
+    yield ""
+    yield from wrap(f"Checked {_CHECKS[entry.check]}.", _WIDTH)
+    yield index.url(entry)
+
+
+def _excerpt(example: Example) -> str:
+    lines = (
+        line if len(line) <= 400 else f"{line[:397]}..." for line in example.text.rstrip("\n").split("\n")
+    )
+    return indent("\n".join(lines), "  ")
+
+
+def _strong(text: str, *, bold: bool) -> str:
+    return f"\x1b[1m{text}\x1b[0m" if bold else text

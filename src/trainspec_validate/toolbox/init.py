@@ -1,0 +1,73 @@
+"""The only place that writes starter documents to disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from trainspec_validate import terminal
+from trainspec_validate.catalog import accelerators
+from trainspec_validate.starter import FILES, MAX_NUM_NODES, documents
+from trainspec_validate.terminal import Failure
+from trainspec_validate.toolbox.lookup import complete_accelerator, pick
+
+_SHORT = {Path(file).stem: kind for kind, file in FILES.items()}
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  trainspec init --accelerator nvidia-h100-sxm-80gb --num-nodes 16
+  trainspec init cluster --accelerator google-tpu-v5p --directory profiles
+"""
+)
+@click.argument("kinds", nargs=-1, metavar="[cluster|plan|checkpoint]...")
+@click.option(
+    "--accelerator",
+    default="nvidia-h100-sxm-80gb",
+    show_default=True,
+    metavar="NAME",
+    shell_complete=complete_accelerator,
+    help="Accelerator of the catalog (`trainspec catalog`).",
+)
+@click.option(
+    "--num-nodes",
+    type=click.IntRange(1, MAX_NUM_NODES),
+    default=2,
+    show_default=True,
+    help="Nodes of the cluster and of the job.",
+)
+@click.option(
+    "--directory",
+    type=click.Path(file_okay=False),
+    default=".",
+    help="Where to write; the working directory.",
+)
+@click.option("--force", is_flag=True, help="Overwrite what is there.")
+def command(kinds: tuple[str, ...], accelerator: str, num_nodes: int, directory: str, force: bool) -> None:
+    """Write commented starter documents: cluster.yaml, plan.yaml, checkpoint.yaml, or those that are named.
+
+    They validate together. Comments tell which figures come from the catalog and which to replace.
+    """
+    names = {**_SHORT, **{kind: kind for kind in FILES}}
+    wanted = [pick(kind, names, "kind", "`trainspec schema`") for kind in kinds] or list(FILES)
+    known = pick(accelerator, accelerators(), "accelerator", "`trainspec catalog`")
+    target = Path(directory)
+    texts = {target / file: text for file, text in documents(dict.fromkeys(wanted), known, num_nodes).items()}
+    present = [path.as_posix() for path in texts if path.exists()]
+    if present and not force:
+        raise Failure(
+            f"{', '.join(present)}: already there; --force overwrites, --directory writes elsewhere"
+        )
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for path, text in texts.items():
+            path.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise Failure(
+            f"{error.filename}: cannot be written: {(error.strerror or str(error)).lower()}"
+        ) from error
+    terminal.emit("".join(f"{path.as_posix()}\n" for path in texts))
+    files = " ".join(path.as_posix() for path in texts)
+    click.echo(f"next: replace the figures that say so, then run: trainspec-validate {files}", err=True)

@@ -1,0 +1,64 @@
+"""The only place that turns a word of the command line into what it names, or says which word was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from trainspec_validate.requirements import Index, Requirement, load_index
+from trainspec_validate.suggest import did_you_mean
+
+Found = TypeVar("Found")
+
+
+def pick(word: str, choices: Mapping[str, Found], noun: str, where: str) -> Found:
+    """The choice with this name, whatever its case.
+
+    Raises:
+        click.UsageError: there is none; the text says which one is near, and `where` all are listed.
+    """
+    folded = {name.casefold(): value for name, value in choices.items()}
+    if word.casefold() in folded:
+        return folded[word.casefold()]
+    nearest = did_you_mean(word, choices)
+    help_text = f"did you mean {nearest!r}?" if nearest else f"{where} lists them"
+    raise click.UsageError(f"no {noun} is called {word!r}; {help_text}")
+
+
+def requirement(word: str, index: Index) -> Requirement:
+    """The requirement with this id or name.
+
+    Raises:
+        click.UsageError: there is none.
+    """
+    found = index.find(word)
+    return found or pick(word, dict(_by_word(index)), "requirement", "`trainspec rules`")
+
+
+def _by_word(index: Index) -> Iterator[tuple[str, Requirement]]:
+    for entry in index.by_id.values():
+        yield entry.id, entry
+        yield entry.name, entry
+
+
+def complete_requirement(
+    _context: click.Context, _parameter: click.Parameter, start: str
+) -> list[CompletionItem]:
+    """Ids and names that begin as typed, for the shell."""
+    return _starting(start, (word for word, _ in _by_word(load_index())))
+
+
+def complete_accelerator(
+    _context: click.Context, _parameter: click.Parameter, start: str
+) -> list[CompletionItem]:
+    """Accelerators that begin as typed, for the shell."""
+    from trainspec_validate.catalog import accelerators  # noqa: PLC0415
+
+    return _starting(start, accelerators())
+
+
+def _starting(start: str, words: Iterable[str]) -> list[CompletionItem]:
+    return [CompletionItem(word) for word in words if word.casefold().startswith(start.casefold())]

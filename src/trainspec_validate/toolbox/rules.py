@@ -1,0 +1,90 @@
+"""The only place that lists the requirements and shows that each of them has its check."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from trainspec_validate import terminal
+from trainspec_validate.requirements import Requirement, load_index
+from trainspec_validate.toolbox import tables
+from trainspec_validate.toolbox.explain import as_plain
+from trainspec_validate.toolbox.lookup import pick
+
+_HEADER = ("id", "name", "level", "check", "profile", "title")
+
+
+@click.command(epilog="Example: trainspec rules --area PAR --level MUST --check rule")
+@click.option("--area", metavar="AREA", help="Only this chapter, as PAR or TS-PAR.")
+@click.option("--level", metavar="LEVEL", help="Only this level, as MUST or SHOULD.")
+@click.option("--check", metavar="CHECK", help="Only what is checked this way, as rule or schema.")
+@click.option(
+    "style", "--format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form."
+)
+@click.option("--coverage", is_flag=True, help="Count by chapter and check; exit code 1 when one is missing.")
+@click.pass_context
+def command(  # noqa: PLR0913, PLR0917 - one parameter per option
+    context: click.Context,
+    /,
+    area: str | None,
+    level: str | None,
+    check: str | None,
+    style: str,
+    coverage: bool,
+) -> None:
+    """List the requirements, or show with --coverage that each has its check."""
+    if coverage:
+        context.exit(_coverage(style))
+    index = load_index()
+    chosen = list(index.by_id.values())
+    if area:
+        areas = {entry.area: entry.area for entry in chosen} | {
+            entry.area[3:]: entry.area for entry in chosen
+        }
+        wanted = pick(area, areas, "chapter", "`trainspec rules`")
+        chosen = [entry for entry in chosen if entry.area == wanted]
+    for given, attribute in ((level, "level"), (check, "check")):
+        if given:
+            values = {
+                str(getattr(entry, attribute)): str(getattr(entry, attribute))
+                for entry in index.by_id.values()
+            }
+            wanted = pick(given.replace("_", " "), values, attribute, "`trainspec rules`")
+            chosen = [entry for entry in chosen if getattr(entry, attribute) == wanted]
+    if style == "json":
+        data = [as_plain(entry, index) for entry in chosen]
+        terminal.emit(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+        return
+    tables.show(_HEADER, [_row(entry) for entry in chosen])
+
+
+def _row(entry: Requirement) -> tuple[str, ...]:
+    return (entry.id, entry.name, entry.level, entry.check, entry.profile, entry.title)
+
+
+def _coverage(style: str) -> int:
+    from trainspec_validate.coverage import holes, table  # noqa: PLC0415 - imports every rule
+
+    counts = table()
+    checks = list(dict.fromkeys(check for _, counter in counts for check in counter))
+    missing = holes()
+    if style == "json":
+        data = {
+            "areas": {area: {check: counter[check] for check in checks} for area, counter in counts},
+            "holes": [{"requirement": hole.requirement, "message": hole.message} for hole in missing],
+        }
+        terminal.emit(json.dumps(data, indent=2) + "\n")
+        return terminal.FINDINGS if missing else terminal.OK
+    rows = [
+        (area, *(str(counter[check] or "") for check in checks), str(counter.total()))
+        for area, counter in counts
+    ]
+    totals = [sum(counter[check] for _, counter in counts) for check in checks]
+    rows.append(("all", *(str(total) for total in totals), str(sum(totals))))
+    tables.show(("area", *checks, "all"), rows, frozenset(range(1, len(checks) + 2)))
+    for hole in missing:
+        terminal.emit(f"{hole.requirement} {hole.message}\n")
+    if not missing:
+        terminal.emit("every requirement has its check, and every check its requirement\n")
+    return terminal.FINDINGS if missing else terminal.OK
