@@ -29,7 +29,12 @@ def with_groups(num_groups: int) -> dict[str, Any]:
     data = base()
     data["storage_targets"] = [target for target in data["storage_targets"] if target["scope"] == "cluster"]
     nic = {"name": "rail", "num_per_node": 8, "technology": "infiniband", "rate_bytes_per_second": 50e9}
-    group = {"num_nodes": 16, "num_accelerators_per_node": 8, "accelerator": {"model": "nvidia-h100-sxm-80gb"}, "nics": [nic]}
+    group = {
+        "num_nodes": 16,
+        "num_accelerators_per_node": 8,
+        "accelerator": {"model": "nvidia-h100-sxm-80gb"},
+        "nics": [nic],
+    }
     data["node_groups"] = [{"name": f"compute-{number}", **group} for number in range(num_groups)]
     data["num_nodes"] = 16 * num_groups
     data["num_accelerators"] = 128 * num_groups
@@ -42,8 +47,12 @@ def explicit_node(number: int) -> dict[str, Any]:
         "name": f"node-{number:06}",
         "group": "compute",
         "rack": f"rack-{number // 4:05}",
-        "accelerators": [{"name": f"gpu{i}", "numa_node": i // 4, "link_generation": 5, "link_num_lanes": 16} for i in range(8)],
-        "nics": [{"name": f"mlx5_{i}", "numa_node": i // 4, "rail": i, "rate_bytes_per_second": 50e9} for i in range(8)],
+        "accelerators": [
+            {"name": f"gpu{i}", "numa_node": i // 4, "link_generation": 5, "link_num_lanes": 16} for i in range(8)
+        ],
+        "nics": [
+            {"name": f"mlx5_{i}", "numa_node": i // 4, "rail": i, "rate_bytes_per_second": 50e9} for i in range(8)
+        ],
     }
 
 
@@ -66,7 +75,11 @@ def with_links(num_links: int) -> dict[str, Any]:
         "nodes": [{"name": f"node-{n}", "group": "compute"} for n in range(16)],
         "switches": [{"name": f"switch-{n}"} for n in range(num_switches)],
         "links": [
-            {"source": f"node-{n % 16}", "target": f"switch-{n // 16 % num_switches}", "bandwidth_bytes_per_second": 50e9}
+            {
+                "source": f"node-{n % 16}",
+                "target": f"switch-{n // 16 % num_switches}",
+                "bandwidth_bytes_per_second": 50e9,
+            }
             for n in range(num_links)
         ],
     }

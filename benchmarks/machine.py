@@ -23,11 +23,13 @@ class Timing:
 
     @property
     def median_seconds(self) -> float:
+        """Median wall time."""
         return statistics.median(self.seconds)
 
     def __str__(self) -> str:
         low, high = min(self.seconds), max(self.seconds)
-        return f"{self.median_seconds * 1000:8.0f} ms ({low * 1000:.0f} to {high * 1000:.0f}), {self.peak_bytes / 2**20:5.0f} MiB"
+        spread = f"({low * 1000:.0f} to {high * 1000:.0f})"
+        return f"{self.median_seconds * 1000:8.0f} ms {spread}, {self.peak_bytes / 2**20:5.0f} MiB"
 
 
 def describe(*packages: str) -> str:
@@ -35,10 +37,13 @@ def describe(*packages: str) -> str:
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
-        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        names = [
+            line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
+        ]
         model = names[0] if names else model
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
-    return f"{model}, {os.cpu_count()} cores, {platform.system()} {platform.release()}\nPython {platform.python_version()}, {versions}"
+    machine = f"{model}, {os.cpu_count()} cores, {platform.system()} {platform.release()}"
+    return f"{machine}\nPython {platform.python_version()}, {versions}"
 
 
 def run_once(command: Sequence[str]) -> tuple[float, int, int]:
@@ -64,5 +69,3 @@ def side_by_side(commands: dict[str, Sequence[str]], num_runs: int) -> dict[str,
         name: Timing(tuple(r[0] for r in results), max(r[1] for r in results), results[-1][2])
         for name, results in runs.items()
     }
-
-

@@ -1,6 +1,6 @@
 """Start-up and validation time beside check-jsonschema, and growth with the size of a document.
 
-Run with `make bench`; `--short` keeps to sizes that take a few seconds. Times are printed as measured; nothing is asserted.
+Run with `make bench`; `--short` keeps to sizes that take seconds. Times are printed as measured, nothing is asserted.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ EDITOR_SCHEMA = documents.ROOT / "schemas" / "v1" / "draft-07" / "cluster-profil
 
 
 def ours(*paths: Path) -> list[str]:
+    """The command of this project."""
     return [str(BIN / "trainspec-validate"), "--format", "concise", *map(str, paths)]
 
 
 def theirs(*paths: Path) -> list[str]:
+    """The command that it is compared with."""
     return [str(BIN / "check-jsonschema"), "--schemafile", str(SCHEMA), *map(str, paths)]
 
 
@@ -37,6 +39,7 @@ def small_file(num_runs: int) -> None:
 
 
 def compare(path: Path, num_runs: int) -> None:
+    """Time both on one file, in turn."""
     timings = machine.side_by_side({"trainspec-validate": ours(path), "check-jsonschema": theirs(path)}, num_runs)
     for name, timing in timings.items():
         print(f"  {name:20} {timing}  exit {timing.exit_code}")
@@ -68,10 +71,13 @@ def growth(directory: Path, largest: int, num_runs: int) -> None:
         floor = points[0][1]
         (x1, y1), (x2, y2) = points[-2:]
         if y1 > floor * 1.05:
-            print(f"  exponent between the last two sizes: {math.log((y2 - floor) / (y1 - floor), x2 / x1):.2f} (1 is linear)")
+            print(
+                f"  exponent between the last two sizes: {math.log((y2 - floor) / (y1 - floor), x2 / x1):.2f} (1 is linear)"
+            )
 
 
 def main() -> None:
+    """Print everything."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--short", action="store_true", help="small sizes and few runs")
     short = parser.parse_args().short

@@ -27,7 +27,9 @@ NUMBERS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
     st.sampled_from([0, 1, -1, 1.0, 8.0, 0.5, 1e8, 1e14, 1e21, 1.5, 64, 65, 1e-9, 0.1]),
 )
-VALUES = st.one_of(WORDS, NUMBERS, st.booleans(), st.just([]), st.just({}), st.lists(NUMBERS, max_size=3), st.just([{}]))
+VALUES = st.one_of(
+    WORDS, NUMBERS, st.booleans(), st.just([]), st.just({}), st.lists(NUMBERS, max_size=3), st.just([{}])
+)
 
 
 def accepted_by_schema(kind: str, data: Any) -> bool:
@@ -55,7 +57,9 @@ def damaged(draw: st.DrawFn) -> tuple[str, Any]:
         elif draw(st.booleans()):
             data = without(data, pointer)
         else:
-            data = replaced(data, (*pointer[:-1], "extra_key") if isinstance(pointer[-1], str) else pointer, draw(VALUES))
+            data = replaced(
+                data, (*pointer[:-1], "extra_key") if isinstance(pointer[-1], str) else pointer, draw(VALUES)
+            )
     return kind, data
 
 
@@ -123,7 +127,13 @@ def test_draft_07_copy_agrees(kind: str) -> None:
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_only_keywords_that_both_drafts_have(kind: str) -> None:
     text = json.dumps(schema.load_schema(kind))
-    for keyword in ("unevaluatedProperties", "dependentRequired", "dependentSchemas", "prefixItems", "$dynamicRef"):
+    for keyword in (
+        "unevaluatedProperties",
+        "dependentRequired",
+        "dependentSchemas",
+        "prefixItems",
+        "$dynamicRef",
+    ):
         assert f'"{keyword}"' not in text
 
 

@@ -163,9 +163,7 @@ def test_third_party_libraries_stay_in_their_rooms() -> None:
     known = {*sys.stdlib_module_names, PACKAGE}
     foreign = [i for i in ALL if i.target.split(".")[0] not in known]
     strays = [
-        str(i)
-        for i in foreign
-        if not any(fnmatchcase(i.module, p) for p in LIBRARIES.get(i.target.split(".")[0], ()))
+        str(i) for i in foreign if not any(fnmatchcase(i.module, p) for p in LIBRARIES.get(i.target.split(".")[0], ()))
     ]
     assert not strays
 

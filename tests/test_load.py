@@ -405,9 +405,7 @@ def yaml_or_json(written: str, source: Source) -> Any:
     return load_text(f"a: {folded}\n", "f.yaml").data["a"]
 
 
-documents = st.dictionaries(keys, json_values, min_size=1, max_size=5) | st.lists(
-    json_values, min_size=1, max_size=4
-)
+documents = st.dictionaries(keys, json_values, min_size=1, max_size=5) | st.lists(json_values, min_size=1, max_size=4)
 
 
 @given(documents, st.sampled_from([None, 0, 1, 4]), st.booleans(), st.sampled_from(["\n", "\r\n"]))

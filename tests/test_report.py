@@ -33,9 +33,7 @@ from trainspec_validate.report import FORMATS, render
 TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden" / "report"
 SARIF_SCHEMA = json.loads((TESTS / "schemas" / "sarif-2.1.0.json").read_text(encoding="utf-8"))
-REPORT_SCHEMA = json.loads(
-    (TESTS.parent / "schemas" / "v1" / "report.schema.json").read_text(encoding="utf-8")
-)
+REPORT_SCHEMA = json.loads((TESTS.parent / "schemas" / "v1" / "report.schema.json").read_text(encoding="utf-8"))
 BASE = "/home/user/project"
 WHY = "https://trainspec.org/v1/"
 
@@ -252,9 +250,7 @@ def test_sarif_keeps_the_schema_of_the_standard(report: Report, requirements: di
 
 def test_sarif_names_files_so_that_a_service_finds_them() -> None:
     log = json.loads(render(EVERYTHING, "sarif", base=BASE))
-    places = [
-        result["locations"][0]["physicalLocation"]["artifactLocation"] for result in log["runs"][0]["results"]
-    ]
+    places = [result["locations"][0]["physicalLocation"]["artifactLocation"] for result in log["runs"][0]["results"]]
     assert {"uri": "deep/a%20b%2Cc%3A%C3%BC.yaml", "uriBaseId": "%SRCROOT%"} in places
     log = json.loads(render(EVERYTHING, "sarif"))
     assert "file:///home/user/project/deep/a%20b%2Cc%3A%C3%BC.yaml" in json.dumps(log)

@@ -83,9 +83,7 @@ DOCUMENT = st.builds(
 REPORT = st.builds(
     Report,
     findings=st.lists(FINDING, max_size=4).map(tuple),
-    suppressed=st.lists(
-        st.builds(Suppressed, FINDING, st.sampled_from(SuppressionKind), TEXT), max_size=2
-    ).map(tuple),
+    suppressed=st.lists(st.builds(Suppressed, FINDING, st.sampled_from(SuppressionKind), TEXT), max_size=2).map(tuple),
     documents=st.lists(DOCUMENT, max_size=3).map(tuple),
     outcomes=st.lists(
         st.builds(Outcome, TEXT.filter(bool), st.sampled_from(Verdict), st.just(0), TEXT), max_size=3

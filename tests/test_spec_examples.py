@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-ROOT = Path(__file__).resolve().parent.parent
 from overlay import excerpt_pointer, overlay
 from spec_text import MARK
 
@@ -19,6 +17,7 @@ from trainspec_validate.findings import Finding
 from trainspec_validate.load import LoadError, load_text
 from trainspec_validate.requirements import Example, Requirement, load_index
 
+ROOT = Path(__file__).resolve().parent.parent
 BASE = ROOT / "spec" / "v1" / "base"
 KIND_FILES = ("cluster.yaml", "plan.yaml", "checkpoint.yaml")
 WITH_EXAMPLES = [r for r in load_index().by_id.values() if r.bad]
@@ -71,7 +70,9 @@ def relocated(finding: Finding, texts: dict[str, str], merged: dict[str, Any]) -
     pointer = excerpt_pointer(source.data, merged[file], finding.pointer)
     at_key = finding.points_at_key or len(pointer) < len(finding.pointer)
     span = source.locate([(pointer, at_key)])[(pointer, at_key)]
-    return Finding(finding.requirement, finding.name, finding.severity, finding.message, file, finding.pointer, span=span)
+    return Finding(
+        finding.requirement, finding.name, finding.severity, finding.message, file, finding.pointer, span=span
+    )
 
 
 @pytest.mark.parametrize("requirement", WITH_EXAMPLES, ids=lambda r: r.id)

@@ -11,9 +11,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "src"), str(Path(__file__).resolve().parent)]
 
 import catalogs  # noqa: E402
-import schemas  # noqa: E402
 import spec_text  # noqa: E402
 
+import schemas  # noqa: E402
 from trainspec_validate._version import SPECIFICATION_VERSION  # noqa: E402
 
 SITE = f"{schemas.SITE}/v1/"

@@ -141,7 +141,8 @@ def _docstrings() -> dict[str, dict[str, str]]:
 
 def _field_docstrings(record: type[Record]) -> dict[str, str]:
     body = ast.parse(textwrap.dedent(inspect.getsource(record))).body[0]
-    assert isinstance(body, ast.ClassDef)
+    if not isinstance(body, ast.ClassDef):
+        raise TypeError(f"{record.__name__} is not declared by a class statement")
     docstrings = {}
     for statement, following in zip(body.body, body.body[1:], strict=False):
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):

@@ -206,12 +206,7 @@ def _judged(
             return False
         rule = all_rules().get(identifier)
         if rule is not None:
-            seen = {
-                member.path
-                for binding in bound
-                if rule.kinds <= binding.keys()
-                for member in binding.values()
-            }
+            seen = {member.path for binding in bound if rule.kinds <= binding.keys() for member in binding.values()}
             return identifier in answered and path in seen
         if identifier in _NEEDS_OTHERS:
             return path in state.members and len(state.members) > 1
@@ -220,9 +215,7 @@ def _judged(
     return judged
 
 
-def _outcomes_of_form(
-    state: State, selection: Selection, judged: Callable[[str, str], bool]
-) -> Iterator[Outcome]:
+def _outcomes_of_form(state: State, selection: Selection, judged: Callable[[str, str], bool]) -> Iterator[Outcome]:
     """The verdicts on what the loader and the schemas check; silencers are left out, they are judged last."""
     counts = Counter(finding.requirement for finding in state.findings)
     for requirement in state.index.by_id.values():
@@ -248,9 +241,7 @@ def _located(state: State, selection: Selection) -> list[Finding]:
     findings = []
     for finding in state.findings:
         taken = selection.takes(state.index, finding.requirement)
-        blocking = finding.path not in state.members and not selection.leaves_out(
-            state.index, finding.requirement
-        )
+        blocking = finding.path not in state.members and not selection.leaves_out(state.index, finding.requirement)
         if taken or blocking:
             findings.append(finding)
     return _with_spans(state, findings)
@@ -284,9 +275,7 @@ def _summary(state: State, path: str) -> DocumentSummary:
     member = state.members.get(path)
     if member is None:
         return DocumentSummary(path, "", "", state.texts[path])
-    return DocumentSummary(
-        path, type(member.document).__name__, member.document.metadata.name, state.texts[path]
-    )
+    return DocumentSummary(path, type(member.document).__name__, member.document.metadata.name, state.texts[path])
 
 
 __all__ = ["InputError", "PartialInputError", "Selection", "validate"]

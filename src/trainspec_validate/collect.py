@@ -92,9 +92,7 @@ def _glob(pattern: str) -> Iterator[Path]:
 def _walk(directory: Path) -> Iterator[Path]:
     """YAML and JSON files below a directory, without hidden ones and without following links."""
     for parent, directories, files in os.walk(directory, followlinks=False):
-        directories[:] = sorted(
-            d for d in directories if not d.startswith(".") and d not in _SKIPPED_DIRECTORIES
-        )
+        directories[:] = sorted(d for d in directories if not d.startswith(".") and d not in _SKIPPED_DIRECTORIES)
         for name in sorted(files):
             path = Path(parent, name)
             if path.suffix in SUFFIXES and not name.startswith(".") and not path.is_symlink():

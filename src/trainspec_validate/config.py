@@ -36,9 +36,7 @@ class Settings:
     values: Mapping[str, Any]
 
 
-def load(
-    kinds: Mapping[str, Kind], explicit: str | None = None, start: Path | None = None
-) -> Settings | None:
+def load(kinds: Mapping[str, Kind], explicit: str | None = None, start: Path | None = None) -> Settings | None:
     """The settings of the file that was named, else of the nearest file from the working directory upwards.
 
     Raises:
@@ -69,9 +67,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ConfigError(
-            f"{path}: the settings cannot be read: {(error.strerror or str(error)).lower()}"
-        ) from error
+        raise ConfigError(f"{path}: the settings cannot be read: {(error.strerror or str(error)).lower()}") from error
 
 
 def _table(path: Path, content: bytes) -> Mapping[str, Any]:
@@ -85,9 +81,7 @@ def _table(path: Path, content: bytes) -> Mapping[str, Any]:
     for key in ("tool", "trainspec") if path.name == PROJECT_FILE else ():
         table = table.get(key, {}) if isinstance(table, dict) else table
     if not isinstance(table, dict):
-        raise ConfigError(
-            f"{path}: tool.trainspec is not a table; write [tool.trainspec] and the settings below it"
-        )
+        raise ConfigError(f"{path}: tool.trainspec is not a table; write [tool.trainspec] and the settings below it")
     return table
 
 

@@ -1,4 +1,4 @@
-"""The only place that holds requirements and checks against each other: no requirement without its check, and no check without its requirement."""
+"""The only place that holds requirements and checks against each other and finds what has no counterpart."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def holes(index: Index | None = None) -> list[Hole]:
         elif having != [requirement.check]:
             found.append(Hole(requirement.id, f"says check={requirement.check}, has {having or 'none'}"))
     for kind, identifiers in real.items():
-        found += [Hole(identifier, f"has a check ({kind}) but no heading") for identifier in identifiers - index.by_id.keys()]
+        found += [
+            Hole(identifier, f"has a check ({kind}) but no heading") for identifier in identifiers - index.by_id.keys()
+        ]
     for identifier, rule in all_rules().items():
         if identifier in index.by_id and index.by_id[identifier].name != rule.name:
             found.append(Hole(identifier, f"is named {index.by_id[identifier].name!r}, its function {rule.name!r}"))

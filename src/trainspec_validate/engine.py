@@ -47,9 +47,7 @@ def bind(rule: Rule, bindings: Iterable[Binding]) -> Iterator[Binding]:
             yield binding
 
 
-def run_rules(
-    rules: Iterable[Rule], bindings: Sequence[Binding], index: Index
-) -> tuple[list[Finding], list[Outcome]]:
+def run_rules(rules: Iterable[Rule], bindings: Sequence[Binding], index: Index) -> tuple[list[Finding], list[Outcome]]:
     """Judge every binding by every rule that it has the documents for.
 
     Returns the findings without spans (places are resolved once per file, later), and a verdict per requirement.
@@ -82,9 +80,7 @@ def _judge(rule: Rule, binding: Binding, requirement: Requirement, index: Index,
 
 
 def _stamp(violation: Violation, requirement: Requirement, index: Index, paths: Mapping[int, str]) -> Finding:
-    related = tuple(
-        Related(message, paths[id(place.document)], place.pointer) for place, message in violation.related
-    )
+    related = tuple(Related(message, paths[id(place.document)], place.pointer) for place, message in violation.related)
     return Finding(
         requirement=requirement.id,
         name=requirement.name,

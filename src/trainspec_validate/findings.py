@@ -29,7 +29,7 @@ _SEVERITY_ORDER = (Severity.NOTE, Severity.WARNING, Severity.ERROR)
 class Verdict(StrEnum):
     """What came of one requirement for one set of documents. Nothing seen is never a pass."""
 
-    PASS = "pass"
+    PASS = "pass"  # noqa: S105
     FAIL = "fail"
     WARN = "warn"
     NOT_APPLICABLE = "not-applicable"
@@ -60,7 +60,7 @@ class Related:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One violated requirement at one place: what is wrong, where, what would be right, and where the why is written."""
+    """One violated requirement at one place: what is wrong, where, what would be right, and a link to the why."""
 
     requirement: str
     """Permanent id, for example `TS-PAR-001`."""

@@ -54,9 +54,7 @@ def _parse(text: str) -> Output:
     if equals and not file:
         raise OutputError(f"{text!r} names no file; write {name}=FILE, or {name} alone for standard output")
     if file and name == AUTOMATIC:
-        raise OutputError(
-            "auto chooses the format of standard output; name a format for a file, such as sarif=FILE"
-        )
+        raise OutputError("auto chooses the format of standard output; name a format for a file, such as sarif=FILE")
     return Output(name, file or None)
 
 

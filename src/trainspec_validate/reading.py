@@ -109,9 +109,7 @@ def read_content(state: State, content: bytes, path: str) -> None:
     failures = list(schema.failures(kind, source.data))
     for failure in failures:
         place = (failure.pointer, failure.key)
-        state.add(
-            failure.requirement, path, failure.message, failure.help, pointer=place[0], points_at_key=place[1]
-        )
+        state.add(failure.requirement, path, failure.message, failure.help, pointer=place[0], points_at_key=place[1])
     if kind in SIDE_KINDS:
         state.waivers[path] = _waivers(source.data, {failure.pointer for failure in failures})
     elif not failures:

@@ -1,4 +1,4 @@
-"""The only place that decides which documents belong together: by reference, by name, or by standing alone beside each other."""
+"""The only place that decides which documents belong together: by reference, by name, or by standing alone."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def referenced_files(members: Iterable[Member]) -> Iterator[tuple[Link, Path | R
 def _inside_tree(link: Link, file: str) -> Path | ReferenceFailure:
     """The path of a referenced file, if it stays below the working directory or beside the document."""
     pointer: Pointer = (link.key, "file")
-    if os.path.isabs(file) or "\\" in file or "\0" in file:
+    if Path(file).is_absolute() or "\\" in file or "\0" in file:
         message = f"{file!r} is not a relative path with forward slashes"
         return ReferenceFailure(OUTSIDE_TREE, link.member.path, pointer, message, "write it relative to this document")
     directory = Path(link.member.path).parent

@@ -13,13 +13,24 @@ from trainspec_validate.findings import Severity
 
 DATA_DIRECTORY = Path(__file__).parent / "data"
 
-Level = Literal["MUST", "MUST NOT", "SHALL", "SHALL NOT", "SHOULD", "SHOULD NOT", "MAY", "REQUIRED", "RECOMMENDED", "OPTIONAL"]
-Check = Literal["schema", "rule", "stream", "artifact", "runtime", "manual"]
+Level = Literal[
+    "MUST",
+    "MUST NOT",
+    "SHALL",
+    "SHALL NOT",
+    "SHOULD",
+    "SHOULD NOT",
+    "MAY",
+    "REQUIRED",
+    "RECOMMENDED",
+    "OPTIONAL",
+]
+Check = Literal["load", "schema", "rule", "stream", "artifact", "runtime", "manual"]
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One document of a good or bad example: its file name decides its kind, its text is laid over the base document."""
+    """One document of an example: its file name decides its kind, its text is laid over the base document."""
 
     file: str
     text: str
@@ -99,6 +110,6 @@ def parse_index(text: str) -> Index:
     raw = json.loads(text)
     requirements = {}
     for entry in raw["requirements"]:
-        examples = {key: tuple(Example(**example) for example in entry.pop(key)) for key in ("bad", "good")}
-        requirements[entry["id"]] = Requirement(**entry, **examples)
+        bad, good = (tuple(Example(**example) for example in entry.pop(key)) for key in ("bad", "good"))
+        requirements[entry["id"]] = Requirement(**entry, bad=bad, good=good)
     return Index(raw["specification_version"], raw["site"], requirements)

@@ -1,4 +1,4 @@
-"""The only place that judges a plain value against a published schema; it turns each failure into a place and a sentence."""
+"""The only place that judges a plain value against a published schema and words what it finds."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from trainspec_validate.findings import Pointer
 from trainspec_validate.requirements import DATA_DIRECTORY
 from trainspec_validate.suggest import hint
+
 
 @dataclass(frozen=True, slots=True)
 class SchemaFailure:
@@ -30,7 +31,7 @@ def schema_file(kind: str) -> str:
 
 
 @cache
-def load_schema(kind: str) -> Mapping[str, Any]:
+def load_schema(kind: str) -> dict[str, Any]:
     """The packaged schema of a kind."""
     import json  # noqa: PLC0415
 

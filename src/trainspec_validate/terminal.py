@@ -95,9 +95,7 @@ def emit(text: str) -> None:
         _drop_stdout()
     except OSError as error:
         _drop_stdout()
-        raise Failure(
-            f"standard output cannot be written: {(error.strerror or str(error)).lower()}"
-        ) from error
+        raise Failure(f"standard output cannot be written: {(error.strerror or str(error)).lower()}") from error
 
 
 def _drop_stdout() -> None:

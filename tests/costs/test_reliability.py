@@ -92,9 +92,7 @@ def test_derived_intervals(row: tuple[int, float, float, float, float, tuple[flo
     assert round(mtbf, 2) == minutes
     assert round(daly_interval(blocking, mtbf), 2) == interval
     best = daly_interval(blocking, mtbf)
-    found = tuple(
-        round(effective_training_time_ratio(best, blocking, mtbf, u), 4) for u in (0.5, 1.5, 10, 20)
-    )
+    found = tuple(round(effective_training_time_ratio(best, blocking, mtbf, u), 4) for u in (0.5, 1.5, 10, 20))
     assert found == ratios
 
 
@@ -133,9 +131,7 @@ def simulated_ratio(interval: float, blocking: float, mtbf: float, recovery: flo
         (4.7, 0.01, 108.2, 1.5, 0.85),
     ],
 )
-def test_simulation_agrees(
-    interval: float, blocking: float, mtbf: float, recovery: float, persist: float
-) -> None:
+def test_simulation_agrees(interval: float, blocking: float, mtbf: float, recovery: float, persist: float) -> None:
     model = effective_training_time_ratio(interval, blocking, mtbf, recovery, persist)
     assert simulated_ratio(interval, blocking, mtbf, recovery, persist) == pytest.approx(model, abs=0.01)
 
@@ -154,9 +150,7 @@ def test_daly_is_the_mean_time_between_failures_from_twice_that_on() -> None:
     assert daly_interval(1.999999, 1) != 1
 
 
-@pytest.mark.parametrize(
-    "x", [-math.exp(-1), -0.3678794, -0.367, -0.2, -1e-9, 0, 1e-9, 0.5, 1, 2.5, 10, 1e6, 1e300]
-)
+@pytest.mark.parametrize("x", [-math.exp(-1), -0.3678794, -0.367, -0.2, -1e-9, 0, 1e-9, 0.5, 1, 2.5, 10, 1e6, 1e300])
 def test_lambert_w_inverts(x: float) -> None:
     w = lambert_w0(x)
     assert w >= -1

@@ -74,7 +74,8 @@ def main() -> int:
     if arguments.survivors:
         print("\n".join(sorted(survivors)))
     for operator in judged:
-        print(f"{operator:20} {noticed[operator]:6} of {judged[operator]:6} noticed: {noticed[operator] / judged[operator]:.1%}")
+        share = noticed[operator] / judged[operator]
+        print(f"{operator:20} {noticed[operator]:6} of {judged[operator]:6} noticed: {share:.1%}")
     share = noticed.total() / judged.total()
     print(f"{'all':20} {noticed.total():6} of {judged.total():6} noticed: {share:.1%}")
     return 0 if share >= 0.95 else 1

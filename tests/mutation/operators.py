@@ -9,7 +9,9 @@ from typing import Any
 
 Pointer = tuple[str | int, ...]
 
-FREE = frozenset({"description", "notes", "note", "sources", "source_note", "labels", "extensions", "reason", "citation"})
+FREE = frozenset(
+    {"description", "notes", "note", "sources", "source_note", "labels", "extensions", "reason", "citation"}
+)
 """Keys whose values are for people: no program can tell a right sentence from a wrong one."""
 
 REFERENCES = frozenset({"fabric", "storage", "group", "node_group", "fabric_tier", "source", "target", "leaf", "tier"})
@@ -127,17 +129,15 @@ def swap_units(data: Any) -> Iterator[Mutant]:
             yield Mutant("swap units", pointer, f"{value:g} as {wrong:g}", replaced(data, pointer, wrong))
 
 
-PRODUCT_KEYS = frozenset(
-    {
-        "num_nodes", "num_accelerators", "num_accelerators_per_node", "num_per_node", "num_links", "num_rails", "num_planes",
-        "data", "tensor", "pipeline", "context", "expert", "num_virtual_stages", "global_sequences", "micro_sequences",
-        "accumulation_steps", "global_tokens", "sequence_length", "num_layers", "hidden_size", "num_attention_heads",
-        "vocabulary_size", "ffn_hidden_size", "num_parameters", "bytes_per_parameter", "size_bytes", "steps", "seconds",
-        "step_seconds", "num_steps", "num_tokens", "num_experts", "num_failures", "node_days", "failures_per_1000_node_days",
-        "state_bytes_per_parameter", "step_seconds", "tokens_per_second", "num_ranks", "num_domains", "num_down_ports",
-        "num_up_ports", "oversubscription", "domain_num_accelerators",
-    }
-)  # fmt: skip
+_PRODUCT_KEYS = """
+    num_nodes num_accelerators num_accelerators_per_node num_per_node num_links num_rails num_planes data
+    tensor pipeline context expert num_virtual_stages global_sequences micro_sequences accumulation_steps
+    global_tokens sequence_length num_layers hidden_size num_attention_heads vocabulary_size ffn_hidden_size
+    num_parameters bytes_per_parameter size_bytes steps seconds step_seconds num_steps num_tokens num_experts
+    num_failures node_days failures_per_1000_node_days state_bytes_per_parameter tokens_per_second num_ranks
+    num_domains num_down_ports num_up_ports oversubscription domain_num_accelerators
+"""
+PRODUCT_KEYS = frozenset(_PRODUCT_KEYS.split())
 """Factors and results of the products that the specification states."""
 
 
@@ -160,4 +160,11 @@ def dangle(data: Any) -> Iterator[Mutant]:
             yield Mutant("dangling references", pointer, f"{value!r} as {wrong!r}", replaced(data, pointer, wrong))
 
 
-OPERATORS: tuple[Callable[[Any], Iterator[Mutant]], ...] = (delete, retype, scale, swap_units, break_products, dangle)
+OPERATORS: tuple[Callable[[Any], Iterator[Mutant]], ...] = (
+    delete,
+    retype,
+    scale,
+    swap_units,
+    break_products,
+    dangle,
+)

@@ -67,9 +67,7 @@ def findings(tmp_path: Path) -> Findings:
 def verdict(tmp_path: Path) -> Callable[..., Verdict]:
     """The verdict on one requirement for excerpts laid over the base documents."""
 
-    def run(
-        requirement: str, *, cluster: Excerpt = "", plan: Excerpt = "", checkpoint: Excerpt = ""
-    ) -> Verdict:
+    def run(requirement: str, *, cluster: Excerpt = "", plan: Excerpt = "", checkpoint: Excerpt = "") -> Verdict:
         _write_set(tmp_path, cluster, plan, checkpoint)
         report = validate([tmp_path], Selection(select=(requirement,)))
         return next(outcome.verdict for outcome in report.outcomes if outcome.requirement == requirement)

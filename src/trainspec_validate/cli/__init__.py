@@ -67,9 +67,7 @@ _file = click.Path(dir_okay=False)
 )
 @click.option("--waivers", type=_file, metavar="FILE", help="Silence what FILE waives, with an end date.")
 @click.option("--baseline", type=_file, metavar="FILE", help="Silence what FILE recorded.")
-@click.option(
-    "--write-baseline", is_flag=True, help="Record the findings of today (in trainspec-baseline.json)."
-)
+@click.option("--write-baseline", is_flag=True, help="Record the findings of today (in trainspec-baseline.json).")
 @click.option("--prune-baseline", is_flag=True, help="Remove from the baseline what no longer occurs.")
 @click.option("--statistics", is_flag=True, help="Show counts per requirement instead of findings.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing when there are no findings.")

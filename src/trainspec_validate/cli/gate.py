@@ -99,9 +99,7 @@ def _selection(request: Request) -> Selection:
 
 def _baseline(request: Request) -> Baseline | None:
     if request.write_baseline and request.prune_baseline:
-        raise click.UsageError(
-            "--write-baseline and --prune-baseline exclude each other; the first also prunes"
-        )
+        raise click.UsageError("--write-baseline and --prune-baseline exclude each other; the first also prunes")
     if not (request.baseline or request.write_baseline or request.prune_baseline):
         return None
     from trainspec_validate.suppress.baseline import DEFAULT_NAME, Baseline, Mode  # noqa: PLC0415

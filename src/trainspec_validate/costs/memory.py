@@ -29,9 +29,7 @@ class ModelState:
         return self.master + self.moments
 
 
-def model_state(
-    parameters: str, master: str | None, gradients: str, moments: str, num_moments: int = 2
-) -> ModelState:
+def model_state(parameters: str, master: str | None, gradients: str, moments: str, num_moments: int = 2) -> ModelState:
     """Bytes of one parameter that number formats imply.
 
     The 16 bytes of mixed-precision Adam with 16-bit gradients are those of arXiv:1910.02054, section 3.1;

@@ -144,9 +144,7 @@ class TimeShares:
     recovery: float
 
 
-def time_shares(
-    interval: float, blocking: float, mtbf: float, recovery: float, persist: float = 0.0
-) -> TimeShares:
+def time_shares(interval: float, blocking: float, mtbf: float, recovery: float, persist: float = 0.0) -> TimeShares:
     """Expected shares of wall time by the exact exponential renewal model.
 
     One renewal is `interval` of work and `blocking` for its save; a failure throws that away; each attempt
@@ -288,6 +286,4 @@ def spare_nodes(
     22
     """
     _not_negative(repair_seconds=repair_seconds)
-    return poisson_quantile(
-        repair_seconds / job_mtbf_seconds(num_nodes, failures_per_1000_node_days), quantile
-    )
+    return poisson_quantile(repair_seconds / job_mtbf_seconds(num_nodes, failures_per_1000_node_days), quantile)

@@ -109,9 +109,7 @@ def attention_flops_per_token(shape: Shape, sequence_length: int, *, causal: boo
     return full / 2 if causal else full
 
 
-def model_flops_per_token(
-    num_parameters: float, attention_flops: float, input_embedding: float = 0.0
-) -> float:
+def model_flops_per_token(num_parameters: float, attention_flops: float, input_embedding: float = 0.0) -> float:
     """`6 (N - N_input) + attention`: two operations per parameter forward, four backward.
 
     With `input_embedding` 0 and full attention this is the convention of mosaicml/llm-foundry@8c8dd48f

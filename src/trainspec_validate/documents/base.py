@@ -37,14 +37,12 @@ Ratio = Annotated[float, _quantity("1", 0.01, 1000)]
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")]
 Text = Annotated[str, Meta(min_length=1, max_length=4000)]
 Extensions = dict[
-    Annotated[
-        str, Meta(pattern=r"^[a-z0-9]+(\.[a-z0-9-]+)+$", description="Reverse domain name of the owner.")
-    ],
+    Annotated[str, Meta(pattern=r"^[a-z0-9]+(\.[a-z0-9-]+)+$", description="Reverse domain name of the owner.")],
     Any,
 ]
 
 
-class Source(Record, kw_only=True):
+class Source(Record, frozen=True, kw_only=True):
     """Where a figure comes from, precise enough that another person finds it."""
 
     title: Text
@@ -57,7 +55,7 @@ class Source(Record, kw_only=True):
     """What was taken from the source, and what was derived."""
 
 
-class Metadata(Record, kw_only=True):
+class Metadata(Record, frozen=True, kw_only=True):
     """Identity of a document."""
 
     name: Name
@@ -70,7 +68,7 @@ class Metadata(Record, kw_only=True):
     """Where the figures in this document come from."""
 
 
-class Reference(Record, kw_only=True):
+class Reference(Record, frozen=True, kw_only=True):
     """A pointer to another document, by file, by name, or both."""
 
     file: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
@@ -79,7 +77,7 @@ class Reference(Record, kw_only=True):
     """`metadata.name` of the other document."""
 
 
-class SoftwareComponent(Record, kw_only=True):
+class SoftwareComponent(Record, frozen=True, kw_only=True):
     """A piece of software with the version that was used."""
 
     name: Name

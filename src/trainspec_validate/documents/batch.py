@@ -1,4 +1,4 @@
-"""The only place that declares batches: their size, schedule, controller, elasticity and the noise scale that drives them."""
+"""The only place that declares batches: size, schedule, controller, elasticity, and the noise scale behind them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from trainspec_validate.documents.base import Count, Degree, Fraction, Parameters, Record, Text, Tokens
+from trainspec_validate.documents.base import Count, Degree, Fraction, Record, Text, Tokens
 
 _ELASTIC_LISTS = {"x-requirement": "TS-BAT-017"}
 _NOISE_SETTINGS = {"x-requirement": "TS-BAT-022"}
 
 
-class BatchStage(Record, kw_only=True):
+class BatchStage(Record, frozen=True, kw_only=True):
     """One step of a batch ramp."""
 
     from_tokens: Tokens
@@ -29,7 +29,7 @@ class BatchStage(Record, kw_only=True):
     """Whether the batch jumps to this stage or grows linearly until the next."""
 
 
-class LearningRateRule(Record, kw_only=True):
+class LearningRateRule(Record, frozen=True, kw_only=True):
     """How the learning rate follows the batch."""
 
     rule: Literal["none", "linear", "square-root", "adascale", "adam-square-root", "declared"]
@@ -38,7 +38,7 @@ class LearningRateRule(Record, kw_only=True):
     """Batch at which the learning rate was tuned."""
 
 
-class BatchController(Record, kw_only=True):
+class BatchController(Record, frozen=True, kw_only=True):
     """A controller that changes the batch while training."""
 
     signal: Literal["gradient-noise-scale", "norm-test", "loss", "throughput", "other"]
@@ -57,12 +57,10 @@ class BatchController(Record, kw_only=True):
     """How the critical batch was measured, since the noise scale alone is not the critical batch."""
 
 
-class NoiseScale(Record, kw_only=True):
+class NoiseScale(Record, frozen=True, kw_only=True):
     """How gradient noise is estimated; readings compare only when all of this agrees."""
 
-    noise_unit: Annotated[
-        Literal["token", "sequence", "micro-batch"], Meta(extra_json_schema=_NOISE_SETTINGS)
-    ]
+    noise_unit: Annotated[Literal["token", "sequence", "micro-batch"], Meta(extra_json_schema=_NOISE_SETTINGS)]
     """Unit of one sample of noise."""
     tap: Annotated[
         Literal[
@@ -81,7 +79,7 @@ class NoiseScale(Record, kw_only=True):
     """Whether the groups hold equal numbers of noise units."""
     estimator: Annotated[Literal["size-weighted", "unweighted"], Meta(extra_json_schema=_NOISE_SETTINGS)]
     """Whether group norms are weighted by group size."""
-    ema_half_life_steps: Annotated[float, Meta(gt=0, le=1e7, extra_json_schema=_NOISE_SETTINGS)]
+    ema_half_life_steps: Annotated[float, Meta(ge=1, le=1e7, extra_json_schema=_NOISE_SETTINGS)]
     """Half-life of the moving averages, in optimizer steps."""
     bias_corrected: Annotated[bool, Meta(extra_json_schema=_NOISE_SETTINGS)]
     """Whether the averages are corrected for their start."""
@@ -91,7 +89,7 @@ class NoiseScale(Record, kw_only=True):
     """Number format of the squared norms."""
 
 
-class ElasticBatch(Record, kw_only=True):
+class ElasticBatch(Record, frozen=True, kw_only=True):
     """World sizes that the job may change to while the global batch stays."""
 
     data_degrees: Annotated[tuple[Degree, ...], Meta(min_length=1, extra_json_schema=_ELASTIC_LISTS)]
@@ -104,7 +102,7 @@ class ElasticBatch(Record, kw_only=True):
     """Digest of the copy that the scheduler reads."""
 
 
-class WorkerShare(Record, kw_only=True):
+class WorkerShare(Record, frozen=True, kw_only=True):
     """Share of the batch that one class of workers takes."""
 
     num_data_ranks: Degree
@@ -115,7 +113,7 @@ class WorkerShare(Record, kw_only=True):
     """Weight of each rank's gradient in the global mean."""
 
 
-class Batch(Record, kw_only=True):
+class Batch(Record, frozen=True, kw_only=True):
     """How much data one optimizer step takes."""
 
     global_sequences: Count
@@ -128,9 +126,9 @@ class Batch(Record, kw_only=True):
     """Tokens of one optimizer step."""
     worker_shares: tuple[WorkerShare, ...] = ()
     """Uneven shares of the batch; absent means equal."""
-    loss_reduction: Literal[
-        "global-token-mean", "mean-of-micro-batch-means", "sum", "global-sequence-mean"
-    ] = "global-token-mean"
+    loss_reduction: Literal["global-token-mean", "mean-of-micro-batch-means", "sum", "global-sequence-mean"] = (
+        "global-token-mean"
+    )
     """How losses of micro-batches and ranks become one loss."""
     ramp: tuple[BatchStage, ...] = ()
     """Batch by tokens seen."""
@@ -144,5 +142,5 @@ class Batch(Record, kw_only=True):
     """How gradient noise is estimated."""
     variable_length: bool = False
     """True when micro-batches hold different numbers of tokens."""
-    critical_global_tokens: Parameters | None = None
+    critical_global_tokens: Annotated[float, Meta(ge=1, le=1e9, extra_json_schema={"x-unit": "{token}"})] | None = None
     """Measured critical batch in tokens."""

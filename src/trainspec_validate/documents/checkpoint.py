@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
 from trainspec_validate.documents.base import (
     Bytes,
     BytesPerSecond,
     Count,
-    CountOrZero,
     Extensions,
     Fraction,
     Metadata,
@@ -43,9 +43,13 @@ FaultClass = Literal[
     "process-loss", "hang", "node-loss", "network-loss", "storage-loss", "silent-corruption", "job-loss"
 ]
 
+# No exchange between the ranks of a job ends sooner than a tenth of a second, and no limit in days is a budget.
+PhaseSeconds = Annotated[float, Meta(ge=0.1, le=1e6, extra_json_schema={"x-unit": "s"})]
+RESTART_LIMITS = "TS-CKP-051"
 
-class Interval(Record, kw_only=True):
-    """Productive time between saves."""
+
+class Interval(Record, frozen=True, kw_only=True):
+    """Productive time between saves, to whichever tier."""
 
     steps: Count | None = None
     """Optimizer steps between saves."""
@@ -57,7 +61,7 @@ class Interval(Record, kw_only=True):
     """True when a short job saves at its end only."""
 
 
-class Save(Record, kw_only=True):
+class Save(Record, frozen=True, kw_only=True):
     """What one save costs."""
 
     mode: Literal["synchronous", "asynchronous"]
@@ -77,10 +81,10 @@ class Save(Record, kw_only=True):
     num_writers: Count | None = None
     """Ranks that write."""
     writer_bandwidth_bytes_per_second: BytesPerSecond | None = None
-    """Rate of one writer."""
+    """Rate of one writer while all of them write."""
 
 
-class JobFacts(Record, kw_only=True):
+class JobFacts(Record, frozen=True, kw_only=True):
     """Facts of the job that the interval follows from."""
 
     num_nodes: Count | None = None
@@ -97,7 +101,7 @@ class JobFacts(Record, kw_only=True):
     """Fewest nodes that the job can go on with."""
 
 
-class Tier(Record, kw_only=True):
+class Tier(Record, frozen=True, kw_only=True):
     """One place that checkpoints go to."""
 
     name: Name
@@ -107,7 +111,7 @@ class Tier(Record, kw_only=True):
     failure_domain: FailureDomain
     """Loss of which domain loses this copy."""
     interval_seconds: PositiveSeconds | None = None
-    """Time between saves to this tier; absent means the policy's interval."""
+    """Time between saves that reach this tier; absent means the policy's interval, which is the shortest."""
     num_replicas: Annotated[int, Meta(ge=1, le=64)] = 1
     """Copies in this tier."""
     replicas_across: FailureDomain | None = None
@@ -116,7 +120,7 @@ class Tier(Record, kw_only=True):
     """Checkpoints kept in this tier; absent means the policy's number."""
 
 
-class Commit(Record, kw_only=True):
+class Commit(Record, frozen=True, kw_only=True):
     """How a set of files becomes a checkpoint."""
 
     protocol: Literal["rename", "mark-last", "transaction", "overwrite-in-place"]
@@ -127,7 +131,7 @@ class Commit(Record, kw_only=True):
     """True when data is forced to storage before the commit."""
 
 
-class Retention(Record, kw_only=True):
+class Retention(Record, frozen=True, kw_only=True):
     """How many checkpoints are kept."""
 
     num_kept: Count
@@ -136,7 +140,7 @@ class Retention(Record, kw_only=True):
     """Longest time until corruption is noticed."""
 
 
-class OmittedState(Record, kw_only=True):
+class OmittedState(Record, frozen=True, kw_only=True):
     """A required item of state that is left out on purpose."""
 
     item: StateItem
@@ -145,7 +149,7 @@ class OmittedState(Record, kw_only=True):
     """Why a resumed run is still what was promised."""
 
 
-class State(Record, kw_only=True):
+class State(Record, frozen=True, kw_only=True):
     """What a checkpoint holds."""
 
     items: tuple[StateItem, ...]
@@ -158,7 +162,7 @@ class State(Record, kw_only=True):
     """`bitwise` promises the same numbers as an uninterrupted run."""
 
 
-class Integrity(Record, kw_only=True):
+class Integrity(Record, frozen=True, kw_only=True):
     """How damage is noticed."""
 
     digest: Literal["none", "crc32c", "xxh3", "blake3", "sha256", "sha512"]
@@ -173,22 +177,20 @@ class Integrity(Record, kw_only=True):
     """Whether reading the files can run code; `pickle` can."""
 
 
-class DetectionLayer(Record, kw_only=True):
+class DetectionLayer(Record, frozen=True, kw_only=True):
     """One layer that can notice a fault, with its time-out."""
 
     layer: Name
     """Name, for example `collective-watchdog`."""
-    timeout_seconds: PositiveSeconds
+    timeout_seconds: Annotated[float, Meta(ge=0.3, le=1e6, extra_json_schema={"x-unit": "s"})]
     """Longest time until this layer reports."""
     faults: Annotated[tuple[FaultClass, ...], Meta(min_length=1)]
     """Faults that this layer notices."""
-    signal: (
-        Literal["exit", "progress", "heartbeat", "collective-timeout", "health-check", "checksum"] | None
-    ) = None
+    signal: Literal["exit", "progress", "heartbeat", "collective-timeout", "health-check", "checksum"] | None = None
     """What it watches."""
 
 
-class RecoveryPath(Record, kw_only=True):
+class RecoveryPath(Record, frozen=True, kw_only=True):
     """How the job comes back from one class of fault, and how fast."""
 
     fault: FaultClass
@@ -199,17 +201,17 @@ class RecoveryPath(Record, kw_only=True):
     """Time from the fault to the first completed step."""
     quantile: Annotated[float, Meta(ge=0.5, lt=1)] = 0.95
     """Share of faults that stay within the budget."""
-    decide_seconds: Seconds
+    decide_seconds: PhaseSeconds
     """From detection to a fixed plan with the old attempt fenced."""
-    restart_seconds: Seconds
+    restart_seconds: PhaseSeconds
     """From the plan to running processes."""
-    restore_seconds: Seconds
+    restore_seconds: PhaseSeconds
     """From running processes to verified state."""
-    first_step_seconds: Seconds
+    first_step_seconds: PhaseSeconds
     """From verified state to the first completed step, compilation included."""
 
 
-class Grace(Record, kw_only=True):
+class Grace(Record, frozen=True, kw_only=True):
     """What happens when the platform announces an end."""
 
     preemptible: bool
@@ -222,16 +224,18 @@ class Grace(Record, kw_only=True):
     """True when the policy relies on a save within the notice."""
 
 
-class RestartLimits(Record, kw_only=True):
+class RestartLimits(Record, frozen=True, kw_only=True):
     """When a job stops trying."""
 
-    max_restarts: CountOrZero
+    max_restarts: Annotated[int, Meta(ge=0, le=10_000, extra_json_schema={"x-requirement": RESTART_LIMITS})]
     """Restarts of the whole job."""
-    max_restarts_without_progress: CountOrZero
+    max_restarts_without_progress: Annotated[
+        int, Meta(ge=0, le=1000, extra_json_schema={"x-requirement": RESTART_LIMITS})
+    ]
     """Restarts in a row that reach no new step."""
 
 
-class CheckpointPolicy(Record, kw_only=True, tag_field="kind", tag="CheckpointPolicy"):
+class CheckpointPolicy(Record, frozen=True, kw_only=True, tag_field="kind", tag="CheckpointPolicy"):
     """What is saved, when, where, and how a job comes back."""
 
     apiVersion: Literal["trainspec/v1"]  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
@@ -264,7 +268,7 @@ class CheckpointPolicy(Record, kw_only=True, tag_field="kind", tag="CheckpointPo
     """How the job comes back, per class of fault."""
     recovery_point_seconds: PositiveSeconds
     """Most work that a fault may cost."""
-    effective_training_time_target: Annotated[float, Meta(gt=0, lt=1)] | None = None
+    effective_training_time_target: Annotated[float, Meta(ge=0.05, lt=1)] | None = None
     """Least share of wall time that makes lasting progress."""
     grace: Grace | None = None
     """Preemption."""
@@ -276,5 +280,5 @@ class CheckpointPolicy(Record, kw_only=True, tag_field="kind", tag="CheckpointPo
     """Share of checkpoints that are test-restored."""
     notes: Text | None = None
     """Anything a reader should know."""
-    extensions: Extensions = {}
+    extensions: Extensions = msgspec.field(default_factory=dict)
     """Vendor data, keyed by reverse domain name."""

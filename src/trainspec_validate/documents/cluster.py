@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
 from trainspec_validate.documents.base import (
@@ -29,14 +30,12 @@ FailureDomain = Literal["process", "node", "scale-up-domain", "rack", "cluster",
 """What is lost together, smallest first."""
 
 
-class StorageTarget(Record, kw_only=True):
+class StorageTarget(Record, frozen=True, kw_only=True):
     """A place that checkpoints or data can live in."""
 
     name: Name
     """Name that checkpoint tiers refer to."""
-    kind: Literal[
-        "parallel-file-system", "object-store", "network-file-system", "local-disk", "host-memory", "block"
-    ]
+    kind: Literal["parallel-file-system", "object-store", "network-file-system", "local-disk", "host-memory", "block"]
     """Kind of store."""
     scope: Literal["node", "cluster"]
     """`node` when the figures are for one node's own store, `cluster` when all nodes share it."""
@@ -56,7 +55,7 @@ class StorageTarget(Record, kw_only=True):
     """Loss of which domain loses the target."""
 
 
-class Reliability(Record, kw_only=True):
+class Reliability(Record, frozen=True, kw_only=True):
     """How often nodes fail, with the evidence."""
 
     failures_per_1000_node_days: Annotated[float, Meta(gt=0, le=1000, extra_json_schema={"x-unit": "1"})]
@@ -77,7 +76,7 @@ class Reliability(Record, kw_only=True):
     """Time until a spare node has joined the job."""
 
 
-class Clock(Record, kw_only=True):
+class Clock(Record, frozen=True, kw_only=True):
     """How clocks agree."""
 
     discipline: Literal["ptp", "ntp", "gps", "none"]
@@ -86,12 +85,10 @@ class Clock(Record, kw_only=True):
     """Bound on the offset between any two nodes."""
 
 
-class Power(Record, kw_only=True):
+class Power(Record, frozen=True, kw_only=True):
     """Facility figures for energy and carbon."""
 
-    power_usage_effectiveness: (
-        Annotated[float, Meta(ge=1, le=3, extra_json_schema={"x-unit": "1"})] | None
-    ) = None
+    power_usage_effectiveness: Annotated[float, Meta(ge=1, le=3, extra_json_schema={"x-unit": "1"})] | None = None
     """Facility energy divided by IT energy."""
     carbon_intensity_kilograms_per_kilowatt_hour: (
         Annotated[
@@ -109,7 +106,7 @@ class Power(Record, kw_only=True):
     """Power that the facility can deliver to the nodes of this document."""
 
 
-class SoftwareStack(Record, kw_only=True):
+class SoftwareStack(Record, frozen=True, kw_only=True):
     """The software that figures in this document depend on."""
 
     collective_library: SoftwareComponent | None = None
@@ -124,7 +121,7 @@ class SoftwareStack(Record, kw_only=True):
     """Operating system of the nodes."""
 
 
-class CollectiveMeasurement(Record, kw_only=True):
+class CollectiveMeasurement(Record, frozen=True, kw_only=True):
     """One measured collective, as benchmark programs report it."""
 
     operation: Literal[
@@ -151,7 +148,7 @@ class CollectiveMeasurement(Record, kw_only=True):
     """Where the figure comes from."""
 
 
-class ClusterProfile(Record, kw_only=True, tag_field="kind", tag="ClusterProfile"):
+class ClusterProfile(Record, frozen=True, kw_only=True, tag_field="kind", tag="ClusterProfile"):
     """A training machine: node groups, networks, storage, reliability, power and software."""
 
     apiVersion: Literal["trainspec/v1"]  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
@@ -182,5 +179,5 @@ class ClusterProfile(Record, kw_only=True, tag_field="kind", tag="ClusterProfile
     """Measured collectives."""
     notes: Text | None = None
     """Anything a reader should know."""
-    extensions: Extensions = {}
+    extensions: Extensions = msgspec.field(default_factory=dict)
     """Vendor data, keyed by reverse domain name; never interpreted by the specification."""

@@ -21,12 +21,10 @@ from trainspec_validate.documents.parallelism import Axis
 WatchdogSeconds = Annotated[float, Meta(ge=0.001, le=86400, extra_json_schema={"x-unit": "s"})]
 
 
-class CollectiveChoice(Record, kw_only=True):
+class CollectiveChoice(Record, frozen=True, kw_only=True):
     """The algorithm of one collective for one range of sizes."""
 
-    operation: Literal[
-        "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send-receive"
-    ]
+    operation: Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send-receive"]
     """Collective operation."""
     axis: Axis
     """Parallel group that it runs in."""
@@ -53,7 +51,7 @@ class CollectiveChoice(Record, kw_only=True):
     """Why the choice departs from the table in the specification."""
 
 
-class Compression(Record, kw_only=True):
+class Compression(Record, frozen=True, kw_only=True):
     """Lossy reduction of gradient traffic."""
 
     method: Literal[
@@ -104,7 +102,7 @@ class Compression(Record, kw_only=True):
     """Seeds behind the claim that the loss is unharmed."""
 
 
-class Communication(Record, kw_only=True):
+class Communication(Record, frozen=True, kw_only=True):
     """How ranks talk."""
 
     library: SoftwareComponent | None = None

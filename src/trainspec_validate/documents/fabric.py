@@ -12,7 +12,6 @@ from trainspec_validate.documents.base import (
     LatencySeconds,
     LinkBytesPerSecond,
     Name,
-    Ratio,
     Record,
     Text,
 )
@@ -36,7 +35,7 @@ Transport = Literal[
 FailoverSeconds = Annotated[float, Meta(ge=1e-6, le=3600, extra_json_schema={"x-unit": "s"})]
 
 
-class FabricTier(Record, kw_only=True):
+class FabricTier(Record, frozen=True, kw_only=True):
     """One layer of switches, counted from the nodes upwards."""
 
     name: Name
@@ -63,7 +62,7 @@ class FabricTier(Record, kw_only=True):
     """Upward links counted on each switch, where the fabric was surveyed."""
 
 
-class Spraying(Record, kw_only=True):
+class Spraying(Record, frozen=True, kw_only=True):
     """How packets of one flow are spread over paths."""
 
     mode: Literal["none", "flowlet", "packet"]
@@ -74,7 +73,7 @@ class Spraying(Record, kw_only=True):
     """True when the receiver places packets in any order."""
 
 
-class Routing(Record, kw_only=True):
+class Routing(Record, frozen=True, kw_only=True):
     """Who chooses paths."""
 
     mode: Literal["static", "ecmp", "adaptive", "source"]
@@ -83,7 +82,7 @@ class Routing(Record, kw_only=True):
     """What computes the routes."""
 
 
-class LossHandling(Record, kw_only=True):
+class LossHandling(Record, frozen=True, kw_only=True):
     """What the fabric does when a buffer fills."""
 
     lossless: bool
@@ -96,7 +95,7 @@ class LossHandling(Record, kw_only=True):
     """True when switches cut packets down to headers instead of dropping them."""
 
 
-class Congestion(Record, kw_only=True):
+class Congestion(Record, frozen=True, kw_only=True):
     """How senders learn to slow down."""
 
     signal: Literal["ecn", "rtt", "trimming", "credit", "none"]
@@ -105,7 +104,7 @@ class Congestion(Record, kw_only=True):
     """Which side holds the control loop."""
 
 
-class Fabric(Record, kw_only=True):
+class Fabric(Record, frozen=True, kw_only=True):
     """One scale-out network."""
 
     name: Name
@@ -148,7 +147,7 @@ class Fabric(Record, kw_only=True):
     """True when the switches of the fabric can reduce."""
 
 
-class ExplicitDevice(Record, kw_only=True):
+class ExplicitDevice(Record, frozen=True, kw_only=True):
     """An accelerator or NIC of one explicit node."""
 
     name: Name
@@ -171,7 +170,7 @@ class ExplicitDevice(Record, kw_only=True):
     """Identifier that survives renumbering, for example a UUID or serial number."""
 
 
-class ExplicitNode(Record, kw_only=True):
+class ExplicitNode(Record, frozen=True, kw_only=True):
     """One node of an irregular machine."""
 
     name: Name
@@ -188,7 +187,7 @@ class ExplicitNode(Record, kw_only=True):
     """NICs, in device order."""
 
 
-class ExplicitLink(Record, kw_only=True):
+class ExplicitLink(Record, frozen=True, kw_only=True):
     """One link of an irregular machine, stated once for each direction that differs."""
 
     source: Name
@@ -205,7 +204,7 @@ class ExplicitLink(Record, kw_only=True):
     """False when the rate holds from source to target only."""
 
 
-class ExplicitSwitch(Record, kw_only=True):
+class ExplicitSwitch(Record, frozen=True, kw_only=True):
     """One switch of an irregular machine."""
 
     name: Name
@@ -216,7 +215,7 @@ class ExplicitSwitch(Record, kw_only=True):
     """Ports of the switch."""
 
 
-class Layout(Record, kw_only=True):
+class Layout(Record, frozen=True, kw_only=True):
     """Explicit nodes, switches and links; only where a machine is irregular."""
 
     nodes: tuple[ExplicitNode, ...] = ()

@@ -40,13 +40,14 @@ NumberFormat = Literal[
 ]
 
 
+MemoryBytesPerSecond = Annotated[float, Meta(ge=5e10, le=5e16, extra_json_schema={"x-unit": "By/s"})]
 HopSeconds = Annotated[float, Meta(ge=5e-8, le=2e-5, extra_json_schema={"x-unit": "s"})]
 HostLinkBytesPerSecond = Annotated[float, Meta(ge=2e8, le=2e12, extra_json_schema={"x-unit": "By/s"})]
 BoardWatts = Annotated[float, Meta(ge=10, le=50_000, extra_json_schema={"x-unit": "W"})]
 NodeWatts = Annotated[float, Meta(ge=50, le=1_000_000, extra_json_schema={"x-unit": "W"})]
 
 
-class PeakRate(Record, kw_only=True):
+class PeakRate(Record, frozen=True, kw_only=True):
     """Dense peak rate of one accelerator for one number format."""
 
     format: NumberFormat
@@ -55,7 +56,7 @@ class PeakRate(Record, kw_only=True):
     """Dense peak in floating-point operations per second; never the figure for structured sparsity."""
 
 
-class Accelerator(Record, kw_only=True):
+class Accelerator(Record, frozen=True, kw_only=True):
     """The accelerator of a node group: a catalog entry by name, or own figures, or both when they agree."""
 
     model: Name
@@ -64,7 +65,7 @@ class Accelerator(Record, kw_only=True):
     """Maker, for example `nvidia`, `amd`, `intel`, `google`, `aws`, `graphcore`."""
     memory_bytes: MemoryBytes | None = None
     """Device memory of one accelerator, in bytes (80 GB is 80e9)."""
-    memory_bandwidth_bytes_per_second: LinkBytesPerSecond | None = None
+    memory_bandwidth_bytes_per_second: MemoryBytesPerSecond | None = None
     """Device memory bandwidth of one accelerator."""
     peak_rates: tuple[PeakRate, ...] = ()
     """Dense peak rate per number format."""
@@ -76,7 +77,7 @@ class Accelerator(Record, kw_only=True):
     """Where own figures come from."""
 
 
-class Host(Record, kw_only=True):
+class Host(Record, frozen=True, kw_only=True):
     """The host side of one node."""
 
     num_sockets: Annotated[int, Meta(ge=1, le=64)] | None = None
@@ -94,12 +95,12 @@ class Host(Record, kw_only=True):
     acs_enabled: bool | None = None
     """True when PCIe Access Control Services redirect peer-to-peer traffic through the root complex."""
     ats_enabled: bool | None = None
-    """True when PCIe Address Translation Services are on, which peer-to-peer inside a virtual machine needs."""
+    """True when PCIe Address Translation Services are on, which peers inside a virtual machine need."""
     topology_file: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
     """Topology description that the collective library is given where it cannot see the machine."""
 
 
-class HostLink(Record, kw_only=True):
+class HostLink(Record, frozen=True, kw_only=True):
     """The link between host and accelerator, or host and NIC."""
 
     technology: Literal["pcie", "nvlink-c2c", "infinity-fabric", "coherent", "other"]
@@ -116,7 +117,7 @@ class HostLink(Record, kw_only=True):
     """Rate of the shared upstream link in one direction."""
 
 
-class ScaleUp(Record, kw_only=True):
+class ScaleUp(Record, frozen=True, kw_only=True):
     """The fast domain: accelerators joined by links faster than the fabric. A domain may span nodes."""
 
     technology: Literal[
@@ -151,7 +152,7 @@ class ScaleUp(Record, kw_only=True):
     """Switch chips of one domain."""
 
 
-class Nic(Record, kw_only=True):
+class Nic(Record, frozen=True, kw_only=True):
     """A kind of network interface of a node, with its number per node."""
 
     name: Name
@@ -192,7 +193,7 @@ class Nic(Record, kw_only=True):
     """Device names on one node, in rail order, for example `mlx5_0`."""
 
 
-class NodeGroup(Record, kw_only=True):
+class NodeGroup(Record, frozen=True, kw_only=True):
     """Nodes of one kind. Groups with counts describe a large machine on one page."""
 
     name: Name

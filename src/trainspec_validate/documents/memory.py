@@ -9,7 +9,7 @@ from msgspec import Meta
 from trainspec_validate.documents.base import Bytes, Count, Fraction, Record
 
 
-class Offload(Record, kw_only=True):
+class Offload(Record, frozen=True, kw_only=True):
     """What leaves the device between uses."""
 
     what: Literal["optimizer", "parameters", "gradients", "activations"]
@@ -24,7 +24,7 @@ class Offload(Record, kw_only=True):
     """True when the traffic runs beside computation."""
 
 
-class Memory(Record, kw_only=True):
+class Memory(Record, frozen=True, kw_only=True):
     """What lies where on one rank."""
 
     activation_policy: Literal["none", "selective", "full", "offload"]
@@ -49,9 +49,7 @@ class Memory(Record, kw_only=True):
     """True when host-to-device copies run beside computation."""
     input_bytes_per_step: Bytes | None = None
     """Input that one rank copies to its device in one optimizer step."""
-    allocator: (
-        Literal["caching", "expandable-segments", "asynchronous", "arena", "framework-default"] | None
-    ) = None
+    allocator: Literal["caching", "expandable-segments", "asynchronous", "arena", "framework-default"] | None = None
     """Allocator of device memory."""
     unified_memory: Literal["none", "coherent", "managed"] = "none"
     """Use of memory that host and device share."""

@@ -9,7 +9,7 @@ from msgspec import Meta
 from trainspec_validate.documents.base import Count, CountOrZero, Name, Parameters, Record, Text
 
 
-class Experts(Record, kw_only=True):
+class Experts(Record, frozen=True, kw_only=True):
     """The expert layers of a mixture-of-experts model."""
 
     num_experts: Annotated[int, Meta(ge=2, le=100_000)]
@@ -24,7 +24,7 @@ class Experts(Record, kw_only=True):
     """Layers with experts; absent means all."""
 
 
-class Model(Record, kw_only=True):
+class Model(Record, frozen=True, kw_only=True):
     """What is trained."""
 
     name: Name
@@ -55,9 +55,9 @@ class Model(Record, kw_only=True):
     """True when the output layer shares the embedding table."""
     sequence_length: Count | None = None
     """Tokens of one training sequence."""
-    attention: (
-        Literal["full", "grouped-query", "multi-query", "latent", "sliding-window", "linear", "none"] | None
-    ) = None
+    attention: Literal["full", "grouped-query", "multi-query", "latent", "sliding-window", "linear", "none"] | None = (
+        None
+    )
     """Attention variant; `latent` and `linear` have projections that the parameter check leaves alone."""
     experts: Experts | None = None
     """Expert layers."""

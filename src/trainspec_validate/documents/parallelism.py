@@ -12,7 +12,7 @@ Axis = Literal["data", "tensor", "pipeline", "context", "expert"]
 Locality = Literal["scale-up-domain", "node", "fabric"]
 
 
-class Placement(Record, kw_only=True):
+class Placement(Record, frozen=True, kw_only=True):
     """How far the members of one parallel group may lie apart."""
 
     axis: Axis
@@ -25,7 +25,7 @@ class Placement(Record, kw_only=True):
     """Why this placement is right where it is unusual."""
 
 
-class Parallelism(Record, kw_only=True):
+class Parallelism(Record, frozen=True, kw_only=True):
     """Parallel degrees and their layout."""
 
     num_accelerators: Count
@@ -48,9 +48,7 @@ class Parallelism(Record, kw_only=True):
     """Pipeline chunks of one rank."""
     stage_layers: tuple[CountOrZero, ...] = ()
     """Layers of each virtual stage in order, for an uneven split."""
-    schedule: (
-        Literal["none", "gpipe", "1f1b", "interleaved-1f1b", "zero-bubble", "dual-pipe", "other"] | None
-    ) = None
+    schedule: Literal["none", "gpipe", "1f1b", "interleaved-1f1b", "zero-bubble", "dual-pipe", "other"] | None = None
     """Pipeline schedule."""
     sharding: Literal["none", "optimizer", "gradients", "parameters"] = "none"
     """What is sharded over data ranks: `optimizer` is ZeRO-1, `gradients` ZeRO-2, `parameters` ZeRO-3 or FSDP."""
@@ -64,7 +62,7 @@ class Parallelism(Record, kw_only=True):
     """How hosts become ranks: sorted by topology, as the scheduler lists them, or by name."""
 
 
-class Synchrony(Record, kw_only=True):
+class Synchrony(Record, frozen=True, kw_only=True):
     """Whether replicas step together."""
 
     mode: Literal["synchronous", "asynchronous", "decentralised"] = "synchronous"

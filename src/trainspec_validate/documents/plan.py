@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
 from trainspec_validate.documents.base import (
@@ -31,7 +32,7 @@ from trainspec_validate.documents.parallelism import Parallelism, Synchrony
 from trainspec_validate.documents.precision import KernelFloor, Precision
 
 
-class Job(Record, kw_only=True):
+class Job(Record, frozen=True, kw_only=True):
     """How long the job runs."""
 
     num_steps: Count | None = None
@@ -44,7 +45,7 @@ class Job(Record, kw_only=True):
     """Seed of the run."""
 
 
-class Performance(Record, kw_only=True):
+class Performance(Record, frozen=True, kw_only=True):
     """Predicted or published speed of the whole job."""
 
     kind: Literal["predicted", "measured", "published"]
@@ -92,7 +93,7 @@ class Performance(Record, kw_only=True):
     """Where published figures come from."""
 
 
-class Energy(Record, kw_only=True):
+class Energy(Record, frozen=True, kw_only=True):
     """How energy and carbon of the job are accounted."""
 
     boundary: Annotated[
@@ -104,9 +105,9 @@ class Energy(Record, kw_only=True):
         Literal["counter", "sampled", "estimated"], Meta(extra_json_schema={"x-requirement": "TS-NRG-001"})
     ]
     """How energy is found."""
-    sample_interval_seconds: PositiveSeconds | None = None
+    sample_interval_seconds: Annotated[float, Meta(ge=0.02, le=86400, extra_json_schema={"x-unit": "s"})] | None = None
     """Median time between samples."""
-    max_gap_seconds: PositiveSeconds | None = None
+    max_gap_seconds: Annotated[float, Meta(ge=0.02, le=864000, extra_json_schema={"x-unit": "s"})] | None = None
     """Longest time without a sample."""
     coverage: Fraction | None = None
     """Share of devices and time that is covered."""
@@ -124,7 +125,7 @@ class Energy(Record, kw_only=True):
     """True when carbon is reported; the cluster then owes intensity and basis."""
 
 
-class Telemetry(Record, kw_only=True):
+class Telemetry(Record, frozen=True, kw_only=True):
     """Which metrics the job emits, and how often."""
 
     profile: Literal["core", "full"]
@@ -141,7 +142,7 @@ class Telemetry(Record, kw_only=True):
     """Where the stream goes."""
 
 
-class TrainingPlan(Record, kw_only=True, tag_field="kind", tag="TrainingPlan"):
+class TrainingPlan(Record, frozen=True, kw_only=True, tag_field="kind", tag="TrainingPlan"):
     """A training job: model, parallelism, batch, precision, communication, memory and what is expected of it."""
 
     apiVersion: Literal["trainspec/v1"]  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
@@ -180,5 +181,5 @@ class TrainingPlan(Record, kw_only=True, tag_field="kind", tag="TrainingPlan"):
     """Parameters that receive gradients; absent means all."""
     notes: Text | None = None
     """Anything a reader should know."""
-    extensions: Extensions = {}
+    extensions: Extensions = msgspec.field(default_factory=dict)
     """Vendor data, keyed by reverse domain name."""

@@ -7,13 +7,12 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from trainspec_validate.documents.base import Bytes, Count, CountOrZero, Fraction, Name, Record, Text
-from trainspec_validate.documents.hardware import NumberFormat
 
 WideFormat = Literal["fp64", "fp32", "tf32", "bf16", "fp16"]
 StateFormat = Literal["fp64", "fp32", "bf16", "fp16", "fp8", "int8"]
 
 
-class LossScaling(Record, kw_only=True):
+class LossScaling(Record, frozen=True, kw_only=True):
     """How small gradients are kept above the smallest fp16 number."""
 
     mode: Literal["none", "static", "dynamic"]
@@ -32,7 +31,7 @@ class LossScaling(Record, kw_only=True):
     """Overflows that are tolerated before the scale backs off."""
 
 
-class LowPrecisionRecipe(Record, kw_only=True):
+class LowPrecisionRecipe(Record, frozen=True, kw_only=True):
     """How matrix products run below 16 bits."""
 
     format: Literal["fp8-hybrid", "fp8-e4m3", "fp8-e5m2", "fp8-block", "mxfp8", "nvfp4", "mxfp4", "int8"]
@@ -53,7 +52,7 @@ class LowPrecisionRecipe(Record, kw_only=True):
     """Rounding of gradients."""
 
 
-class Precision(Record, kw_only=True):
+class Precision(Record, frozen=True, kw_only=True):
     """Number format of each class of tensor."""
 
     compute: WideFormat
@@ -101,7 +100,7 @@ class Precision(Record, kw_only=True):
     """True when kernels are chosen for bitwise repeatability."""
 
 
-class KernelFloor(Record, kw_only=True):
+class KernelFloor(Record, frozen=True, kw_only=True):
     """The least efficiency that a kernel must show, as a share of a roofline measured in the same run."""
 
     operation: Literal["matmul", "attention", "normalization", "activation", "host-to-device-copy", "step"]
@@ -114,9 +113,9 @@ class KernelFloor(Record, kw_only=True):
     """Least share of the roofline."""
     denominator: Literal["same-run-matmul", "same-run-device-copy", "negotiated-link-rate", "vendor-peak"]
     """Roofline that the share refers to."""
-    num_warmup_runs: CountOrZero | None = None
+    num_warmup_runs: Annotated[int, Meta(ge=0, le=10_000)] | None = None
     """Runs before timing."""
-    num_timed_runs: Count | None = None
+    num_timed_runs: Annotated[int, Meta(ge=1, le=10_000)] | None = None
     """Timed runs."""
     dimensions: tuple[Count, ...] = ()
     """Shape that is measured: rows, inner, columns for a product; batch, heads, sequence, head size for attention."""

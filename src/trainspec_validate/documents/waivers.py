@@ -11,7 +11,7 @@ from trainspec_validate.documents.base import Record
 _OWED = {"x-requirement": "TS-DOC-017"}
 
 
-class Waiver(Record, kw_only=True):
+class Waiver(Record, frozen=True, kw_only=True):
     """One agreement to live with the findings of one requirement at one place."""
 
     requirement: Annotated[str, Meta(min_length=1, max_length=128)]
@@ -30,7 +30,7 @@ class Waiver(Record, kw_only=True):
     """Ticket or discussion."""
 
 
-class Waivers(Record, kw_only=True, tag_field="kind", tag="Waivers"):
+class Waivers(Record, frozen=True, kw_only=True, tag_field="kind", tag="Waivers"):
     """Findings that are silenced with an owner, a reason and an end; for files that cannot carry comments."""
 
     apiVersion: Literal["trainspec/v1"]  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do

@@ -139,9 +139,7 @@ def read_file(path: Path) -> bytes:
             os.close(descriptor)
     except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or "the name is not valid").lower()
-        raise _unreadable(
-            f"the file cannot be read: {reason}", "check the path and its permissions"
-        ) from None
+        raise _unreadable(f"the file cannot be read: {reason}", "check the path and its permissions") from None
 
 
 def _decode(text: str | bytes) -> str:
@@ -162,9 +160,7 @@ def _decode(text: str | bytes) -> str:
         shown = f"byte 0x{content[error.start]:02x} is not UTF-8"
         raise _not_utf8(shown, before, len(before)) from None
     if decoded.startswith("\ufeff"):
-        raise LoadError(
-            "syntax", "the file starts with two byte order marks", "remove them", span_of(decoded, 0)
-        )
+        raise LoadError("syntax", "the file starts with two byte order marks", "remove them", span_of(decoded, 0))
     return decoded
 
 

@@ -43,9 +43,7 @@ Offsets = tuple[int, int]
 class LoadError(Exception):
     """A text cannot be loaded: `message` states the fact, `help` what would be right, `span` the place."""
 
-    def __init__(
-        self, code: LoadErrorCode, message: str, help_text: str = "", span: Span | None = None
-    ) -> None:
+    def __init__(self, code: LoadErrorCode, message: str, help_text: str = "", span: Span | None = None) -> None:
         super().__init__(code, message, help_text, span)
         self.code: LoadErrorCode = code
         self.message = message

@@ -74,9 +74,7 @@ class _LiteralError(Exception):
 def load(text: str) -> Any:
     """The value of the JSON text. Raises LoadError; of these NotJsonError means that it is not JSON."""
     if not text.strip(" \t\n\r"):
-        raise LoadError(
-            "empty", "the file holds no document", "a document starts with its 'apiVersion' and 'kind'"
-        )
+        raise LoadError("empty", "the file holds no document", "a document starts with its 'apiVersion' and 'kind'")
     _check_size(text)
     value = _parse(text)
     if value is _REPEATED:

@@ -138,9 +138,7 @@ def find_duplicate(text: str) -> LoadError:
 
 def find_literal(text: str, literal: str) -> Span | None:
     """The place of a number outside of strings."""
-    return next(
-        (span_of(text, start, end) for token, start, end, _ in _events(text) if token == literal), None
-    )
+    return next((span_of(text, start, end) for token, start, end, _ in _events(text) if token == literal), None)
 
 
 def find_surrogate(text: str) -> Span | None:

@@ -163,9 +163,7 @@ class _Builder:
 
     def check_not_key(self, what: str) -> None:
         if type(self.container) is dict and self.key is _ABSENT:
-            raise LoadError(
-                "non-string-key", f"{what} stands where a key is expected", "write the key as text"
-            )
+            raise LoadError("non-string-key", f"{what} stands where a key is expected", "write the key as text")
 
     def end(self, _: Any) -> None:
         value, height = self.container, self.height + 1
@@ -230,6 +228,4 @@ class _Builder:
 
 
 def _empty() -> LoadError:
-    return LoadError(
-        "empty", "the file holds no document", "a document starts with 'apiVersion:' and 'kind:'"
-    )
+    return LoadError("empty", "the file holds no document", "a document starts with 'apiVersion:' and 'kind:'")

@@ -183,10 +183,7 @@ def check_characters(text: str) -> None:
                     span_of(text, index),
                 )
     # libyaml compares every %TAG directive with all those before it: 70,000 take seconds.
-    if (
-        text.count("%TAG") > _MAX_TAG_DIRECTIVES
-        and len(re.findall(r"^%TAG", text, re.MULTILINE)) > _MAX_TAG_DIRECTIVES
-    ):
+    if text.count("%TAG") > _MAX_TAG_DIRECTIVES and len(re.findall(r"^%TAG", text, re.MULTILINE)) > _MAX_TAG_DIRECTIVES:
         index = next(re.finditer(r"^%TAG", text, re.MULTILINE)).start()
         raise LoadError(
             "unsupported-tag",

@@ -25,11 +25,7 @@ def render(report: Report, options: Options) -> str:
 def _sources(report: Report) -> Sources:
     wanted = {finding.path for finding in report.findings}
     wanted |= {related.path for finding in report.findings for related in finding.related}
-    return {
-        entry.path: split_lines(entry.text)
-        for entry in report.documents
-        if entry.text and entry.path in wanted
-    }
+    return {entry.path: split_lines(entry.text) for entry in report.documents if entry.text and entry.path in wanted}
 
 
 def _block(finding: Finding, sources: Sources, painter: Painter) -> Iterator[str]:

@@ -18,9 +18,13 @@ CHAPTERS = (
     "clu_network",
     "clu_paths",
     "clu_operations",
+    "clu_power",
     "clu_measurements",
     "clu_layout",
     "top",
+    "top_paths",
+    "top_tiers",
+    "top_placement",
     "par",
     "par_shape",
     "par_figures",
@@ -32,10 +36,17 @@ CHAPTERS = (
     "prc_recipe",
     "prc_kernels",
     "com",
+    "com_algorithms",
+    "com_compression",
     "mem",
     "mem_host",
     "nrg",
     "ckp",
+    "ckp_saves",
+    "ckp_storage",
+    "ckp_contents",
+    "ckp_recovery",
+    "ckp_spares",
 )
 """Modules of this package that hold rules, one per chapter, in the order of the specification."""
 
@@ -110,16 +121,12 @@ def rule(requirement: str) -> Callable[[RuleFunction], RuleFunction]:
 
     def register(function: RuleFunction) -> RuleFunction:
         if requirement in _REGISTRY:
-            raise ValueError(
-                f"{requirement} has two rules: {_REGISTRY[requirement].name} and {function.__name__}"
-            )
+            raise ValueError(f"{requirement} has two rules: {_REGISTRY[requirement].name} and {function.__name__}")
         parameters = []
         for name, parameter in inspect.signature(function).parameters.items():
             annotation = str(parameter.annotation)
             if annotation not in _ANNOTATIONS:
-                raise ValueError(
-                    f"{function.__name__}: {name} is annotated {annotation!r}, which is no document kind"
-                )
+                raise ValueError(f"{function.__name__}: {name} is annotated {annotation!r}, which is no document kind")
             parameters.append((name, _ANNOTATIONS[annotation]))
         name = function.__name__.replace("_", "-")
         _REGISTRY[requirement] = Rule(requirement, name, function, tuple(parameters))

@@ -30,9 +30,7 @@ def offloaded_share(plan: TrainingPlan, what: str, target: str | None = None) ->
 def state_with(plan: TrainingPlan, gradients: str) -> ModelState:
     """The state that a plan's formats imply when gradients are kept in a given one."""
     p = plan.precision
-    return model_state(
-        p.parameters, p.master_parameters, gradients, p.optimizer_state, p.num_optimizer_moments
-    )
+    return model_state(p.parameters, p.master_parameters, gradients, p.optimizer_state, p.num_optimizer_moments)
 
 
 def least_state(plan: TrainingPlan) -> ModelState:

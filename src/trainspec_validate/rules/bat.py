@@ -23,9 +23,7 @@ def batch_identity(plan: TrainingPlan) -> Iterator[Violation]:
     if product == b.global_sequences:
         return
     rest = data * b.micro_sequences
-    wanted = (
-        f", or accumulation_steps to {b.global_sequences // rest}" if b.global_sequences % rest == 0 else ""
-    )
+    wanted = f", or accumulation_steps to {b.global_sequences // rest}" if b.global_sequences % rest == 0 else ""
     yield Violation(
         at(plan, "batch", "global_sequences"),
         f"data {data} x micro-batch {b.micro_sequences} x accumulation {b.accumulation_steps} is "
@@ -167,7 +165,7 @@ def controller_bounds(plan: TrainingPlan) -> Iterator[Violation]:
 
 @rule("TS-BAT-015")
 def controller_boundary(plan: TrainingPlan) -> Iterator[Violation]:
-    """A batch changes between optimizer steps only."""
+    """A batch changes between optimizer steps, and within the job."""
     controller = plan.batch.controller
     if controller is None:
         raise NotApplicable("no controller changes the batch")
@@ -176,6 +174,13 @@ def controller_boundary(plan: TrainingPlan) -> Iterator[Violation]:
             at(plan, "batch", "controller", "changes_at"),
             "the batch changes in the middle of an accumulation",
             "set changes_at: optimizer-step",
+        )
+    steps = plan.job.num_steps if plan.job else None
+    if steps and controller.interval_steps > steps:
+        yield Violation(
+            at(plan, "batch", "controller", "interval_steps"),
+            f"a decision every {number(controller.interval_steps)} steps never comes in {number(steps)}",
+            f"decide within {number(steps)} steps",
         )
 
 
@@ -194,9 +199,7 @@ def controller_evidence(plan: TrainingPlan) -> Iterator[Violation]:
     largest = controller.max_global_sequences * tokens if tokens else None
     capped = b.critical_global_tokens and largest and largest <= b.critical_global_tokens
     if controller.critical_batch_evidence is None and not capped:
-        cap = (
-            f"{number(largest)} tokens" if largest else f"{number(controller.max_global_sequences)} sequences"
-        )
+        cap = f"{number(largest)} tokens" if largest else f"{number(controller.max_global_sequences)} sequences"
         yield Violation(
             at(plan, "batch", "controller", "max_global_sequences"),
             f"the noise scale can drive the batch to {cap}, and no measured critical batch stands against it",
@@ -217,6 +220,14 @@ def elastic_degrees(plan: TrainingPlan) -> Iterator[Violation]:
                 at(plan, "batch", "elastic", "data_degrees", position),
                 f"no micro-batch of {sizes} makes {number(batch)} sequences from {degree} data ranks",
                 f"leave {degree} out, or add a micro-batch with which it divides {batch}",
+            )
+
+    for position, micro in enumerate(elastic.micro_sequences):
+        if not any(batch % (degree * micro) == 0 for degree in elastic.data_degrees):
+            yield Violation(
+                at(plan, "batch", "elastic", "micro_sequences", position),
+                f"micro-batches of {number(micro)} make {number(batch)} sequences with no data degree",
+                "leave it out, or add a data degree with which it divides the batch",
             )
 
 

@@ -37,9 +37,7 @@ def noise_groups(plan: TrainingPlan) -> Iterator[Violation]:
     noise, data, steps = _noise(plan), plan.parallelism.data, plan.batch.accumulation_steps
     place = at(plan, "batch", "noise_scale", "num_groups")
     if noise.num_groups < 2:
-        yield Violation(
-            place, "one group has nothing to differ from", "keep micro-batches or ranks apart: 2 or more"
-        )
+        yield Violation(place, "one group has nothing to differ from", "keep micro-batches or ranks apart: 2 or more")
     elif (data * steps) % noise.num_groups:
         yield Violation(
             place,

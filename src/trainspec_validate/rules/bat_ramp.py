@@ -43,8 +43,7 @@ def ramp_order(plan: TrainingPlan) -> Iterator[Violation]:
     if total and ramp[-1].from_tokens >= total:
         yield Violation(
             at(plan, "batch", "ramp", len(ramp) - 1, "from_tokens"),
-            f"the last stage begins at {number(ramp[-1].from_tokens)} tokens, "
-            f"but the job ends at {number(total)}",
+            f"the last stage begins at {number(ramp[-1].from_tokens)} tokens, but the job ends at {number(total)}",
             "drop the stages that are never reached, or correct the boundary",
         )
 
@@ -77,11 +76,7 @@ def ramp_end(plan: TrainingPlan) -> Iterator[Violation]:
             f"but the batch has {number(b.global_sequences)}",
             f"end at {b.global_sequences}",
         )
-    if (
-        last.sequence_length
-        and plan.model.sequence_length
-        and last.sequence_length != plan.model.sequence_length
-    ):
+    if last.sequence_length and plan.model.sequence_length and last.sequence_length != plan.model.sequence_length:
         yield Violation(
             at(plan, "batch", "ramp", position, "sequence_length"),
             f"the ramp ends at sequences of {number(last.sequence_length)} tokens, "
@@ -145,17 +140,14 @@ def learning_rate_factors(plan: TrainingPlan) -> Iterator[Violation]:
         factor = stage.learning_rate_factor
         place = at(plan, "batch", "ramp", position)
         if factor is None:
-            if low > 1 + FACTOR_TOLERANCE or (
-                rule_name in {"declared", "adascale", "adam-square-root"} and position
-            ):
+            if low > 1 + FACTOR_TOLERANCE or (rule_name in {"declared", "adascale", "adam-square-root"} and position):
                 message = f"the rule is {rule_name}, but this stage has no learning_rate_factor"
                 yield Violation(place, message, f"give it; the batch has grown {growth:.6g} times")
         elif not low * (1 - FACTOR_TOLERANCE) <= factor <= high * (1 + FACTOR_TOLERANCE):
             wanted = f"{low:.9g}" if low == high else f"between {low:.6g} and {high:.6g}"
             yield Violation(
                 at(plan, "batch", "ramp", position, "learning_rate_factor"),
-                f"the batch has grown {growth:.6g} times, for which {rule_name} gives {wanted}, "
-                f"not {factor:g}",
+                f"the batch has grown {growth:.6g} times, for which {rule_name} gives {wanted}, not {factor:g}",
                 f"set {wanted}, or name the rule that the factors follow",
             )
 
@@ -185,9 +177,7 @@ def learning_rate_base(plan: TrainingPlan) -> Iterator[Violation]:
         raise NotApplicable("no rule scales the learning rate")
     base = b.learning_rate.base_global_sequences
     if base is None and not b.ramp:
-        message = (
-            f"the learning rate follows the batch ({b.learning_rate.rule}), but from which batch is not given"
-        )
+        message = f"the learning rate follows the batch ({b.learning_rate.rule}), but from which batch is not given"
         yield Violation(at(plan, "batch", "learning_rate", "rule"), message, "give base_global_sequences")
     if base is not None and b.ramp and base != b.ramp[0].global_sequences:
         yield Violation(

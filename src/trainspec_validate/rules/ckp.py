@@ -1,1 +1,271 @@
-"""The only place for the rules of the ckp chapter."""
+"""The only place for the rules on the interval between saves and the facts that it follows from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from trainspec_validate.costs import reliability
+from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
+from trainspec_validate.rules import NotApplicable, Place, Violation, at, at_key, rule
+from trainspec_validate.rules._policy import (
+    STOPPING_FAULTS,
+    exposed_persist_seconds,
+    interval_place,
+    interval_seconds,
+    job_nodes,
+    job_place,
+    mtbf_seconds,
+    protecting_tier,
+    recovery_seconds,
+    tier_interval_seconds,
+)
+from trainspec_validate.rules._units import billions, number, percent, seconds
+
+FORMS_TOLERANCE = 0.1
+MTBF_FACTOR = 2.0
+PARAMETERS_TOLERANCE = 0.05
+TIME_FACTOR = 1.25
+TAIL_FACTOR = 5
+
+
+@rule("TS-CKP-001")
+def interval_declared(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """The time between saves follows from the policy."""
+    interval, planned = checkpoint.interval, checkpoint.job.planned_seconds
+    timed = interval.seconds is not None or interval.steps is not None
+    if interval.final_only and timed:
+        message = "saves at the end only, and at an interval"
+        yield Violation(at(checkpoint, "interval", "final_only"), message, "leave out one of the two")
+    elif interval.final_only and planned is None:
+        message = "saves at the end only, but the planned time is not stated"
+        yield Violation(at(checkpoint, "interval", "final_only"), message, "state job.planned_seconds")
+    elif not interval.final_only and not timed:
+        message = "the policy has no interval between saves"
+        yield Violation(at_key(checkpoint, "interval"), message, "give seconds, or steps with step_seconds")
+    elif interval.seconds is None and interval.steps is not None and interval.step_seconds is None:
+        message = f"{number(interval.steps)} steps are no time without the time of a step"
+        yield Violation(at(checkpoint, "interval", "steps"), message, "give step_seconds, or seconds")
+
+
+@rule("TS-CKP-002")
+def interval_forms(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """Steps times step time is the interval in seconds."""
+    interval = checkpoint.interval
+    if interval.seconds is None or interval.steps is None or interval.step_seconds is None:
+        raise NotApplicable("the interval is not given both in seconds and in steps with a step time")
+    product = interval.steps * interval.step_seconds
+    if abs(product - interval.seconds) > FORMS_TOLERANCE * interval.seconds:
+        message = (
+            f"{number(interval.steps)} steps of {seconds(interval.step_seconds)} are {seconds(product)}, "
+            f"but the interval is {seconds(interval.seconds)}"
+        )
+        steps = max(1, round(interval.seconds / interval.step_seconds))
+        help_text = f"write {number(product)} seconds, or {number(steps)} steps"
+        yield Violation(at(checkpoint, "interval", "seconds"), message, help_text)
+
+
+@rule("TS-CKP-003")
+def failure_rate_known(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
+    """The job's failures are counted, or follow from those of the nodes."""
+    if checkpoint.job.mean_time_between_failures_seconds is None and cluster.reliability is None:
+        message = "neither the policy nor the cluster says how often the job fails"
+        help_text = "declare the cluster's reliability, or job.mean_time_between_failures_seconds"
+        yield Violation(job_place(checkpoint, "mean_time_between_failures_seconds"), message, help_text)
+
+
+@rule("TS-CKP-004")
+def failure_rate_consistent(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
+    """A measured time between failures is near the one that the node rate gives."""
+    declared = checkpoint.job.mean_time_between_failures_seconds
+    if declared is None or cluster.reliability is None:
+        raise NotApplicable("no measured time between failures beside a node failure rate")
+    nodes, rate = job_nodes(checkpoint, cluster), cluster.reliability.failures_per_1000_node_days
+    expected = reliability.job_mtbf_seconds(nodes, rate)
+    near = expected / MTBF_FACTOR <= declared <= expected * MTBF_FACTOR
+    if not near and not checkpoint.job.mean_time_between_failures_reason:
+        message = (
+            f"{seconds(declared)} between failures, but {number(nodes)} nodes with {number(rate)} failures "
+            f"per 1000 node-days give {seconds(expected)}"
+        )
+        help_text = (
+            f"expected {seconds(expected / MTBF_FACTOR)} to {seconds(expected * MTBF_FACTOR)}; "
+            "else say why in mean_time_between_failures_reason"
+        )
+        place = at(checkpoint, "job", "mean_time_between_failures_seconds")
+        rate_place = at(cluster, "reliability", "failures_per_1000_node_days")
+        yield Violation(place, message, help_text, ((rate_place, "the node failure rate"),))
+
+
+def _best_interval(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> float:
+    return reliability.recommended_interval(
+        checkpoint.save.blocking_seconds,
+        mtbf_seconds(checkpoint, cluster),
+        exposed_persist_seconds(checkpoint),
+    )
+
+
+def _reasons(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> str:
+    return (
+        f"saves that block {seconds(checkpoint.save.blocking_seconds)} and "
+        f"{seconds(mtbf_seconds(checkpoint, cluster))} between failures"
+    )
+
+
+def _protected(checkpoint: CheckpointPolicy) -> tuple[float, Place]:
+    """Work between copies that outlive a node, and where that is written."""
+    index = protecting_tier(checkpoint)
+    if index is None or checkpoint.tiers[index].interval_seconds is None:
+        return interval_seconds(checkpoint), interval_place(checkpoint)
+    protected = tier_interval_seconds(checkpoint, checkpoint.tiers[index])
+    if protected <= interval_seconds(checkpoint):
+        return interval_seconds(checkpoint), interval_place(checkpoint)
+    return protected, at(checkpoint, "tiers", index, "interval_seconds")
+
+
+@rule("TS-CKP-005")
+def interval_not_too_long(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
+    """At most twice the best interval passes between copies that outlive a node."""
+    best = _best_interval(checkpoint, cluster)
+    protected, place = _protected(checkpoint)
+    _, longest = reliability.interval_window(best)
+    if protected > longest:
+        message = (
+            f"{seconds(protected)} between saves is {number(round(protected / best, 1))} times the best "
+            f"interval for {_reasons(checkpoint, cluster)}"
+        )
+        yield Violation(place, message, f"save every {seconds(best)}, at the least every {seconds(longest)}")
+
+
+@rule("TS-CKP-006")
+def interval_not_too_short(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
+    """At least half the best interval passes between saves."""
+    if checkpoint.interval.final_only:
+        raise NotApplicable("the job saves at its end only")
+    best = _best_interval(checkpoint, cluster)
+    interval = interval_seconds(checkpoint)
+    shortest, _ = reliability.interval_window(best)
+    if interval < shortest:
+        message = (
+            f"{seconds(interval)} between saves is {percent(interval / best)} of the best interval for "
+            f"{_reasons(checkpoint, cluster)}"
+        )
+        help_text = f"save every {seconds(best)}, at the most every {seconds(shortest)}"
+        yield Violation(interval_place(checkpoint), message, help_text)
+
+
+@rule("TS-CKP-007")
+def short_job(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
+    """A job no longer than the best interval saves at its end only, a longer one does not."""
+    planned = checkpoint.job.planned_seconds
+    if planned is None:
+        raise NotApplicable("the planned time is not stated")
+    best = _best_interval(checkpoint, cluster)
+    num_saves = reliability.saves_of_job(planned, best)
+    if checkpoint.interval.final_only and planned > best:
+        message = f"saves at its end only, but {seconds(planned)} is longer than the best interval {seconds(best)}"
+        help_text = f"make {num_saves} saves, {seconds(planned / num_saves)} apart"
+        yield Violation(at(checkpoint, "interval", "final_only"), message, help_text)
+    elif not checkpoint.interval.final_only and (interval := interval_seconds(checkpoint)) > planned:
+        message = f"the job ends after {seconds(planned)}, before its first save at {seconds(interval)}"
+        help_text = f"make {num_saves} saves, {seconds(planned / num_saves)} apart"
+        if num_saves == 1:
+            help_text = f"set final_only: true, as the best interval is {seconds(best)}"
+        yield Violation(interval_place(checkpoint), message, help_text)
+
+
+@rule("TS-CKP-008")
+def effective_time(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
+    """The share of time that makes lasting progress reaches its target."""
+    target = checkpoint.effective_training_time_target
+    if target is None:
+        raise NotApplicable("no target is declared")
+    mtbf, persist = mtbf_seconds(checkpoint, cluster), exposed_persist_seconds(checkpoint)
+    recovery = max(
+        (recovery_seconds(checkpoint, path) for path in checkpoint.recovery if path.fault in STOPPING_FAULTS),
+        default=0.0,
+    )
+    protected, _ = _protected(checkpoint)
+    blocking = checkpoint.save.blocking_seconds * protected / interval_seconds(checkpoint)
+    shares = reliability.time_shares(protected, blocking, mtbf, recovery, persist)
+    if shares.effective < target:
+        best = _best_interval(checkpoint, cluster)
+        reach = reliability.effective_training_time_ratio(
+            best, checkpoint.save.blocking_seconds, mtbf, recovery, persist
+        )
+        message = (
+            f"{percent(shares.effective)} of the time makes lasting progress, below the target of "
+            f"{percent(target)}: saves take {percent(shares.save)}, lost work {percent(shares.lost_work)}, "
+            f"recovery {percent(shares.recovery)}"
+        )
+        enough = "which is enough" if reach >= target else "so saves or recovery have to become shorter"
+        help_text = f"with saves every {seconds(best)} it is {percent(reach)}, {enough}"
+        yield Violation(at(checkpoint, "effective_training_time_target"), message, help_text)
+
+
+@rule("TS-CKP-009")
+def job_size(checkpoint: CheckpointPolicy, plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """The policy counts as many nodes as the plan uses."""
+    groups = [group for group in cluster.node_groups if plan.node_group in {None, group.name}]
+    if len(groups) != 1:
+        raise NotApplicable("the plan does not name one node group")
+    per_node = groups[0].num_accelerators_per_node * groups[0].accelerator.num_ranks_per_accelerator
+    wanted = math.ceil(plan.parallelism.num_accelerators / per_node)
+    stated, fewest = checkpoint.job.num_nodes, checkpoint.job.min_num_nodes
+    ranks = at(plan, "parallelism", "num_accelerators")
+    if (stated or cluster.num_nodes) != wanted:
+        message = (
+            f"the policy counts {number(stated or cluster.num_nodes)} nodes, but the plan's "
+            f"{number(plan.parallelism.num_accelerators)} ranks take {number(wanted)} nodes of {per_node}"
+        )
+        related = ((ranks, "the ranks of the plan"),)
+        yield Violation(job_place(checkpoint, "num_nodes"), message, f"set job.num_nodes to {wanted}", related)
+    elif fewest is not None and fewest > wanted:
+        message = f"the job goes on with {number(fewest)} nodes or more, but it has {number(wanted)}"
+        yield Violation(job_place(checkpoint, "min_num_nodes"), message, f"set min_num_nodes to at most {wanted}")
+
+
+@rule("TS-CKP-010")
+def plan_figures(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Iterator[Violation]:
+    """Parameters, planned time and step time are those of the plan."""
+    pairs = list(_shared_figures(checkpoint, plan))
+    if not pairs:
+        raise NotApplicable("policy and plan state no figure in common")
+    for place, other, what, own, planned, factor in pairs:
+        if not planned / factor <= own <= planned * factor:
+            shown = billions if what == "parameters" else seconds
+            message = f"{what}: {shown(own)}, but the plan has {shown(planned)}"
+            yield Violation(place, message, f"write {planned:g}, or mend the plan", ((other, "the plan's"),))
+
+
+def _shared_figures(
+    checkpoint: CheckpointPolicy, plan: TrainingPlan
+) -> Iterator[tuple[Place, Place, str, float, float, float]]:
+    parameters, planned = checkpoint.save.num_parameters, checkpoint.job.planned_seconds
+    if parameters is not None:
+        places = at(checkpoint, "save", "num_parameters"), at(plan, "model", "num_parameters")
+        yield *places, "parameters", parameters, plan.model.num_parameters, 1 + PARAMETERS_TOLERANCE
+    job, performance = plan.job, plan.performance
+    if planned is not None and job and job.planned_seconds is not None:
+        places = at(checkpoint, "job", "planned_seconds"), at(plan, "job", "planned_seconds")
+        yield *places, "planned time", planned, job.planned_seconds, TIME_FACTOR
+    step, place = checkpoint.interval.step_seconds, at(checkpoint, "interval", "step_seconds")
+    if step is not None and performance and performance.step_seconds is not None:
+        other = at(plan, "performance", "step_seconds")
+        yield place, other, "step time", step, performance.step_seconds, TIME_FACTOR
+    elif step is not None and job and job.planned_seconds is not None and job.num_steps is not None:
+        other = at(plan, "job", "num_steps")
+        yield place, other, "step time", step, job.planned_seconds / job.num_steps, TIME_FACTOR
+
+
+@rule("TS-CKP-011")
+def step_tail(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """The 99th percentile of the step time fits its median."""
+    median, tail = checkpoint.interval.step_seconds, checkpoint.job.step_seconds_p99
+    if median is None or tail is None:
+        raise NotApplicable("no median beside a 99th percentile of the step time")
+    longest = TAIL_FACTOR * median + checkpoint.save.blocking_seconds
+    if not median <= tail <= longest:
+        message = f"99 of 100 steps end within {seconds(tail)}, but the median is {seconds(median)}"
+        help_text = f"expected {seconds(median)} to {seconds(longest)}"
+        yield Violation(at(checkpoint, "job", "step_seconds_p99"), message, help_text)

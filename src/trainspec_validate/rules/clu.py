@@ -14,6 +14,8 @@ from trainspec_validate.rules._cluster import listed, total, within
 from trainspec_validate.suggest import hint
 
 _FIGURE_TOLERANCE = 0.1
+_SMALLEST_DRAM = 8e9
+_READ_SECONDS = (0.01, 0.25)
 _POWER_SHARE = (0.4, 1.25)
 _EIGHT_BITS = frozenset({"fp8", "fp8-e4m3", "fp8-e5m2", "mxfp8"})
 _PEAK_RANGE: Mapping[str, tuple[float, float]] = {
@@ -36,10 +38,7 @@ def node_total(cluster: ClusterProfile) -> Iterator[Violation]:
             at(cluster, "num_nodes"),
             f"the groups have {counted:,} nodes together, but num_nodes is {cluster.num_nodes:,}",
             f"set num_nodes to {counted}, or correct a group",
-            tuple(
-                (at(cluster, "node_groups", i, "num_nodes"), g.name)
-                for i, g in enumerate(cluster.node_groups)
-            ),
+            tuple((at(cluster, "node_groups", i, "num_nodes"), g.name) for i, g in enumerate(cluster.node_groups)),
         )
 
 
@@ -55,8 +54,7 @@ def accelerator_total(cluster: ClusterProfile) -> Iterator[Violation]:
         told = f"{ranks:,} counts dies or cores; set num_accelerators to the number of packages, {counted}"
     yield Violation(
         at(cluster, "num_accelerators"),
-        f"the groups have {counted:,} accelerators together, but num_accelerators is "
-        f"{cluster.num_accelerators:,}",
+        f"the groups have {counted:,} accelerators together, but num_accelerators is {cluster.num_accelerators:,}",
         told,
         tuple(
             (at(cluster, "node_groups", i), f"{g.num_nodes:,} nodes x {g.num_accelerators_per_node}")
@@ -111,8 +109,7 @@ def accelerator_model(cluster: ClusterProfile) -> Iterator[Violation]:
                 near = hint(accelerator.model, accelerators())
                 yield Violation(
                     at(cluster, *place, "model"),
-                    f"{accelerator.model!r} is not in the catalog, and its "
-                    f"{' and '.join(missing)} are not given",
+                    f"{accelerator.model!r} is not in the catalog, and its {' and '.join(missing)} are not given",
                     near or "give the figures, or a catalog name",
                 )
         elif accelerator.vendor is not None and accelerator.vendor.casefold() != known.vendor:
@@ -134,27 +131,56 @@ def _missing_figures(accelerator: Accelerator) -> list[str]:
 
 @rule("TS-CLU-005")
 def accelerator_figures(cluster: ClusterProfile) -> Iterator[Violation]:
-    """Own figures of a listed accelerator agree with the catalog."""
+    """Own figures of an accelerator agree with the catalog, or with each other where it is not listed."""
     judged = False
     for i, group in enumerate(cluster.node_groups):
-        known = listed(group)
+        known, own = listed(group), group.accelerator
+        place = ("node_groups", i, "accelerator")
         if known is None:
+            judged = judged or own.memory_bytes is not None
+            yield from _read_time(cluster, place, own)
             continue
-        for key, value, wanted, low, high in _figures(group.accelerator, known):
+        for key, value, wanted, low, high in _figures(own, known):
             if value is None or wanted is None:
                 continue
             judged = True
             if not low * wanted <= value <= high * wanted:
-                say = {"watts": units.watts, "bytes": units.bytes_}.get(
-                    key.rsplit("_", 1)[1], units.bytes_per_second
-                )
+                say = {"watts": units.watts, "bytes": units.bytes_}.get(key.rsplit("_", 1)[1], units.bytes_per_second)
                 yield Violation(
-                    at(cluster, "node_groups", i, "accelerator", key),
+                    at(cluster, *place, key),
                     f"{key} is {say(value)}, but the catalog has {say(wanted)} for {known.title}",
                     f"write {wanted:g}, leave the key out, or give the accelerator a name of its own",
                 )
+        if known.num_dies > 1:
+            judged = True
+            yield from _dies(cluster, place, own, known)
     if not judged:
-        raise NotApplicable("no own figure of an accelerator that the catalog lists")
+        raise NotApplicable("no own figure of an accelerator")
+
+
+def _read_time(cluster: ClusterProfile, place: Pointer, own: Accelerator) -> Iterator[Violation]:
+    """Memory over memory bandwidth of an accelerator that the catalog does not have."""
+    size, rate = own.memory_bytes, own.memory_bandwidth_bytes_per_second
+    if size is None or rate is None or size < _SMALLEST_DRAM:
+        return
+    low, high = _READ_SECONDS
+    if not low <= size / rate <= high:
+        yield Violation(
+            at(cluster, *place, "memory_bandwidth_bytes_per_second"),
+            f"{units.bytes_(size)} are read in {units.seconds(size / rate)} at {units.bytes_per_second(rate)}",
+            f"{units.seconds(low)} to {units.seconds(high)} is plausible",
+        )
+
+
+def _dies(cluster: ClusterProfile, place: Pointer, own: Accelerator, known: CatalogAccelerator) -> Iterator[Violation]:
+    ranks = own.num_ranks_per_accelerator
+    if ranks % known.num_dies:
+        key = ("model",) if ranks == 1 else ("num_ranks_per_accelerator",)
+        yield Violation(
+            at(cluster, *place, *key),
+            f"{ranks} rank on each {known.title}, which shows as {known.num_dies} devices",
+            f"write num_ranks_per_accelerator: {known.num_dies}",
+        )
 
 
 def _figures(
@@ -208,9 +234,7 @@ def peak_order(cluster: ClusterProfile) -> Iterator[Violation]:
     for i, group in enumerate(cluster.node_groups):
         own = {peak.format: peak.flops_per_second for peak in group.accelerator.peak_rates}
         known = listed(group)
-        base = (
-            own.get("bf16") or own.get("fp16") or (known.peak_flops_per_second.get("bf16") if known else None)
-        )
+        base = own.get("bf16") or own.get("fp16") or (known.peak_flops_per_second.get("bf16") if known else None)
         if base is None:
             continue
         for j, peak in enumerate(group.accelerator.peak_rates):
@@ -220,8 +244,7 @@ def peak_order(cluster: ClusterProfile) -> Iterator[Violation]:
             if not low <= ratio <= high:
                 yield Violation(
                     at(cluster, "node_groups", i, "accelerator", "peak_rates", j, "flops_per_second"),
-                    f"{peak.format} peak is {ratio:.3g} times the 16-bit peak of "
-                    f"{units.flops_per_second(base)}",
+                    f"{peak.format} peak is {ratio:.3g} times the 16-bit peak of {units.flops_per_second(base)}",
                     f"between {low * base:.4g} and {high * base:.4g} is plausible",
                 )
     if not judged:

@@ -14,7 +14,7 @@ from trainspec_validate.rules._cluster import all_nics, host_link_rate, memory_b
 _LANES = (1, 2, 4, 8, 12, 16, 32)
 _LINK_SHARE = (0.7, 1.1)
 _COHERENT_LINK_SHARE = (0.4, 1.1)
-_MEMORY_SHARE = (0.5, 20.0)
+_MEMORY_SHARE = (0.7, 10.0)
 _SHARED_HOST = 4
 """Accelerators per node from which host memory grows with device memory."""
 _CORES_PER_SOCKET = (2, 300)
@@ -57,9 +57,7 @@ def _host_link(link: HostLink) -> tuple[str, str, str] | None:
         low, high = _LINK_SHARE if pcie else _COHERENT_LINK_SHARE
         if not low * nominal <= own <= high * nominal:
             name = f"PCIe {link.generation} x{link.num_lanes}" if pcie else link.technology
-            message = (
-                f"{name} carries {units.bytes_per_second(nominal)} one way, not {units.bytes_per_second(own)}"
-            )
+            message = f"{name} carries {units.bytes_per_second(nominal)} one way, not {units.bytes_per_second(own)}"
             return "bandwidth_bytes_per_second", message, f"write {nominal:g}, or what was measured"
     upstream, one = link.upstream_bandwidth_bytes_per_second, own or nominal
     if upstream is not None and one is not None and upstream < one * (1 - 0.05):
@@ -94,8 +92,7 @@ def _memory(group: NodeGroup, host: Host) -> Iterator[tuple[str, str, str]]:
         if host.memory_bytes < low or (shared and host.memory_bytes > high):
             yield (
                 "memory_bytes",
-                f"{units.bytes_(host.memory_bytes)} of host memory beside "
-                f"{units.bytes_(devices)} of device memory",
+                f"{units.bytes_(host.memory_bytes)} of host memory, {units.bytes_(devices)} of device memory",
                 f"between {units.bytes_(low)} and {units.bytes_(high)} is plausible",
             )
     rate, sockets = host.memory_bandwidth_bytes_per_second, host.num_sockets

@@ -122,9 +122,7 @@ def layout_uniform(cluster: ClusterProfile) -> Iterator[Violation]:
             judged = True
             usual = names.most_common(1)[0][0]
             own = tuple(sorted(nic.name for nic in node.nics))
-            strange = (
-                sorted(set(own) - (declared or set(usual))) if declared else sorted(set(own) ^ set(usual))
-            )
+            strange = sorted(set(own) - (declared or set(usual))) if declared else sorted(set(own) ^ set(usual))
             if strange:
                 message = f"{node.name} differs from the nodes of {group.name!r} in NIC {', '.join(strange)}"
                 told = f"name {', '.join(sorted(declared) or usual)}, or put the node in a group of its own"
@@ -134,8 +132,7 @@ def layout_uniform(cluster: ClusterProfile) -> Iterator[Violation]:
                 if rate is not None and rates and rate not in rates:
                     wanted = " or ".join(units.bits_per_second(r) for r in sorted(rates))
                     message = (
-                        f"{nic.name} of {node.name} carries {units.bits_per_second(rate)}, the "
-                        f"group's NICs {wanted}"
+                        f"{nic.name} of {node.name} carries {units.bits_per_second(rate)}, the group's NICs {wanted}"
                     )
                     place = at(cluster, "layout", "nodes", k, "nics", d, "rate_bytes_per_second")
                     yield Violation(place, message, "put the node in a group of its own, or repair the link")
@@ -151,14 +148,13 @@ def layout_slots(cluster: ClusterProfile) -> Iterator[Violation]:
         for kind in ("accelerators", "nics"):
             devices = getattr(node, kind)
             for key in ("link_generation", "link_num_lanes"):
-                usual = Counter(getattr(d, key) for d in devices if getattr(d, key) is not None).most_common(
-                    1
-                )
-                judged = judged or bool(usual)
+                held = Counter(getattr(device, key) for device in devices if getattr(device, key) is not None)
+                judged = judged or bool(held)
+                usual = max(held, key=lambda value: (held[value], value), default=0)
                 for d, device in enumerate(devices):
                     own = getattr(device, key)
-                    if own is not None and own < usual[0][0]:
-                        message = f"{device.name} has {key} {own}, its neighbours {usual[0][0]}"
+                    if own is not None and own < usual:
+                        message = f"{device.name} has {key} {own}, its neighbours {usual}"
                         place = at(cluster, "layout", "nodes", k, kind, d, key)
                         yield Violation(place, message, "reseat or replace the device, then measure again")
             for d, device in enumerate(devices):
@@ -189,13 +185,9 @@ def layout_domains(cluster: ClusterProfile) -> Iterator[Violation]:
                 continue
             held[node.scale_up_domain] += 1
             if held[node.scale_up_domain] == limit + 1:
-                message = (
-                    f"domain {node.scale_up_domain!r} holds more than {limit} nodes of {size} accelerators"
-                )
+                message = f"domain {node.scale_up_domain!r} holds more than {limit} nodes of {size} accelerators"
                 place = at(cluster, "layout", "nodes", k, "scale_up_domain")
-                yield Violation(
-                    place, message, f"a domain has {group.scale_up.domain_num_accelerators} accelerators"
-                )
+                yield Violation(place, message, f"a domain has {group.scale_up.domain_num_accelerators} accelerators")
     if not judged:
         raise NotApplicable("the layout lists no nodes whose scale-up domain spans nodes")
 

@@ -35,20 +35,21 @@ _RANGE = re.compile(r"[<>=~^*|, ]|\blatest\b|\b[xX]\b")
 def software_versions(cluster: ClusterProfile) -> Iterator[Violation]:
     """Software that measurements depend on is pinned."""
     components = list(_components(cluster))
-    if not components and not cluster.measurements:
-        raise NotApplicable("no software and no measurement is given")
+    own = [i for i, measurement in enumerate(cluster.measurements) if measurement.source is None]
+    if not components and not own:
+        raise NotApplicable("no software and no measurement of the own machine is given")
     for pointer, component in components:
         if component.version is not None and _RANGE.search(component.version):
             message = f"{component.version!r} is not one version of {component.name}"
             yield Violation(at(cluster, *pointer, "version"), message, "write the version that was used")
-    if not cluster.measurements:
+    if not own:
         return
     given = {str(pointer[-1]): component for pointer, component in components}
     missing = [key for key in ("collective_library", "driver") if key not in given or not given[key].version]
     if missing:
         yield Violation(
-            at(cluster, "software") if cluster.software else at(cluster, "measurements"),
-            f"measurements are given, but not the version of {' and '.join(missing)}",
+            at(cluster, "software") if cluster.software else at(cluster, "measurements", own[0]),
+            f"a measurement of the own machine is given, but not the version of {' and '.join(missing)}",
             "add name and version to software",
         )
 
@@ -91,9 +92,7 @@ def measured_ranks(cluster: ClusterProfile) -> Iterator[Violation]:
         if group is None:
             names = [g.name for g in cluster.node_groups]
             key, message = (
-                ("group", f"no node group is named {own.group!r}")
-                if own.group
-                else ("num_ranks", "no group is named")
+                ("group", f"no node group is named {own.group!r}") if own.group else ("num_ranks", "no group is named")
             )
             yield Violation(at(cluster, "measurements", i, key), message, hint(own.group or "", names))
             continue
@@ -110,9 +109,7 @@ def measured_ranks(cluster: ClusterProfile) -> Iterator[Violation]:
             least = math.ceil(own.num_ranks / per_domain)
             message = f"{own.num_ranks:,} ranks do not fit into {own.num_domains} domains of {per_domain}"
             key = "num_ranks" if own.num_domains == 1 else "num_domains"
-            yield Violation(
-                at(cluster, "measurements", i, key), message, f"set num_domains to {least} or more"
-            )
+            yield Violation(at(cluster, "measurements", i, key), message, f"set num_domains to {least} or more")
 
 
 @rule("TS-CLU-045")
@@ -176,7 +173,7 @@ def bus_bandwidth_limit(cluster: ClusterProfile) -> Iterator[Violation]:
                 f"{units.bytes_per_second(bus)} of bus bandwidth over {own.num_ranks} ranks in "
                 f"{own.num_domains} "
                 f"domains, but links and NICs carry {units.bytes_per_second(ceiling)}",
-                "published systems reach 40 to 90 % of that bound",
+                "most published systems reach 38 to 90 % of that bound",
             )
     if not judged:
         raise NotApplicable("no measurement with a bus bandwidth and links or NICs to compare it with")
@@ -196,10 +193,7 @@ def measured_size(cluster: ClusterProfile) -> Iterator[Violation]:
         largest = memory / group.accelerator.num_ranks_per_accelerator / 2
         ceiling, bus = _ceiling(cluster, own), own.bus_bandwidth_bytes_per_second
         if own.message_bytes > largest:
-            message = (
-                f"two buffers of {units.bytes_(own.message_bytes)} do not fit into "
-                f"{units.bytes_(2 * largest)}"
-            )
+            message = f"two buffers of {units.bytes_(own.message_bytes)} do not fit into {units.bytes_(2 * largest)}"
             yield Violation(place, message, f"at most {largest:g}")
         elif ceiling and bus and bus >= _LARGE_SHARE * ceiling:
             least = own.num_ranks * _LARGE_BYTES_PER_RANK
@@ -225,8 +219,7 @@ def measured_spread(cluster: ClusterProfile) -> Iterator[Violation]:
             yield Violation(
                 at(cluster, "measurements", i, "relative_spread"),
                 f"repeated runs differ by {units.percent(own.relative_spread)}",
-                f"at most {units.percent(_MAX_SPREAD)}; state slow and fast runs apart and "
-                "find what parts them",
+                f"at most {units.percent(_MAX_SPREAD)}; state slow and fast runs apart and find what parts them",
             )
     if not judged:
         raise NotApplicable("no measurement states the spread of repeated runs")

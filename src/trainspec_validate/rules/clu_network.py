@@ -33,11 +33,7 @@ def compute_network(cluster: ClusterProfile) -> Iterator[Violation]:
     if cluster.num_nodes == 1:
         raise NotApplicable("one node needs no network")
     first = cluster.node_groups[0]
-    if (
-        len(cluster.node_groups) == 1
-        and first.scale_up
-        and used_domain(first.scale_up) >= cluster.num_accelerators
-    ):
+    if len(cluster.node_groups) == 1 and first.scale_up and used_domain(first.scale_up) >= cluster.num_accelerators:
         raise NotApplicable("one scale-up domain joins all nodes")
     without = [i for i, group in enumerate(cluster.node_groups) if not compute_nics(group)]
     for i in without:
@@ -47,9 +43,7 @@ def compute_network(cluster: ClusterProfile) -> Iterator[Violation]:
             "add an entry with role: compute to nics",
         )
     if not without and not cluster.fabrics:
-        yield Violation(
-            at(cluster, "num_nodes"), f"{cluster.num_nodes:,} nodes, but no fabric", "add one to fabrics"
-        )
+        yield Violation(at(cluster, "num_nodes"), f"{cluster.num_nodes:,} nodes, but no fabric", "add one to fabrics")
 
 
 @rule("TS-CLU-021")
@@ -96,8 +90,7 @@ def one_link_layer(cluster: ClusterProfile) -> Iterator[Violation]:
             if nic.technology != first.technology:
                 yield Violation(
                     at(cluster, "node_groups", i, "nics", j, "technology"),
-                    f"compute NICs are {first.technology} and {nic.technology}; one "
-                    "communicator uses one of them",
+                    f"compute NICs are {first.technology} and {nic.technology}; one communicator uses one of them",
                     "give the others role: storage or role: management",
                     ((at(cluster, "node_groups", i, "nics", first_at, "technology"), "the first kind"),),
                 )
@@ -173,8 +166,7 @@ def _rate(nic: Nic) -> tuple[str, str, str] | None:
         if any(within(own, row * count, _RATE_TOLERANCE) for count in ports):
             return None
         message = (
-            f"{nic.technology} {nic.generation} carries {units.bits_per_second(row)}, not "
-            f"{units.bits_per_second(own)}"
+            f"{nic.technology} {nic.generation} carries {units.bits_per_second(row)}, not {units.bits_per_second(own)}"
         )
         return "rate_bytes_per_second", message, f"write {row:g}, in bytes per second"
     generations = [name for technology, name in table if technology == nic.technology]

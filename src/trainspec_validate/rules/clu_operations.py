@@ -1,14 +1,15 @@
-"""The only place that checks storage, reliability, clocks and power of a cluster profile."""
+"""The only place that checks storage, reliability and clocks of a cluster profile."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from trainspec_validate.documents import ClusterProfile
 from trainspec_validate.documents.cluster import Reliability, StorageTarget
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules import _units as units
-from trainspec_validate.rules._cluster import all_nics, power_watts, total
+from trainspec_validate.rules._cluster import all_nics
 
 _NODE_KINDS = frozenset({"local-disk", "host-memory"})
 _SHARED_KINDS = frozenset({"parallel-file-system", "object-store", "network-file-system"})
@@ -19,9 +20,6 @@ _RATE_TOLERANCE = 0.05
 _REPAIR_SECONDS = (300.0, 90 * 86400.0)
 _SPARE_SECONDS = (1.0, 7200.0)
 _OFFSET_SECONDS = {"ptp": 5e-4, "gps": 1e-4, "ntp": 0.1}
-_NODE_POWER_FACTOR = 3.0
-_NODE_POWER_BASE = 3000.0
-_FACILITY_SHARE = (1.0, 5.0)
 
 
 @rule("TS-CLU-032")
@@ -39,9 +37,7 @@ def storage_space(cluster: ClusterProfile) -> Iterator[Violation]:
         sizes = [g.host.memory_bytes for g in cluster.node_groups if g.host and g.host.memory_bytes]
         if target.kind == "host-memory" and sizes and capacity > min(sizes):
             message = f"{units.bytes_(capacity)} in host memory of {units.bytes_(min(sizes))}"
-            yield Violation(
-                at(cluster, "storage_targets", i, "capacity_bytes"), message, f"below {min(sizes):g}"
-            )
+            yield Violation(at(cluster, "storage_targets", i, "capacity_bytes"), message, f"below {min(sizes):g}")
     if not judged:
         raise NotApplicable("no storage target states its capacity")
 
@@ -108,9 +104,7 @@ def _network(cluster: ClusterProfile, target: StorageTarget) -> Iterator[tuple[s
     else:
         nics = [(i, nic) for i, _, nic in all_nics(cluster) if nic.role == "storage"]
         nics = nics or [(i, nic) for i, _, nic in all_nics(cluster)]
-        limit = sum(
-            cluster.node_groups[i].num_nodes * n.num_per_node * n.rate_bytes_per_second for i, n in nics
-        )
+        limit = sum(cluster.node_groups[i].num_nodes * n.num_per_node * n.rate_bytes_per_second for i, n in nics)
         where = f"the {'storage ' if nics and nics[0][1].role == 'storage' else ''}interfaces of all nodes"
         if not nics:
             return
@@ -139,9 +133,7 @@ def failure_evidence(cluster: ClusterProfile) -> Iterator[Violation]:
             message = f"the rate is measured, but {' and '.join(missing)} are not given"
             yield Violation(place, message, "give the failures counted and the node-days observed")
     elif own.source == "vendor" and own.citation is None:
-        yield Violation(
-            place, "the rate is quoted without a citation", "add citation with title and reference"
-        )
+        yield Violation(place, "the rate is quoted without a citation", "add citation with title and reference")
 
 
 @rule("TS-CLU-036")
@@ -157,14 +149,11 @@ def failure_rate(cluster: ClusterProfile) -> Iterator[Violation]:
         bound = 3 / own.node_days * 1000
         if rate > bound * (1 + _RATE_TOLERANCE):
             message = (
-                f"no failure in {units.number(own.node_days)} node-days bounds the rate by "
-                f"{bound:.3g}, not {rate:g}"
+                f"no failure in {units.number(own.node_days)} node-days bounds the rate by {bound:.3g}, not {rate:g}"
             )
             yield Violation(place, message, f"write {bound:.3g}, or source: default")
     elif abs(rate - counted) > _RATE_TOLERANCE * counted:
-        yield Violation(
-            place, f"{days} are {counted:.3g} per 1000 node-days, not {rate:g}", f"write {counted:.3g}"
-        )
+        yield Violation(place, f"{days} are {counted:.3g} per 1000 node-days, not {rate:g}", f"write {counted:.3g}")
 
 
 @rule("TS-CLU-037")
@@ -183,8 +172,8 @@ def spare_nodes(cluster: ClusterProfile) -> Iterator[Violation]:
     """Spares cover the nodes that are out on average, and their times are plausible."""
     own = _reliability(cluster)
     repair, start, spares = own.replacement_seconds, own.spare_start_seconds, own.num_spare_nodes
-    if repair is None and start is None:
-        raise NotApplicable("no time to replace a node and no time to start a spare is given")
+    if repair is None and start is None and spares is None:
+        raise NotApplicable("no spares and no times to replace a node are given")
     low, high = _REPAIR_SECONDS
     if repair is not None and not low <= repair <= high:
         message = f"a lost node is replaced after {units.seconds(repair)}"
@@ -197,14 +186,15 @@ def spare_nodes(cluster: ClusterProfile) -> Iterator[Violation]:
             yield Violation(
                 at(cluster, "reliability", "num_spare_nodes"),
                 message,
-                f"at least {out:.0f}, or a quicker repair",
+                f"at least {math.ceil(out)}, or a quicker repair",
             )
+    if spares is not None and spares > cluster.num_nodes:
+        message = f"{spares:,} spares for {cluster.num_nodes:,} nodes"
+        yield Violation(at(cluster, "reliability", "num_spare_nodes"), message, f"at most {cluster.num_nodes}")
     low, high = _SPARE_SECONDS
     if start is not None and not low <= start <= min(high, repair or high):
         message = f"a spare node joins after {units.seconds(start)}"
-        told = (
-            f"{units.seconds(low)} to {units.seconds(high)} is plausible, and not longer than a replacement"
-        )
+        told = f"{units.seconds(low)} to {units.seconds(high)} is plausible, and not longer than a replacement"
         yield Violation(at(cluster, "reliability", "spare_start_seconds"), message, told)
 
 
@@ -214,9 +204,7 @@ def clock_offset(cluster: ClusterProfile) -> Iterator[Violation]:
     clock = cluster.clock
     if clock is None:
         raise NotApplicable("the document has no clock section")
-    place = at(
-        cluster, "clock", "max_offset_seconds" if clock.max_offset_seconds is not None else "discipline"
-    )
+    place = at(cluster, "clock", "max_offset_seconds" if clock.max_offset_seconds is not None else "discipline")
     if clock.discipline == "none":
         if clock.max_offset_seconds is not None:
             yield Violation(place, "clocks that nothing keeps together have no bound", "name the discipline")
@@ -226,66 +214,4 @@ def clock_offset(cluster: ClusterProfile) -> Iterator[Violation]:
         yield Violation(place, f"{clock.discipline} without a bound on the offset", f"at most {limit:g}")
     elif clock.max_offset_seconds > limit:
         own = units.seconds(clock.max_offset_seconds)
-        yield Violation(
-            place, f"an offset of {own} means that {clock.discipline} is not at work", f"at most {limit:g}"
-        )
-
-
-@rule("TS-CLU-040")
-def carbon_evidence(cluster: ClusterProfile) -> Iterator[Violation]:
-    """A carbon intensity says whose it is and where it is written."""
-    power = cluster.power
-    if power is None or power.carbon_intensity_kilograms_per_kilowatt_hour is None:
-        raise NotApplicable("no carbon intensity is given")
-    figures = {"carbon_basis": power.carbon_basis, "carbon_source": power.carbon_source}
-    missing = [key for key, value in figures.items() if value is None]
-    if missing:
-        yield Violation(
-            at(cluster, "power", "carbon_intensity_kilograms_per_kilowatt_hour"),
-            f"the intensity has no {' and no '.join(missing)}",
-            "say location or market, and give the publication with its year",
-        )
-
-
-@rule("TS-CLU-041")
-def node_power(cluster: ClusterProfile) -> Iterator[Violation]:
-    """A node draws at least what its accelerators draw, and not many times as much."""
-    judged = False
-    for i, group in enumerate(cluster.node_groups):
-        one = power_watts(group)
-        if group.node_power_watts is None or one is None:
-            continue
-        judged = True
-        boards = one * group.num_accelerators_per_node
-        high = _NODE_POWER_FACTOR * boards + _NODE_POWER_BASE
-        if not boards <= group.node_power_watts <= high:
-            yield Violation(
-                at(cluster, "node_groups", i, "node_power_watts"),
-                f"a node draws {units.watts(group.node_power_watts)}, its {group.num_accelerators_per_node} "
-                f"accelerators draw {units.watts(boards)}",
-                f"between {boards:g} and {high:g} is plausible",
-            )
-    if not judged:
-        raise NotApplicable("no group with the power of a node and of its accelerators")
-
-
-@rule("TS-CLU-042")
-def facility_power(cluster: ClusterProfile) -> Iterator[Violation]:
-    """The facility can feed the nodes."""
-    supply = cluster.power.it_power_watts if cluster.power else None
-    if supply is None:
-        raise NotApplicable("the facility's power is not given")
-    demand = 0.0
-    for group in cluster.node_groups:
-        boards = power_watts(group)
-        if group.node_power_watts is None and boards is None:
-            raise NotApplicable(f"the power of {group.name!r} is not known")
-        node = group.node_power_watts
-        demand += group.num_nodes * node if node is not None else total(group) * (boards or 0)
-    low, high = (share * demand for share in _FACILITY_SHARE)
-    if not low <= supply <= high:
-        yield Violation(
-            at(cluster, "power", "it_power_watts"),
-            f"the facility delivers {units.watts(supply)}, the nodes draw {units.watts(demand)}",
-            f"between {low:g} and {high:g} is plausible",
-        )
+        yield Violation(place, f"an offset of {own} means that {clock.discipline} is not at work", f"at most {limit:g}")

@@ -51,14 +51,10 @@ def nic_numa(cluster: ClusterProfile) -> Iterator[Violation]:
         place = ("node_groups", i, "nics", j)
         if nic.same_numa_node is False:
             message = f"accelerators and their interface {nic.name!r} hang on different NUMA nodes"
-            yield Violation(
-                at(cluster, *place, "same_numa_node"), message, "assign interfaces of the same NUMA node"
-            )
+            yield Violation(at(cluster, *place, "same_numa_node"), message, "assign interfaces of the same NUMA node")
         elif crosses:
             message = "path class SYS crosses the link between NUMA nodes"
-            yield Violation(
-                at(cluster, *place, "accelerator_path"), message, "assign interfaces of the same NUMA node"
-            )
+            yield Violation(at(cluster, *place, "accelerator_path"), message, "assign interfaces of the same NUMA node")
     if not judged:
         raise NotApplicable("no compute NIC states its NUMA node or path")
 
@@ -113,19 +109,14 @@ def direct_path(cluster: ClusterProfile) -> Iterator[Violation]:
         limit = _COHERENT_LIMIT if link is not None and link.technology in _COHERENT else _DIRECT_LIMIT
         place = at(cluster, "node_groups", i, "nics", j, "gpu_direct_level")
         if nic.gpu_direct is False:
-            yield Violation(
-                place, f"a level of {nic.gpu_direct_level}, but gpu_direct is false", "leave the key out"
-            )
+            yield Violation(place, f"a level of {nic.gpu_direct_level}, but gpu_direct is false", "leave the key out")
         elif level > PATHS.index(limit):
             message = f"direct access reaches as far as {nic.gpu_direct_level}, through the host"
             yield Violation(place, message, f"{limit} at most")
         elif nic.accelerator_path is not None and level < PATHS.index(nic.accelerator_path):
             message = (
-                f"direct access ends at {nic.gpu_direct_level}, nearer than the interface at "
-                f"{nic.accelerator_path}"
+                f"direct access ends at {nic.gpu_direct_level}, nearer than the interface at {nic.accelerator_path}"
             )
-            yield Violation(
-                place, message, f"it is never used so; use interfaces within {limit}, or widen the level"
-            )
+            yield Violation(place, message, f"it is never used so; use interfaces within {limit}, or widen the level")
     if not judged:
         raise NotApplicable("no compute NIC states gpu_direct_level")

@@ -1,1 +1,214 @@
-"""The only place for the rules of the com chapter."""
+"""The only place for the rules on communication as a whole: library, network, time-outs, averaging."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
+from trainspec_validate.documents.communication import Communication
+from trainspec_validate.documents.hardware import Nic
+from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
+from trainspec_validate.rules._layout import job_fabric, job_nodes
+from trainspec_validate.rules._units import bytes_, number, seconds
+
+FORMAT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
+HEARTBEATS_IN_TIMEOUT = 2
+"""Beats that fit into a time-out, so that a single late one is no alarm."""
+LEAST_BUCKET_BYTES = 1e6
+"""Below it, the start of a collective costs more than its bytes on every fabric that was measured."""
+WATCHDOG = "collective-watchdog"
+
+
+def communication(plan: TrainingPlan) -> Communication:
+    """How ranks talk.
+
+    Raises:
+        NotApplicable: the plan does not say.
+    """
+    if plan.communication is None:
+        raise NotApplicable("the plan does not declare communication")
+    return plan.communication
+
+
+@rule("TS-COM-001")
+def collective_library(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """Plan and cluster name the same collective library."""
+    mine = communication(plan).library
+    theirs = cluster.software.collective_library if cluster.software else None
+    if mine is None or theirs is None:
+        raise NotApplicable("plan or cluster names no collective library")
+    related = ((at(cluster, "software", "collective_library"), f"{theirs.name} {theirs.version or ''}".strip()),)
+    place = at(plan, "communication", "library")
+    if mine.name.casefold() != theirs.name.casefold():
+        message = f"the plan is made for {mine.name}, but the cluster has {theirs.name}"
+        yield Violation(place, message, "plan for the library of the cluster", related)
+    elif theirs.version is not None and mine.version != theirs.version:
+        said = f"{mine.name} {mine.version}" if mine.version else f"{mine.name} without a version"
+        message = f"the plan names {said}, but the cluster has {theirs.version}"
+        yield Violation(place, message, f"set version to {theirs.version}", related)
+
+
+@rule("TS-COM-002")
+def network_names(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """The fabric and NICs that a plan uses exist, carry collectives, and belong together."""
+    mine = communication(plan)
+    if mine.fabric is None and not mine.nic_names:
+        raise NotApplicable("the plan names neither fabric nor NICs")
+    names = [fabric.name for fabric in cluster.fabrics]
+    if mine.fabric is not None and mine.fabric not in names:
+        yield Violation(
+            at(plan, "communication", "fabric"),
+            f"cluster {cluster.metadata.name} has no fabric {mine.fabric!r}",
+            f"one of: {', '.join(names) or 'none is declared'}",
+        )
+    nodes = job_nodes(plan, cluster)
+    nics = {nic.name: nic for nic in nodes.group.nics}
+    for index, name in enumerate(mine.nic_names):
+        problem = _nic_problem(nics.get(name), nodes.group.name, mine.fabric, names)
+        if problem:
+            yield Violation(
+                at(plan, "communication", "nic_names", index),
+                f"NIC {name} {problem}",
+                f"compute NICs of {nodes.group.name}: "
+                + (", ".join(nic.name for nic in nics.values() if nic.role == "compute") or "none"),
+            )
+
+
+def _nic_problem(nic: Nic | None, group: str, fabric: str | None, fabrics: list[str]) -> str:
+    if nic is None:
+        return f"is not one of {group}"
+    if nic.role != "compute":
+        return f"has the role {nic.role}, so collectives would share it with other traffic"
+    if fabric in fabrics and nic.fabric in fabrics and nic.fabric != fabric:
+        return f"is plugged into {nic.fabric}, but the plan uses {fabric}"
+    return ""
+
+
+@rule("TS-COM-003")
+def timeout_after_failover(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """A collective outlives the failover of its fabric."""
+    timeout = communication(plan).timeout_seconds
+    found = job_fabric(plan, cluster, job_nodes(plan, cluster))
+    failover = found[1].failover_seconds if found else None
+    if found is None or timeout is None or failover is None:
+        raise NotApplicable("no collective time-out, or no failover time of the job's fabric")
+    if timeout <= failover:
+        yield Violation(
+            at(plan, "communication", "timeout_seconds"),
+            f"collectives are given up after {seconds(timeout)}, but {found[1].name} takes "
+            f"{seconds(failover)} to carry traffic again after a lost link",
+            f"set it above {failover:g}, so that a lost link is not a lost job",
+            related=((at(cluster, "fabrics", found[0], "failover_seconds"), seconds(failover)),),
+        )
+
+
+@rule("TS-COM-004")
+def timeout_agrees(plan: TrainingPlan, policy: CheckpointPolicy) -> Iterator[Violation]:
+    """Plan and policy give one time-out of collectives."""
+    timeout = communication(plan).timeout_seconds
+    layers = [(index, layer) for index, layer in enumerate(policy.detection) if layer.layer == WATCHDOG]
+    if timeout is None or not layers:
+        raise NotApplicable(f"no collective time-out, or no detection layer {WATCHDOG}")
+    for index, layer in layers:
+        if abs(layer.timeout_seconds - timeout) > 1e-6 * timeout:
+            yield Violation(
+                at(plan, "communication", "timeout_seconds"),
+                f"collectives are given up after {seconds(timeout)}, but the policy counts on "
+                f"{seconds(layer.timeout_seconds)}",
+                f"set both to {layer.timeout_seconds:g}",
+                related=((at(policy, "detection", index, "timeout_seconds"), seconds(layer.timeout_seconds)),),
+            )
+
+
+@rule("TS-COM-005")
+def heartbeat(plan: TrainingPlan) -> Iterator[Violation]:
+    """Several heartbeats fit into a time-out."""
+    mine = communication(plan)
+    if mine.heartbeat_seconds is None or mine.timeout_seconds is None:
+        raise NotApplicable("no heartbeat or no collective time-out")
+    if mine.heartbeat_seconds * HEARTBEATS_IN_TIMEOUT > mine.timeout_seconds:
+        yield Violation(
+            at(plan, "communication", "heartbeat_seconds"),
+            f"a heartbeat every {seconds(mine.heartbeat_seconds)} says nothing within a time-out of "
+            f"{seconds(mine.timeout_seconds)}",
+            f"set it to at most {mine.timeout_seconds / HEARTBEATS_IN_TIMEOUT:g}",
+        )
+
+
+@rule("TS-COM-011")
+def overlap_declared(plan: TrainingPlan) -> Iterator[Violation]:
+    """A plan with several data ranks says what runs beside computation."""
+    mine = communication(plan)
+    if plan.parallelism.data == 1:
+        raise NotApplicable("the plan has one data rank")
+    missing = [] if mine.overlap_gradients is not None else ["overlap_gradients"]
+    if plan.parallelism.sharding != "none" and mine.overlap_parameters is None:
+        missing.append("overlap_parameters")
+    if missing:
+        yield Violation(
+            at_key(plan, "communication"),
+            f"{plan.parallelism.data} data ranks exchange gradients, but {' and '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} not stated",
+            "state true or false: a step time cannot be predicted without it",
+        )
+
+
+@rule("TS-COM-012")
+def bucket_size(plan: TrainingPlan) -> Iterator[Violation]:
+    """Buckets are large enough to pay and small enough to overlap."""
+    mine, p = communication(plan), plan.parallelism
+    if mine.bucket_bytes is None or p.data == 1:
+        raise NotApplicable("no bucket size, or one data rank")
+    place = at(plan, "communication", "bucket_bytes")
+    precision = plan.precision
+    width = FORMAT_BYTES[precision.accumulation or precision.gradients]
+    gradients = plan.model.num_parameters * width / (p.tensor * p.pipeline)
+    if mine.bucket_bytes < min(LEAST_BUCKET_BYTES, gradients):
+        yield Violation(
+            place,
+            f"buckets of {bytes_(mine.bucket_bytes)} spend more time on starting than on sending",
+            f"use at least {bytes_(LEAST_BUCKET_BYTES)}; 25 MB to 200 MB are common",
+        )
+    elif mine.overlap_gradients and mine.bucket_bytes > gradients:
+        yield Violation(
+            place,
+            f"a bucket of {bytes_(mine.bucket_bytes)} holds all {bytes_(gradients)} of a rank's gradients: "
+            "nothing is sent until the backward pass is over",
+            f"use a fraction of {bytes_(gradients)}, or set overlap_gradients: false",
+        )
+
+
+@rule("TS-COM-013")
+def weighted_averaging(plan: TrainingPlan) -> Iterator[Violation]:
+    """Uneven shares of the batch are averaged by weight."""
+    shares = plan.batch.worker_shares
+    sizes = {share.sequences_per_rank for share in shares}
+    if len(sizes) < 2:
+        raise NotApplicable("every data rank takes the same share of the batch")
+    mine = communication(plan)
+    if mine.gradient_averaging != "weighted":
+        low, high = min(sizes), max(sizes)
+        key = ("communication",) if mine.gradient_averaging is None else ("communication", "gradient_averaging")
+        yield Violation(
+            at(plan, *key) if len(key) > 1 else at_key(plan, *key),
+            f"ranks take {number(low)} to {number(high)} sequences, but their gradients count alike, so a "
+            f"sequence on a slow rank weighs {high / low:.3g} times one on a fast rank",
+            "set gradient_averaging: weighted",
+            related=((at(plan, "batch", "worker_shares"), "uneven shares"),),
+        )
+
+
+@rule("TS-COM-014")
+def half_precision_sum(plan: TrainingPlan) -> Iterator[Violation]:
+    """Sums in fp16 are divided before they are taken."""
+    mine = communication(plan)
+    data, compression = plan.parallelism.data, mine.compression
+    in_half = plan.precision.reduction == "fp16" or (compression is not None and compression.method == "fp16")
+    if not in_half or data == 1:
+        raise NotApplicable("no gradients are summed in fp16")
+    if mine.gradient_averaging == "divide-after":
+        yield Violation(
+            at(plan, "communication", "gradient_averaging"),
+            f"the sum of {data} fp16 gradients overflows where their mean exceeds {65504 / data:.3g}",
+            "set gradient_averaging: divide-before",
+        )

@@ -129,9 +129,7 @@ def reserve(plan: TrainingPlan) -> Iterator[Violation]:
     if memory.allocator == "arena":
         raise NotApplicable("one arena holds everything")
     if memory.reserve_bytes is None:
-        yield Violation(
-            at_key(plan, "memory"), "no reserve is stated", f"set reserve_bytes to {LEAST_RESERVE} or more"
-        )
+        yield Violation(at_key(plan, "memory"), "no reserve is stated", f"set reserve_bytes to {LEAST_RESERVE} or more")
     elif memory.reserve_bytes < LEAST_RESERVE:
         yield Violation(
             at(plan, "memory", "reserve_bytes"),
@@ -176,9 +174,7 @@ def in_flight(plan: TrainingPlan) -> Iterator[Violation]:
     """The number of live micro-batches is that of the schedule."""
     stated = memory_of(plan).micro_batches_in_flight
     degrees, steps = plan.parallelism, plan.batch.accumulation_steps
-    expected = micro_batches_in_flight(
-        degrees.schedule or "none", degrees.pipeline, steps, degrees.num_virtual_stages
-    )
+    expected = micro_batches_in_flight(degrees.schedule or "none", degrees.pipeline, steps, degrees.num_virtual_stages)
     if stated is None or expected is None:
         raise NotApplicable("no number is stated, or the schedule has no formula")
     if stated != expected:
@@ -210,8 +206,7 @@ def offload_shares(plan: TrainingPlan) -> Iterator[Violation]:
     if (memory.activation_policy == "offload") != (share > 0):
         yield Violation(
             at(plan, "memory", "activation_policy"),
-            f"activation_policy is {memory.activation_policy}, and {number(share)} of the activations leave "
-            "the device",
+            f"activation_policy is {memory.activation_policy}, and {number(share)} of the activations leave the device",
             "use the policy offload and list activations under offload, or neither",
         )
 
@@ -236,8 +231,7 @@ def offload_capacity(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Vi
         elif (limit := room[target]) is not None and needed > limit:
             yield Violation(
                 place,
-                f"the ranks of one node offload at least {bytes_(needed)}, but its {target} holds "
-                f"{bytes_(limit)}",
+                f"the ranks of one node offload at least {bytes_(needed)}, but its {target} holds {bytes_(limit)}",
                 "offload less, or shard the state over more ranks",
             )
 

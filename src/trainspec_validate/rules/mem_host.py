@@ -10,6 +10,7 @@ from trainspec_validate.rules import _machine as machines
 from trainspec_validate.rules._state import least_state, memory_of
 from trainspec_validate.rules._units import bytes_, number
 
+LEAST_TOKEN_BYTES, MOST_TOKEN_BYTES = 2, 64
 COHERENT = ("nvlink-c2c", "infinity-fabric", "coherent")
 
 
@@ -128,3 +129,18 @@ def kernel_workspace(plan: TrainingPlan) -> Iterator[Violation]:
                 f"reserve {bytes_(workspace)} or more, or choose a kernel with less",
                 related=((at(plan, "memory", "reserve_bytes"), "the reserve"),),
             )
+
+
+@rule("TS-MEM-018")
+def input_bytes(plan: TrainingPlan) -> Iterator[Violation]:
+    """The input of a rank is a few bytes for each of its tokens."""
+    stated, tokens = memory_of(plan).input_bytes_per_step, plan.batch.global_tokens
+    if not stated or not tokens or not plan.model.vocabulary_size:
+        raise NotApplicable("the plan states no input bytes, or no tokens")
+    each = stated * plan.parallelism.data * plan.parallelism.context / tokens
+    if not LEAST_TOKEN_BYTES <= each <= MOST_TOKEN_BYTES:
+        yield Violation(
+            at(plan, "memory", "input_bytes_per_step"),
+            f"a rank copies {bytes_(stated)} of input in a step, {number(each)} bytes for each of its tokens",
+            "ids, labels, positions and masks of a token take 2 to 64 bytes",
+        )

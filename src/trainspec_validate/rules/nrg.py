@@ -11,7 +11,7 @@ from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 from trainspec_validate.rules import _machine as machines
 from trainspec_validate.rules._units import billions, number, percent, prefixed, seconds, watts
 
-CADENCE = {"sampled": (1.0, 5.0), "counter": (60.0, 300.0)}
+CADENCE = {"sampled": (1.0, 5.0), "counter": (60.0, 120.0)}
 """Longest median interval and longest gap in seconds, by method."""
 IDENTITY_TOLERANCE = 0.05
 LEAST_COVERAGE = 0.95

@@ -50,8 +50,7 @@ def ranks_fit_cluster(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[V
         names = ", ".join(group.name for group in groups)
         yield Violation(
             at(plan, "parallelism", "num_accelerators"),
-            f"the job has {number(wanted)} ranks, but {cluster.metadata.name} offers {number(offered)} "
-            f"in {names}",
+            f"the job has {number(wanted)} ranks, but {cluster.metadata.name} offers {number(offered)} in {names}",
             f"use at most {offered} ranks, or name the cluster that the plan is for",
             related=((at(cluster, "node_groups"), f"accelerators for {number(offered)} ranks"),),
         )
@@ -157,9 +156,7 @@ def sequence_parallel(plan: TrainingPlan) -> Iterator[Violation]:
         raise NotApplicable("the plan does not split activations along the sequence")
     if p.tensor == 1:
         message = "sequence is true, but there is one tensor rank"
-        yield Violation(
-            at(plan, "parallelism", "sequence"), message, "set sequence: false, or use context ranks"
-        )
+        yield Violation(at(plan, "parallelism", "sequence"), message, "set sequence: false, or use context ranks")
 
 
 @rule("TS-PAR-008")
@@ -174,9 +171,7 @@ def pipeline_schedule(plan: TrainingPlan) -> Iterator[Violation]:
         )
     if p.pipeline == 1 and p.schedule not in {None, "none"}:
         message = f"the schedule is {p.schedule}, but there is one stage"
-        yield Violation(
-            at(plan, "parallelism", "schedule"), message, "leave the schedule out, or set pipeline"
-        )
+        yield Violation(at(plan, "parallelism", "schedule"), message, "leave the schedule out, or set pipeline")
 
 
 @rule("TS-PAR-009")
@@ -188,9 +183,7 @@ def virtual_stages(plan: TrainingPlan) -> Iterator[Violation]:
     place = at(plan, "parallelism", "num_virtual_stages")
     if p.num_virtual_stages == 1:
         message = "the schedule is interleaved-1f1b, but each rank holds one chunk"
-        yield Violation(
-            at(plan, "parallelism", "schedule"), message, "set num_virtual_stages, or schedule: 1f1b"
-        )
+        yield Violation(at(plan, "parallelism", "schedule"), message, "set num_virtual_stages, or schedule: 1f1b")
     elif p.pipeline == 1:
         message = f"{p.num_virtual_stages} chunks on each rank, but there is one pipeline stage"
         yield Violation(place, message, "leave num_virtual_stages out, or set pipeline")
@@ -252,8 +245,7 @@ def pipeline_bubble(plan: TrainingPlan) -> Iterator[Violation]:
         needed = ceil(factor * (p.pipeline - 1) / (MAX_IDLE_RATIO * p.num_virtual_stages))
         yield Violation(
             at(plan, "batch", "accumulation_steps"),
-            f"{steps} micro-batches in {p.pipeline} stages leave ranks idle for {percent(idle)} "
-            "of their busy time",
+            f"{steps} micro-batches in {p.pipeline} stages leave ranks idle for {percent(idle)} of their busy time",
             f"use at least {needed} micro-batches, fewer stages, or more chunks on each rank",
         )
 
@@ -273,9 +265,7 @@ def synchrony_mode(plan: TrainingPlan) -> Iterator[Violation]:
             yield Violation(at(plan, "synchrony", key), message, f"leave it out, or set mode: {mode}")
     if s.mode != "synchronous" and s.extension is None:
         message = f"the mode is {s.mode}, and no extension defines it"
-        yield Violation(
-            at(plan, "synchrony", "mode"), message, "name a key of `extensions` under `extension`"
-        )
+        yield Violation(at(plan, "synchrony", "mode"), message, "name a key of `extensions` under `extension`")
     if s.extension is not None and s.extension not in plan.extensions:
         message = f"{s.extension!r} is not a key of the plan's extensions"
         yield Violation(at(plan, "synchrony", "extension"), message, "add it under `extensions`")

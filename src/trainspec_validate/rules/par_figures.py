@@ -150,17 +150,15 @@ def _flops_bounds(model: Model, convention: str) -> tuple[float, float] | None:
     num_parameters = counted.active if model.experts else model.num_parameters
     full = transformer.attention_flops_per_token(shape, model.sequence_length, causal=False)
     table = 0 if model.tied_embeddings else shape.embedding_parameters
+    if num_parameters <= table:
+        return None
     formulas = {
         "6n": lambda: transformer.model_flops_per_token(num_parameters, 0),
         "6n-full-attention": lambda: transformer.model_flops_per_token(num_parameters, full),
         "palm": lambda: transformer.model_flops_per_token(num_parameters, full),
         "6n-causal-attention": lambda: transformer.model_flops_per_token(num_parameters, full / 2, table),
-        "megatron-2022-model": lambda: transformer.megatron_2022_flops_per_token(
-            shape, model.sequence_length or 0
-        ),
-        HARDWARE_CONVENTION: lambda: transformer.megatron_2021_flops_per_token(
-            shape, model.sequence_length or 0
-        ),
+        "megatron-2022-model": lambda: transformer.megatron_2022_flops_per_token(shape, model.sequence_length or 0),
+        HARDWARE_CONVENTION: lambda: transformer.megatron_2021_flops_per_token(shape, model.sequence_length or 0),
     }
     if convention not in formulas:
         return 3 * (num_parameters - table), 2 * transformer.model_flops_per_token(num_parameters, full)

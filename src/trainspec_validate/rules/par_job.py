@@ -52,9 +52,11 @@ def job_tokens(plan: TrainingPlan) -> Iterator[Violation]:
     job, step = plan.job, tokens_per_step(plan)
     if job is None or not job.num_steps or not job.num_tokens or step is None:
         raise NotApplicable("the plan does not give both steps and tokens of the job")
-    if plan.batch.controller:
-        raise NotApplicable("a controller changes the batch")
     sizes = [step, *(tokens for stage in plan.batch.ramp if (tokens := stage_tokens(plan, stage)))]
+    if plan.batch.controller:
+        each = step / plan.batch.global_sequences
+        sizes += [each * plan.batch.controller.min_global_sequences]
+        sizes += [each * plan.batch.controller.max_global_sequences]
     low, high = job.num_steps * min(sizes), job.num_steps * max(sizes)
     slack = max(step, TOKENS_TOLERANCE * job.num_tokens)
     if low - slack <= job.num_tokens <= high + slack:

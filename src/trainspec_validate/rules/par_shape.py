@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 
 from trainspec_validate.costs.transformer import parameters
 from trainspec_validate.documents import TrainingPlan
@@ -12,8 +13,8 @@ from trainspec_validate.rules._plan import shape_of
 from trainspec_validate.rules._units import billions, number
 
 TRANSFORMERS = frozenset({"dense-transformer", "moe-transformer"})
-PARAMETER_TOLERANCE = 0.05
-"""Names round: a model called 7B has 6.74 billion parameters."""
+PARAMETER_TOLERANCE = 0.01
+"""For biases, norms of queries and keys, and the like, which the shape leaves out."""
 
 
 @rule("TS-PAR-013")
@@ -30,9 +31,7 @@ def shape_keys(plan: TrainingPlan) -> Iterator[Violation]:
         for key in ("experts", "num_active_parameters"):
             if getattr(model, key) is not None:
                 message = f"{key} is given, but the family is dense-transformer"
-                yield Violation(
-                    at(plan, "model", key), message, "set family: moe-transformer, or leave it out"
-                )
+                yield Violation(at(plan, "model", key), message, "set family: moe-transformer, or leave it out")
 
 
 def _lacking(model: Model) -> list[str]:
@@ -170,18 +169,12 @@ def context_split(plan: TrainingPlan) -> Iterator[Violation]:
 def causal_balance(plan: TrainingPlan) -> Iterator[Violation]:
     """With causal attention each context rank takes two pieces of the sequence, one from each end."""
     p, length = plan.parallelism, plan.model.sequence_length
-    if (
-        p.context == 1
-        or plan.model.family not in TRANSFORMERS
-        or plan.model.attention == "none"
-        or not length
-    ):
+    if p.context == 1 or plan.model.family not in TRANSFORMERS or plan.model.attention == "none" or not length:
         raise NotApplicable("no attention is divided over context ranks")
     if length % p.context == 0 and length % (2 * p.context):
         yield Violation(
             at(plan, "model", "sequence_length"),
-            f"{length} tokens do not divide into {2 * p.context} pieces, "
-            f"two for each of {p.context} context ranks",
+            f"{length} tokens do not divide into {2 * p.context} pieces, two for each of {p.context} context ranks",
             f"use a multiple of {2 * p.context}",
         )
 
@@ -199,8 +192,7 @@ def parameter_count(plan: TrainingPlan) -> Iterator[Violation]:
     if _outside(model.num_parameters, low, high):
         yield Violation(
             at(plan, "model", "num_parameters"),
-            f"num_parameters is {billions(model.num_parameters)}, "
-            f"but the shape has {billions(counted.total)}",
+            f"num_parameters is {billions(model.num_parameters)}, but the shape has {billions(counted.total)}",
             "correct the count, or the layers, widths, heads, gate, experts or vocabulary",
         )
 
@@ -226,4 +218,6 @@ def active_parameters(plan: TrainingPlan) -> Iterator[Violation]:
 
 
 def _outside(value: float, low: float, high: float) -> bool:
-    return value < low * (1 - PARAMETER_TOLERANCE) or value > high * (1 + PARAMETER_TOLERANCE)
+    rounding: float = 0.5 * 10.0 ** int(Decimal(f"{value:.12g}").normalize().as_tuple().exponent)
+    least, most = low * (1 - PARAMETER_TOLERANCE), high * (1 + PARAMETER_TOLERANCE)
+    return value + rounding < least or value - rounding > most

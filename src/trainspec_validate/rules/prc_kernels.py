@@ -74,8 +74,7 @@ def kernel_floor(plan: TrainingPlan) -> Iterator[Violation]:
         elif kernel.floor < least and not kernel.note:
             yield Violation(
                 at(plan, "kernels", index, "floor"),
-                f"the floor of {kernel.operation} is {percent(kernel.floor)} of {right}, "
-                f"below {percent(least)}",
+                f"the floor of {kernel.operation} is {percent(kernel.floor)} of {right}, below {percent(least)}",
                 f"raise it to {number(least)}, or say in note why this kernel cannot reach it",
             )
 
@@ -95,27 +94,38 @@ def kernel_timing(plan: TrainingPlan) -> Iterator[Violation]:
                 )
 
 
+def _sizes(plan: TrainingPlan) -> set[int]:
+    """Dimensions that a product of a dense model can have on one rank; empty when that is not known."""
+    model, degrees = plan.model, plan.parallelism
+    head, heads = _head_size(plan), model.num_attention_heads
+    hidden, ffn = model.hidden_size, model.ffn_hidden_size
+    if not (head and heads and hidden and ffn and model.sequence_length) or model.experts:
+        return set()
+    key_value = 2 * (model.num_key_value_heads or heads)
+    split = [ffn, 2 * ffn, model.vocabulary_size or ffn]
+    split += [head * count for count in (heads, heads + key_value, key_value, key_value // 2)]
+    tokens = plan.batch.micro_sequences * model.sequence_length // degrees.context
+    return {hidden, tokens, tokens // degrees.tensor, *(size // degrees.tensor for size in split)}
+
+
 def _shape_fault(plan: TrainingPlan, kernel: KernelFloor) -> str | None:
     """What is wrong with the measured shape, or None."""
     model, shape = plan.model, kernel.dimensions
     if kernel.operation == "matmul":
-        inner = (model.ffn_hidden_size or 0) * (1 + model.gated_ffn)
-        widths = [model.hidden_size, inner, model.vocabulary_size]
-        tokens = plan.batch.micro_sequences * (model.sequence_length or 0)
         if len(shape) != 3:
             return f"a matrix product has 3 dimensions, not {len(shape)}"
-        if all([*widths, tokens]) and max(shape) > max(tokens, *(width or 0 for width in widths)):
-            return f"{max(shape)} is larger than any dimension of {model.name}"
-    if kernel.operation == "attention":
-        if len(shape) != 4:
-            return f"attention has 4 dimensions, not {len(shape)}"
-        head = _head_size(plan)
-        if head and shape[3] != head:
-            return f"the head size is {shape[3]}, that of {model.name} is {head}"
-        if shape[2] > (model.sequence_length or shape[2]):
-            return f"the sequence is {shape[2]}, that of {model.name} is {model.sequence_length}"
-        if shape[1] > (model.num_attention_heads or shape[1]):
-            return f"there are {shape[1]} heads, {model.name} has {model.num_attention_heads}"
+        sizes = _sizes(plan)
+        strange = [size for size in shape if sizes and size not in sizes]
+        return f"no product of {model.name} has the dimension {strange[0]} on one rank" if strange else None
+    if len(shape) != 4:
+        return f"attention has 4 dimensions, not {len(shape)}"
+    for size, limit, words in (
+        (shape[1], model.num_attention_heads, "heads are"),
+        (shape[2], model.sequence_length, "sequence is"),
+        (shape[3], _head_size(plan), "head size is"),
+    ):
+        if limit and (size > limit or (words.startswith("head size") and size != limit)):
+            return f"the measured {words} {size}, in {model.name} {limit}"
     return None
 
 
@@ -131,9 +141,9 @@ def _head_size(plan: TrainingPlan) -> int | None:
 def kernel_shape(plan: TrainingPlan) -> Iterator[Violation]:
     """The measured shape is one that the model has."""
     shaped = [(i, k) for i, k in enumerate(_kernels(plan)) if k.dimensions]
-    judged = [(i, k) for i, k in shaped if k.operation in ("matmul", "attention")]
+    judged = [(i, k) for i, k in shaped if k.operation in ("matmul", "attention") and not k.note]
     if not judged:
-        raise NotApplicable("no shape is stated")
+        raise NotApplicable("no shape is stated without a note")
     for index, kernel in judged:
         fault = _shape_fault(plan, kernel)
         if fault:
@@ -186,7 +196,7 @@ def aligned_shards(plan: TrainingPlan) -> Iterator[Violation]:
     if not shards:
         raise NotApplicable("the model states no widths")
     for key, words, size, ranks, multiple in shards:
-        if size % (ranks * multiple):
+        if size % ranks == 0 and size // ranks % multiple:
             split = f", {number(size / ranks)} on each of {ranks} ranks," if ranks > 1 else ""
             padded = -(-size // (ranks * multiple)) * ranks * multiple
             yield Violation(

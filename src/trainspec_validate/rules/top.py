@@ -1,1 +1,143 @@
-"""The only place for the rules of the top chapter."""
+"""The only place for the rules on fabrics: NICs, planes, rails, failover and latency."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from math import isclose
+
+from trainspec_validate.documents import ClusterProfile
+from trainspec_validate.documents.fabric import Fabric
+from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
+from trainspec_validate.rules._layout import AttachedNic, attached_compute, declared_fabrics
+from trainspec_validate.rules._units import bits_per_second, number, seconds
+
+RATE_TOLERANCE = 0.01
+
+
+@rule("TS-TOP-001")
+def planes(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The planes share the rate of a NIC, and its entropy values, evenly."""
+    found = [(i, f) for i, f in declared_fabrics(cluster) if f.num_planes > 1 or f.plane_bandwidth_bytes_per_second]
+    if not found:
+        raise NotApplicable("every fabric has one plane")
+    for index, fabric in found:
+        if fabric.plane_bandwidth_bytes_per_second is None:
+            message = f"{fabric.name} has {fabric.num_planes} planes, but not the rate of a NIC into one"
+            nics = attached_compute(cluster, fabric)
+            rate = f"{nics[0].nic.rate_bytes_per_second / fabric.num_planes:g}" if nics else "the share of a NIC"
+            yield Violation(at_key(cluster, "fabrics", index), message, f"add plane_bandwidth_bytes_per_second: {rate}")
+            continue
+        for item in attached_compute(cluster, fabric):
+            yield from _plane_rate(cluster, index, fabric, item)
+    for index, fabric in found:
+        values = fabric.spraying.num_entropy_values if fabric.spraying else None
+        if values and values % fabric.num_planes:
+            yield Violation(
+                at(cluster, "fabrics", index, "spraying", "num_entropy_values"),
+                f"{values} entropy values do not divide over {fabric.num_planes} planes",
+                f"use a multiple of {fabric.num_planes}, for example "
+                f"{-(-values // fabric.num_planes) * fabric.num_planes}",
+            )
+
+
+def _plane_rate(cluster: ClusterProfile, index: int, fabric: Fabric, item: AttachedNic) -> Iterator[Violation]:
+    rate = fabric.plane_bandwidth_bytes_per_second or 0
+    total, wanted = rate * fabric.num_planes, item.nic.rate_bytes_per_second
+    if isclose(total, wanted, rel_tol=RATE_TOLERANCE):
+        return
+    yield Violation(
+        at(cluster, "fabrics", index, "plane_bandwidth_bytes_per_second"),
+        f"{fabric.num_planes} planes x {bits_per_second(rate)} is {bits_per_second(total)}, "
+        f"but NIC {item.nic.name} has {bits_per_second(wanted)}",
+        f"set it to {wanted / fabric.num_planes:g} ({bits_per_second(wanted / fabric.num_planes)})",
+        related=((at(cluster, *item.pointer, "rate_bytes_per_second"), bits_per_second(wanted)),),
+    )
+
+
+@rule("TS-TOP-002")
+def rails(cluster: ClusterProfile) -> Iterator[Violation]:
+    """A rail-optimised fabric has a rail for each compute NIC of a node."""
+    found = [(i, f) for i, f in declared_fabrics(cluster) if f.topology == "rail-optimised" or f.num_rails]
+    if not found:
+        raise NotApplicable("no fabric has rails")
+    for index, fabric in found:
+        if fabric.num_rails is None:
+            message = f"{fabric.name} is rail-optimised, but does not say how many rails it has"
+            yield Violation(at_key(cluster, "fabrics", index), message, "add num_rails")
+            continue
+        nics: Counter[int] = Counter()
+        ports: Counter[int] = Counter()
+        for item in attached_compute(cluster, fabric):
+            nics[item.group_index] += item.nic.num_per_node
+            ports[item.group_index] += item.nic.num_per_node * (item.nic.num_ports or 1)
+        for group_index, per_node in nics.items():
+            if fabric.num_rails not in {per_node, ports[group_index]}:
+                group = cluster.node_groups[group_index]
+                yield Violation(
+                    at(cluster, "fabrics", index, "num_rails"),
+                    f"{fabric.name} has {fabric.num_rails} rails, but a node of {group.name} has {per_node} "
+                    "compute NICs on it",
+                    f"set num_rails to {per_node}",
+                    related=((at(cluster, "node_groups", group_index, "nics"), f"{per_node} compute NICs"),),
+                )
+
+
+@rule("TS-TOP-003")
+def unjoined_rails(cluster: ClusterProfile) -> Iterator[Violation]:
+    """What is said about joined rails fits the tiers and the traffic between rails."""
+    found = [(i, f) for i, f in declared_fabrics(cluster) if f.rails_joined is not None]
+    if not found:
+        raise NotApplicable("no fabric says whether its rails are joined")
+    for index, fabric in found:
+        if not fabric.rails_joined and fabric.cross_rail_traffic != "forbidden":
+            policy = fabric.cross_rail_traffic or "not stated"
+            yield Violation(
+                at(cluster, "fabrics", index, "rails_joined"),
+                f"no tier joins the rails of {fabric.name}, but traffic between rails is {policy}",
+                "set cross_rail_traffic: forbidden, so that data changes rails inside a node",
+            )
+        switches = fabric.tiers[0].num_switches if len(fabric.tiers) == 1 else None
+        if fabric.rails_joined and switches is not None and switches > 1 and (fabric.num_rails or 0) > 1:
+            yield Violation(
+                at(cluster, "fabrics", index, "rails_joined"),
+                f"the only tier of {fabric.name} has {switches} separate switches: nothing joins its rails",
+                "add the tier that joins them, or set rails_joined: false",
+            )
+
+
+@rule("TS-TOP-007")
+def failover_evidence(cluster: ClusterProfile) -> Iterator[Violation]:
+    """A failover time comes with where it is from."""
+    found = [(i, f) for i, f in declared_fabrics(cluster) if f.failover_seconds is not None]
+    if not found:
+        raise NotApplicable("no fabric states a failover time")
+    for index, fabric in found:
+        if not fabric.failover_evidence:
+            yield Violation(
+                at(cluster, "fabrics", index, "failover_seconds"),
+                f"{fabric.name} claims to mend a lost link in {seconds(fabric.failover_seconds or 0)}, "
+                "without evidence",
+                "add failover_evidence: how it was measured, or where it is published",
+            )
+
+
+@rule("TS-TOP-008")
+def fabric_latency(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The latency of the fabric covers the latencies of the tiers on its longest path."""
+    judged = False
+    for index, fabric in declared_fabrics(cluster):
+        known = [tier.latency_seconds for tier in fabric.tiers if tier.latency_seconds is not None]
+        if fabric.latency_seconds is None or not known or len(known) != len(fabric.tiers):
+            continue
+        judged = True
+        path = 2 * sum(known[:-1]) + known[-1]
+        if fabric.latency_seconds < path * (1 - RATE_TOLERANCE):
+            yield Violation(
+                at(cluster, "fabrics", index, "latency_seconds"),
+                f"{fabric.name} claims {seconds(fabric.latency_seconds)} between nodes, but the "
+                f"{number(2 * len(known) - 1)} switches of the longest path add {seconds(path)}",
+                f"state at least {path:g}, or correct the tiers",
+            )
+    if not judged:
+        raise NotApplicable("no fabric gives its latency and that of all its tiers")

@@ -34,17 +34,13 @@ def document(sizes: Sizes) -> str:
         ("      peak_rates:", ""),
     ]
     for number_format, rate in known.peak_flops_per_second.items():
-        lines.append(
-            (f"        - {{format: {number_format}, flops_per_second: {figure(rate)}}}", "catalog: dense")
-        )
+        lines.append((f"        - {{format: {number_format}, flops_per_second: {figure(rate)}}}", "catalog: dense"))
     if known.power_watts:
         lines.append((f"      power_watts: {figure(known.power_watts)}", "catalog"))
     if build.num_ranks > 1:
         lines.append((f"      num_ranks_per_accelerator: {build.num_ranks}", "catalog: one rank on each die"))
     lines += [*_host(sizes), *_scale_up(sizes), *_network(sizes), *_storage(sizes), *_rest(sizes)]
-    return head("ClusterProfile", f"{sizes.num_nodes} nodes of {build.num_per_node} {known.title}.") + body(
-        lines
-    )
+    return head("ClusterProfile", f"{sizes.num_nodes} nodes of {build.num_per_node} {known.title}.") + body(lines)
 
 
 def _host(sizes: Sizes) -> Lines:

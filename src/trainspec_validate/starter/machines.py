@@ -47,14 +47,10 @@ _TPU = Build(num_per_node=4, topology="torus", host_link="", num_nics=2, nic=_DC
 _RACK = replace(_NVIDIA, num_per_node=4, num_nics=4, max_domain=72, host_link="{technology: nvlink-c2c}")
 _EFA = "{technology: efa, generation: v3, rate: 25e9, transport: efa-srd}"
 _AWS = Build(16, topology="torus", host_link="", num_nics=16, nic=_EFA, library="neuron-ccl")
-_IPU = Build(
-    4, topology="other", host_link="", num_nics=1, nic="{technology: ethernet, rate: 12.5e9, transport: tcp}"
-)
+_IPU = Build(4, topology="other", host_link="", num_nics=1, nic="{technology: ethernet, rate: 12.5e9, transport: tcp}")
 
 _BY_NAME: Mapping[str, Build] = {
-    "nvidia-v100-sxm2-32gb": replace(
-        _NVIDIA, topology="hybrid-mesh", host_link=_PCIE_3, num_nics=4, nic=_HDR
-    ),
+    "nvidia-v100-sxm2-32gb": replace(_NVIDIA, topology="hybrid-mesh", host_link=_PCIE_3, num_nics=4, nic=_HDR),
     "nvidia-a100-sxm-40gb": replace(_NVIDIA, host_link=_PCIE_4, nic=_HDR),
     "nvidia-a100-sxm-80gb": replace(_NVIDIA, host_link=_PCIE_4, nic=_HDR),
     "nvidia-gb200-186gb": _RACK,

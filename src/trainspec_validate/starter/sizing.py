@@ -213,9 +213,7 @@ def _layout(accelerator: CatalogAccelerator, build: Build, num_nodes: int) -> La
             peak = _peak_bytes(preset, world, tensor, sequence, recompute)
             layout = Layout(preset, data, tensor, sequence, recompute, peak)
             shortest = 6.0 * preset.num_parameters * sequence / (tensor * flops)
-            enough = (
-                6.0 * preset.num_parameters * _TOKENS_PER_PARAMETER * preset.num_parameters / (world * flops)
-            )
+            enough = 6.0 * preset.num_parameters * _TOKENS_PER_PARAMETER * preset.num_parameters / (world * flops)
             if peak <= capacity and shortest <= _LONGEST_STEP_SECONDS and enough <= _LONGEST_RUN_SECONDS:
                 return layout
     return layout

@@ -55,9 +55,7 @@ class Baseline:
                 self.counts[_key(entry)] += _count(entry)
                 self._places.setdefault(_key(entry), index)
         except (KeyError, TypeError, ValueError) as error:
-            raise InputError(
-                f"{self.path}: an entry lacks file, requirement, pointer or count; {how}"
-            ) from error
+            raise InputError(f"{self.path}: an entry lacks file, requirement, pointer or count; {how}") from error
 
     def apply(self, findings: Iterable[Finding], run: Run) -> Tally:
         """Silence what the baseline counts; what it counts in vain is complained about, or left out of it."""
@@ -69,15 +67,11 @@ class Baseline:
         for finding, key in zip(current, keys, strict=True):
             if left[key] > 0:
                 left[key] -= 1
-                tally.suppressed.append(
-                    Suppressed(finding, SuppressionKind.BASELINE, f"recorded in {self.path}")
-                )
+                tally.suppressed.append(Suppressed(finding, SuppressionKind.BASELINE, f"recorded in {self.path}"))
             else:
                 tally.kept.append(finding)
         present = {_normal(self._relative(path)): path for path in run.paths}
-        gone = {
-            key: number for key, number in (self.counts - occurring).items() if self._gone(key, present, run)
-        }
+        gone = {key: number for key, number in (self.counts - occurring).items() if self._gone(key, present, run)}
         base = self.counts | occurring if self.mode == "write" else self.counts
         self.remaining = +(base - Counter(gone))
         if self.mode == "use":
@@ -100,17 +94,13 @@ class Baseline:
             known, message, help_text = lookup(identifier, run.index)
             place: Pointer = ("findings", self._places[key])
             if known is None:
-                yield Complaint(
-                    UNKNOWN, self.path, message, help_text or "remove it with --prune-baseline", place
-                )
+                yield Complaint(UNKNOWN, self.path, message, help_text or "remove it with --prune-baseline", place)
                 continue
             where = f"{file} {pointer}".rstrip()
             found = self.counts[key] - number
             often = f"occurs {found} instead of {self.counts[key]} times" if found else "no longer occurs"
             message = f"{identifier} {often} at {where}"
-            yield Complaint(
-                UNUSED, self.path, message, "remove what no longer occurs with --prune-baseline", place
-            )
+            yield Complaint(UNUSED, self.path, message, "remove what no longer occurs with --prune-baseline", place)
 
     def write(self) -> int:
         """Write what the run leaves, sorted, and return how many findings that is.

@@ -74,23 +74,17 @@ def _parse(text: str, path: str, span: Span, lines: list[str], run: Run) -> Iter
     form = _FORM.fullmatch(text)
     words = [word.strip() for word in form["words"].split(",") if word.strip()] if form else []
     if form is None or not words:
-        yield Complaint(
-            NO_REASON, path, "this comment is not of the form that silences a finding", _HOW, span=span
-        )
+        yield Complaint(NO_REASON, path, "this comment is not of the form that silences a finding", _HOW, span=span)
         return
     reason = form["reason"].strip(" \t:-\N{EN DASH}\N{EM DASH}")
     if not any(char.isalnum() for char in reason):
         help_text = f"say why: `# trainspec: {form['kind']}[{', '.join(words)}] reason`"
-        yield Complaint(
-            NO_REASON, path, "the ignore gives no reason, so it silences nothing", help_text, span=span
-        )
+        yield Complaint(NO_REASON, path, "the ignore gives no reason, so it silences nothing", help_text, span=span)
         return
     target = None if form["kind"] == "ignore-file" else _target(span.line, lines)
     if target is None and span.line > _first_line(lines):
         message = "ignore-file stands below the first line of content, so it silences nothing"
-        yield Complaint(
-            NO_REASON, path, message, "move it to the top, or use `ignore[...]` on the line", span=span
-        )
+        yield Complaint(NO_REASON, path, message, "move it to the top, or use `ignore[...]` on the line", span=span)
         return
     for word in dict.fromkeys(words):
         requirement, message, help_text = lookup(word, run.index)
@@ -104,17 +98,13 @@ def _target(line: int, lines: list[str]) -> int:
     """The line itself; of a comment that stands alone, the next line that is neither blank nor a comment."""
     if _is_content(lines[line - 1]):
         return line
-    return next(
-        (number for number in range(line + 1, len(lines) + 1) if _is_content(lines[number - 1])), line
-    )
+    return next((number for number in range(line + 1, len(lines) + 1) if _is_content(lines[number - 1])), line)
 
 
 def _first_line(lines: list[str]) -> int:
     """The first line of content, document markers and directives left out."""
     numbers = range(1, len(lines) + 1)
-    return next(
-        (n for n in numbers if _is_content(lines[n - 1]) and not lines[n - 1].startswith(("---", "%"))), 0
-    )
+    return next((n for n in numbers if _is_content(lines[n - 1]) and not lines[n - 1].startswith(("---", "%"))), 0)
 
 
 def _is_content(line: str) -> bool:

@@ -87,9 +87,7 @@ def _active(file: WaiverFile, run: Run, today: date | None) -> Iterator[_Active 
             yield Complaint(EXPIRED, file.path, message, "write the last day as YYYY-MM-DD", place)
             continue
         if last < now:
-            message = (
-                f"the waiver of {requirement.id} ended on {waiver.expires} and silences nothing any more"
-            )
+            message = f"the waiver of {requirement.id} ended on {waiver.expires} and silences nothing any more"
             remedy = f"mend the finding, or let {waiver.owner} set a new day"
             yield Complaint(EXPIRED, file.path, message, remedy, place)
             continue
@@ -107,9 +105,7 @@ def _idle(
             continue
         if not covered and not _exists(file.directory, waiver.waiver.file):
             message = f"no file is called {waiver.waiver.file!r}, seen from the directory of the waivers"
-            yield Complaint(
-                UNUSED, file.path, message, "correct the path or remove the waiver", (*place, "file")
-            )
+            yield Complaint(UNUSED, file.path, message, "correct the path or remove the waiver", (*place, "file"))
         elif covered and all(run.judged(waiver.requirement, path) for path in covered):
             message = f"the waiver of {waiver.requirement} silences nothing: there is no such finding"
             yield Complaint(UNUSED, file.path, message, "remove it", (*place, "requirement"))

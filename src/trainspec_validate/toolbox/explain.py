@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
-from textwrap import indent, wrap
+from textwrap import TextWrapper, indent
 from typing import Any
 
 import click
@@ -15,7 +15,7 @@ from trainspec_validate import terminal
 from trainspec_validate.requirements import Example, Index, Requirement, load_index
 from trainspec_validate.toolbox.lookup import complete_requirement, requirement
 
-_WIDTH = 100
+_WRAPPER = TextWrapper(100, break_on_hyphens=False, break_long_words=False)
 _CHECKS = {
     "load": "while files are read, before anything about their content",
     "schema": "by the published JSON Schema, so any JSON Schema validator sees it too",
@@ -29,9 +29,7 @@ _CHECKS = {
 
 @click.command(epilog="Example: trainspec explain TS-PAR-001 world-size")
 @click.argument("words", nargs=-1, required=True, metavar="ID|NAME...", shell_complete=complete_requirement)
-@click.option(
-    "style", "--format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form."
-)
+@click.option("style", "--format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form.")
 def command(words: tuple[str, ...], style: str) -> None:
     """Tell what a requirement wants, why, and how it is checked.
 
@@ -57,9 +55,9 @@ def _page(entry: Requirement, index: Index, *, bold: bool) -> Iterator[str]:
     yield entry.title
     yield f"{entry.level} ({entry.severity}) · profile {entry.profile} · since {entry.since}"
     yield ""
-    yield from wrap(entry.statement, _WIDTH)
+    yield from _WRAPPER.wrap(entry.statement)
     yield ""
-    yield from wrap(f"Why: {entry.why}", _WIDTH)
+    yield from _WRAPPER.wrap(f"Why: {entry.why}")
     for title, examples in (("Bad", entry.bad), ("Good", entry.good)):
         for example in examples:
             yield ""
@@ -67,16 +65,14 @@ def _page(entry: Requirement, index: Index, *, bold: bool) -> Iterator[str]:
             yield _excerpt(example)
     if entry.checklist:
         yield ""
-        yield from wrap(f"Checklist: {entry.checklist}", _WIDTH)
+        yield from _WRAPPER.wrap(f"Checklist: {entry.checklist}")
     yield ""
-    yield from wrap(f"Checked {_CHECKS[entry.check]}.", _WIDTH)
+    yield from _WRAPPER.wrap(f"Checked {_CHECKS[entry.check]}.")
     yield index.url(entry)
 
 
 def _excerpt(example: Example) -> str:
-    lines = (
-        line if len(line) <= 400 else f"{line[:397]}..." for line in example.text.rstrip("\n").split("\n")
-    )
+    lines = (line if len(line) <= 400 else f"{line[:397]}..." for line in example.text.rstrip("\n").split("\n"))
     return indent("\n".join(lines), "  ")
 
 

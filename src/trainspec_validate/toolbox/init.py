@@ -57,17 +57,13 @@ def command(kinds: tuple[str, ...], accelerator: str, num_nodes: int, directory:
     texts = {target / file: text for file, text in documents(dict.fromkeys(wanted), known, num_nodes).items()}
     present = [path.as_posix() for path in texts if path.exists()]
     if present and not force:
-        raise Failure(
-            f"{', '.join(present)}: already there; --force overwrites, --directory writes elsewhere"
-        )
+        raise Failure(f"{', '.join(present)}: already there; --force overwrites, --directory writes elsewhere")
     try:
         target.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
             path.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
-        raise Failure(
-            f"{error.filename}: cannot be written: {(error.strerror or str(error)).lower()}"
-        ) from error
+        raise Failure(f"{error.filename}: cannot be written: {(error.strerror or str(error)).lower()}") from error
     terminal.emit("".join(f"{path.as_posix()}\n" for path in texts))
     files = " ".join(path.as_posix() for path in texts)
     click.echo(f"next: replace the figures that say so, then run: trainspec-validate {files}", err=True)

@@ -44,16 +44,12 @@ def _by_word(index: Index) -> Iterator[tuple[str, Requirement]]:
         yield entry.name, entry
 
 
-def complete_requirement(
-    _context: click.Context, _parameter: click.Parameter, start: str
-) -> list[CompletionItem]:
+def complete_requirement(_context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
     """Ids and names that begin as typed, for the shell."""
     return _starting(start, (word for word, _ in _by_word(load_index())))
 
 
-def complete_accelerator(
-    _context: click.Context, _parameter: click.Parameter, start: str
-) -> list[CompletionItem]:
+def complete_accelerator(_context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
     """Accelerators that begin as typed, for the shell."""
     from trainspec_validate.catalog import accelerators  # noqa: PLC0415
 

@@ -19,9 +19,7 @@ _HEADER = ("id", "name", "level", "check", "profile", "title")
 @click.option("--area", metavar="AREA", help="Only this chapter, as PAR or TS-PAR.")
 @click.option("--level", metavar="LEVEL", help="Only this level, as MUST or SHOULD.")
 @click.option("--check", metavar="CHECK", help="Only what is checked this way, as rule or schema.")
-@click.option(
-    "style", "--format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form."
-)
+@click.option("style", "--format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form.")
 @click.option("--coverage", is_flag=True, help="Count by chapter and check; exit code 1 when one is missing.")
 @click.pass_context
 def command(  # noqa: PLR0913, PLR0917 - one parameter per option
@@ -39,17 +37,12 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option
     index = load_index()
     chosen = list(index.by_id.values())
     if area:
-        areas = {entry.area: entry.area for entry in chosen} | {
-            entry.area[3:]: entry.area for entry in chosen
-        }
+        areas = {entry.area: entry.area for entry in chosen} | {entry.area[3:]: entry.area for entry in chosen}
         wanted = pick(area, areas, "chapter", "`trainspec rules`")
         chosen = [entry for entry in chosen if entry.area == wanted]
     for given, attribute in ((level, "level"), (check, "check")):
         if given:
-            values = {
-                str(getattr(entry, attribute)): str(getattr(entry, attribute))
-                for entry in index.by_id.values()
-            }
+            values = {str(getattr(entry, attribute)): str(getattr(entry, attribute)) for entry in index.by_id.values()}
             wanted = pick(given.replace("_", " "), values, attribute, "`trainspec rules`")
             chosen = [entry for entry in chosen if getattr(entry, attribute) == wanted]
     if style == "json":
@@ -76,10 +69,7 @@ def _coverage(style: str) -> int:
         }
         terminal.emit(json.dumps(data, indent=2) + "\n")
         return terminal.FINDINGS if missing else terminal.OK
-    rows = [
-        (area, *(str(counter[check] or "") for check in checks), str(counter.total()))
-        for area, counter in counts
-    ]
+    rows = [(area, *(str(counter[check] or "") for check in checks), str(counter.total())) for area, counter in counts]
     totals = [sum(counter[check] for _, counter in counts) for check in checks]
     rows.append(("all", *(str(total) for total in totals), str(sum(totals))))
     tables.show(("area", *checks, "all"), rows, frozenset(range(1, len(checks) + 2)))

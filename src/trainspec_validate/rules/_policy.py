@@ -1,0 +1,148 @@
+"""The only place that reads figures off a checkpoint policy that are not written down as such."""
+
+from __future__ import annotations
+
+from trainspec_validate.costs.reliability import job_mtbf_seconds
+from trainspec_validate.documents import CheckpointPolicy, ClusterProfile
+from trainspec_validate.documents.checkpoint import DetectionLayer, FaultClass, JobFacts, RecoveryPath, Tier
+from trainspec_validate.documents.cluster import FailureDomain, StorageTarget
+from trainspec_validate.rules import NotApplicable, Place, at, at_key
+
+DOMAINS: tuple[FailureDomain, ...] = ("process", "node", "scale-up-domain", "rack", "cluster", "site")
+"""Failure domains, smallest first."""
+STOPPING_FAULTS: tuple[FaultClass, ...] = ("process-loss", "hang", "node-loss")
+"""Faults that every job meets."""
+HANG_SIGNALS = ("progress", "collective-timeout")
+"""Signals that a rank gives no longer although its process lives."""
+
+
+def domain_size(domain: FailureDomain) -> int:
+    """0 for the smallest domain; a larger one outlives the loss of a smaller one."""
+    return DOMAINS.index(domain)
+
+
+def outlives_node(tier: Tier) -> bool:
+    """Whether a copy of this tier is left when any one node is gone."""
+    if domain_size(tier.failure_domain) > domain_size("node"):
+        return True
+    apart = tier.replicas_across is not None and domain_size(tier.replicas_across) >= domain_size("node")
+    return tier.num_replicas > 1 and apart
+
+
+def outlives_job(tier: Tier) -> bool:
+    """Whether this tier is left when the nodes of the job are given back."""
+    return domain_size(tier.failure_domain) >= domain_size("rack")
+
+
+def interval_seconds(policy: CheckpointPolicy) -> float:
+    """Productive time between saves; the planned time of a job that saves at its end only."""
+    interval = policy.interval
+    if interval.seconds is not None:
+        return interval.seconds
+    if interval.steps is not None and interval.step_seconds is not None:
+        return interval.steps * interval.step_seconds
+    if interval.final_only and policy.job.planned_seconds is not None:
+        return policy.job.planned_seconds
+    raise NotApplicable("no interval in seconds")
+
+
+def interval_place(policy: CheckpointPolicy) -> Place:
+    """Where the interval is written."""
+    for key in ("seconds", "steps", "final_only"):
+        if getattr(policy.interval, key):
+            return at(policy, "interval", key)
+    return at_key(policy, "interval")
+
+
+def tier_interval_seconds(policy: CheckpointPolicy, tier: Tier) -> float:
+    """Time between saves that reach a tier."""
+    return interval_seconds(policy) if tier.interval_seconds is None else tier.interval_seconds
+
+
+def tier_kept(policy: CheckpointPolicy, tier: Tier) -> int:
+    """Checkpoints kept in a tier."""
+    return policy.retention.num_kept if tier.num_kept is None else tier.num_kept
+
+
+def protecting_tier(policy: CheckpointPolicy) -> int | None:
+    """Index of the tier that a job restarts from when a node is lost: the newest copy that is left."""
+    found = [index for index, tier in enumerate(policy.tiers) if outlives_node(tier)]
+
+    def age(index: int) -> tuple[float, bool]:
+        tier = policy.tiers[index]
+        return tier_interval_seconds(policy, tier), not outlives_job(tier)
+
+    return min(found, key=age, default=None)
+
+
+def durable_interval_seconds(policy: CheckpointPolicy) -> float:
+    """Time between saves that outlive the job."""
+    intervals = [tier_interval_seconds(policy, tier) for tier in policy.tiers if outlives_job(tier)]
+    return min(intervals) if intervals else interval_seconds(policy)
+
+
+def durable_seconds(policy: CheckpointPolicy) -> float:
+    """Time from the start of a save until it protects."""
+    if policy.save.mode == "synchronous":
+        return policy.save.blocking_seconds
+    return policy.save.persist_seconds_p95 or 0.0
+
+
+def exposed_persist_seconds(policy: CheckpointPolicy) -> float:
+    """Time that an asynchronous save to the protecting tier stays undone; inner tiers hold theirs at once."""
+    index = protecting_tier(policy)
+    inner = index is not None and not outlives_job(policy.tiers[index])
+    return 0.0 if inner or policy.save.mode == "synchronous" else durable_seconds(policy)
+
+
+def job_place(policy: CheckpointPolicy, key: str) -> Place:
+    """Where a fact of the job is written, or where it belongs."""
+    if getattr(policy.job, key) is not None:
+        return at(policy, "job", key)
+    return at_key(policy, "job") if policy.job != JobFacts() else at_key(policy, "interval")
+
+
+def job_nodes(policy: CheckpointPolicy, cluster: ClusterProfile) -> int:
+    """Nodes of the job, by the policy, else all of the cluster."""
+    return policy.job.num_nodes or cluster.num_nodes
+
+
+def mtbf_seconds(policy: CheckpointPolicy, cluster: ClusterProfile) -> float:
+    """Mean time between failures of the job: as measured, else by the failure rate of its nodes."""
+    declared = policy.job.mean_time_between_failures_seconds
+    if declared is not None:
+        return declared
+    if cluster.reliability is None:
+        raise NotApplicable("no failure rate")
+    rate = cluster.reliability.failures_per_1000_node_days
+    return job_mtbf_seconds(job_nodes(policy, cluster), rate)
+
+
+def storage_of(tier: Tier, cluster: ClusterProfile) -> StorageTarget | None:
+    """The storage target that a tier names, if the cluster has it."""
+    return next((target for target in cluster.storage_targets if target.name == tier.storage), None)
+
+
+def total_rate(rate: float | None, target: StorageTarget, num_nodes: int) -> float | None:
+    """Rate of a target for the whole job: the stores of all nodes together where each node has its own."""
+    if rate is None:
+        return None
+    return rate * num_nodes if target.scope == "node" else rate
+
+
+def detecting_layers(policy: CheckpointPolicy, fault: FaultClass) -> list[DetectionLayer]:
+    """Layers that notice a fault; a hang only by signals that stop when work stops, where there are such."""
+    layers = [layer for layer in policy.detection if fault in layer.faults]
+    fitting = [layer for layer in layers if layer.signal in HANG_SIGNALS]
+    return fitting if fault == "hang" and fitting else layers
+
+
+def detection_seconds(policy: CheckpointPolicy, fault: FaultClass) -> float | None:
+    """Longest time until the first layer reports a fault; None when none does."""
+    return min((layer.timeout_seconds for layer in detecting_layers(policy, fault)), default=None)
+
+
+def recovery_seconds(policy: CheckpointPolicy, path: RecoveryPath) -> float:
+    """Time from a fault to the first completed step: the sum of the parts of a path."""
+    parts = path.decide_seconds + path.restart_seconds + path.restore_seconds + path.first_step_seconds
+    return (detection_seconds(policy, path.fault) or 0.0) + parts

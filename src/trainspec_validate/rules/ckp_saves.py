@@ -1,0 +1,147 @@
+"""The only place for the rules on what a save costs and what a fault may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.documents import CheckpointPolicy, ClusterProfile
+from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
+from trainspec_validate.rules._policy import (
+    durable_interval_seconds,
+    durable_seconds,
+    job_nodes,
+    storage_of,
+    total_rate,
+)
+from trainspec_validate.rules._units import bytes_, bytes_per_second, number, seconds
+
+BYTES_PER_PARAMETER = (12.0, 14.0)
+SIZE_RANGE = (0.8, 1.5)
+RATE_TOLERANCE = 0.9
+UNIT_SLIP = 1000
+WRITER_TOLERANCE = 1.25
+
+
+@rule("TS-CKP-012")
+def checkpoint_size(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """The size is parameters times bytes of one parameter."""
+    save = checkpoint.save
+    if save.num_parameters is None:
+        raise NotApplicable("the number of parameters is not stated")
+    low, high = BYTES_PER_PARAMETER
+    if save.bytes_per_parameter is not None:
+        low = high = save.bytes_per_parameter
+    smallest, largest = (
+        save.num_parameters * low * SIZE_RANGE[0],
+        save.num_parameters * high * SIZE_RANGE[1],
+    )
+    if not smallest <= save.size_bytes <= largest:
+        stated = "" if save.bytes_per_parameter is None else f", not {number(save.bytes_per_parameter)}"
+        message = (
+            f"{bytes_(save.size_bytes)} for {number(save.num_parameters / 1e9)} billion parameters is "
+            f"{number(round(save.size_bytes / save.num_parameters, 3))} bytes each{stated}"
+        )
+        help_text = f"expected {bytes_(smallest)} to {bytes_(largest)}"
+        yield Violation(at(checkpoint, "save", "size_bytes"), message, help_text)
+
+
+@rule("TS-CKP-013")
+def asynchronous_fits(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """Saves under way become durable before there are more of them than allowed."""
+    save = checkpoint.save
+    if save.mode == "synchronous":
+        raise NotApplicable("saves are synchronous")
+    if save.persist_seconds_p95 is None:
+        message = "asynchronous saves without the time until they are durable"
+        yield Violation(at_key(checkpoint, "save"), message, "state persist_seconds_p95, as measured")
+        return
+    interval = durable_interval_seconds(checkpoint)
+    if interval * save.max_in_flight < save.persist_seconds_p95:
+        needed = -int(-save.persist_seconds_p95 // interval)
+        message = (
+            f"a save takes {seconds(save.persist_seconds_p95)} to become durable, but with one every "
+            f"{seconds(interval)} only {number(save.max_in_flight)} may be under way"
+        )
+        help_text = f"save at most every {seconds(save.persist_seconds_p95)}, or allow {needed} at once"
+        yield Violation(at(checkpoint, "save", "persist_seconds_p95"), message, help_text)
+
+
+def _fastest_store(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> tuple[float, float] | None:
+    """Shortest time in which the stores of any tier take one checkpoint, and their rate."""
+    found = []
+    for tier in checkpoint.tiers:
+        target = storage_of(tier, cluster)
+        if target:
+            rate = total_rate(target.write_bandwidth_bytes_per_second, target, job_nodes(checkpoint, cluster))
+            if rate:
+                found.append((checkpoint.save.size_bytes * tier.num_replicas / rate, rate))
+    return min(found, default=None)
+
+
+@rule("TS-CKP-014")
+def save_time(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
+    """A save takes as long as its bytes need, and not a thousand times as long."""
+    save = checkpoint.save
+    limits = []
+    store = _fastest_store(checkpoint, cluster)
+    if store:
+        limits.append((store[0], f"the store takes {bytes_per_second(store[1])}"))
+    if save.num_writers and save.writer_bandwidth_bytes_per_second:
+        rate = save.num_writers * save.writer_bandwidth_bytes_per_second
+        limits.append((save.size_bytes / rate, f"the writers bring {bytes_per_second(rate)}"))
+    if not limits:
+        raise NotApplicable("neither the stores' write rate nor the writers' is stated")
+    shortest, why = max(limits)
+    key = "blocking_seconds" if save.mode == "synchronous" else "persist_seconds_p95"
+    declared = durable_seconds(checkpoint)
+    if declared == 0:
+        raise NotApplicable("the time until a save is durable is not stated")
+    place = at(checkpoint, "save", key)
+    if declared < RATE_TOLERANCE * shortest:
+        message = f"{bytes_(save.size_bytes)} cannot be durable in {seconds(declared)}: {why}"
+        yield Violation(place, message, f"expected {seconds(shortest)} or more")
+    elif declared > UNIT_SLIP * shortest:
+        message = f"{bytes_(save.size_bytes)} durable after {seconds(declared)}, although {why}"
+        help_text = f"the bytes need {seconds(shortest)}; a thousand times as much is a slip of a unit"
+        yield Violation(place, message, help_text)
+
+
+@rule("TS-CKP-015")
+def writers(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
+    """There are at most as many writers as ranks, and together they are no faster than the store."""
+    save = checkpoint.save
+    if save.num_writers is None:
+        raise NotApplicable("the number of writers is not stated")
+    per_node = max(
+        group.num_accelerators_per_node * group.accelerator.num_ranks_per_accelerator for group in cluster.node_groups
+    )
+    ranks = per_node * job_nodes(checkpoint, cluster)
+    if save.num_writers > ranks:
+        message = f"{number(save.num_writers)} ranks write, but the job has at most {number(ranks)}"
+        yield Violation(at(checkpoint, "save", "num_writers"), message, f"at most {number(ranks)}")
+    store = _fastest_store(checkpoint, cluster)
+    if store is None or save.writer_bandwidth_bytes_per_second is None:
+        return
+    together = save.num_writers * save.writer_bandwidth_bytes_per_second
+    if together > WRITER_TOLERANCE * store[1]:
+        each = bytes_per_second(save.writer_bandwidth_bytes_per_second)
+        message = (
+            f"{number(save.num_writers)} writers of {each} bring {bytes_per_second(together)}, "
+            f"but the store takes {bytes_per_second(store[1])}"
+        )
+        help_text = f"measure while all write: at most {bytes_per_second(store[1] / save.num_writers)} each"
+        yield Violation(at(checkpoint, "save", "writer_bandwidth_bytes_per_second"), message, help_text)
+
+
+@rule("TS-CKP-016")
+def recovery_point(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """The promised loss covers an interval and the time until its save protects."""
+    interval, durable = durable_interval_seconds(checkpoint), durable_seconds(checkpoint)
+    if checkpoint.recovery_point_seconds < interval + durable:
+        message = (
+            f"a fault costs up to {seconds(interval + durable)} of work ({seconds(interval)} between saves "
+            f"that outlive the job, {seconds(durable)} until one is durable), more than the "
+            f"{seconds(checkpoint.recovery_point_seconds)} promised"
+        )
+        help_text = f"promise {number(interval + durable)} seconds or more, or save more often"
+        yield Violation(at(checkpoint, "recovery_point_seconds"), message, help_text)

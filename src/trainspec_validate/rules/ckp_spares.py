@@ -1,0 +1,155 @@
+"""The only place for the rules on what stands in for lost nodes, and on when a job stops trying."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from trainspec_validate.costs import reliability
+from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
+from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
+from trainspec_validate.rules._policy import durable_seconds, job_nodes, job_place
+from trainspec_validate.rules._units import number, seconds
+
+SPARE_QUANTILE = 0.99
+ACTION_OF_POLICY: Mapping[str, str] = {
+    "spares": "replace-from-spares",
+    "shrink": "shrink",
+    "wait": "wait-for-repair",
+}
+
+
+@rule("TS-CKP-047")
+def replacement_ready(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
+    """Spares exist where they are counted on, and the restart waits for the new node."""
+    known = cluster.reliability
+    waits = {
+        "replace-from-spares": known.spare_start_seconds if known else None,
+        "wait-for-repair": known.replacement_seconds if known else None,
+    }
+    paths = [(index, path) for index, path in enumerate(checkpoint.recovery) if path.action in waits]
+    if not paths:
+        raise NotApplicable("no way back needs another node")
+    for index, path in paths:
+        wait = waits[path.action]
+        if path.action == "replace-from-spares" and not (known and known.num_spare_nodes):
+            message = f"{path.fault} is met with spares, but the cluster has none"
+            help_text = "declare reliability.num_spare_nodes, or take another action"
+            yield Violation(at(checkpoint, "recovery", index, "action"), message, help_text)
+        elif wait is not None and path.restart_seconds < wait:
+            what = "a spare joins" if path.action == "replace-from-spares" else "the node is replaced"
+            message = f"processes run after {seconds(path.restart_seconds)}, but {what} after {seconds(wait)}"
+            place = at(checkpoint, "recovery", index, "restart_seconds")
+            related = ((at(cluster, "reliability"), "the cluster's times"),)
+            yield Violation(place, message, f"{seconds(wait)} or more", related)
+
+
+@rule("TS-CKP-048")
+def spares_sufficient(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
+    """Spares last while lost nodes are repaired."""
+    known, fewest = cluster.reliability, checkpoint.job.min_num_nodes
+    paths = [index for index, path in enumerate(checkpoint.recovery) if path.action == "replace-from-spares"]
+    nodes = job_nodes(checkpoint, cluster)
+    shrinks = checkpoint.spare_policy == "shrink" and fewest is not None and fewest < nodes
+    if known is None or not known.num_spare_nodes or known.replacement_seconds is None or not paths or shrinks:
+        raise NotApplicable("no spares with a repair time stand in for lost nodes")
+    needed = reliability.spare_nodes(
+        nodes, known.failures_per_1000_node_days, known.replacement_seconds, SPARE_QUANTILE
+    )
+    if known.num_spare_nodes < needed:
+        message = (
+            f"{number(known.num_spare_nodes)} spares for {number(nodes)} nodes with "
+            f"{number(known.failures_per_1000_node_days)} failures per 1000 node-days and "
+            f"{seconds(known.replacement_seconds)} of repair run out more often than once in a hundred times"
+        )
+        help_text = f"keep {number(needed)} spares, repair faster, or let the job shrink"
+        related = ((at(checkpoint, "recovery", paths[0], "action"), "what needs spares"),)
+        yield Violation(at(cluster, "reliability", "num_spare_nodes"), message, help_text, related)
+
+
+@rule("TS-CKP-049")
+def spare_policy(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """What stands in for a lost node is what its way back does."""
+    actions = [path.action for path in checkpoint.recovery if path.fault == "node-loss"]
+    if checkpoint.spare_policy is None or not actions:
+        raise NotApplicable("no spare policy beside a way back from node-loss")
+    wanted = ACTION_OF_POLICY[checkpoint.spare_policy]
+    if wanted not in actions:
+        message = f"the spare policy is {checkpoint.spare_policy}, but the way back from node-loss is {actions[0]}"
+        yield Violation(at(checkpoint, "spare_policy"), message, f"{checkpoint.spare_policy} goes with {wanted}")
+
+
+@rule("TS-CKP-050")
+def shrink_possible(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Iterator[Violation]:
+    """A job that shrinks has a plan for fewer nodes."""
+    nodes, fewest = checkpoint.job.num_nodes, checkpoint.job.min_num_nodes
+    shrinks = checkpoint.spare_policy == "shrink" or any(path.action == "shrink" for path in checkpoint.recovery)
+    fewer = nodes is not None and fewest is not None and fewest < nodes
+    if not shrinks and not fewer:
+        raise NotApplicable("the job does not shrink")
+    place = job_place(checkpoint, "min_num_nodes")
+    elastic = plan.batch.elastic
+    if fewest is None or nodes is None or not fewer:
+        message = "the job shrinks, but the policy does not say from how many nodes to how few"
+        yield Violation(place, message, "set job.num_nodes and a smaller job.min_num_nodes")
+    elif elastic is None:
+        message = f"{number(fewest)} of {number(nodes)} nodes are enough, but the plan has no batch for fewer ranks"
+        related = ((at(plan, "batch"), "the plan's batch"),)
+        yield Violation(place, message, f"declare batch.elastic, or set min_num_nodes to {nodes}", related)
+    else:
+        degree = min(elastic.data_degrees)
+        needed = math.ceil(nodes * degree / plan.parallelism.data)
+        if needed > fewest:
+            message = (
+                f"{number(fewest)} nodes are enough, but the plan's smallest data degree {degree} of "
+                f"{plan.parallelism.data} needs {number(needed)}"
+            )
+            related = ((at(plan, "batch", "elastic", "data_degrees"), "the plan's degrees"),)
+            yield Violation(place, message, f"set min_num_nodes to {needed}, or add a smaller degree", related)
+
+
+@rule("TS-CKP-052")
+def no_progress_limit(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """A job that makes no progress stops after at most three restarts."""
+    limit = checkpoint.restart.max_restarts_without_progress
+    if not 1 <= limit <= 3:
+        message = f"{number(limit)} restarts in a row without a new step"
+        yield Violation(at(checkpoint, "restart", "max_restarts_without_progress"), message, "1 to 3")
+
+
+@rule("TS-CKP-053")
+def preemption_declared(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """A notice that a policy lives with is declared."""
+    grace = checkpoint.grace
+    if grace is None:
+        raise NotApplicable("preemption is not mentioned")
+    if grace.preemptible:
+        for key in ("notice_seconds", "poll_seconds"):
+            if getattr(grace, key) is None:
+                message = f"nodes can be taken away, but {key} is not stated"
+                yield Violation(at_key(checkpoint, "grace"), message, f"state {key}")
+    elif grace.counts_on_checkpoint:
+        message = "the policy counts on a save within the notice of a platform that gives none"
+        place = at(checkpoint, "grace", "counts_on_checkpoint")
+        yield Violation(place, message, "set preemptible: true, or do not count on it")
+
+
+@rule("TS-CKP-054")
+def grace_fits(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """A save that is counted on fits into the notice."""
+    grace, save = checkpoint.grace, checkpoint.save
+    if grace is None or not grace.counts_on_checkpoint or grace.notice_seconds is None:
+        raise NotApplicable("the policy does not count on a save within a notice")
+    step = checkpoint.job.step_seconds_p99 or checkpoint.interval.step_seconds or 0.0
+    in_flight = durable_seconds(checkpoint) if save.mode == "asynchronous" and save.max_in_flight == 1 else 0.0
+    own = save.blocking_seconds + (durable_seconds(checkpoint) if save.mode == "asynchronous" else 0.0)
+    total = (grace.poll_seconds or 0.0) + step + in_flight + own
+    if total > grace.notice_seconds:
+        message = (
+            f"the notice is {seconds(grace.notice_seconds)}, but seeing it "
+            f"({seconds(grace.poll_seconds or 0.0)}), "
+            f"ending the step ({seconds(step)}), the save under way ({seconds(in_flight)}) and a new one "
+            f"({seconds(own)}) take {seconds(total)}"
+        )
+        help_text = "set counts_on_checkpoint: false, and let the interval limit the loss"
+        yield Violation(at(checkpoint, "grace", "notice_seconds"), message, help_text)

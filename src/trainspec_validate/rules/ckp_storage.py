@@ -1,0 +1,207 @@
+"""The only place for the rules on the tiers that hold checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.costs import reliability
+from trainspec_validate.documents import CheckpointPolicy, ClusterProfile
+from trainspec_validate.rules import NotApplicable, Place, Violation, at, at_key, rule
+from trainspec_validate.rules._policy import (
+    domain_size,
+    interval_place,
+    interval_seconds,
+    job_nodes,
+    outlives_job,
+    outlives_node,
+    storage_of,
+    tier_interval_seconds,
+    tier_kept,
+)
+from trainspec_validate.rules._units import bytes_, number, seconds
+from trainspec_validate.suggest import hint
+
+FILL_LIMIT = 0.9
+
+
+@rule("TS-CKP-017")
+def tier_storage(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
+    """Every tier names a storage target of the cluster."""
+    names = [target.name for target in cluster.storage_targets]
+    if not names and all(tier.storage is None for tier in checkpoint.tiers):
+        raise NotApplicable("no tier names a store and the cluster declares none")
+    for index, tier in enumerate(checkpoint.tiers):
+        if tier.storage is None:
+            message = f"tier {tier.name!r} names no storage target"
+            yield Violation(at_key(checkpoint, "tiers", index), message, hint("", names))
+        elif tier.storage not in names:
+            message = f"{tier.storage!r} is no storage target of {cluster.metadata.name}"
+            help_text = hint(tier.storage, names) or "declare it under storage_targets"
+            yield Violation(at(checkpoint, "tiers", index, "storage"), message, help_text)
+
+
+@rule("TS-CKP-018")
+def tier_domain(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
+    """A tier does not claim to outlive its store."""
+    judged = False
+    for index, tier in enumerate(checkpoint.tiers):
+        target = storage_of(tier, cluster)
+        if target is None:
+            continue
+        judged = True
+        if domain_size(tier.failure_domain) > domain_size(target.failure_domain):
+            message = (
+                f"tier {tier.name!r} is lost with a {tier.failure_domain}, but its store {target.name!r} "
+                f"is lost with a {target.failure_domain} already"
+            )
+            place = at(cluster, "storage_targets", cluster.storage_targets.index(target), "failure_domain")
+            yield Violation(
+                at(checkpoint, "tiers", index, "failure_domain"),
+                message,
+                f"set failure_domain to {target.failure_domain}",
+                ((place, "the store's failure domain"),),
+            )
+    if not judged:
+        raise NotApplicable("no tier is on a storage target of the cluster")
+
+
+@rule("TS-CKP-019")
+def tier_survival(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """Some tier outlives any node, and some tier outlives the job."""
+    if not any(outlives_node(tier) for tier in checkpoint.tiers):
+        message = "every copy is lost with the node that holds it"
+        help_text = "add a tier off the nodes, or num_replicas: 2 with replicas_across: node"
+        yield Violation(at(checkpoint, "tiers"), message, help_text)
+    elif not any(outlives_job(tier) for tier in checkpoint.tiers):
+        message = "every copy is lost when the job gives its nodes back"
+        help_text = "add a tier whose failure_domain is rack, cluster or site"
+        yield Violation(at(checkpoint, "tiers"), message, help_text)
+
+
+@rule("TS-CKP-020")
+def replicas_apart(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """Copies lie in different failure domains."""
+    replicated = [
+        (index, tier)
+        for index, tier in enumerate(checkpoint.tiers)
+        if tier.num_replicas > 1 or tier.replicas_across is not None
+    ]
+    if not replicated:
+        raise NotApplicable("no tier holds several copies")
+    for index, tier in replicated:
+        across, nodes = tier.replicas_across, checkpoint.job.num_nodes
+        if across is None:
+            message = f"nothing keeps the {tier.num_replicas} copies of tier {tier.name!r} apart"
+            help_text = f"set replicas_across to {tier.failure_domain} or a larger domain"
+            yield Violation(at(checkpoint, "tiers", index, "num_replicas"), message, help_text)
+        elif tier.num_replicas == 1:
+            message = f"tier {tier.name!r} spreads its copies across domains ({across}), but it has one copy"
+            help_text = "set num_replicas to 2 or more, or leave out replicas_across"
+            yield Violation(at(checkpoint, "tiers", index, "replicas_across"), message, help_text)
+        elif domain_size(across) < domain_size(tier.failure_domain):
+            message = f"copies apart by {across} are lost together with one {tier.failure_domain}"
+            help_text = f"set replicas_across to {tier.failure_domain} or a larger domain"
+            yield Violation(at(checkpoint, "tiers", index, "replicas_across"), message, help_text)
+        elif nodes and domain_size(across) >= domain_size("node") and tier.num_replicas > nodes:
+            message = f"{tier.num_replicas} copies cannot lie on different nodes of {nodes}"
+            yield Violation(at(checkpoint, "tiers", index, "num_replicas"), message, f"at most {nodes}")
+
+
+@rule("TS-CKP-021")
+def tier_intervals(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """Inner tiers are at least as fresh as outer ones, and the freshest has the policy's interval."""
+    interval = interval_seconds(checkpoint)
+    tiers = [(tier_interval_seconds(checkpoint, tier), tier) for tier in checkpoint.tiers]
+    freshest = min(own for own, _ in tiers)
+    for index, (own, tier) in enumerate(tiers):
+        outer = [time for time, other in tiers if domain_size(other.failure_domain) > domain_size(tier.failure_domain)]
+        place = at(checkpoint, "tiers", index, "interval_seconds")
+        if own < 0.9 * interval:
+            message = f"tier {tier.name!r} is saved every {seconds(own)}, but saves are {seconds(interval)} apart"
+            yield Violation(place, message, f"write {number(interval)} or more, or a shorter policy interval")
+        elif outer and own > min(outer):
+            message = (
+                f"tier {tier.name!r} is saved every {seconds(own)}, less often than a tier of a larger "
+                f"domain ({seconds(min(outer))}), so it never holds the newest copy"
+            )
+            place = place if tier.interval_seconds is not None else interval_place(checkpoint)
+            yield Violation(place, message, f"save it every {seconds(min(outer))} or more often")
+    if freshest > 1.1 * interval:
+        message = f"saves are {seconds(interval)} apart, but no tier takes more than one every {seconds(freshest)}"
+        help_text = f"give one tier this interval, or write {number(freshest)}"
+        yield Violation(interval_place(checkpoint), message, help_text)
+
+
+def _kept_place(checkpoint: CheckpointPolicy, index: int) -> Place:
+    if checkpoint.tiers[index].num_kept is None:
+        return at(checkpoint, "retention", "num_kept")
+    return at(checkpoint, "tiers", index, "num_kept")
+
+
+@rule("TS-CKP-022")
+def storage_fits(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
+    """What is kept and what is being written fits on each store."""
+    save, nodes, judged = checkpoint.save, job_nodes(checkpoint, cluster), False
+    in_flight = save.max_in_flight if save.mode == "asynchronous" else 1
+    for target_index, target in enumerate(cluster.storage_targets):
+        tiers = [index for index, tier in enumerate(checkpoint.tiers) if tier.storage == target.name]
+        free = target.capacity_bytes if target.free_bytes is None else target.free_bytes
+        if not tiers or free is None:
+            continue
+        judged = True
+        copies = sum(
+            (tier_kept(checkpoint, checkpoint.tiers[index]) + in_flight) * checkpoint.tiers[index].num_replicas
+            for index in tiers
+        )
+        needed = copies * save.size_bytes / (nodes if target.scope == "node" else 1)
+        # An even spread over stripe targets still puts one writer's file more on one of them.
+        stripes, file_bytes = target.num_stripe_targets or 1, save.size_bytes / (save.num_writers or nodes)
+        uneven = needed / stripes + file_bytes if stripes > 1 else needed
+        if uneven > FILL_LIMIT * free / stripes:
+            share = "the share of one node" if target.scope == "node" else "the job"
+            message = (
+                f"{number(copies)} copies of {bytes_(save.size_bytes)} put {bytes_(needed)} of {share} on "
+                f"{target.name!r}, which has {bytes_(free)}"
+            )
+            fitting = int(FILL_LIMIT * free / needed * copies)
+            help_text = f"room for {number(fitting)} copies at 90 % full, those being written included"
+            place = at(cluster, "storage_targets", target_index)
+            yield Violation(_kept_place(checkpoint, tiers[-1]), message, help_text, ((place, "the store"),))
+    if not judged:
+        raise NotApplicable("no tier is on a storage target with a size")
+
+
+@rule("TS-CKP-023")
+def checkpoints_kept(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """A checkpoint from before the oldest unnoticed corruption is still there."""
+    if checkpoint.interval.final_only:
+        raise NotApplicable("the job saves at its end only")
+    latency, step = checkpoint.retention.error_detection_seconds, checkpoint.interval.step_seconds
+    latency_place = at(checkpoint, "retention", "error_detection_seconds")
+    if step is not None and latency < step:
+        message = f"corruption noticed within {seconds(latency)}, before the step of {seconds(step)} has ended"
+        yield Violation(latency_place, message, f"at least one step: {number(step)}")
+        return
+    outer = [
+        ((tier_kept(checkpoint, tier) - 1) * tier_interval_seconds(checkpoint, tier), index)
+        for index, tier in enumerate(checkpoint.tiers)
+        if outlives_job(tier)
+    ]
+    if not outer:
+        raise NotApplicable("no tier outlives the job")
+    index = max(outer)[1]
+    tier = checkpoint.tiers[index]
+    kept = tier_kept(checkpoint, tier)
+    interval = tier_interval_seconds(checkpoint, tier)
+    needed, back = reliability.snapshots_to_keep(latency, interval), (kept - 1) * interval
+    if kept < needed:
+        message = (
+            f"{number(kept)} checkpoints reach back {seconds(back)}, "
+            f"but corruption can go unnoticed for {seconds(latency)}"
+        )
+        help_text = f"keep {needed} or more"
+        yield Violation(_kept_place(checkpoint, index), message, help_text, ((latency_place, "the latency"),))
+    elif all(tier_kept(checkpoint, tier) < checkpoint.retention.num_kept for tier in checkpoint.tiers):
+        message = f"{number(checkpoint.retention.num_kept)} checkpoints are kept, but no tier keeps as many"
+        most = max(tier_kept(checkpoint, tier) for tier in checkpoint.tiers)
+        yield Violation(at(checkpoint, "retention", "num_kept"), message, f"write {number(most)}")

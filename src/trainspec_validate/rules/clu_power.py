@@ -1,0 +1,74 @@
+"""The only place that checks power and carbon figures of a cluster profile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.documents import ClusterProfile
+from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import _units as units
+from trainspec_validate.rules._cluster import power_watts, total
+
+_NODE_POWER_FACTOR = 3.0
+_NODE_POWER_BASE = 3000.0
+_FACILITY_SHARE = (1.0, 5.0)
+
+
+@rule("TS-CLU-040")
+def carbon_evidence(cluster: ClusterProfile) -> Iterator[Violation]:
+    """A carbon intensity says whose it is and where it is written."""
+    power = cluster.power
+    if power is None or power.carbon_intensity_kilograms_per_kilowatt_hour is None:
+        raise NotApplicable("no carbon intensity is given")
+    figures = {"carbon_basis": power.carbon_basis, "carbon_source": power.carbon_source}
+    missing = [key for key, value in figures.items() if value is None]
+    if missing:
+        yield Violation(
+            at(cluster, "power", "carbon_intensity_kilograms_per_kilowatt_hour"),
+            f"the intensity has no {' and no '.join(missing)}",
+            "say location or market, and give the publication with its year",
+        )
+
+
+@rule("TS-CLU-041")
+def node_power(cluster: ClusterProfile) -> Iterator[Violation]:
+    """A node draws at least what its accelerators draw, and not many times as much."""
+    judged = False
+    for i, group in enumerate(cluster.node_groups):
+        one = power_watts(group)
+        if group.node_power_watts is None or one is None:
+            continue
+        judged = True
+        boards = one * group.num_accelerators_per_node
+        high = _NODE_POWER_FACTOR * boards + _NODE_POWER_BASE
+        if not boards <= group.node_power_watts <= high:
+            yield Violation(
+                at(cluster, "node_groups", i, "node_power_watts"),
+                f"a node draws {units.watts(group.node_power_watts)}, its {group.num_accelerators_per_node} "
+                f"accelerators draw {units.watts(boards)}",
+                f"between {boards:g} and {high:g} is plausible",
+            )
+    if not judged:
+        raise NotApplicable("no group with the power of a node and of its accelerators")
+
+
+@rule("TS-CLU-042")
+def facility_power(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The facility can feed the nodes."""
+    supply = cluster.power.it_power_watts if cluster.power else None
+    if supply is None:
+        raise NotApplicable("the facility's power is not given")
+    demand = 0.0
+    for group in cluster.node_groups:
+        boards = power_watts(group)
+        if group.node_power_watts is None and boards is None:
+            raise NotApplicable(f"the power of {group.name!r} is not known")
+        node = group.node_power_watts
+        demand += group.num_nodes * node if node is not None else total(group) * (boards or 0)
+    low, high = (share * demand for share in _FACILITY_SHARE)
+    if not low <= supply <= high:
+        yield Violation(
+            at(cluster, "power", "it_power_watts"),
+            f"the facility delivers {units.watts(supply)}, the nodes draw {units.watts(demand)}",
+            f"between {low:g} and {high:g} is plausible",
+        )

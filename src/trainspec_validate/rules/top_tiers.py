@@ -1,0 +1,289 @@
+"""The only place for the rules on the tiers of a fabric: ports, cables, groups and capacity."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from math import ceil, isclose
+
+from trainspec_validate.costs.fabric import Layer, most_interfaces, oversubscription
+from trainspec_validate.documents import ClusterProfile
+from trainspec_validate.documents.fabric import Fabric, FabricTier
+from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules._layout import attached, attached_compute, fabric_num_nodes
+from trainspec_validate.rules._units import bits_per_second, number
+
+TREES = frozenset({"fat-tree", "rail-optimised"})
+"""Topologies whose tiers stand on top of each other."""
+TOLERANCE = 0.01
+RATIO_TOLERANCE = 0.02
+"""Published ratios carry two or three digits."""
+
+
+def _tiers(cluster: ClusterProfile, *, trees: bool = False) -> list[tuple[int, Fabric, int, FabricTier]]:
+    found = [
+        (index, fabric, level, tier)
+        for index, fabric in enumerate(cluster.fabrics)
+        if fabric.topology in TREES or not trees
+        for level, tier in enumerate(fabric.tiers)
+    ]
+    if not found:
+        raise NotApplicable("no fabric declares tiers")
+    return found
+
+
+def _trees(cluster: ClusterProfile) -> list[tuple[int, Fabric]]:
+    found = [(index, f) for index, f in enumerate(cluster.fabrics) if f.tiers and f.topology in TREES]
+    if not found:
+        raise NotApplicable("no fabric declares a tree of tiers")
+    return found
+
+
+def _down(tier: FabricTier) -> float | None:
+    """Downward capacity of one switch."""
+    if tier.num_down_ports is None or tier.port_bandwidth_bytes_per_second is None:
+        return None
+    return tier.num_down_ports * tier.port_bandwidth_bytes_per_second
+
+
+def _up_rate(tier: FabricTier) -> float | None:
+    return tier.up_port_bandwidth_bytes_per_second or tier.port_bandwidth_bytes_per_second
+
+
+def _up(tier: FabricTier) -> float | None:
+    """Upward capacity of one switch."""
+    rate = _up_rate(tier)
+    return None if tier.num_up_ports is None or rate is None else tier.num_up_ports * rate
+
+
+@rule("TS-TOP-009")
+def tier_ports(cluster: ClusterProfile) -> Iterator[Violation]:
+    """A switch has as many ports as its tier uses, and the top has none upwards."""
+    for index, fabric, level, tier in _tiers(cluster):
+        place = ("fabrics", index, "tiers", level)
+        down, up = tier.num_down_ports or 0, tier.num_up_ports or 0
+        if tier.num_ports is not None and down + up > tier.num_ports:
+            yield Violation(
+                at(cluster, *place, "num_ports"),
+                f"{down} ports down and {up} up are {down + up}; a {tier.name} switch has {tier.num_ports}",
+                f"at most {tier.num_ports} can be cabled",
+            )
+        if fabric.topology in TREES and level == len(fabric.tiers) - 1 and up:
+            yield Violation(
+                at(cluster, *place, "num_up_ports"),
+                f"{tier.name} is the top tier of {fabric.name}, but has {up} ports towards a next one",
+                "add the tier above, or set num_up_ports: 0",
+            )
+
+
+@rule("TS-TOP-010")
+def tier_links(cluster: ClusterProfile) -> Iterator[Violation]:
+    """What goes up from one tier arrives at the next."""
+    judged = False
+    for index, fabric in _trees(cluster):
+        for level, (lower, upper) in enumerate(pairwise(fabric.tiers), start=1):
+            up, down = _up(lower), _down(upper)
+            if not up or not down or not lower.num_switches or not upper.num_switches:
+                continue
+            judged = True
+            rising, arriving = up * lower.num_switches, down * upper.num_switches
+            if not isclose(rising, arriving, rel_tol=TOLERANCE):
+                yield Violation(
+                    at(cluster, "fabrics", index, "tiers", level, "num_switches"),
+                    f"{number(lower.num_switches)} {lower.name} switches send {bits_per_second(rising)} up, "
+                    f"but {number(upper.num_switches)} {upper.name} ones take {bits_per_second(arriving)}",
+                    f"{upper.name} needs {rising / down:g} switches with {upper.num_down_ports} ports down",
+                    related=((at(cluster, "fabrics", index, "tiers", level - 1), bits_per_second(rising)),),
+                )
+    if not judged:
+        raise NotApplicable("no two tiers state switches, ports and rates")
+
+
+@rule("TS-TOP-011")
+def leaf_ports(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The first tier has room for every interface, at its rate."""
+    judged = False
+    for index, fabric in _trees(cluster):
+        leaf, nics = fabric.tiers[0], attached(cluster, fabric)
+        place = ("fabrics", index, "tiers", 0)
+        rate = leaf.port_bandwidth_bytes_per_second
+        judged = judged or bool(rate and nics)
+        for item in nics:
+            port = item.nic.rate_bytes_per_second / max(fabric.num_planes, item.nic.num_ports or 1)
+            if rate and port > rate * (1 + TOLERANCE):
+                yield Violation(
+                    at(cluster, *place, "port_bandwidth_bytes_per_second"),
+                    f"a {leaf.name} port has {bits_per_second(rate)}, but a port of NIC {item.nic.name} has "
+                    f"{bits_per_second(port)}",
+                    f"state the faster port, or the {port / rate:g} planes or ports that share a NIC's rate",
+                    related=((at(cluster, *item.pointer), bits_per_second(port)),),
+                )
+        down = _down(leaf)
+        if down is None or leaf.num_switches is None or not nics:
+            continue
+        wanted = sum(item.num_interfaces * item.nic.rate_bytes_per_second for item in nics)
+        if down * leaf.num_switches < wanted * (1 - TOLERANCE):
+            count = sum(item.num_interfaces for item in nics)
+            yield Violation(
+                at(cluster, *place, "num_switches"),
+                f"{number(leaf.num_switches)} {leaf.name} switches take "
+                f"{bits_per_second(down * leaf.num_switches)} from nodes, but {number(count)} NICs send "
+                f"{bits_per_second(wanted)}",
+                f"{ceil(wanted / down)} switches with {leaf.num_down_ports} ports down hold them",
+            )
+    if not judged:
+        raise NotApplicable("no first tier states the rate of its ports")
+
+
+@rule("TS-TOP-012")
+def leaf_count(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The first tier has no more switches than its groups can be cabled to."""
+    judged = False
+    for index, fabric in _trees(cluster):
+        leaf = fabric.tiers[0]
+        items = attached_compute(cluster, fabric)
+        if not leaf.num_switches or not leaf.group_num_nodes or not items:
+            continue
+        judged = True
+        cables: Counter[int] = Counter()
+        for item in items:
+            cables[item.group_index] += item.nic.num_per_node * max(fabric.num_planes, item.nic.num_ports or 1)
+        per_node = max(cables.values())
+        groups = ceil(fabric_num_nodes(cluster, fabric) / leaf.group_num_nodes)
+        most = groups * per_node
+        if leaf.num_switches > most:
+            yield Violation(
+                at(cluster, "fabrics", index, "tiers", 0, "num_switches"),
+                f"{number(leaf.num_switches)} {leaf.name} switches for {number(groups)} groups of "
+                f"{number(leaf.group_num_nodes)} nodes: a node has cables to {per_node} at most",
+                f"at most {number(most)} can be in use",
+            )
+    if not judged:
+        raise NotApplicable("no first tier states its switches and the nodes of a group")
+
+
+@rule("TS-TOP-013")
+def tier_oversubscription(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The stated oversubscription is that of the ports."""
+    judged = False
+    for index, _, level, tier in _tiers(cluster):
+        rate, up_rate = tier.port_bandwidth_bytes_per_second, _up_rate(tier)
+        if tier.oversubscription is None or tier.num_up_ports is None or not tier.num_down_ports:
+            continue
+        judged = True
+        place = at(cluster, "fabrics", index, "tiers", level, "oversubscription")
+        if tier.num_up_ports == 0:
+            message = f"{tier.name} has no ports up, so {tier.oversubscription:g} divides by nothing"
+            yield Violation(place, message, "leave the ratio out at the top")
+            continue
+        same_rate = tier.up_port_bandwidth_bytes_per_second is None
+        down, up = (1.0, 1.0) if same_rate or not rate or not up_rate else (rate, up_rate)
+        actual = oversubscription(tier.num_down_ports, down, tier.num_up_ports, up)
+        if not isclose(actual, tier.oversubscription, rel_tol=RATIO_TOLERANCE):
+            yield Violation(
+                place,
+                f"{tier.oversubscription:g} is stated, but {tier.num_down_ports} ports down over "
+                f"{tier.num_up_ports} up give {actual:.4g}",
+                f"set it to {actual:.4g}, or correct the ports",
+            )
+    if not judged:
+        raise NotApplicable("no tier states oversubscription and ports")
+
+
+@rule("TS-TOP-014")
+def tier_groups(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Groups of a tier hold whole groups of the tier below, and no more nodes than a leaf has ports."""
+    found = [row for row in _tiers(cluster, trees=True) if row[3].group_num_nodes]
+    if not found:
+        raise NotApplicable("no tier states the nodes of a group")
+    below: dict[int, int] = {}
+    for index, fabric, level, tier in found:
+        size, inner = tier.group_num_nodes or 0, below.get(index, 1)
+        below[index] = size
+        total = fabric_num_nodes(cluster, fabric)
+        place = at(cluster, "fabrics", index, "tiers", level, "group_num_nodes")
+        if size < inner or (size % inner and size < total):
+            yield Violation(
+                place,
+                f"{size} nodes below {tier.name} are no multiple of the {inner} nodes below the tier before",
+                f"use a multiple of {inner}, or all {number(total)} nodes",
+            )
+        most = _most_nodes(cluster, fabric, level)
+        if most is not None and size > most:
+            yield Violation(
+                place,
+                f"{number(size)} nodes are to meet below {tier.name}, whose ports hold {number(most)} NICs",
+                f"at most {number(most)} nodes can meet there",
+            )
+
+
+def _most_nodes(cluster: ClusterProfile, fabric: Fabric, level: int) -> int | None:
+    """Nodes that one switch of a tier has below it at the most: one for each NIC port that it reaches."""
+    layers, items = _layers(fabric.tiers[: level + 1]), attached_compute(cluster, fabric)
+    if not layers or not items:
+        return None
+    ports = (max(fabric.num_planes, item.nic.num_ports or 1) for item in items)
+    rates = (item.nic.rate_bytes_per_second / count for item, count in zip(items, ports, strict=True))
+    return most_interfaces(layers, min(rates) / (1 + TOLERANCE))
+
+
+@rule("TS-TOP-015")
+def fabric_size(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The most NICs that a fabric claims to hold cover those attached and fit under its tiers."""
+    found = [(i, f) for i, f in enumerate(cluster.fabrics) if f.max_num_nics is not None]
+    if not found:
+        raise NotApplicable("no fabric states how many NICs it can hold")
+    for index, fabric in found:
+        place, claimed = at(cluster, "fabrics", index, "max_num_nics"), fabric.max_num_nics or 0
+        items = attached_compute(cluster, fabric)
+        present = sum(item.num_interfaces for item in items)
+        if present > claimed:
+            message = f"{fabric.name} can hold {number(claimed)} NICs, but {number(present)} are attached"
+            yield Violation(place, message, f"state at least {present}")
+        layers = _layers(fabric.tiers) if fabric.topology in TREES else None
+        if layers and items:
+            rate = min(item.nic.rate_bytes_per_second for item in items) / fabric.num_planes
+            separate = fabric.num_rails or 1 if fabric.rails_joined is False else 1
+            most = most_interfaces(layers, rate) * separate
+            if claimed > most:
+                yield Violation(
+                    place,
+                    f"{fabric.name} claims room for {number(claimed)} NICs, but {len(layers)} tiers of its "
+                    f"switches hold {number(most)}",
+                    f"state at most {most}, or the tier that is missing",
+                )
+
+
+def _layers(tiers: Sequence[FabricTier]) -> list[Layer] | None:
+    layers = []
+    for tier in tiers:
+        down, up = tier.port_bandwidth_bytes_per_second, _up_rate(tier)
+        if not tier.num_down_ports or not down or not up:
+            return None
+        layers.append(Layer(tier.num_down_ports, down, up))
+    return layers or None
+
+
+@rule("TS-TOP-016")
+def uplinks_found(cluster: ClusterProfile) -> Iterator[Violation]:
+    """A survey finds the uplinks that its tier has on every switch."""
+    found = [row for row in _tiers(cluster) if row[3].uplinks_found]
+    if not found:
+        raise NotApplicable("no tier was surveyed")
+    for index, _, level, tier in found:
+        place = at(cluster, "fabrics", index, "tiers", level, "uplinks_found")
+        counts = Counter(tier.uplinks_found)
+        commonest = max(counts, key=lambda links: (counts[links], links))
+        wanted = tier.num_up_ports or commonest
+        short = [links for links in tier.uplinks_found if links < wanted]
+        if short:
+            yield Violation(
+                place,
+                f"{len(short)} of {len(tier.uplinks_found)} {tier.name} switches have fewer than {wanted} "
+                f"uplinks; the worst has {min(short)}",
+                f"find the {sum(wanted - links for links in short)} links that are down or were never cabled",
+            )
+        if tier.num_switches and tier.num_switches != len(tier.uplinks_found):
+            message = f"{len(tier.uplinks_found)} of {tier.num_switches} {tier.name} switches were surveyed"
+            yield Violation(place, message, "list every switch of the tier")

@@ -1,0 +1,364 @@
+"""Cluster profiles, nodes: totals, accelerators, domains and hosts, with real producers' own figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from trainspec_validate.findings import Verdict
+
+Findings = Callable[..., set[tuple[str, str]]]
+Verdicts = Callable[..., Verdict]
+GROUP = "node_groups.0"
+
+
+def group(**keys: Any) -> dict[str, Any]:
+    return {"node_groups": [{"name": "compute", **keys}]}
+
+
+def ids(found: set[tuple[str, str]]) -> set[str]:
+    return {requirement for requirement, _ in found if requirement.startswith("TS-CLU")}
+
+
+def accelerator(model: str, **keys: Any) -> dict[str, Any]:
+    """A group whose accelerator and scale-up domain come from the catalog only."""
+    cleared: dict[str, Any] = {"memory_bytes": None, "peak_rates": None, "power_watts": None}
+    return group(accelerator={"model": model, **cleared, **keys}, scale_up=None, node_power_watts=None, host=None) | {
+        "measurements": None,
+        "power": {"it_power_watts": None},
+    }
+
+
+# --- totals -------------------------------------------------------------------------------------------------
+
+
+def test_two_groups_add_up(findings: Findings) -> None:
+    second = {
+        "name": "second",
+        "num_nodes": 4,
+        "num_accelerators_per_node": 4,
+        "accelerator": {"model": "nvidia-h100-sxm-80gb"},
+        "nics": [
+            {
+                "name": "rail",
+                "fabric": "backend",
+                "num_per_node": 4,
+                "technology": "infiniband",
+                "rate_bytes_per_second": 50e9,
+            }
+        ],
+    }
+    right = {"num_nodes": 20, "num_accelerators": 144, "node_groups": [second], "measurements": None}
+    assert not ids(findings(cluster=right, select=("TS-CLU",)))
+    wrong = right | {"num_nodes": 16, "num_accelerators": 128}
+    assert findings(cluster=wrong, select=("TS-CLU",)) >= {
+        ("TS-CLU-001", "num_nodes"),
+        ("TS-CLU-002", "num_accelerators"),
+    }
+
+
+def test_cores_counted_as_chips(findings: Findings) -> None:
+    # MLPerf's tpu-v5p-12288 has 6,144 chips; two ranks on each make the name.
+    cluster = accelerator("google-tpu-v5p", num_ranks_per_accelerator=2) | {"num_accelerators": 256}
+    assert ("TS-CLU-002", "num_accelerators") in findings(cluster=cluster, select=("TS-CLU",))
+
+
+def test_a_number_format_stands_once(findings: Findings) -> None:
+    peaks = [{"format": "fp8", "flops_per_second": 1979e12}] * 2
+    found = findings(cluster=group(accelerator={"peak_rates": peaks}), select=("TS-CLU-003",))
+    assert found == {("TS-CLU-003", f"{GROUP}.accelerator.peak_rates.1.format")}
+
+
+# --- accelerators -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "figures"),
+    [
+        ("nvidia-h100-sxm-80gb", {"memory_bytes": 81559 * 2**20}),  # MLPerf, MiB
+        ("nvidia-h100-sxm-80gb", {"memory_bytes": 80 * 2**30}),
+        ("nvidia-b300-sxm-288gb", {"memory_bytes": 270e9}),  # MLPerf, usable
+        ("nvidia-b200-sxm-180gb", {"memory_bytes": 192e9}),  # datasheet
+        ("nvidia-a100-sxm-80gb", {"memory_bandwidth_bytes_per_second": 2.039e12}),
+        ("amd-mi325x-256gb", {"peak_rates": [{"format": "bf16", "flops_per_second": 1307e12}]}),
+        (
+            "intel-gaudi3-128gb",
+            {"peak_rates": [{"format": "bf16", "flops_per_second": 1835e12}]},
+        ),  # whitepaper
+        ("intel-gaudi3-128gb", {"peak_rates": [{"format": "fp8", "flops_per_second": 1677e12}]}),
+        ("aws-trainium3", {"peak_rates": [{"format": "mxfp8", "flops_per_second": 2517e12}]}),
+        ("nvidia-a100-sxm-80gb", {"power_watts": 300}),  # a power cap
+    ],
+)
+def test_published_figures_pass(findings: Findings, model: str, figures: dict[str, Any]) -> None:
+    assert not ids(findings(cluster=accelerator(model, **figures), select=("TS-CLU",)))
+
+
+@pytest.mark.parametrize(
+    ("model", "figures", "requirement"),
+    [
+        ("nvidia-h100-sxm-80gb", {"memory_bytes": 94e9}, "TS-CLU-005"),
+        ("nvidia-h100-sxm-80gb", {"memory_bytes": 8e9}, "TS-CLU-005"),
+        ("nvidia-h100-sxm-80gb", {"memory_bandwidth_bytes_per_second": 26.8e12}, "TS-CLU-005"),
+        ("nvidia-h100-sxm-80gb", {"power_watts": 5600}, "TS-CLU-005"),
+        ("nvidia-h100-sxm-80gb", {"power_watts": 87.5}, "TS-CLU-005"),
+        ("amd-mi250x-128gb", {}, "TS-CLU-005"),  # two dies, two ranks
+        (
+            "nvidia-h100-sxm-80gb",
+            {"peak_rates": [{"format": "bf16", "flops_per_second": 1979e12}]},
+            "TS-CLU-006",
+        ),
+        (
+            "nvidia-b200-sxm-180gb",
+            {"peak_rates": [{"format": "fp8", "flops_per_second": 9000e12}]},
+            "TS-CLU-006",
+        ),
+        (
+            "nvidia-h100-sxm-80gb",
+            {"peak_rates": [{"format": "fp64", "flops_per_second": 67e15}]},
+            "TS-CLU-007",
+        ),
+    ],
+)
+def test_slips_are_found(findings: Findings, model: str, figures: dict[str, Any], requirement: str) -> None:
+    assert ids(findings(cluster=accelerator(model, **figures), select=("TS-CLU",))) == {requirement}
+
+
+@pytest.mark.parametrize(("rate", "wrong"), [(1.6e12, False), (0.2e12, True), (12.8e12, True)])
+def test_unlisted_memory_is_read_in_plausible_time(findings: Findings, rate: float, wrong: bool) -> None:
+    own = {"memory_bytes": 80e9, "memory_bandwidth_bytes_per_second": rate}
+    peaks = [{"format": "bf16", "flops_per_second": 400e12}]
+    cluster = accelerator("own-chip", **own, peak_rates=peaks)
+    assert ("TS-CLU-005" in ids(findings(cluster=cluster, select=("TS-CLU",)))) is wrong
+
+
+@pytest.mark.parametrize("model", ["h100", "NVIDIA-H100-SXM-80GB", "nvidia-h100-sxm5-80gb"])
+def test_misspelt_model(findings: Findings, model: str) -> None:
+    assert "TS-CLU-004" in ids(findings(cluster=accelerator(model), select=("TS-CLU",)))
+
+
+def test_vendor_is_the_catalog_s(findings: Findings) -> None:
+    found = findings(cluster=accelerator("amd-mi300x-192gb", vendor="nvidia"), select=("TS-CLU",))
+    assert found == {("TS-CLU-004", f"{GROUP}.accelerator.vendor")}
+    assert not findings(cluster=accelerator("amd-mi300x-192gb", vendor="AMD"), select=("TS-CLU",))
+
+
+# --- scale-up -----------------------------------------------------------------------------------------------
+
+BLANK = {
+    "generation": None,
+    "num_links": None,
+    "link_bandwidth_bytes_per_second": None,
+    "bandwidth_bytes_per_second": None,
+    "in_network_reduction": None,
+    "num_switches": None,
+}
+
+
+def scale_up(model: str, **keys: Any) -> dict[str, Any]:
+    cluster = accelerator(model)
+    cluster["node_groups"][0]["scale_up"] = {**BLANK, "domain_num_accelerators": 8, **keys}
+    if model == "amd-mi250x-128gb":
+        cluster["node_groups"][0]["accelerator"]["num_ranks_per_accelerator"] = 2
+    return cluster
+
+
+REAL_DOMAINS = [
+    ("nvidia-a100-sxm-80gb", {"technology": "nvlink", "num_links": 12, "bandwidth_bytes_per_second": 300e9}),
+    (
+        "nvidia-b200-sxm-180gb",
+        {"technology": "nvlink", "num_links": 18, "num_switches": 2, "generation": "5"},
+    ),
+    (
+        "amd-mi300x-192gb",
+        {
+            "technology": "xgmi",
+            "topology": "full-mesh",
+            "num_links": 7,
+            "link_bandwidth_bytes_per_second": 64e9,
+            "bandwidth_bytes_per_second": 448e9,
+        },
+    ),
+    ("google-tpu-v5e", {"technology": "ici", "topology": "torus", "bandwidth_bytes_per_second": 200e9}),
+    (
+        "google-tpu-v6e",
+        {"technology": "ici", "topology": "torus", "dimensions": [2, 4], "wraparound": [True, True]},
+    ),
+    ("intel-gaudi2-96gb", {"technology": "gaudi-roce", "topology": "full-mesh", "num_links": 21}),
+    (
+        "nvidia-gb200-186gb",
+        {"technology": "nvlink", "domain_num_accelerators": 72, "used_num_accelerators": 64},
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "keys"), REAL_DOMAINS, ids=lambda value: value if isinstance(value, str) else "")
+def test_real_domains_pass(findings: Findings, model: str, keys: dict[str, Any]) -> None:
+    assert not ids(findings(cluster=scale_up(model, **keys), select=("TS-CLU",)))
+
+
+@pytest.mark.parametrize(
+    ("model", "keys", "requirement", "key"),
+    [
+        # five Oracle entries of MLPerf v5.0
+        ("nvidia-gb200-186gb", {"technology": "nvlink", "generation": "4"}, "TS-CLU-008", "generation"),
+        ("amd-mi300x-192gb", {"technology": "nvlink"}, "TS-CLU-008", "technology"),
+        (
+            "nvidia-h100-sxm-80gb",
+            {"technology": "nvlink", "bandwidth_bytes_per_second": 900e9},
+            "TS-CLU-010",
+            "bandwidth_bytes_per_second",
+        ),
+        (
+            "google-tpu-v5p",
+            {"technology": "ici", "topology": "torus", "bandwidth_bytes_per_second": 1200e9},
+            "TS-CLU-010",
+            "bandwidth_bytes_per_second",
+        ),
+        (
+            "intel-gaudi3-128gb",
+            {"technology": "gaudi-roce", "topology": "full-mesh", "bandwidth_bytes_per_second": 600e9},
+            "TS-CLU-010",
+            "bandwidth_bytes_per_second",
+        ),
+        ("nvidia-h100-sxm-80gb", {"technology": "nvlink", "num_links": 8}, "TS-CLU-011", "num_links"),
+        (
+            "nvidia-gb200-186gb",
+            {"technology": "nvlink", "domain_num_accelerators": 144},
+            "TS-CLU-012",
+            "domain_num_accelerators",
+        ),
+        (
+            "nvidia-gb200-186gb",
+            {"technology": "nvlink", "domain_num_accelerators": 72},
+            "TS-CLU-012",
+            "domain_num_accelerators",
+        ),
+        (
+            "nvidia-b200-sxm-180gb",
+            {"technology": "nvlink", "domain_num_accelerators": 16},
+            "TS-CLU-013",
+            "domain_num_accelerators",
+        ),
+        # Azure's A100 text
+        (
+            "nvidia-a100-sxm-80gb",
+            {"technology": "nvlink", "in_network_reduction": True},
+            "TS-CLU-014",
+            "in_network_reduction",
+        ),
+        (
+            "amd-mi300x-192gb",
+            {"technology": "xgmi", "topology": "full-mesh", "in_network_reduction": True},
+            "TS-CLU-014",
+            "in_network_reduction",
+        ),
+        ("nvidia-h100-sxm-80gb", {"technology": "nvlink", "num_switches": 0}, "TS-CLU-014", "num_switches"),
+        (
+            "google-tpu-v5p",
+            {"technology": "ici", "topology": "torus", "dimensions": [2, 2, 2]},
+            "TS-CLU-015",
+            "dimensions",
+        ),
+    ],
+)
+def test_wrong_domains(findings: Findings, model: str, keys: dict[str, Any], requirement: str, key: str) -> None:
+    found = findings(cluster=scale_up(model, **keys), select=("TS-CLU",))
+    assert found == {(requirement, f"{GROUP}.scale_up.{key}")}
+
+
+def test_reduced_links_of_an_unlisted_accelerator_pass(findings: Findings) -> None:
+    # An export version has 8 of 18 links: below the table, which binds accelerators of the catalog only.
+    cluster = scale_up("own-h800", technology="nvlink", generation="4", num_links=8, bandwidth_bytes_per_second=200e9)
+    cluster["node_groups"][0]["accelerator"] |= {
+        "memory_bytes": 80e9,
+        "memory_bandwidth_bytes_per_second": 3.35e12,
+        "peak_rates": [{"format": "bf16", "flops_per_second": 989e12}],
+    }
+    assert not ids(findings(cluster=cluster, select=("TS-CLU",)))
+
+
+def test_no_torus_is_not_a_pass(verdict: Verdicts) -> None:
+    assert verdict("TS-CLU-015") is Verdict.NOT_APPLICABLE
+    assert verdict("TS-CLU-013") is Verdict.PASS
+
+
+# --- hosts --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("link", "wrong"),
+    [
+        ({"bandwidth_bytes_per_second": 55.4e9}, False),  # measured on PCIe 5
+        ({"bandwidth_bytes_per_second": 64e9}, False),
+        ({"bandwidth_bytes_per_second": 126e9}, True),
+        ({"bandwidth_bytes_per_second": 31e9}, True),
+        ({"num_lanes": 10}, True),
+        ({"generation": None, "bandwidth_bytes_per_second": None}, True),
+        ({"upstream_bandwidth_bytes_per_second": 63e9, "num_devices_per_upstream_link": 4}, False),
+        ({"upstream_bandwidth_bytes_per_second": 7.8e9}, True),
+        (
+            {
+                "technology": "nvlink-c2c",
+                "generation": None,
+                "num_lanes": None,
+                "bandwidth_bytes_per_second": 225e9,
+            },
+            False,
+        ),
+        (
+            {
+                "technology": "nvlink-c2c",
+                "generation": None,
+                "num_lanes": None,
+                "bandwidth_bytes_per_second": 900e9,
+            },
+            True,
+        ),
+        ({"technology": "infinity-fabric", "bandwidth_bytes_per_second": 72e9}, False),
+    ],
+)
+def test_host_links(findings: Findings, link: dict[str, Any], wrong: bool) -> None:
+    assert bool(findings(cluster=group(host_link=link), select=("TS-CLU-016",))) is wrong
+
+
+@pytest.mark.parametrize(
+    ("host", "key"),
+    [
+        ({"memory_bytes": 640e9 * 0.7}, None),
+        ({"memory_bytes": 16e12}, "memory_bytes"),
+        ({"memory_bytes": 250e9}, "memory_bytes"),
+        ({"num_cores": 16}, None),
+        ({"num_cores": 12}, "num_cores"),
+        ({"num_cores": 768}, "num_cores"),
+        ({"num_numa_nodes": 1}, "num_numa_nodes"),
+        ({"memory_bandwidth_bytes_per_second": 614e9}, None),
+        ({"memory_bandwidth_bytes_per_second": 4.9e12}, "memory_bandwidth_bytes_per_second"),
+    ],
+)
+def test_host_sizes(findings: Findings, host: dict[str, Any], key: str | None) -> None:
+    found = findings(cluster=group(host=host), select=("TS-CLU-017",))
+    assert found == ({("TS-CLU-017", f"{GROUP}.host.{key}")} if key else set())
+
+
+def test_one_accelerator_may_have_a_large_host(findings: Findings) -> None:
+    cluster = accelerator("nvidia-h100-pcie-80gb") | {"num_accelerators": 16}
+    cluster["node_groups"][0] |= {"num_accelerators_per_node": 1, "host": {"memory_bytes": 2e12}}
+    cluster["node_groups"][0]["nics"] = [
+        {"name": "rail", "num_accelerators_served": 1, "num_per_node": 1, "devices": None}
+    ]
+    assert not ids(findings(cluster=cluster, select=("TS-CLU",)))
+
+
+def test_access_control_in_a_virtual_machine_is_left_to_the_host(verdict: Verdicts) -> None:
+    host = {"virtualised": True, "acs_enabled": True, "topology_file": "/var/run/topology.xml"}
+    assert verdict("TS-CLU-018", cluster=group(host=host)) is Verdict.NOT_APPLICABLE
+    assert verdict("TS-CLU-019", cluster=group(host=host)) is Verdict.PASS
+    assert verdict("TS-CLU-019") is Verdict.NOT_APPLICABLE
+
+
+def test_address_translation_off(findings: Findings) -> None:
+    found = findings(cluster=group(host={"virtualised": True, "ats_enabled": False}), select=("TS-CLU-019",))
+    assert found == {("TS-CLU-019", f"{GROUP}.host.ats_enabled")}

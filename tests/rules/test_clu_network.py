@@ -1,0 +1,226 @@
+"""Cluster profiles, network interfaces: real producers' NICs pass, and slips are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from trainspec_validate.findings import Verdict
+
+Findings = Callable[..., set[tuple[str, str]]]
+Verdicts = Callable[..., Verdict]
+
+
+def nic(name: str = "rail", **keys: Any) -> dict[str, Any]:
+    return {"node_groups": [{"name": "compute", "nics": [{"name": name, **keys}]}]}
+
+
+def test_one_node_needs_no_network(verdict: Verdicts) -> None:
+    cluster = {
+        "num_nodes": 1,
+        "num_accelerators": 8,
+        "node_groups": [{"name": "compute", "num_nodes": 1, "nics": None}],
+    }
+    assert (
+        verdict("TS-CLU-020", cluster=cluster | {"fabrics": None}, plan=None, checkpoint=None) is Verdict.NOT_APPLICABLE
+    )
+
+
+def test_one_domain_needs_no_network(verdict: Verdicts) -> None:
+    # A TPU slice is one domain of many hosts.
+    links = {
+        "technology": "ici",
+        "generation": "v6e",
+        "topology": "torus",
+        "domain_num_accelerators": 256,
+        "used_num_accelerators": 128,
+    }
+    cluster = {"node_groups": [{"name": "compute", "nics": None, "scale_up": links}], "fabrics": None}
+    assert verdict("TS-CLU-020", cluster=cluster, plan=None, checkpoint=None) is Verdict.NOT_APPLICABLE
+
+
+def test_nics_without_a_fabric(findings: Findings) -> None:
+    # 41 of 197 MLPerf systems with several nodes
+    cluster = nic(fabric=None) | {"fabrics": None}
+    assert ("TS-CLU-020", "num_nodes") in findings(cluster=cluster, plan=None, checkpoint=None)
+
+
+@pytest.mark.parametrize(
+    ("technology", "transport", "wrong"),
+    [
+        ("infiniband", "infiniband", False),
+        ("ethernet", "rocev2", False),
+        ("ethernet", "mrc", False),
+        ("ethernet", "tcpxo", False),
+        ("efa", "efa-srd", False),
+        ("slingshot", "slingshot", False),
+        ("other", "rocev2", False),
+        ("ethernet", "other", False),
+        ("infiniband", "rocev2", True),
+        ("ethernet", "infiniband", True),
+        ("efa", "rocev2", True),
+    ],
+)
+def test_transport(findings: Findings, technology: str, transport: str, wrong: bool) -> None:
+    cluster = nic(technology=technology, generation=None) | {"fabrics": [{"name": "backend", "transport": transport}]}
+    assert bool(findings(cluster=cluster, select=("TS-CLU-021",))) is wrong
+
+
+def test_unknown_fabric(findings: Findings) -> None:
+    assert findings(cluster=nic("storage", fabric="files"), select=("TS-CLU-021",)) == {
+        ("TS-CLU-021", "node_groups.0.nics.1.fabric")
+    }
+
+
+@pytest.mark.parametrize(
+    ("count", "served", "wrong"),
+    [
+        (8, 1, False),
+        (4, 2, False),
+        (16, 1, False),
+        (32, 1, False),
+        (1, 8, False),
+        (64, 1, True),
+        (10, None, True),
+        (8, 8, True),
+    ],
+)
+def test_counts(findings: Findings, count: int, served: int | None, wrong: bool) -> None:
+    cluster = nic(num_per_node=count, num_accelerators_served=served, devices=None)
+    assert bool(findings(cluster=cluster, select=("TS-CLU-023",))) is wrong
+
+
+@pytest.mark.parametrize(
+    ("keys", "wrong"),
+    [
+        ({"technology": "infiniband", "generation": "NDR", "rate_bytes_per_second": 50e9}, False),
+        ({"technology": "infiniband", "generation": "hdr100", "rate_bytes_per_second": 12.5e9}, False),
+        (
+            {"technology": "infiniband", "generation": "ndr", "rate_bytes_per_second": 100e9, "num_ports": 2},
+            False,
+        ),
+        ({"technology": "efa", "generation": "v3", "rate_bytes_per_second": 25e9}, False),  # AWS p5en
+        ({"technology": "slingshot", "generation": "11", "rate_bytes_per_second": 25e9}, False),  # Frontier
+        (
+            {"technology": "ethernet", "generation": None, "rate_bytes_per_second": 75e9, "num_ports": 3},
+            False,
+        ),  # Gaudi3
+        ({"technology": "dcn", "generation": None, "rate_bytes_per_second": 23e9}, False),
+        ({"technology": "infiniband", "generation": "ndr", "rate_bytes_per_second": 400e9}, True),
+        ({"technology": "infiniband", "generation": "ndr", "rate_bytes_per_second": 6.25e9}, True),
+        ({"technology": "infiniband", "generation": "ndrr", "rate_bytes_per_second": 50e9}, True),
+        ({"technology": "ethernet", "generation": None, "rate_bytes_per_second": 400e9}, True),
+        ({"technology": "ethernet", "generation": None, "rate_bytes_per_second": 10e9}, True),
+        (
+            {"technology": "ethernet", "generation": None, "rate_bytes_per_second": 22.5e9},
+            True,
+        ),  # 180000 Mb/s, one cloud's file
+    ],
+)
+def test_rates(findings: Findings, keys: dict[str, Any], wrong: bool) -> None:
+    assert bool(findings(cluster=nic(**keys), select=("TS-CLU-024",))) is wrong
+
+
+@pytest.mark.parametrize(
+    ("generation", "lanes", "rate", "wrong"),
+    [
+        (5, 16, 50e9, False),
+        (4, 16, 25e9, False),
+        (3, 16, 12.5e9, False),
+        (6, 16, 100e9, False),
+        (4, 16, 50e9, True),
+        (5, 8, 50e9, True),
+        (5, 16, 100e9, True),
+    ],
+)
+def test_slots(findings: Findings, generation: int, lanes: int, rate: float, wrong: bool) -> None:
+    link = {"technology": "pcie", "generation": generation, "num_lanes": lanes}
+    cluster = nic(rate_bytes_per_second=rate, host_link=link)
+    assert bool(findings(cluster=cluster, select=("TS-CLU-025",))) is wrong
+
+
+def test_slot_of_unknown_rate_is_not_judged(verdict: Verdicts) -> None:
+    none = [{"name": "rail", "host_link": None}, {"name": "storage", "host_link": None}]
+    assert verdict("TS-CLU-025", cluster={"node_groups": [{"name": "compute", "nics": none}]}) is Verdict.NOT_APPLICABLE
+
+
+def test_devices(findings: Findings) -> None:
+    assert findings(cluster=nic(devices=["mlx5_0"]), select=("TS-CLU-026",)) == {
+        ("TS-CLU-026", "node_groups.0.nics.0.devices")
+    }
+    twice = [f"mlx5_{i}" for i in (0, 1, 2, 3, 4, 5, 6, 6)]
+    assert findings(cluster=nic(devices=twice), select=("TS-CLU-026",)) == {
+        ("TS-CLU-026", "node_groups.0.nics.0.devices.7")
+    }
+
+
+@pytest.mark.parametrize(
+    ("own", "nearest", "key"),
+    [
+        ("PIX", "PIX", None),
+        ("PXB", "PIX", None),
+        ("PHB", "PHB", None),  # nothing nearer is there
+        ("NVL", "NVL", None),
+        ("PHB", "PIX", "accelerator_path"),
+        ("SYS", "PHB", "accelerator_path"),
+        ("PIX", "PXB", "nearest_path"),
+    ],
+)
+def test_paths(findings: Findings, own: str, nearest: str, key: str | None) -> None:
+    found = findings(cluster=nic(accelerator_path=own, nearest_path=nearest), select=("TS-CLU-027",))
+    assert found == ({("TS-CLU-027", f"node_groups.0.nics.0.{key}")} if key else set())
+
+
+def test_path_between_numa_nodes(findings: Findings) -> None:
+    cluster = nic(accelerator_path="SYS", nearest_path="SYS", same_numa_node=None)
+    assert findings(cluster=cluster, select=("TS-CLU-028",)) == {
+        ("TS-CLU-028", "node_groups.0.nics.0.accelerator_path")
+    }
+
+
+@pytest.mark.parametrize(("index", "wrong"), [(0, True), (1, True), (2, False), (3, False)])
+def test_roce_address(findings: Findings, index: int, wrong: bool) -> None:
+    cluster = nic(technology="ethernet", generation=None, gid_index=index) | {
+        "fabrics": [{"name": "backend", "transport": "rocev2"}]
+    }
+    assert bool(findings(cluster=cluster, select=("TS-CLU-030",))) is wrong
+
+
+def test_address_of_another_transport_is_not_judged(verdict: Verdicts) -> None:
+    assert verdict("TS-CLU-030", cluster=nic(gid_index=0)) is Verdict.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(
+    ("keys", "host_link", "wrong"),
+    [
+        ({"gpu_direct_level": "PIX"}, "pcie", False),
+        ({"gpu_direct_level": "PHB"}, "pcie", True),
+        ({"gpu_direct_level": "P2C", "accelerator_path": "P2C"}, "nvlink-c2c", False),
+        ({"gpu_direct_level": "SYS"}, "nvlink-c2c", True),
+        ({"gpu_direct_level": "PIX", "accelerator_path": "PXB"}, "pcie", True),
+        ({"gpu_direct_level": "PXB", "gpu_direct": False}, "pcie", True),
+    ],
+)
+def test_direct_access(findings: Findings, keys: dict[str, Any], host_link: str, wrong: bool) -> None:
+    cluster = nic(**keys)
+    cluster["node_groups"][0]["host_link"] = {"technology": host_link}
+    assert bool(findings(cluster=cluster, select=("TS-CLU-031",))) is wrong
+
+
+def test_bonds_of_storage_are_nobody_s_business(verdict: Verdicts) -> None:
+    assert verdict("TS-CLU-029", cluster=nic("storage", bonded=True)) is Verdict.PASS
+
+
+def test_two_kinds_of_one_layer(verdict: Verdicts) -> None:
+    second = {
+        "name": "second",
+        "fabric": "backend",
+        "num_per_node": 8,
+        "technology": "infiniband",
+        "rate_bytes_per_second": 50e9,
+    }
+    cluster = {"node_groups": [{"name": "compute", "nics": [second]}]}
+    assert verdict("TS-CLU-022", cluster=cluster) is Verdict.PASS
+    assert verdict("TS-CLU-022") is Verdict.NOT_APPLICABLE

@@ -1,0 +1,220 @@
+"""Degrees, pipelines, shapes and synchrony: boundaries, producers' own layouts, and what does not apply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from trainspec_validate.findings import Verdict
+
+LLAMA_405B = """
+model: {name: llama-3.1-405b, family: dense-transformer, num_parameters: 405.85e9, num_layers: 126,
+  hidden_size: 16384, num_attention_heads: 128, num_key_value_heads: 8, ffn_hidden_size: 53248,
+  gated_ffn: true, vocabulary_size: 128256, sequence_length: 8192, attention: grouped-query}
+"""
+DEEPSEEK_V3 = """
+model: {name: deepseek-v3, family: moe-transformer, num_parameters: 671e9, num_active_parameters: 37e9,
+  num_layers: 61, hidden_size: 7168, num_attention_heads: 128, head_size: 128, num_key_value_heads: null,
+  ffn_hidden_size: 18432, gated_ffn: true, vocabulary_size: 129280, sequence_length: 4096, attention: latent,
+  experts: {num_experts: 256, num_active_experts: 8, num_shared_experts: 1, ffn_hidden_size: 2048,
+  num_layers: 58}}
+"""
+GPT_OSS_120B = """
+model: {name: gpt-oss-120b, family: moe-transformer, num_parameters: 116.8e9, num_active_parameters: 5.1e9,
+  num_layers: 36, hidden_size: 2880, num_attention_heads: 64, num_key_value_heads: 8, head_size: 64,
+  ffn_hidden_size: null, gated_ffn: true, vocabulary_size: 201088, sequence_length: 4096,
+  attention: sliding-window, experts: {num_experts: 128, num_active_experts: 4, ffn_hidden_size: 2880}}
+"""
+MOE = "model: {family: moe-transformer, num_active_parameters: 42.36e9, experts: {num_experts: 8, \
+num_active_experts: 4, ffn_hidden_size: 3584}}"
+
+STALE = """
+synchrony: {mode: asynchronous, max_staleness_steps: 4, extension: org.example.stale}
+extensions: {org.example.stale: {}}
+"""
+P, M, B = "parallelism", "model", "batch"
+
+CASES: list[tuple[str, str, set[str]]] = [
+    # world size
+    ("TS-PAR-001", "parallelism: {data: 2, context: 2}", set()),
+    ("TS-PAR-001", "parallelism: {data: 3}", {f"{P}.num_accelerators"}),
+    ("TS-PAR-001", "parallelism: {context: 8}", {f"{P}.num_accelerators"}),
+    # expert degree: NVIDIA's Qwen3-235B on H100 has expert 32 with tensor 2 and data 16, experts not split
+    (
+        "TS-PAR-003",
+        MOE.replace("num_experts: 8", "num_experts: 128")
+        + "\nparallelism: {data: 16, tensor: 2, expert: 32, expert_tensor: 1}",
+        set(),
+    ),
+    (
+        "TS-PAR-003",
+        MOE.replace("num_experts: 8", "num_experts: 128") + "\nparallelism: {data: 16, tensor: 2, expert: 32}",
+        {f"{P}.expert"},
+    ),
+    ("TS-PAR-003", MOE + "\nparallelism: {expert: 4, expert_tensor: 8}", set()),
+    ("TS-PAR-003", MOE + "\nparallelism: {expert: 16, expert_tensor: 1}", {f"{P}.expert"}),
+    ("TS-PAR-003", MOE + "\nparallelism: {expert_tensor: 3}", {f"{P}.expert_tensor"}),
+    ("TS-PAR-003", "parallelism: {expert_tensor: 2}", {f"{P}.expert_tensor"}),
+    # sharding
+    ("TS-PAR-004", "parallelism: {sharding_degree: 4}", set()),
+    ("TS-PAR-004", "parallelism: {sharding_degree: 8}", {f"{P}.sharding_degree"}),
+    ("TS-PAR-004", "parallelism: {sharding_degree: 8, data: 4, context: 2, tensor: 4}", set()),
+    ("TS-PAR-004", "parallelism: {sharding: none, sharding_degree: 4}", {f"{P}.sharding_degree"}),
+    ("TS-PAR-005", "parallelism: {sharding: parameters, pipeline: 1}", set()),
+    # order
+    ("TS-PAR-006", "parallelism: {order: [pipeline, data, tensor]}", set()),
+    ("TS-PAR-006", "parallelism: {order: [tensor, data]}", {f"{P}.order"}),
+    ("TS-PAR-006", "parallelism: {order: []}", {f"{P}.order"}),
+    # pipeline
+    ("TS-PAR-008", "parallelism: {schedule: null}", {f"{P}.pipeline"}),
+    ("TS-PAR-008", "parallelism: {pipeline: 1}", {f"{P}.schedule"}),
+    ("TS-PAR-008", "parallelism: {pipeline: 1, schedule: none}", set()),
+    ("TS-PAR-009", "parallelism: {schedule: interleaved-1f1b}", {f"{P}.schedule"}),
+    ("TS-PAR-009", "parallelism: {schedule: dual-pipe, num_virtual_stages: 2}", set()),
+    (
+        "TS-PAR-009",
+        "parallelism: {pipeline: 1, schedule: other, num_virtual_stages: 2}",
+        {f"{P}.num_virtual_stages"},
+    ),
+    ("TS-PAR-010", "parallelism: {pipeline: 3}", {f"{P}.pipeline"}),
+    ("TS-PAR-010", "parallelism: {pipeline: 3, stage_layers: [26, 27, 27]}", set()),
+    ("TS-PAR-010", "parallelism: {stage_layers: [40, 40]}", {f"{P}.stage_layers"}),
+    # Llama 3: 126 layers on 16 stages, first and last one short; with 8 chunks each, the ends hold none
+    ("TS-PAR-010", LLAMA_405B + "parallelism: {pipeline: 16}", {f"{P}.pipeline"}),
+    (
+        "TS-PAR-010",
+        LLAMA_405B + f"parallelism: {{pipeline: 16, num_virtual_stages: 8, stage_layers: {[0] + [1] * 126 + [0]}}}",
+        set(),
+    ),
+    (
+        "TS-PAR-011",
+        "parallelism: {schedule: interleaved-1f1b}\nbatch: {accumulation_steps: 130}",
+        {f"{B}.accumulation_steps"},
+    ),
+    ("TS-PAR-011", "parallelism: {schedule: other}\nbatch: {accumulation_steps: 130}", set()),
+    # bubble: 3 / (v m) against one half
+    ("TS-PAR-012", "batch: {accumulation_steps: 6}", set()),
+    ("TS-PAR-012", "batch: {accumulation_steps: 5}", {f"{B}.accumulation_steps"}),
+    ("TS-PAR-012", "parallelism: {schedule: zero-bubble}\nbatch: {accumulation_steps: 2}", set()),
+    ("TS-PAR-012", "parallelism: {schedule: dual-pipe}\nbatch: {accumulation_steps: 1}", set()),
+    # shape
+    ("TS-PAR-013", "model: {vocabulary_size: null}", {f"{M}.family"}),
+    ("TS-PAR-013", "model: {num_active_parameters: 1e9}", {f"{M}.num_active_parameters"}),
+    ("TS-PAR-013", "model: {family: moe-transformer}", {f"{M}.family"}),
+    ("TS-PAR-013", "model: {family: state-space, num_attention_heads: null}", set()),
+    ("TS-PAR-013", DEEPSEEK_V3, set()),
+    ("TS-PAR-013", DEEPSEEK_V3.replace("ffn_hidden_size: 18432", "ffn_hidden_size: null"), {f"{M}.family"}),
+    ("TS-PAR-013", GPT_OSS_120B, set()),
+    ("TS-PAR-014", MOE.replace("42.36e9", "80e9"), {f"{M}.num_active_parameters"}),
+    ("TS-PAR-014", MOE.replace("3584}", "3584, num_layers: 81}"), {f"{M}.experts.num_layers"}),
+    ("TS-PAR-015", "model: {num_key_value_heads: 6}", {f"{M}.num_key_value_heads"}),
+    ("TS-PAR-015", "model: {num_key_value_heads: null}", {f"{M}.attention"}),
+    ("TS-PAR-015", "model: {attention: multi-query, num_key_value_heads: 1}", set()),
+    ("TS-PAR-015", "model: {attention: full, num_key_value_heads: 64}", set()),
+    ("TS-PAR-015", "model: {num_attention_heads: 48, num_key_value_heads: 8}", {f"{M}.num_attention_heads"}),
+    ("TS-PAR-015", "model: {num_attention_heads: 48, num_key_value_heads: 8, head_size: 128}", set()),
+    ("TS-PAR-016", "model: {num_attention_heads: 60}", {f"{M}.num_attention_heads"}),
+    ("TS-PAR-016", "model: {ffn_hidden_size: 28673}", {f"{M}.ffn_hidden_size"}),
+    # fewer key and value heads than tensor ranks are copied
+    ("TS-PAR-016", "model: {num_key_value_heads: 4}", set()),
+    ("TS-PAR-016", "model: {num_key_value_heads: 6}", {f"{M}.num_key_value_heads"}),
+    (
+        "TS-PAR-016",
+        MOE.replace("3584", "3580") + "\nparallelism: {expert_tensor: 8}",
+        {f"{M}.experts.ffn_hidden_size"},
+    ),
+    ("TS-PAR-016", MOE.replace("3584", "3580") + "\nparallelism: {expert_tensor: 1}", set()),
+    ("TS-PAR-017", "model: {sequence_length: 8196}\nparallelism: {sequence: false}", set()),
+    ("TS-PAR-017", "model: {sequence_length: 8196}", {f"{M}.sequence_length"}),
+    (
+        "TS-PAR-017",
+        "batch: {ramp: [{from_tokens: 0, global_sequences: 4, sequence_length: 4100}]}",
+        {f"{B}.ramp.0.sequence_length"},
+    ),
+    ("TS-PAR-018", "parallelism: {context: 4}\nmodel: {sequence_length: 8196}", {f"{M}.sequence_length"}),
+    ("TS-PAR-018", "parallelism: {context: 4}\nmodel: {sequence_length: 8200}", set()),
+    # parameters: within 1 % and the last digit
+    ("TS-PAR-019", "model: {num_parameters: 71.3e9}", set()),
+    ("TS-PAR-019", "model: {num_parameters: 71.4e9}", {f"{M}.num_parameters"}),
+    ("TS-PAR-019", "model: {num_parameters: 69.8e9}", set()),
+    ("TS-PAR-019", "model: {num_parameters: 69.7e9}", {f"{M}.num_parameters"}),
+    ("TS-PAR-019", "model: {num_parameters: 70e9}", set()),
+    ("TS-PAR-019", "model: {vocabulary_size: 256512}", {f"{M}.num_parameters"}),
+    ("TS-PAR-019", "model: {num_parameters: 70.55e6}", {f"{M}.num_parameters"}),
+    ("TS-PAR-019", "model: {num_layers: 88}", {f"{M}.num_parameters"}),
+    *(("TS-PAR-019", model, set()) for model in (LLAMA_405B, DEEPSEEK_V3, GPT_OSS_120B)),
+    ("TS-PAR-019", DEEPSEEK_V3.replace("num_layers: 58", "num_layers: 48"), {f"{M}.num_parameters"}),
+    *(("TS-PAR-020", model, set()) for model in (DEEPSEEK_V3, GPT_OSS_120B)),
+    (
+        "TS-PAR-020",
+        DEEPSEEK_V3.replace("num_active_experts: 8", "num_active_experts: 16"),
+        {f"{M}.num_active_parameters"},
+    ),
+    ("TS-PAR-020", GPT_OSS_120B.replace("5.1e9", "51e9"), {f"{M}.num_active_parameters"}),
+    # synchrony
+    ("TS-PAR-021", "synchrony: {max_staleness_steps: 2}", {"synchrony.max_staleness_steps"}),
+    (
+        "TS-PAR-021",
+        "synchrony: {mode: asynchronous, extension: org.example.hogwild}",
+        {"synchrony.mode", "synchrony.extension"},
+    ),
+    (
+        "TS-PAR-021",
+        STALE,
+        set(),
+    ),
+]
+
+
+@pytest.mark.parametrize(("requirement", "plan", "places"), CASES)
+def test_case(findings: Callable[..., set[tuple[str, str]]], requirement: str, plan: str, places: set[str]) -> None:
+    assert findings(plan=plan, select=(requirement,)) == {(requirement, place) for place in places}
+
+
+def test_ranks_on_dies(findings: Callable[..., set[tuple[str, str]]]) -> None:
+    two = (
+        "node_groups: [{name: compute, accelerator: {model: amd-mi250x-128gb, num_ranks_per_accelerator: 2,"
+        " memory_bytes: 128e9, peak_rates: []}}]"
+    )
+    plan = "parallelism: {num_accelerators: 256, data: 8}"
+    assert findings(cluster=two, plan=plan, select=("TS-PAR-002",)) == set()
+    assert findings(plan=plan, select=("TS-PAR-002",)) == {("TS-PAR-002", f"{P}.num_accelerators")}
+
+
+def test_ranks_of_the_named_group(findings: Callable[..., set[tuple[str, str]]]) -> None:
+    spare = "{name: spare, num_nodes: 1, num_accelerators_per_node: 8, accelerator: {model: x}}"
+    groups = f"num_nodes: 17\nnode_groups: [{spare}]"
+    wanted = {("TS-PAR-002", f"{P}.num_accelerators")}
+    assert findings(cluster=groups, plan="node_group: compute", select=("TS-PAR-002",)) == set()
+    assert findings(cluster=groups, plan="node_group: spare", select=("TS-PAR-002",)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("requirement", "plan"),
+    [
+        ("TS-PAR-003", ""),
+        ("TS-PAR-004", ""),
+        ("TS-PAR-005", "parallelism: {pipeline: 1}"),
+        ("TS-PAR-007", "parallelism: {sequence: false}"),
+        ("TS-PAR-009", ""),
+        ("TS-PAR-010", "parallelism: {pipeline: 1}"),
+        ("TS-PAR-011", ""),
+        ("TS-PAR-012", "parallelism: {schedule: other}"),
+        ("TS-PAR-013", "model: {family: cnn}"),
+        ("TS-PAR-014", ""),
+        ("TS-PAR-015", "model: {family: cnn, num_attention_heads: null}"),
+        ("TS-PAR-016", "parallelism: {tensor: 1}"),
+        ("TS-PAR-017", "parallelism: {sequence: false}"),
+        ("TS-PAR-018", ""),
+        ("TS-PAR-019", "model: {attention: linear}"),
+        ("TS-PAR-020", ""),
+    ],
+)
+def test_not_applicable(verdict: Callable[..., Verdict], requirement: str, plan: str) -> None:
+    assert verdict(requirement, plan=plan) is Verdict.NOT_APPLICABLE
+
+
+def test_ranks_need_a_known_group(verdict: Callable[..., Verdict]) -> None:
+    assert verdict("TS-PAR-002", plan="node_group: elsewhere") is Verdict.NOT_APPLICABLE
+    assert verdict("TS-PAR-002", plan="cluster: null", cluster=None) is Verdict.NOT_APPLICABLE

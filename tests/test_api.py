@@ -1,0 +1,96 @@
+"""The public interface of the package: its names and signatures, frozen here as data."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import trainspec_validate
+from trainspec_validate import Finding, InputError, Report, Severity, validate
+
+BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
+
+NAMES = ["Finding", "InputError", "Report", "Selection", "Severity", "__version__", "validate"]
+VALIDATE = {
+    "paths": "Iterable[str | os.PathLike[str]]",
+    "selection": "Selection | None = None",
+    "stdin_name": "str = '<stdin>'",
+    "waivers": "str | os.PathLike[str] | None = None",
+    "baseline": "Baseline | str | os.PathLike[str] | None = None",
+    "today": "date | None = None",
+    "progress": "Progress | None = None",
+}
+FIELDS = {
+    "Finding": [
+        *("requirement", "name", "severity", "message", "path", "pointer"),
+        *("points_at_key", "span", "help", "url", "related"),
+    ],
+    "Report": ["findings", "suppressed", "documents", "outcomes", "specification_version", "tool_version"],
+    "Selection": ["profile", "select", "ignore"],
+}
+
+
+def test_names() -> None:
+    assert sorted(trainspec_validate.__all__) == NAMES
+    assert not [name for name in NAMES if not hasattr(trainspec_validate, name)]
+    assert set(NAMES) <= set(dir(trainspec_validate))
+
+
+def test_signature_of_validate() -> None:
+    signature = inspect.signature(validate)
+    found = {
+        name: str(parameter).split(": ", 1)[1].replace('"', "'") for name, parameter in signature.parameters.items()
+    }
+    assert {name: text.replace("'", "") for name, text in found.items()} == {
+        name: text.replace("'", "") for name, text in VALIDATE.items()
+    }
+    assert str(signature.return_annotation) == "Report"
+    keyword_only = [name for name, p in signature.parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    assert keyword_only == list(VALIDATE)[2:]
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_fields(name: str) -> None:
+    assert [field.name for field in dataclasses.fields(getattr(trainspec_validate, name))] == FIELDS[name]
+
+
+def test_severities() -> None:
+    assert [severity.value for severity in Severity] == ["error", "warning", "note"]
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="valdiate"):
+        _ = trainspec_validate.valdiate  # type: ignore[attr-defined]
+
+
+def test_use(tmp_path: Path) -> None:
+    report = validate([BASE / "plan.yaml"])
+    assert isinstance(report, Report)
+    assert report.at_or_above(Severity.ERROR) == ()
+    bad = tmp_path / "plan.yaml"
+    bad.write_text("apiVersion: trainspec/v1\nkind: TrainingPlan\n", encoding="utf-8")
+    findings = validate([bad]).at_or_above(Severity.ERROR)
+    assert findings
+    assert all(isinstance(finding, Finding) for finding in findings)
+
+
+def test_input_errors_carry_the_rest(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        validate([BASE / "plan.yaml", tmp_path / "absent.yaml"])
+    assert len(caught.value.args) == 1
+    assert isinstance(caught.value.report, Report)  # type: ignore[attr-defined]
+    with pytest.raises(InputError) as caught:
+        validate([tmp_path / "absent.yaml", tmp_path / "gone.yaml"])
+    assert len(caught.value.args) == 2
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    heavy = "{'msgspec', 'yaml', 'jsonschema_rs', 'click', 'rich', 'trainspec_validate.check'}"
+    code = f"import sys, trainspec_validate; sys.exit(', '.join({heavy} & set(sys.modules)) or 0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,152 @@
+"""The settings of a project: where they are found, what they may hold, and that the command line wins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from trainspec_validate.cli import PROGRAM, command
+from trainspec_validate.cli.settings import settings_of
+from trainspec_validate.config import ConfigError, load
+
+GOOD = (Path(__file__).resolve().parents[1] / "spec" / "v1" / "base" / "plan.yaml").read_text(encoding="utf-8")
+BAD = GOOD.replace("  data: 4", "  dtaa: 4")
+KINDS: Any = {"fail-on": "text", "select": "list", "quiet": "flag", "baseline": "path", "format": "outputs"}
+
+
+@pytest.fixture(autouse=True)
+def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    for name in ("GITHUB_ACTIONS", "GITLAB_CI", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    Path("plan.yaml").write_text(BAD, encoding="utf-8")
+
+
+def write(name: str, text: str) -> None:
+    Path(name).write_text(text, encoding="utf-8")
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(command, [*arguments], prog_name=PROGRAM)
+
+
+def values(**options: Any) -> dict[str, Any] | None:
+    settings = load(KINDS, **options)
+    return None if settings is None else dict(settings.values)
+
+
+def test_no_settings_no_effect() -> None:
+    assert values() is None
+    write("pyproject.toml", '[project]\nname = "x"\n')
+    assert values() is None
+
+
+def test_the_nearest_file_wins_and_the_own_file_before_the_projects() -> None:
+    write("pyproject.toml", '[tool.trainspec]\nfail-on = "warning"\n')
+    assert values() == {"fail-on": "warning"}
+    assert values(start=Path("deep/er").resolve()) == {"fail-on": "warning"}
+    write("trainspec.toml", 'fail-on = "note"\n')
+    assert values() == {"fail-on": "note"}
+    write("deep/pyproject.toml", "[tool.other]\n")
+    assert values(start=Path("deep/er").resolve()) == {"fail-on": "note"}
+    write("deep/pyproject.toml", '[tool.trainspec]\nfail-on = "never"\n')
+    assert values(start=Path("deep/er").resolve()) == {"fail-on": "never"}
+
+
+def test_the_top_of_a_repository_ends_the_search() -> None:
+    write("trainspec.toml", 'fail-on = "note"\n')
+    Path("deep/.git").mkdir()
+    assert values(start=Path("deep/er").resolve()) is None
+
+
+def test_paths_are_relative_to_their_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    write("trainspec.toml", 'baseline = "known.json"\nformat = ["full", "sarif=out/a.sarif"]\n')
+    monkeypatch.chdir("deep/er")
+    assert values() == {"baseline": "../../known.json", "format": ["full", "sarif=../../out/a.sarif"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('fial-on = "error"', "unknown setting 'fial-on'; did you mean 'fail-on'?"),
+        ("zzz = 1", "unknown setting 'zzz'; one of: fail-on, select, quiet, baseline, format"),
+        ("fail-on = 3", 'fail-on is text, such as fail-on = "..."'),
+        ('quiet = "yes"', "quiet is quiet = true or quiet = false"),
+        ("select = [1]", "select is text or a list of texts"),
+        ("format = true", "sarif=trainspec.sarif"),
+        ("baseline = []", "baseline is a path relative to this file"),
+        ("fail-on = ", "this is not TOML in UTF-8"),
+    ],
+)
+def test_wrong_settings_are_told(text: str, words: str) -> None:
+    write("trainspec.toml", text)
+    with pytest.raises(ConfigError) as caught:
+        values()
+    assert str(caught.value).endswith(words) or words in str(caught.value)
+    assert "trainspec.toml" in str(caught.value)
+
+
+def test_settings_that_are_no_table() -> None:
+    write("pyproject.toml", '[tool]\ntrainspec = "strict"\n# [tool.trainspec]\n')
+    with pytest.raises(ConfigError, match="not a table"):
+        values()
+
+
+def test_the_command_line_wins() -> None:
+    write("trainspec.toml", 'fail-on = "never"\nselect = ["TS-DOC"]\nformat = "json"\n')
+    assert invoke("plan.yaml").exit_code == 0
+    assert invoke("plan.yaml").stdout.startswith("{")
+    result = invoke("plan.yaml", "--fail-on", "error", "--format", "concise")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("plan.yaml:")
+
+
+def test_another_file_is_named() -> None:
+    write("trainspec.toml", 'fail-on = "error"\n')
+    write("ci.toml", 'fail-on = "never"\n')
+    write("deep/pyproject.toml", '[tool.trainspec]\nfail-on = "never"\n')
+    assert invoke("plan.yaml", "--config", "ci.toml").exit_code == 0
+    assert invoke("plan.yaml", "--config", "deep/pyproject.toml").exit_code == 0
+    assert invoke("plan.yaml").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('fail-on = "eror"', "fail-on: 'eror' is not one of 'error', 'warning', 'note', 'never'"),
+        ('selct = "TS-DOC"', "unknown setting 'selct'; did you mean 'select'?"),
+        ('config = "x.toml"', "unknown setting 'config'"),
+        ("list-files = true", "unknown setting 'list-files'"),
+    ],
+)
+def test_2_for_wrong_settings(text: str, words: str) -> None:
+    write("trainspec.toml", text)
+    result = invoke("plan.yaml")
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert "trainspec.toml" in result.stderr
+
+
+def test_waivers_and_baseline_can_be_set() -> None:
+    invoke("plan.yaml", "--write-baseline", "--baseline", "known.json")
+    write("trainspec.toml", 'baseline = "known.json"\nquiet = true\nselect = "TS-DOC"\n')
+    result = invoke("plan.yaml")
+    assert (result.exit_code, result.output) == (0, "")
+
+
+def test_help_and_version_need_no_settings() -> None:
+    write("trainspec.toml", "nonsense")
+    assert invoke("--version").exit_code == 0
+    assert invoke("--help").exit_code == 0
+
+
+def test_what_can_be_set_is_decided() -> None:
+    assert sorted(settings_of(command)) == [
+        *("baseline", "color", "fail-on", "format", "ignore", "no-progress"),
+        *("profile", "quiet", "select", "statistics", "waivers"),
+    ]

@@ -1,0 +1,388 @@
+"""Comments, waivers and baselines: what they silence, and what is said about those that are wrong or idle."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainspec_validate.check import Selection, validate
+from trainspec_validate.collect import InputError
+from trainspec_validate.findings import Report, SuppressionKind
+from trainspec_validate.suppress import NEVER_SILENCED
+from trainspec_validate.suppress.baseline import Baseline
+
+BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
+GOOD = (BASE / "plan.yaml").read_text(encoding="utf-8")
+BAD_NAME = "example plan"
+BAD = GOOD.replace("name: example-plan", f"name: {BAD_NAME}")
+FORM = Selection(select=("TS-DOC",))
+TODAY = date(2026, 3, 1)
+
+
+@pytest.fixture(autouse=True)
+def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(name: str, content: Any) -> Path:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def judge(*paths: str, selection: Selection = FORM, **options: Any) -> Report:
+    return validate(paths, selection, today=TODAY, **options)
+
+
+def told(report: Report) -> list[tuple[str, int]]:
+    return [(finding.requirement, finding.span.line if finding.span else 0) for finding in report.findings]
+
+
+def named(comment: str, above: str = "", before: str = "") -> str:
+    """The plan with a bad name on line 5, a comment behind it, and lines above it."""
+    lines = BAD.splitlines()
+    at = next(number for number, line in enumerate(lines) if BAD_NAME in line)
+    lines[at] = f"{lines[at]}{comment}"
+    return "\n".join([*([before] if before else []), *lines[:at], *([above] if above else []), *lines[at:]]) + "\n"
+
+
+# --- comments -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        named("  # trainspec: ignore[TS-DOC-010] the scheduler needs it"),
+        named("  # trainspec: ignore[text-form] the scheduler needs it"),
+        named("  # trainspec:ignore[TS-DOC-010]: the scheduler needs it"),
+        named("  # trainspec: ignore[ts-doc-010 ,TS-DOC-001 , ] both of them"),
+        named("  # the old name  # trainspec: ignore[TS-DOC-010] the scheduler needs it"),
+        named("", above="  # trainspec: ignore[TS-DOC-010] the scheduler needs it"),
+        named("", above="# trainspec: ignore[TS-DOC-010] one\n  # a remark in between\n"),
+        named("", before="# trainspec: ignore-file[TS-DOC-010] the scheduler needs it"),
+        named("", before="---\n# trainspec: ignore-file[TS-DOC-010] the scheduler needs it"),
+    ],
+)
+def test_a_comment_silences(text: str) -> None:
+    write("plan.yaml", text)
+    report = judge("plan.yaml", selection=Selection(select=("TS-DOC",), ignore=("TS-DOC-016",)))
+    assert told(report) == []
+    assert [entry.kind for entry in report.suppressed] == [SuppressionKind.INLINE]
+    assert report.suppressed[0].reason
+
+
+@pytest.mark.parametrize(
+    ("text", "requirements"),
+    [
+        (named("  # trainspec: ignore[TS-DOC-010]"), ["TS-DOC-010", "TS-DOC-014"]),
+        (named("  # trainspec: ignore[TS-DOC-010] -- "), ["TS-DOC-010", "TS-DOC-014"]),
+        (named("  # trainspec: ignore[TS-DOC-010]  # noqa"), ["TS-DOC-010", "TS-DOC-014"]),
+        (named("  # trainspec: ignore[] because"), ["TS-DOC-010", "TS-DOC-014"]),
+        (named("  # trainspec: ignore because"), ["TS-DOC-010", "TS-DOC-014"]),
+        (named("  # trainspec: ingore[TS-DOC-010] because"), ["TS-DOC-010", "TS-DOC-014"]),
+        (named("  # trainspec: ignore-file[TS-DOC-010] because"), ["TS-DOC-010", "TS-DOC-014"]),
+        (named("  # trainspec: ignore[TS-DOC-999] because"), ["TS-DOC-010", "TS-DOC-015"]),
+        (named("  # trainspec: ignore[TS-DOC] because"), ["TS-DOC-010", "TS-DOC-015"]),
+        (named("  # trainspec: ignore[TS-DOC-016] because"), ["TS-DOC-010", "TS-DOC-015"]),
+        (named("  # trainspec: ignore[TS-DOC-009] because"), ["TS-DOC-010", "TS-DOC-016"]),
+        (named("  # trainspec: ignore[TS-DOC-010,TS-DOC-999] because"), ["TS-DOC-015"]),
+    ],
+)
+def test_a_wrong_comment_is_told_on_its_line(text: str, requirements: list[str]) -> None:
+    write("plan.yaml", text)
+    assert told(judge("plan.yaml")) == [(requirement, 5) for requirement in requirements]
+
+
+def test_a_comment_reaches_one_line_only() -> None:
+    write("plan.yaml", named("", before="# trainspec: ignore[TS-DOC-010] the wrong place"))
+    assert [requirement for requirement, _ in told(judge("plan.yaml"))] == ["TS-DOC-016", "TS-DOC-010"]
+
+
+def test_a_comment_inside_a_text_is_text() -> None:
+    text = GOOD.replace("name: example-plan", 'name: example-plan\n  description: "# trainspec: ignore[X] y"')
+    write("plan.yaml", text)
+    assert told(judge("plan.yaml")) == []
+
+
+def test_idle_is_said_only_of_what_was_judged() -> None:
+    write(
+        "plan.yaml",
+        GOOD.replace("name: example-plan", "name: example-plan  # trainspec: ignore[text-form] old"),
+    )
+    assert told(judge("plan.yaml")) == [("TS-DOC-016", 5)]
+    assert told(judge("plan.yaml", selection=Selection(select=("TS-DOC-016", "TS-DOC-009")))) == []
+    alone = GOOD.replace("name: example-plan", "name: example-plan  # trainspec: ignore[references-resolve] later")
+    write("plan.yaml", alone)
+    assert told(judge("plan.yaml")) == [], "references are judged beside other documents only"
+
+
+def test_a_second_comment_for_one_finding_is_idle() -> None:
+    write("plan.yaml", named("  # trainspec: ignore[text-form] a", above="  # trainspec: ignore[text-form] b"))
+    assert told(judge("plan.yaml")) == [("TS-DOC-016", 6)]
+
+
+def test_help_of_an_unknown_name() -> None:
+    write("plan.yaml", named("  # trainspec: ignore[text-from] because"))
+    helps = {finding.requirement: finding.help for finding in judge("plan.yaml").findings}
+    assert helps["TS-DOC-015"] == "did you mean 'text-form'?"
+
+
+def test_silencers_are_never_silenced(tmp_path: Path) -> None:
+    assert {f"TS-DOC-{number:03}" for number in (14, 15, 16, 17)} == NEVER_SILENCED
+    waivers(*({"requirement": identifier} for identifier in sorted(NEVER_SILENCED)))
+    write("plan.yaml", named("  # trainspec: ignore[TS-DOC-010]"))
+    report = judge("plan.yaml", waivers="waivers.yaml")
+    assert {requirement for requirement, _ in told(report)} == {"TS-DOC-010", "TS-DOC-014", "TS-DOC-015"}
+
+
+# --- waivers ------------------------------------------------------------------------------------------------
+
+
+def waivers(*entries: dict[str, Any], name: str = "waivers.yaml") -> Path:
+    default = {
+        "requirement": "TS-DOC-010",
+        "file": "plan.yaml",
+        "reason": "the scheduler needs it",
+        "owner": "platform-team",
+        "expires": "2026-03-31",
+    }
+    merged = [{k: v for k, v in {**default, **entry}.items() if v is not None} for entry in entries]
+    return write(name, {"apiVersion": "trainspec/v1", "kind": "Waivers", "waivers": merged})
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {},
+        {"requirement": "text-form"},
+        {"file": "*.yaml"},
+        {"file": "./plan.yaml"},
+        {"file": "**/plan.yaml"},
+        {"file": "pl[a-c]n.y?ml"},
+        {"pointer": "/metadata/name"},
+        {"pointer": "metadata.name"},
+        {"pointer": "metadata"},
+        {"expires": "2026-03-01"},
+        {"link": "https://example.org/ticket/7"},
+    ],
+)
+def test_a_waiver_silences(entry: dict[str, Any]) -> None:
+    write("plan.yaml", BAD)
+    waivers(entry)
+    report = judge("plan.yaml", waivers="waivers.yaml")
+    assert told(report) == []
+    assert [item.kind for item in report.suppressed] == [SuppressionKind.WAIVER]
+    assert "platform-team" in report.suppressed[0].reason
+
+
+@pytest.mark.parametrize(
+    ("entry", "requirement", "pointer"),
+    [
+        ({"expires": "2026-02-28"}, "TS-DOC-017", ("waivers", 0, "expires")),
+        ({"expires": "2026-02-30"}, "TS-DOC-017", ("waivers", 0, "expires")),
+        ({"expires": "soon"}, "TS-DOC-017", ("waivers", 0, "expires")),
+        ({"expires": None}, "TS-DOC-017", ("waivers", 0)),
+        ({"owner": None}, "TS-DOC-017", ("waivers", 0)),
+        ({"owner": ""}, "TS-DOC-017", ("waivers", 0, "owner")),
+        ({"reason": None}, "TS-DOC-017", ("waivers", 0)),
+        ({"requirement": "TS-DOC-999"}, "TS-DOC-015", ("waivers", 0, "requirement")),
+        ({"requirement": "TS-DOC-009"}, "TS-DOC-016", ("waivers", 0, "requirement")),
+        ({"file": "gone.yaml"}, "TS-DOC-016", ("waivers", 0, "file")),
+        ({"file": "sub/*.yaml"}, "TS-DOC-016", ("waivers", 0, "file")),
+        ({"pointer": "/model"}, "TS-DOC-016", ("waivers", 0, "requirement")),
+        ({"pointer": "meta"}, "TS-DOC-016", ("waivers", 0, "requirement")),
+        ({"ownr": "x"}, "TS-DOC-005", ("waivers", 0, "ownr")),
+        ({"file": None}, "TS-DOC-006", ("waivers", 0)),
+    ],
+)
+def test_a_wrong_waiver_is_told_and_silences_nothing(
+    entry: dict[str, Any], requirement: str, pointer: tuple[str | int, ...]
+) -> None:
+    write("plan.yaml", BAD)
+    waivers(entry)
+    report = judge("plan.yaml", waivers="waivers.yaml")
+    about = [finding for finding in report.findings if finding.path == "waivers.yaml"]
+    assert [(finding.requirement, finding.pointer) for finding in about] == [(requirement, pointer)]
+    assert about[0].help
+    assert about[0].span is not None
+    assert [finding.requirement for finding in report.findings if finding.path == "plan.yaml"] == ["TS-DOC-010"]
+
+
+def test_one_broken_waiver_spoils_no_other() -> None:
+    write("plan.yaml", BAD)
+    waivers({"owner": None}, {})
+    report = judge("plan.yaml", waivers="waivers.yaml")
+    assert [finding.requirement for finding in report.findings] == ["TS-DOC-017"]
+    assert len(report.suppressed) == 1
+
+
+def test_patterns_are_relative_to_the_waiver_file() -> None:
+    write("runs/a/plan.yaml", BAD)
+    waivers({"file": "a/*.yaml"}, name="runs/waivers.yaml")
+    assert told(judge("runs/a/plan.yaml", waivers="runs/waivers.yaml")) == []
+    waivers({"file": "../runs/a/plan.yaml"}, name="other/waivers.yaml")
+    assert told(judge("runs/a/plan.yaml", waivers="other/waivers.yaml")) == []
+    waivers({"file": "runs/*.yaml"}, name="waivers.yaml")
+    assert ("TS-DOC-010", 5) in told(judge("runs/a/plan.yaml", waivers="waivers.yaml"))
+
+
+def test_a_waiver_of_a_file_out_of_sight_is_not_idle() -> None:
+    write("plan.yaml", BAD)
+    write("other.yaml", GOOD)
+    waivers({})
+    assert told(judge("other.yaml", waivers="waivers.yaml")) == []
+
+
+def test_a_waiver_file_in_a_directory_is_judged_but_acts_only_when_named() -> None:
+    write("plan.yaml", BAD)
+    waivers({})
+    assert told(judge(".")) == [("TS-DOC-010", 5)]
+    assert told(judge(".", waivers="waivers.yaml")) == []
+    write("waivers.yaml", "apiVersion: trainspec/v1\nkind: Waivers\nwaiver: []\n")
+    assert {requirement for requirement, _ in told(judge("."))} == {"TS-DOC-005", "TS-DOC-006", "TS-DOC-010"}
+
+
+def test_a_waiver_file_in_yaml_says_where() -> None:
+    write("plan.yaml", BAD)
+    text = (
+        "apiVersion: trainspec/v1\nkind: Waivers\nwaivers:\n  - requirement: text-form\n    file: plan.yaml\n"
+        "    reason: old\n    owner: me\n    expires: 2020-01-31\n"
+    )
+    write("waivers.yaml", text)
+    assert ("TS-DOC-017", 8) in told(judge("plan.yaml", waivers="waivers.yaml"))
+
+
+@pytest.mark.parametrize("text", ["a: [", "apiVersion: trainspec/v1\nkind: Waivrs\n"])
+def test_a_waiver_file_that_cannot_be_read_is_a_finding(text: str) -> None:
+    write("plan.yaml", BAD)
+    write("waivers.yaml", text)
+    report = judge("plan.yaml", waivers="waivers.yaml")
+    assert {"plan.yaml", "waivers.yaml"} == {finding.path for finding in report.findings}
+
+
+# --- baseline -----------------------------------------------------------------------------------------------
+
+
+def record(*paths: str, name: str = "baseline.json") -> Report:
+    baseline = Baseline(name, "write")
+    report = judge(*paths, baseline=baseline)
+    baseline.write()
+    return report
+
+
+def test_a_baseline_silences_what_it_recorded_wherever_lines_move() -> None:
+    write("plan.yaml", BAD)
+    assert told(record("plan.yaml")) == []
+    data = json.loads(Path("baseline.json").read_text())
+    assert data == {
+        "format_version": "1",
+        "findings": [{"file": "plan.yaml", "requirement": "TS-DOC-010", "pointer": "/metadata/name", "count": 1}],
+    }
+    write("plan.yaml", f"# one more line\n{BAD}")
+    report = judge("plan.yaml", baseline="baseline.json")
+    assert told(report) == []
+    assert [entry.kind for entry in report.suppressed] == [SuppressionKind.BASELINE]
+
+
+def test_new_findings_are_told() -> None:
+    write("plan.yaml", BAD)
+    record("plan.yaml")
+    write("plan.yaml", BAD.replace("  data: 4", "  dtaa: 4"))
+    assert [requirement for requirement, _ in told(judge("plan.yaml", baseline="baseline.json"))] == ["TS-DOC-005"]
+
+
+def test_what_no_longer_occurs_is_told_then_pruned() -> None:
+    write("plan.yaml", BAD)
+    record("plan.yaml")
+    write("plan.yaml", GOOD)
+    report = judge("plan.yaml", baseline="baseline.json")
+    assert [(f.requirement, f.path, f.severity) for f in report.findings] == [
+        ("TS-DOC-016", "baseline.json", "warning")
+    ]
+    assert report.findings[0].span is not None
+    assert "--prune-baseline" in report.findings[0].help
+    baseline = Baseline("baseline.json", "prune")
+    assert told(judge("plan.yaml", baseline=baseline)) == []
+    assert baseline.write() == 0
+    assert told(judge("plan.yaml", baseline="baseline.json")) == []
+
+
+def test_pruning_records_nothing_new() -> None:
+    write("plan.yaml", BAD)
+    record("plan.yaml")
+    write("plan.yaml", BAD.replace("  data: 4", "  dtaa: 4"))
+    baseline = Baseline("baseline.json", "prune")
+    assert [requirement for requirement, _ in told(judge("plan.yaml", baseline=baseline))] == ["TS-DOC-005"]
+    assert baseline.write() == 1
+
+
+def test_a_partial_run_keeps_what_it_did_not_see() -> None:
+    write("a/plan.yaml", BAD)
+    write("b/plan.yaml", BAD)
+    record("a", "b")
+    write("a/plan.yaml", GOOD)
+    assert [f.path for f in judge("a", baseline="baseline.json").findings] == ["baseline.json"]
+    record("a")
+    files = [entry["file"] for entry in json.loads(Path("baseline.json").read_text())["findings"]]
+    assert files == ["b/plan.yaml"]
+    Path("b/plan.yaml").unlink()
+    assert [f.requirement for f in judge("a", baseline="baseline.json").findings] == ["TS-DOC-016"]
+
+
+def test_counts_are_kept() -> None:
+    nested = GOOD.replace("  data: 4", "  data: 0").replace("  tensor: 8", "  tensor: 0")
+    write("plan.yaml", nested)
+    record("plan.yaml")
+    entries = json.loads(Path("baseline.json").read_text())["findings"]
+    assert [(entry["pointer"], entry["count"]) for entry in entries] == [
+        ("/parallelism/data", 1),
+        ("/parallelism/tensor", 1),
+    ]
+
+
+def test_silencers_findings_are_never_recorded() -> None:
+    write("plan.yaml", named("  # trainspec: ignore[TS-DOC-010]"))
+    report = record("plan.yaml")
+    assert [requirement for requirement, _ in told(report)] == ["TS-DOC-014"]
+    assert "TS-DOC-014" not in Path("baseline.json").read_text()
+
+
+def test_an_unknown_requirement_in_a_baseline_is_told() -> None:
+    write("plan.yaml", GOOD)
+    entry = {"file": "plan.yaml", "requirement": "TS-DOC-999", "pointer": "", "count": 1}
+    write("baseline.json", {"format_version": "1", "findings": [entry]})
+    assert [requirement for requirement, _ in told(judge("plan.yaml", baseline="baseline.json"))] == ["TS-DOC-015"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        {"format_version": "2", "findings": []},
+        {"format_version": "1"},
+        {"format_version": "1", "findings": [{"file": "a"}]},
+        {"format_version": "1", "findings": [{"file": "a", "requirement": "b", "pointer": "c", "count": 0}]},
+        {"format_version": "1", "findings": [{"file": "a", "requirement": "b", "pointer": 3, "count": 1}]},
+        {"format_version": "1", "findings": ["a"]},
+    ],
+)
+def test_what_is_no_baseline_is_refused(content: Any) -> None:
+    write("plan.yaml", GOOD)
+    write("baseline.json", content)
+    with pytest.raises(InputError, match=r"baseline\.json: .*--write-baseline"):
+        judge("plan.yaml", baseline="baseline.json")
+
+
+def test_order_comment_waiver_baseline() -> None:
+    write("plan.yaml", BAD)
+    record("plan.yaml")
+    waivers({})
+    report = judge("plan.yaml", baseline="baseline.json", waivers="waivers.yaml")
+    assert [entry.kind for entry in report.suppressed] == [SuppressionKind.WAIVER]
+    assert [finding.requirement for finding in report.findings] == ["TS-DOC-016"], "the baseline is idle now"

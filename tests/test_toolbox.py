@@ -1,0 +1,302 @@
+"""The commands of trainspec: what they print, and that what they write is valid."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from trainspec_validate import coverage
+from trainspec_validate.catalog import accelerators
+from trainspec_validate.check import validate
+from trainspec_validate.coverage import Hole
+from trainspec_validate.documents import KINDS, SIDE_KINDS
+from trainspec_validate.findings import Severity
+from trainspec_validate.requirements import load_index
+from trainspec_validate.starter import FILES, documents
+from trainspec_validate.starter.cluster import torus
+from trainspec_validate.starter.text import figure
+from trainspec_validate.toolbox import COMMANDS, PROGRAM, command
+
+ROOT = Path(__file__).resolve().parents[1]
+INDEX = load_index()
+
+
+@pytest.fixture(autouse=True)
+def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(command, [*arguments], prog_name=PROGRAM)
+
+
+# --- the group ----------------------------------------------------------------------------------------------
+
+
+def test_help_lists_every_command() -> None:
+    stdout = invoke("--help").stdout
+    assert not [name for name in COMMANDS if f"\n  {name} " not in stdout]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str) -> None:
+    result = invoke(name, "-h")
+    assert result.exit_code == 0
+    assert COMMANDS[name].split()[0] in result.stdout
+
+
+def test_a_misspelt_command() -> None:
+    result = invoke("explian", "TS-DOC-001")
+    assert result.exit_code == 2
+    assert "no command 'explian'; did you mean 'explain'?" in result.stderr
+
+
+def test_version() -> None:
+    assert "(specification " in invoke("--version").stdout
+
+
+# --- explain ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("identifier", INDEX.by_id)
+def test_every_requirement_is_explained(identifier: str) -> None:
+    requirement = INDEX.by_id[identifier]
+    stdout = invoke("explain", identifier).stdout
+    flat = " ".join(stdout.split())
+    assert stdout.startswith(f"{identifier}  {requirement.name}\n{requirement.title}\n")
+    assert " ".join(requirement.statement.split()) in flat
+    assert " ".join(requirement.why.split()) in flat
+    assert INDEX.url(requirement) in stdout
+    assert ("\nChecklist: " in stdout) == bool(requirement.checklist)
+    assert stdout.count("\nBad, ") == len(requirement.bad)
+    assert stdout.count("\nGood, ") == len(requirement.good)
+
+
+def test_explain_takes_names_and_several() -> None:
+    stdout = invoke("explain", "ts-doc-005", "text_form", "known-keys").stdout
+    assert re.findall(r"^(TS-DOC-\d{3})  ", stdout, flags=re.MULTILINE) == ["TS-DOC-005", "TS-DOC-010"]
+
+
+def test_explain_as_json() -> None:
+    data = json.loads(invoke("explain", "TS-DOC-005", "--format", "json").stdout)
+    assert [entry["id"] for entry in data] == ["TS-DOC-005"]
+    assert {"statement", "why", "bad", "good", "url", "severity", "area"} <= data[0].keys()
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [("TS-DOC-0005", "did you mean"), ("knwon-keys", "'known-keys'"), ("zzz", "`trainspec rules`")],
+)
+def test_explain_of_nothing(word: str, told: str) -> None:
+    result = invoke("explain", word)
+    assert result.exit_code == 2
+    assert told in result.stderr
+
+
+def test_explain_needs_no_rules_and_no_network() -> None:
+    code = (
+        "import sys; from trainspec_validate import toolbox, terminal;"
+        "terminal.run(toolbox.command, 'trainspec', ['explain', 'TS-DOC-001']);"
+        "sys.exit(', '.join({'msgspec', 'yaml', 'jsonschema_rs', 'rich', 'trainspec_validate.rules'}"
+        " & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# --- rules --------------------------------------------------------------------------------------------------
+
+
+def test_rules_lists_everything_in_order() -> None:
+    lines = invoke("rules").stdout.splitlines()
+    assert lines[0].split() == ["id", "name", "level", "check", "profile", "title"]
+    assert [line.split()[0] for line in lines[1:]] == list(INDEX.by_id)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key", "value"),
+    [
+        (["--area", "DOC"], "area", "TS-DOC"),
+        (["--area", "ts-doc"], "area", "TS-DOC"),
+        (["--level", "must_not"], "level", "MUST NOT"),
+        (["--check", "schema"], "check", "schema"),
+    ],
+)
+def test_rules_filters(arguments: list[str], key: str, value: str) -> None:
+    found = json.loads(invoke("rules", "--format", "json", *arguments).stdout)
+    assert [entry["id"] for entry in found] == [r.id for r in INDEX.by_id.values() if getattr(r, key) == value]
+    assert found
+
+
+@pytest.mark.parametrize("arguments", [["--area", "TSDOC"], ["--level", "MUTS"], ["--check", "shema"]])
+def test_rules_filters_suggest(arguments: list[str]) -> None:
+    result = invoke("rules", *arguments)
+    assert result.exit_code == 2
+    assert "did you mean" in result.stderr
+
+
+def test_coverage_counts_and_fails_on_a_hole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coverage, "holes", list)
+    result = invoke("rules", "--coverage")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-2].split()[-1] == str(len(INDEX.by_id))
+    monkeypatch.setattr(coverage, "holes", lambda: [Hole("TS-DOC-099", "has a check (rule) but no heading")])
+    result = invoke("rules", "--coverage")
+    assert result.exit_code == 1
+    assert "TS-DOC-099 has a check (rule) but no heading" in result.stdout
+    assert json.loads(invoke("rules", "--coverage", "--format", "json").stdout)["holes"]
+
+
+# --- schema, catalog, completion ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *SIDE_KINDS])
+@pytest.mark.parametrize("draft", ["2020-12", "07"])
+def test_schema_is_the_published_one(kind: str, draft: str) -> None:
+    printed = json.loads(invoke("schema", kind, "--draft", draft).stdout)
+    published = ROOT / "schemas" / "v1" / printed["$id"].split("/v1/")[1]
+    assert printed == json.loads(published.read_text(encoding="utf-8"))
+    assert (draft == "07") == ("draft-07" in printed["$schema"])
+
+
+def test_schema_takes_short_names_and_lists() -> None:
+    assert invoke("schema").stdout.split() == [*KINDS, *SIDE_KINDS]
+    assert json.loads(invoke("schema", "plan").stdout)["title"] == "TrainingPlan"
+    assert json.loads(invoke("schema", "cluster-profile").stdout)["title"] == "ClusterProfile"
+    result = invoke("schema", "ClusterProfil")
+    assert result.exit_code == 2
+    assert "did you mean 'ClusterProfile'?" in result.stderr
+
+
+def test_catalog() -> None:
+    lines = invoke("catalog").stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == list(accelerators())
+    assert "source" in invoke("catalog", "nvidia-h100-sxm-80gb").stdout
+    data = json.loads(invoke("catalog", "nvidia-h100-sxm-80gb", "--format", "json").stdout)
+    assert data[0]["memory_bytes"] == 80e9
+    assert "did you mean 'nvidia-h100-sxm-80gb'?" in invoke("catalog", "nvidia-h100-sxm").stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_covers_both_programs(shell: str) -> None:
+    result = invoke("completion", shell)
+    assert result.exit_code == 0
+    for variable in ("_TRAINSPEC_COMPLETE", "_TRAINSPEC_VALIDATE_COMPLETE"):
+        assert f"{variable}={shell}_complete" in result.stdout
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+def test_completion_is_a_script() -> None:
+    script = invoke("completion", "bash").stdout
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+
+
+# --- init ---------------------------------------------------------------------------------------------------
+
+FIGURE = re.compile(r":\s*\[?-?\d|_bytes|_seconds")
+
+
+@pytest.mark.parametrize("num_nodes", [1, 2, 16, 37, 1024, 4096])
+@pytest.mark.parametrize("name", accelerators())
+def test_starters_validate_together(name: str, num_nodes: int, tmp_path: Path) -> None:
+    for file, text in documents(FILES, accelerators()[name], num_nodes).items():
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    report = validate([tmp_path])
+    assert {document.kind for document in report.documents} == set(FILES)
+    assert [f"{f.requirement} {f.pointer}: {f.message}" for f in report.at_or_above(Severity.ERROR)] == []
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_each_starter_validates_alone(kind: str, tmp_path: Path) -> None:
+    for file, text in documents([kind], accelerators()["amd-mi300x-192gb"], 8).items():
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    assert validate([tmp_path]).at_or_above(Severity.ERROR) == ()
+
+
+@pytest.mark.parametrize("name", ["nvidia-gb200-186gb", "google-tpu-v5p", "graphcore-bow", "amd-mi250x-128gb"])
+def test_every_figure_of_a_starter_says_where_it_comes_from(name: str) -> None:
+    for text in documents(FILES, accelerators()[name], 16).values():
+        lines = text.splitlines()
+        assert re.fullmatch(
+            r"# yaml-language-server: \$schema=https://trainspec\.org/schemas/v1/[a-z-]+\.schema\.json",
+            lines[0],
+        )
+        bare = [line for line in lines[4:] if FIGURE.search(line.partition("  #")[0]) and "  # " not in line]
+        assert bare == []
+        said = {line.partition("  # ")[2].split(":")[0].split()[0] for line in lines[6:] if FIGURE.search(line)}
+        assert said <= {"catalog", "derived", "replace", "chosen"}
+
+
+def test_init_writes_and_refuses_to_overwrite() -> None:
+    result = invoke("init", "--num-nodes", "4", "--directory", "new/place")
+    assert (result.exit_code, result.stdout.split()) == (0, [f"new/place/{file}" for file in FILES.values()])
+    assert "trainspec-validate new/place/cluster.yaml" in result.stderr
+    before = Path("new/place/plan.yaml").read_text()
+    Path("new/place/cluster.yaml").unlink()
+    result = invoke("init", "--directory", "new/place")
+    assert result.exit_code == 2
+    assert "new/place/plan.yaml, new/place/checkpoint.yaml: already there; --force overwrites" in result.stderr
+    assert Path("new/place/plan.yaml").read_text() == before
+    assert not Path("new/place/cluster.yaml").exists(), "nothing is written when anything is refused"
+    assert invoke("init", "--directory", "new/place", "--force").exit_code == 0
+    assert Path("new/place/plan.yaml").read_text() != before
+
+
+def test_init_of_some_kinds() -> None:
+    assert invoke("init", "plan", "ClusterProfile").stdout.split() == ["plan.yaml", "cluster.yaml"]
+    result = invoke("init", "paln")
+    assert result.exit_code == 2
+    assert "did you mean 'plan'?" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--accelerator", "nvidia-h100"], "no accelerator is called 'nvidia-h100'"),
+        (["--num-nodes", "0"], "0 is not in the range"),
+        (["--num-nodes", "4097"], "4097 is not in the range"),
+    ],
+)
+def test_init_of_nothing_known(arguments: list[str], told: str) -> None:
+    result = invoke("init", *arguments)
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert not list(Path().iterdir())
+
+
+def test_documents_refuse_other_sizes() -> None:
+    with pytest.raises(ValueError, match="1 to 4096"):
+        documents(FILES, accelerators()["google-tpu-v4"], 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (8, "8"),
+        (0.5, "0.5"),
+        (80e9, "80e9"),
+        (494.5e12, "494.5e12"),
+        (999999, "999999"),
+        (1e6, "1e6"),
+        (1e15, "1e15"),
+    ],
+)
+def test_figures_are_readable(value: float, text: str) -> None:
+    assert figure(value) == text
+    assert float(text) == value
+
+
+@pytest.mark.parametrize(("size", "axes"), [(16, 2), (64, 3), (8960, 3), (4, 3), (37 * 4, 3), (1, 2)])
+def test_torus_multiplies_to_its_size(size: int, axes: int) -> None:
+    extents = torus(size, axes)
+    product = 1
+    for extent in extents:
+        product *= extent
+    assert (product, len(extents)) == (size, axes)
