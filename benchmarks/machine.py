@@ -58,7 +58,7 @@ def run_once(command: Sequence[str]) -> tuple[float, int, int]:
 
 
 def side_by_side(commands: dict[str, Sequence[str]], num_runs: int) -> dict[str, Timing]:
-    """Time several commands in turn (A B A B ...), so that a drifting machine drifts for all of them; one warm-up each."""
+    """Time several commands in turn (A B A B ...), so that a drifting machine drifts for all; one warm-up each."""
     runs: dict[str, list[tuple[float, int, int]]] = {name: [] for name in commands}
     for number in range(num_runs + 1):
         for name, command in commands.items():

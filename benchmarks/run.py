@@ -71,9 +71,8 @@ def growth(directory: Path, largest: int, num_runs: int) -> None:
         floor = points[0][1]
         (x1, y1), (x2, y2) = points[-2:]
         if y1 > floor * 1.05:
-            print(
-                f"  exponent between the last two sizes: {math.log((y2 - floor) / (y1 - floor), x2 / x1):.2f} (1 is linear)"
-            )
+            exponent = math.log((y2 - floor) / (y1 - floor), x2 / x1)
+            print(f"  exponent between the last two sizes: {exponent:.2f} (1 is linear)")
 
 
 def main() -> None:

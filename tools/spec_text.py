@@ -33,7 +33,7 @@ class Section:
 
 
 def requirements(directory: Path) -> list[dict[str, object]]:
-    """All requirements of the chapters in a directory, in reading order, as plain values.
+    """All requirements of the chapters in a directory, by chapter number and id, as plain values.
 
     Raises:
         SpecificationError: a heading, sentence, reason or example does not have its form, or an id is used twice.
@@ -48,7 +48,7 @@ def requirements(directory: Path) -> list[dict[str, object]]:
                     raise SpecificationError(f"{place}: {word} is already used at {seen[word]}")
                 seen[word] = place
             entries.append(_entry(section, place))
-    return entries
+    return sorted(entries, key=lambda entry: (str(entry["chapter"])[:2], str(entry["id"])))
 
 
 def _sections(path: Path) -> Iterator[Section]:

@@ -139,6 +139,13 @@ def test_misspelt_model(findings: Findings, model: str) -> None:
     assert "TS-CLU-004" in ids(findings(cluster=accelerator(model), select=("TS-CLU",)))
 
 
+def test_a_publication_may_leave_the_accelerator_open(findings: Findings) -> None:
+    cluster = accelerator("not-stated")
+    assert findings(cluster=cluster, select=("TS-CLU-004",)) == {("TS-CLU-004", f"{GROUP}.accelerator.model")}
+    cluster["metadata"] = {"sources": [{"title": "Alibaba HPN", "reference": "ACM SIGCOMM 2024"}]}
+    assert not findings(cluster=cluster, select=("TS-CLU-004",))
+
+
 def test_vendor_is_the_catalog_s(findings: Findings) -> None:
     found = findings(cluster=accelerator("amd-mi300x-192gb", vendor="nvidia"), select=("TS-CLU",))
     assert found == {("TS-CLU-004", f"{GROUP}.accelerator.vendor")}

@@ -11,7 +11,6 @@ from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, Docum
 from trainspec_validate.findings import Pointer
 
 CHAPTERS = (
-    "doc",
     "clu",
     "clu_scale_up",
     "clu_host",

@@ -14,6 +14,8 @@ from trainspec_validate.rules._cluster import listed, total, within
 from trainspec_validate.suggest import hint
 
 _FIGURE_TOLERANCE = 0.1
+_NOT_STATED = "not-stated"
+"""Model of an accelerator that the sources of a published profile do not name."""
 _SMALLEST_DRAM = 8e9
 _READ_SECONDS = (0.01, 0.25)
 _POWER_SHARE = (0.4, 1.25)
@@ -105,7 +107,7 @@ def accelerator_model(cluster: ClusterProfile) -> Iterator[Violation]:
         place = ("node_groups", i, "accelerator")
         if known is None:
             missing = _missing_figures(accelerator)
-            if missing:
+            if missing and not (accelerator.model == _NOT_STATED and cluster.metadata.sources):
                 near = hint(accelerator.model, accelerators())
                 yield Violation(
                     at(cluster, *place, "model"),

@@ -1,1 +1,0 @@
-"""The only place for the rules of the doc chapter."""
