@@ -172,8 +172,8 @@ def test_a_failing_rule_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     def function(plan: TrainingPlan) -> None:
         raise RuntimeError(plan.metadata.name)
 
-    rules = {"TS-DOC-018": Rule("TS-DOC-018", "broken", function, (("plan", TrainingPlan),))}  # type: ignore[arg-type]
-    monkeypatch.setattr(check, "all_rules", lambda: rules)
+    rule = Rule("TS-DOC-018", "broken", function, (("plan", TrainingPlan),))  # type: ignore[arg-type]
+    monkeypatch.setattr(check, "rules_of", lambda _: [rule])
     write("plan.yaml", GOOD)
     assert terminal.run(command, PROGRAM, ["plan.yaml"]) == 3
     assert "while judging plan.yaml by TS-DOC-018" in capsys.readouterr().err

@@ -15,6 +15,7 @@ import spec_text  # noqa: E402
 
 import schemas  # noqa: E402
 from trainspec_validate._version import SPECIFICATION_VERSION  # noqa: E402
+from trainspec_validate.rules import all_rules  # noqa: E402
 
 SITE = f"{schemas.SITE}/v1/"
 
@@ -26,17 +27,30 @@ def outputs() -> dict[Path, str]:
     for name, text in schemas.schemas().items():
         files[ROOT / "schemas" / "v1" / name] = text
         files[data / "schemas" / name] = text
-    index = {
-        "specification_version": SPECIFICATION_VERSION,
-        "site": SITE,
-        "requirements": spec_text.requirements(ROOT / "spec" / "v1"),
-    }
-    index_text = json.dumps(index, indent=1, ensure_ascii=False) + "\n"
-    files[data / "requirements.json"] = index_text
-    files[ROOT / "spec" / "v1" / "requirements.json"] = index_text
+    entries = spec_text.requirements(ROOT / "spec" / "v1")
+    files[ROOT / "spec" / "v1" / "requirements.json"] = index_text([with_documents(entry) for entry in entries])
+    files[data / "requirements.json"] = index_text([with_module(with_documents(entry)) for entry in entries])
     for name, text in catalogs.catalogs(ROOT / "spec" / "v1").items():
         files[data / name] = text
     return files
+
+
+def index_text(entries: list[dict[str, object]]) -> str:
+    """Text of an index of requirements."""
+    index = {"specification_version": SPECIFICATION_VERSION, "site": SITE, "requirements": entries}
+    return json.dumps(index, indent=1, ensure_ascii=False) + "\n"
+
+
+def with_documents(entry: dict[str, object]) -> dict[str, object]:
+    """The entry with the kinds of documents that its rule judges together."""
+    rule = all_rules().get(str(entry["id"]))
+    return entry if rule is None else {**entry, "documents": [kind.__name__ for _, kind in rule.parameters]}
+
+
+def with_module(entry: dict[str, object]) -> dict[str, object]:
+    """The entry with the module of its rule, so that the program need not import all of them."""
+    rule = all_rules().get(str(entry["id"]))
+    return entry if rule is None else {**entry, "module": rule.function.__module__.rsplit(".", 1)[1]}
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from trainspec_validate._version import __version__
 from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect
 from trainspec_validate.documents import SIDE_KINDS
-from trainspec_validate.engine import Binding, Member, run_rules, wanted_places, with_spans
+from trainspec_validate.engine import Binding, Member, not_together, run_rules, wanted_places, with_spans
 from trainspec_validate.findings import (
     DocumentSummary,
     Finding,
@@ -27,7 +27,7 @@ from trainspec_validate.load import LoadError
 from trainspec_validate.reading import State, read_candidate, read_content, read_named
 from trainspec_validate.references import DANGLING, ReferenceFailure, bindings, referenced_files
 from trainspec_validate.requirements import load_index
-from trainspec_validate.rules import all_rules
+from trainspec_validate.rules import rules_of
 from trainspec_validate.selection import Selection
 from trainspec_validate.suppress import NEVER_SILENCED, Run, Tally, silence
 
@@ -178,10 +178,13 @@ def _bind(state: State) -> list[Binding]:
 
 
 def _run_rules(state: State, selection: Selection, bound: Sequence[Binding]) -> list[Outcome]:
-    rules = [rule for identifier, rule in all_rules().items() if selection.takes(state.index, identifier)]
-    findings, outcomes = run_rules(rules, bound, state.index)
+    """Judge what there are documents for; rules that ask for others are not even imported."""
+    present = {kind.__name__ for binding in bound for kind in binding}
+    wanted = [r for r in state.index.by_id.values() if r.check == "rule" and selection.takes(state.index, r.id)]
+    can_run = [r for r in wanted if present.issuperset(r.documents)]
+    findings, outcomes = run_rules(rules_of((r.module, r.id) for r in can_run), bound, state.index)
     state.findings.extend(findings)
-    return outcomes
+    return outcomes + [not_together(r) for r in wanted if not present.issuperset(r.documents)]
 
 
 def _same_names(state: State, members: Sequence[Member]) -> None:
@@ -204,10 +207,10 @@ def _judged(
     def judged(identifier: str, path: str) -> bool:
         if not selection.takes(state.index, identifier):
             return False
-        rule = all_rules().get(identifier)
-        if rule is not None:
-            seen = {member.path for binding in bound if rule.kinds <= binding.keys() for member in binding.values()}
-            return identifier in answered and path in seen
+        if state.index.by_id[identifier].check == "rule":
+            wanted = set(state.index.by_id[identifier].documents)
+            sets = [binding for binding in bound if wanted <= {kind.__name__ for kind in binding}]
+            return identifier in answered and any(path == m.path for binding in sets for m in binding.values())
         if identifier in _NEEDS_OTHERS:
             return path in state.members and len(state.members) > 1
         return path in state.kinds

@@ -59,7 +59,7 @@ def run_rules(rules: Iterable[Rule], bindings: Sequence[Binding], index: Index) 
         tally = _Tally()
         for binding in bind(rule, bindings):
             findings.extend(_judge(rule, binding, requirement, index, tally))
-        outcomes.append(_outcome(rule, requirement, tally))
+        outcomes.append(_outcome(requirement, tally))
     return findings, outcomes
 
 
@@ -95,7 +95,7 @@ def _stamp(violation: Violation, requirement: Requirement, index: Index, paths: 
     )
 
 
-def _outcome(rule: Rule, requirement: Requirement, tally: _Tally) -> Outcome:
+def _outcome(requirement: Requirement, tally: _Tally) -> Outcome:
     if tally.num_findings:
         verdict = Verdict.FAIL if requirement.severity is Severity.ERROR else Verdict.WARN
         return Outcome(requirement.id, verdict, tally.num_findings)
@@ -103,7 +103,12 @@ def _outcome(rule: Rule, requirement: Requirement, tally: _Tally) -> Outcome:
         return Outcome(requirement.id, Verdict.PASS)
     if tally.reasons:
         return Outcome(requirement.id, Verdict.NOT_APPLICABLE, reason="; ".join(tally.reasons))
-    wanted = " and ".join(kind.__name__ for _, kind in rule.parameters)
+    return not_together(requirement)
+
+
+def not_together(requirement: Requirement) -> Outcome:
+    """The outcome of a rule whose documents are not all in the set, or do not belong together."""
+    wanted = " and ".join(requirement.documents)
     return Outcome(requirement.id, Verdict.NOT_APPLICABLE, reason=f"no {wanted} that belong together")
 
 

@@ -55,6 +55,10 @@ class Requirement:
     good: tuple[Example, ...]
     checklist: str = ""
     """What a reviewer looks at, for `check=manual`."""
+    documents: tuple[str, ...] = ()
+    """Kinds of documents that the rule judges together, for `check=rule`."""
+    module: str = ""
+    """Module of `rules` that holds the rule; only in the packaged index."""
 
     @property
     def severity(self) -> Severity:
@@ -111,5 +115,6 @@ def parse_index(text: str) -> Index:
     requirements = {}
     for entry in raw["requirements"]:
         bad, good = (tuple(Example(**example) for example in entry.pop(key)) for key in ("bad", "good"))
-        requirements[entry["id"]] = Requirement(**entry, bad=bad, good=good)
+        documents = tuple(entry.pop("documents", ()))
+        requirements[entry["id"]] = Requirement(**entry, bad=bad, good=good, documents=documents)
     return Index(raw["specification_version"], raw["site"], requirements)

@@ -3,51 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, Document, TrainingPlan
 from trainspec_validate.findings import Pointer
-
-CHAPTERS = (
-    "clu",
-    "clu_scale_up",
-    "clu_host",
-    "clu_network",
-    "clu_paths",
-    "clu_operations",
-    "clu_power",
-    "clu_measurements",
-    "clu_layout",
-    "top",
-    "top_paths",
-    "top_tiers",
-    "top_placement",
-    "par",
-    "par_shape",
-    "par_figures",
-    "par_job",
-    "bat",
-    "bat_ramp",
-    "bat_noise",
-    "prc",
-    "prc_recipe",
-    "prc_kernels",
-    "com",
-    "com_algorithms",
-    "com_compression",
-    "mem",
-    "mem_host",
-    "nrg",
-    "ckp",
-    "ckp_saves",
-    "ckp_storage",
-    "ckp_contents",
-    "ckp_recovery",
-    "ckp_spares",
-)
-"""Modules of this package that hold rules, one per chapter, in the order of the specification."""
 
 
 class NotApplicable(Exception):  # noqa: N818 - an answer, not an error
@@ -122,8 +82,9 @@ def rule(requirement: str) -> Callable[[RuleFunction], RuleFunction]:
         if requirement in _REGISTRY:
             raise ValueError(f"{requirement} has two rules: {_REGISTRY[requirement].name} and {function.__name__}")
         parameters = []
-        for name, parameter in inspect.signature(function).parameters.items():
-            annotation = str(parameter.annotation)
+        for name, annotation in function.__annotations__.items():
+            if name == "return":
+                continue
             if annotation not in _ANNOTATIONS:
                 raise ValueError(f"{function.__name__}: {name} is annotated {annotation!r}, which is no document kind")
             parameters.append((name, _ANNOTATIONS[annotation]))
@@ -134,8 +95,18 @@ def rule(requirement: str) -> Callable[[RuleFunction], RuleFunction]:
     return register
 
 
+def rules_of(wanted: Iterable[tuple[str, str]]) -> Iterator[Rule]:
+    """The rules with these modules and requirement ids; imports no other module, since start-up pays for each."""
+    for module, requirement in wanted:
+        importlib.import_module(f"{__name__}.{module}")
+        yield _REGISTRY[requirement]
+
+
 def all_rules() -> Mapping[str, Rule]:
-    """Every rule by requirement id; imports the chapter modules on first use."""
-    for chapter in CHAPTERS:
-        importlib.import_module(f"{__name__}.{chapter}")
+    """Every rule by requirement id; imports every module of this package."""
+    import pkgutil  # noqa: PLC0415
+
+    for module in pkgutil.iter_modules(__path__):
+        if not module.name.startswith("_"):
+            importlib.import_module(f"{__name__}.{module.name}")
     return _REGISTRY
