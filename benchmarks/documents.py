@@ -15,12 +15,9 @@ BASE = ROOT / "spec" / "v1" / "base" / "cluster.yaml"
 def base() -> dict[str, Any]:
     """The base cluster without what ties it to its size."""
     data = load_file(BASE).data
-    for key in ("measurements", "fabrics", "power"):
+    for key in ("measurements", "power", "reliability"):
         del data[key]
-    group = data["node_groups"][0]
-    group["nics"] = [{**nic} for nic in group["nics"]]
-    for nic in group["nics"]:
-        nic.pop("fabric", None)
+    data["fabrics"] = [{"name": "backend", "transport": "infiniband", "topology": "fat-tree"}]
     return data
 
 
@@ -28,7 +25,13 @@ def with_groups(num_groups: int) -> dict[str, Any]:
     """A cluster of so many node groups with 16 nodes each."""
     data = base()
     data["storage_targets"] = [target for target in data["storage_targets"] if target["scope"] == "cluster"]
-    nic = {"name": "rail", "num_per_node": 8, "technology": "infiniband", "rate_bytes_per_second": 50e9}
+    nic = {
+        "name": "rail",
+        "num_per_node": 8,
+        "technology": "infiniband",
+        "rate_bytes_per_second": 50e9,
+        "fabric": "backend",
+    }
     group = {
         "num_nodes": 16,
         "num_accelerators_per_node": 8,
@@ -47,12 +50,8 @@ def explicit_node(number: int) -> dict[str, Any]:
         "name": f"node-{number:06}",
         "group": "compute",
         "rack": f"rack-{number // 4:05}",
-        "accelerators": [
-            {"name": f"gpu{i}", "numa_node": i // 4, "link_generation": 5, "link_num_lanes": 16} for i in range(8)
-        ],
-        "nics": [
-            {"name": f"mlx5_{i}", "numa_node": i // 4, "rail": i, "rate_bytes_per_second": 50e9} for i in range(8)
-        ],
+        "accelerators": [{"name": f"gpu{i}", "numa_node": i // 4, "link_generation": 5} for i in range(8)],
+        "nics": [{"name": f"mlx5_{i}", "rail": i} for i in range(8)],
     }
 
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 _MAX_WORD_LENGTH = 100
 _MAX_LISTED = 12
+_MAX_CANDIDATES = 500
+"""Beyond this, guessing would cost more than it tells: a file can hold thousands of wrong names."""
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
     """The candidate nearest to the word, or None when none is near; case, '-' and '_' do not count."""
+    known = list(islice(candidates, _MAX_CANDIDATES + 1))
+    if len(known) > _MAX_CANDIDATES:
+        return None
     by_folded: dict[str, str] = {}
-    for candidate in candidates:
+    for candidate in known:
         by_folded.setdefault(_fold(candidate), candidate)
     folded = _fold(word)
     if folded in by_folded:
@@ -26,7 +32,7 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
 
 def hint(word: str, candidates: Iterable[str]) -> str:
     """What to write instead, in words; empty when nothing is near and the candidates are too many."""
-    known = list(candidates)
+    known = list(islice(candidates, _MAX_CANDIDATES + 1))
     nearest = did_you_mean(word, known)
     if nearest is not None:
         return f"did you mean '{nearest}'?"

@@ -23,11 +23,12 @@ def _layout(cluster: ClusterProfile) -> Layout:
 
 def _members(cluster: ClusterProfile) -> Iterator[tuple[int, NodeGroup, list[tuple[int, ExplicitNode]]]]:
     """Groups that the layout lists, with the positions of their nodes."""
-    nodes = list(enumerate(_layout(cluster).nodes))
+    by_group: dict[str, list[tuple[int, ExplicitNode]]] = {}
+    for k, node in enumerate(_layout(cluster).nodes):
+        by_group.setdefault(node.group, []).append((k, node))
     for i, group in enumerate(cluster.node_groups):
-        own = [(k, node) for k, node in nodes if node.group == group.name]
-        if own:
-            yield i, group, own
+        if group.name in by_group:
+            yield i, group, by_group[group.name]
 
 
 @rule("TS-CLU-049")
@@ -60,10 +61,10 @@ def layout_references(cluster: ClusterProfile) -> Iterator[Violation]:
     """Names in the layout are unique, and those that refer to something exist."""
     layout = _layout(cluster)
     yield from _twice(cluster, layout)
-    switches = [switch.name for switch in layout.switches]
-    ends = [*(node.name for node in layout.nodes), *switches]
-    groups = [group.name for group in cluster.node_groups]
-    tiers = [tier.name for fabric in cluster.fabrics for tier in fabric.tiers]
+    switches = dict.fromkeys(switch.name for switch in layout.switches)
+    ends = dict.fromkeys([*(node.name for node in layout.nodes), *switches])
+    groups = dict.fromkeys(group.name for group in cluster.node_groups)
+    tiers = dict.fromkeys(tier.name for fabric in cluster.fabrics for tier in fabric.tiers)
     for pointer, name, known in (
         *((("nodes", k, "group"), node.group, groups) for k, node in enumerate(layout.nodes)),
         *((("switches", k, "tier"), switch.tier, tiers) for k, switch in enumerate(layout.switches)),
