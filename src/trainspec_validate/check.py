@@ -159,8 +159,7 @@ def _follow_references(state: State) -> None:
 
 
 def _known_as(state: State, target: Path) -> str | None:
-    wanted = os.path.realpath(target)
-    return next((path for path in state.texts if os.path.realpath(path) == wanted), None)
+    return state.names.get(os.path.realpath(target))
 
 
 def _reference_failure(state: State, failure: ReferenceFailure) -> None:
@@ -170,8 +169,7 @@ def _reference_failure(state: State, failure: ReferenceFailure) -> None:
 def _bind(state: State) -> list[Binding]:
     members = list(state.members.values())
     _same_names(state, members)
-    by_real_path = {os.path.realpath(path): member for path, member in state.members.items()}
-    bound, failures = bindings(members, lambda path: by_real_path.get(os.path.realpath(path)))
+    bound, failures = bindings(members, lambda path: state.members.get(state.names.get(os.path.realpath(path), "")))
     for failure in failures:
         _reference_failure(state, failure)
     return bound

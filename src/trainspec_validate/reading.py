@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +48,8 @@ class State:
     findings: list[Finding] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     """What could not be read at all."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Name in findings by real path, so that one file under two names is read once."""
 
     def add(  # noqa: PLR0913
         self,
@@ -78,6 +81,7 @@ def read_candidate(state: State, candidate: Candidate) -> None:
         if error.code == "unreadable":
             raise InputError(f"{candidate.name}: {error.message}; {error.help}") from error
         state.texts[candidate.name] = ""
+        state.names[os.path.realpath(candidate.name)] = candidate.name
         _load_failure(state, candidate.name, error)
         return
     if not candidate.found or is_ours(candidate, content):
@@ -96,6 +100,7 @@ def read_named(state: State, path: Path, name: str) -> None:
 def read_content(state: State, content: bytes, path: str) -> None:
     """Load a text, judge it by the schema of its kind, and keep it as a typed document if it passes."""
     state.texts[path] = content.decode("utf-8-sig", errors="replace")
+    state.names[os.path.realpath(path)] = path
     try:
         source = load_text(content, path)
     except LoadError as error:

@@ -93,7 +93,14 @@ def bindings(
 
 class _Resolver:
     def __init__(self, members: Sequence[Member], by_file: Callable[[str], Member | None]) -> None:
-        self._members = members
+        self._of_kind: dict[Kind, list[Member]] = {}
+        self._beside: dict[tuple[Kind, Path], list[Member]] = {}
+        self._named: dict[tuple[Kind, str], list[Member]] = {}
+        for member in members:
+            kind = type(member.document)
+            self._of_kind.setdefault(kind, []).append(member)
+            self._beside.setdefault((kind, Path(member.path).parent), []).append(member)
+            self._named.setdefault((kind, member.document.metadata.name), []).append(member)
         self._by_file = by_file
         self._done: dict[int, Binding] = {}
         self.failures: list[ReferenceFailure] = []
@@ -125,9 +132,7 @@ class _Resolver:
         link = next((link for link in links(member) if link.kind is kind), None)
         if link:
             return self._follow(link)
-        same_kind = [other for other in self._members if isinstance(other.document, kind)]
-        beside = [other for other in same_kind if Path(other.path).parent == Path(member.path).parent]
-        for choice in (beside, same_kind):
+        for choice in (self._beside.get((kind, Path(member.path).parent), ()), self._of_kind.get(kind, ())):
             if len(choice) == 1:
                 return choice[0]
         return None
@@ -147,8 +152,8 @@ class _Resolver:
                 message = f"{reference.file!r} is named {found.document.metadata.name!r}, not {reference.name!r}"
                 self.failures.append(ReferenceFailure(DANGLING, path, (link.key, "name"), message, "make them agree"))
             return found
-        candidates = [other for other in self._members if isinstance(other.document, link.kind)]
-        matches = [other for other in candidates if other.document.metadata.name == reference.name]
+        candidates = self._of_kind.get(link.kind, [])
+        matches = self._named.get((link.kind, reference.name or ""), [])
         if len(matches) == 1:
             return matches[0]
         if candidates and reference.name:

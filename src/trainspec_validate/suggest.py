@@ -7,7 +7,7 @@ from itertools import islice
 
 _MAX_WORD_LENGTH = 100
 _MAX_LISTED = 12
-_MAX_CANDIDATES = 500
+_MAX_CANDIDATES = 2_000
 """Beyond this, guessing would cost more than it tells: a file can hold thousands of wrong names."""
 
 

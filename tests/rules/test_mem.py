@@ -157,6 +157,7 @@ def test_ranks_share_a_package(findings) -> None:
         ({"reserve_bytes": 3e9}, "memory.reserve_bytes"),
         ({"reserve_bytes": None}, "memory"),
         ({"reserve_bytes": None, "allocator": "arena"}, None),
+        ({"reserve_bytes": None, "predicted_peak_bytes": None}, None),
     ],
 )
 def test_reserve(findings, keys, place) -> None:

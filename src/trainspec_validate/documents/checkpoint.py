@@ -45,6 +45,8 @@ FaultClass = Literal[
 
 # No exchange between the ranks of a job ends sooner than a tenth of a second, and no limit in days is a budget.
 PhaseSeconds = Annotated[float, Meta(ge=0.1, le=1e6, extra_json_schema={"x-unit": "s"})]
+# Processes take seconds to start and join, and state to be read and verified; published times begin at five seconds.
+LongPhaseSeconds = Annotated[float, Meta(ge=1, le=1e6, extra_json_schema={"x-unit": "s"})]
 RESTART_LIMITS = "TS-CKP-051"
 
 
@@ -203,9 +205,9 @@ class RecoveryPath(Record, frozen=True, kw_only=True):
     """Share of faults that stay within the budget."""
     decide_seconds: PhaseSeconds
     """From detection to a fixed plan with the old attempt fenced."""
-    restart_seconds: PhaseSeconds
+    restart_seconds: LongPhaseSeconds
     """From the plan to running processes."""
-    restore_seconds: PhaseSeconds
+    restore_seconds: LongPhaseSeconds
     """From running processes to verified state."""
     first_step_seconds: PhaseSeconds
     """From verified state to the first completed step, compilation included."""
@@ -216,9 +218,9 @@ class Grace(Record, frozen=True, kw_only=True):
 
     preemptible: bool
     """True when the platform may take nodes away."""
-    notice_seconds: PositiveSeconds | None = None
-    """Time between notice and end."""
-    poll_seconds: PositiveSeconds | None = None
+    notice_seconds: Annotated[float, Meta(ge=1, le=7200, extra_json_schema={"x-unit": "s"})] | None = None
+    """Time between notice and end; platforms give half a minute to an hour."""
+    poll_seconds: Annotated[float, Meta(ge=0.1, le=3600, extra_json_schema={"x-unit": "s"})] | None = None
     """Time until the job sees the notice."""
     counts_on_checkpoint: bool = False
     """True when the policy relies on a save within the notice."""

@@ -138,8 +138,10 @@ class CollectiveMeasurement(Record, frozen=True, kw_only=True):
     """Buffer size divided by time."""
     bus_bandwidth_bytes_per_second: LinkBytesPerSecond | None = None
     """Algorithm bandwidth times the factor of the operation."""
-    relative_spread: Annotated[float, Meta(ge=0, le=10, extra_json_schema={"x-unit": "1"})] | None = None
-    """Largest minus smallest over the median of repeated runs."""
+    time_seconds: Annotated[float, Meta(ge=1e-6, le=1000, extra_json_schema={"x-unit": "s"})] | None = None
+    """Time of one operation, as the benchmark prints it."""
+    relative_spread: Annotated[float, Meta(ge=1e-4, le=10, extra_json_schema={"x-unit": "1"})] | None = None
+    """Largest minus smallest over the median of repeated runs; clocks and networks never repeat a run exactly."""
     group: Name | None = None
     """Node group that the ranks belonged to; needed when there are several."""
     in_network_reduction: bool = False

@@ -44,6 +44,7 @@ MemoryBytesPerSecond = Annotated[float, Meta(ge=5e10, le=5e16, extra_json_schema
 HopSeconds = Annotated[float, Meta(ge=5e-8, le=2e-5, extra_json_schema={"x-unit": "s"})]
 HostLinkBytesPerSecond = Annotated[float, Meta(ge=2e8, le=2e12, extra_json_schema={"x-unit": "By/s"})]
 BoardWatts = Annotated[float, Meta(ge=10, le=50_000, extra_json_schema={"x-unit": "W"})]
+NicBytesPerSecond = Annotated[float, Meta(ge=1.25e8, le=4e11, extra_json_schema={"x-unit": "By/s"})]
 NodeWatts = Annotated[float, Meta(ge=50, le=1_000_000, extra_json_schema={"x-unit": "W"})]
 
 
@@ -169,10 +170,12 @@ class Nic(Record, frozen=True, kw_only=True):
     """Generation as the makers name it, for example `ndr` or `v3`."""
     num_ports: Annotated[int, Meta(ge=1, le=16)] | None = None
     """Ports of one interface."""
-    rate_bytes_per_second: LinkBytesPerSecond
+    rate_bytes_per_second: NicBytesPerSecond
     """Rate of one interface in one direction: 400 Gb/s is 50e9."""
     num_accelerators_served: Annotated[int, Meta(ge=1, le=1024)] | None = None
     """Accelerators that share one interface."""
+    num_per_accelerator: Annotated[int, Meta(ge=1, le=16)] = 1
+    """Interfaces of this kind that one accelerator has to itself, where there are more than accelerators."""
     accelerator_path: PathClass | None = None
     """Path class between an accelerator and its own interface."""
     nearest_path: PathClass | None = None

@@ -32,6 +32,10 @@ from trainspec_validate.documents.parallelism import Parallelism, Synchrony
 from trainspec_validate.documents.precision import KernelFloor, Precision
 
 
+# Metrics rarer than every five minutes or thousand steps show nothing while it happens.
+MetricSteps = Annotated[int, Meta(ge=1, le=1000)]
+
+
 class Job(Record, frozen=True, kw_only=True):
     """How long the job runs."""
 
@@ -130,13 +134,13 @@ class Telemetry(Record, frozen=True, kw_only=True):
 
     profile: Literal["core", "full"]
     """Set of metrics."""
-    step_interval: Count = 1
+    step_interval: MetricSteps = 1
     """Steps between step metrics."""
-    device_interval_seconds: PositiveSeconds | None = None
-    """Time between device metrics."""
-    network_interval_seconds: PositiveSeconds | None = None
-    """Time between network metrics."""
-    gradient_interval_steps: Count | None = None
+    device_interval_seconds: Annotated[float, Meta(ge=0.02, le=300, extra_json_schema={"x-unit": "s"})] | None = None
+    """Time between device metrics; counters of devices change every 20 milliseconds at most."""
+    network_interval_seconds: Annotated[float, Meta(ge=0.001, le=300, extra_json_schema={"x-unit": "s"})] | None = None
+    """Time between network metrics; congestion is watched by the millisecond."""
+    gradient_interval_steps: MetricSteps | None = None
     """Steps between gradient statistics."""
     sink: Name | None = None
     """Where the stream goes."""

@@ -124,8 +124,8 @@ def peak_fits(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation
 
 @rule("TS-MEM-005")
 def reserve(plan: TrainingPlan) -> Iterator[Violation]:
-    """Enough memory stays free for what no framework counts."""
-    memory = memory_of(plan)
+    """Beside a predicted peak, enough memory stays free for what no framework counts."""
+    memory, _ = _peak(plan)
     if memory.allocator == "arena":
         raise NotApplicable("one arena holds everything")
     if memory.reserve_bytes is None:
