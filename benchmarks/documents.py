@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +46,13 @@ def with_groups(num_groups: int) -> dict[str, Any]:
 
 
 def explicit_node(number: int) -> dict[str, Any]:
-    """One explicit node with its devices, about 1.2 kB as YAML."""
+    """One explicit node with its devices, about 1 kB as YAML."""
     return {
         "name": f"node-{number:06}",
         "group": "compute",
         "rack": f"rack-{number // 4:05}",
         "accelerators": [{"name": f"gpu{i}", "numa_node": i // 4, "link_generation": 5} for i in range(8)],
-        "nics": [{"name": f"mlx5_{i}", "rail": i} for i in range(8)],
+        "nics": [{"name": f"mlx5_{i}", "numa_node": i // 4, "rail": i} for i in range(8)],
     }
 
 
@@ -111,3 +112,17 @@ def _scalar(value: Any) -> bool:
 
 def _inline(value: Any) -> str:
     return f" {json.dumps(value)}\n"
+
+
+MAKERS = {"groups": with_groups, "nodes": with_nodes, "links": with_links}
+
+
+def main() -> None:
+    """Write one document: `python documents.py KIND SIZE PATH`, as YAML or JSON by the suffix."""
+    kind, size, name = sys.argv[1:]
+    data = MAKERS[kind](int(size))
+    Path(name).write_text(yaml_text(data) if name.endswith(".yaml") else json.dumps(data), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

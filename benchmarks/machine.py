@@ -13,6 +13,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+"""An installed program has its bytecode; one that must not write it would be compiled anew at every run."""
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Wall time and peak memory of one command over several runs."""
@@ -49,7 +53,7 @@ def describe(*packages: str) -> str:
 def run_once(command: Sequence[str]) -> tuple[float, int, int]:
     """Seconds, peak bytes and exit code of one run; what the command prints is thrown away."""
     start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)

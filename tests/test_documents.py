@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.mutation.operators import leaves, replaced, without
 from trainspec_validate import schema
-from trainspec_validate.documents import KINDS, read
+from trainspec_validate.documents import KINDS, read, read_plain
 from trainspec_validate.load import load_file
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,6 +72,21 @@ def damaged(draw: st.DrawFn) -> tuple[str, Any]:
 def test_schema_and_model_accept_the_same_values(case: tuple[str, Any]) -> None:
     kind, data = case
     assert accepted_by_schema(kind, data) == accepted_by_model(kind, data)
+
+
+@given(damaged())
+@example(("ClusterProfile", replaced(BASES["ClusterProfile"], ("clock",), None)))
+@example(("ClusterProfile", replaced(BASES["ClusterProfile"], ("metadata", "name"), "example\n")))
+@example(("ClusterProfile", {**BASES["ClusterProfile"], "extensions": {"org.example.a": {"deep": [None]}}}))
+@settings(max_examples=400, deadline=None)
+def test_what_the_quick_reader_accepts_satisfies_the_schema(case: tuple[str, Any]) -> None:
+    kind, data = case
+    assert read_plain(kind, data) is None or accepted_by_schema(kind, data)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_the_quick_reader_takes_plain_documents(kind: str) -> None:
+    assert read_plain(kind, BASES[kind]) == read(kind, BASES[kind])
 
 
 def test_absent_and_null_differ_for_the_schema() -> None:

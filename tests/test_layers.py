@@ -24,14 +24,19 @@ LAYERS: dict[str, set[str]] = {
     "costs": set(),
     "catalog": set(),
     "suggest": set(),
+    "aliases": set(),
+    "quantities": set(),
     # from text to documents
     "collect": {"suggest"},
     "load": {"findings"},
     "requirements": {"findings"},
-    "schema": {"findings", "requirements", "suggest"},
+    "keys": {"findings", "aliases", "suggest"},
+    "wording": {"findings", "aliases", "quantities", "suggest"},
+    "schema": {"findings", "requirements", "keys", "wording"},
     "selection": {"requirements", "suggest"},
+    "kind": {"findings", "documents", "schema", "suggest"},
     "reading": {
-        *("findings", "documents", "suggest", "engine"),
+        *("findings", "documents", "engine", "kind"),
         *("collect", "load", "requirements", "schema"),
     },
     # from documents to findings

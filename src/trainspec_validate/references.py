@@ -10,7 +10,7 @@ from pathlib import Path
 from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, Document, Reference, TrainingPlan
 from trainspec_validate.engine import Binding, Member
 from trainspec_validate.findings import Pointer
-from trainspec_validate.suggest import hint
+from trainspec_validate.suggest import did_you_mean, hint
 
 DANGLING = "TS-DOC-011"
 OUTSIDE_TREE = "TS-DOC-012"
@@ -72,10 +72,20 @@ def _inside_tree(link: Link, file: str) -> Path | ReferenceFailure:
         help_text = "keep both documents in one tree and run from its top directory"
         return ReferenceFailure(OUTSIDE_TREE, link.member.path, pointer, message, help_text)
     if not target.is_file():
-        message = f"{file!r} does not exist"
-        help_text = f"expected the {link.kind.__name__} at {(directory / file).as_posix()}"
+        message = f"{file!r} is not a file" if target.exists() else f"{file!r} does not exist"
+        help_text = _nearby(target) or f"expected the {link.kind.__name__} at {(directory / file).as_posix()}"
         return ReferenceFailure(DANGLING, link.member.path, pointer, message, help_text)
     return Path(os.path.normpath(directory / file))
+
+
+def _nearby(target: Path) -> str:
+    """A file beside the missing one whose name is like it."""
+    try:
+        names = [entry.name for entry in target.parent.iterdir() if entry.is_file()]
+    except OSError:
+        return ""
+    near = None if target.exists() else did_you_mean(target.name, names)
+    return f"did you mean {near!r}?" if near else ""
 
 
 def bindings(
@@ -146,7 +156,7 @@ class _Resolver:
                 return None  # already reported, or the file has findings of its own
             if not isinstance(found.document, link.kind):
                 message = f"{reference.file!r} is a {type(found.document).__name__}, not a {link.kind.__name__}"
-                self.failures.append(ReferenceFailure(DANGLING, path, (link.key, "file"), message, ""))
+                self.failures.append(ReferenceFailure(DANGLING, path, (link.key, "file"), message, "name another file"))
                 return None
             if reference.name and reference.name != found.document.metadata.name:
                 message = f"{reference.file!r} is named {found.document.metadata.name!r}, not {reference.name!r}"

@@ -1,4 +1,4 @@
-"""The only place that judges a plain value against a published schema and words what it finds."""
+"""The only place that judges a plain value against a published schema."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from functools import cache
 from typing import Any
 
 from trainspec_validate.findings import Pointer
+from trainspec_validate.keys import key_paths, unknown_key
 from trainspec_validate.requirements import DATA_DIRECTORY
-from trainspec_validate.suggest import hint
+from trainspec_validate.wording import bad_keys, missing_keys, value_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,34 +49,93 @@ def _validator(kind: str) -> Any:
 
 
 def failures(kind: str, data: Any) -> Iterator[SchemaFailure]:
-    """Every place where `data` breaks the schema of its kind, in document order of discovery."""
+    """Every place where `data` breaks the schema of its kind; what follows from another failure is left out."""
     validator = _validator(kind)
     if validator.is_valid(data):
         return
-    schema = load_schema(kind)
+    findings = _Findings(kind)
     for error in validator.iter_errors(data):
-        yield from _explain(error, schema)
+        findings.take(error)
+    yield from findings.all()
 
 
-def _explain(error: Any, schema: Mapping[str, Any]) -> Iterator[SchemaFailure]:
-    keyword = str(error.kind.name)
-    pointer: Pointer = tuple(error.instance_path)
-    trail = list(_subschemas(schema, error.schema_path))
-    parent = trail[-1]
-    if keyword == "additionalProperties":
-        for key in error.kind.unexpected:
-            help_text = hint(key, parent.get("properties", {}))
-            yield SchemaFailure(_owner(schema, [], keyword), (*pointer, key), True, f"unknown key {key!r}", help_text)
-        return
-    if keyword == "required":
-        missing = error.kind.property
-        wanted = parent.get("properties", {}).get(missing, {})
-        requirement = _owner(schema, [wanted], keyword)
-        message = f"{_place_name(pointer)} lacks the key {missing!r}"
-        yield SchemaFailure(requirement, pointer, True, message, _describe(wanted, schema))
-        return
-    message, help_text = _value_message(keyword, error, parent)
-    yield SchemaFailure(_owner(schema, trail, keyword), pointer, keyword == "propertyNames", message, help_text)
+class _Findings:
+    """Collects the errors of one document, and turns those that have one cause into one failure."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.schema = load_schema(kind)
+        self.failures: list[SchemaFailure] = []
+        self.unknown: dict[Pointer, dict[str, Mapping[str, Any]]] = {}
+        self.missing: dict[Pointer, dict[str, Mapping[str, Any]]] = {}
+        self.empty: dict[Pointer, Mapping[str, Any]] = {}
+        """Keys without a value that want a mapping, with the schema of it."""
+
+    def take(self, error: Any) -> None:
+        keyword, pointer = str(error.kind.name), tuple(error.instance_path)
+        trail = list(_subschemas(self.schema, error.schema_path))
+        if keyword == "additionalProperties":
+            self.unknown.setdefault(pointer, {}).update(dict.fromkeys(error.kind.unexpected, trail[-1]))
+        elif keyword == "required":
+            wanted = trail[-1].get("properties", {}).get(error.kind.property, {})
+            self.missing.setdefault(pointer, {})[error.kind.property] = wanted
+        elif keyword == "propertyNames":
+            owner = _owner(self.schema, trail, keyword)
+            for key, message, help_text in bad_keys(iter(error.instance), trail[-1]):
+                self.failures.append(SchemaFailure(owner, (*pointer, key), True, message, help_text))
+        else:
+            self.value(keyword, pointer, error.instance, trail)
+
+    def value(self, keyword: str, pointer: Pointer, value: Any, trail: list[Mapping[str, Any]]) -> None:
+        key = next((step for step in reversed(pointer) if isinstance(step, str)), "")
+        outer = trail[-2] if len(trail) > 1 else {}
+        required = bool(pointer) and pointer[-1] in outer.get("required", ())
+        if value is None and trail[-1].get("type") == "object":
+            self.empty[pointer] = trail[-1]
+        message, help_text = value_message(keyword, value, trail[-1], key=key, required=required)
+        self.failures.append(SchemaFailure(_owner(self.schema, trail, keyword), pointer, False, message, help_text))
+
+    def all(self) -> Iterator[SchemaFailure]:
+        """The failures, without the keys that are missing because they are misspelt or stand elsewhere."""
+        kinds = {self.kind: _paths(self.kind)} | {kind: _paths(kind) for kind in _PUBLISHED}
+        meant: set[Pointer] = set()
+        for pointer, keys in self.unknown.items():
+            below = self.keys_below_empty(pointer)
+            for key, parent in keys.items():
+                guess = unknown_key(key, pointer, parent.get("properties", {}), self.kind, kinds)
+                meant.add((*pointer, guess.sibling) if guess.sibling else guess.path)
+                if key not in below:
+                    owner = _owner(self.schema, [], "additionalProperties")
+                    yield SchemaFailure(owner, (*pointer, key), True, f"unknown key {key!r}", guess.help)
+        yield from self.failures
+        for pointer, wanted in self.missing.items():
+            yield from self.lacks(pointer, {key: wanted[key] for key in wanted if (*pointer, key) not in meant})
+
+    def keys_below_empty(self, pointer: Pointer) -> set[str]:
+        """The keys that belong into a mapping beside them that has no value: they are indented too little."""
+        return {key for place, schema in self.empty.items() if place[:-1] == pointer for key in schema["properties"]}
+
+    def lacks(self, pointer: Pointer, wanted: Mapping[str, Mapping[str, Any]]) -> Iterator[SchemaFailure]:
+        by_owner: dict[str, dict[str, Mapping[str, Any]]] = {}
+        for key, subschema in wanted.items():
+            by_owner.setdefault(_owner(self.schema, [subschema], "required"), {})[key] = subschema
+        for owner, keys in by_owner.items():
+            targets = {key: self.target(subschema) for key, subschema in keys.items()}
+            yield SchemaFailure(owner, pointer, False, *missing_keys(pointer, keys, targets))
+
+    def target(self, subschema: Mapping[str, Any]) -> Mapping[str, Any]:
+        if "$ref" not in subschema:
+            return subschema
+        found: Mapping[str, Any] = self.schema["$defs"][str(subschema["$ref"]).rsplit("/", 1)[1]]
+        return found
+
+
+_PUBLISHED = ("ClusterProfile", "TrainingPlan", "CheckpointPolicy")
+
+
+@cache
+def _paths(kind: str) -> Mapping[str, frozenset[tuple[str, ...]]]:
+    return key_paths(load_schema(kind))
 
 
 def _subschemas(schema: Mapping[str, Any], path: list[str | int]) -> Iterator[Mapping[str, Any]]:
@@ -95,84 +155,3 @@ def _owner(schema: Mapping[str, Any], trail: list[Mapping[str, Any]], keyword: s
             return str(subschema["x-requirement"])
     by_keyword: Mapping[str, str] = schema["x-requirements"]
     return by_keyword.get(keyword, by_keyword["type"])
-
-
-def _place_name(pointer: Pointer) -> str:
-    return ".".join(str(step) for step in pointer) or "the document"
-
-
-def _describe(subschema: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """What a missing key would hold, in the schema's own words."""
-    target = subschema
-    if "$ref" in subschema:
-        target = schema["$defs"][str(subschema["$ref"]).rsplit("/", 1)[1]]
-    text = str(subschema.get("description") or target.get("description") or "").split("\n")[0]
-    if "enum" in target:
-        return f"{text} One of: {', '.join(str(option) for option in target['enum'])}".strip()
-    return text
-
-
-_TYPE_WORDS = {
-    "object": "a mapping",
-    "array": "a list",
-    "string": "text",
-    "integer": "a whole number",
-    "number": "a number",
-    "boolean": "true or false",
-    "null": "nothing",
-}
-
-
-def _value_message(keyword: str, error: Any, subschema: Mapping[str, Any]) -> tuple[str, str]:
-    value = error.instance
-    unit = _unit(subschema)
-    match keyword:
-        case "type":
-            return _type_message(value, subschema)
-        case "enum" | "const":
-            options = [str(option) for option in subschema.get("enum", [subschema.get("const")])]
-            return f"{_show(value)} is not a value of this key", hint(str(value), options)
-        case "minimum" | "exclusiveMinimum" | "maximum" | "exclusiveMaximum":
-            return _range_message(value, subschema, unit)
-        case "pattern":
-            return f"{_show(value)} is not of the required form", f"the form is {subschema['pattern']}"
-        case "minLength" | "maxLength":
-            low, high = subschema.get("minLength", 0), subschema.get("maxLength", "any")
-            return f"the text has {len(value)} characters", f"the length is {low} to {high}"
-        case "minItems" | "maxItems":
-            return f"the list has {len(value)} items", f"at least {subschema.get('minItems', 0)} are needed"
-        case "propertyNames":
-            return f"the key {_show(value)} is not of the required form", str(error.message)
-        case _:
-            return str(error.message), ""
-
-
-def _type_message(value: Any, subschema: Mapping[str, Any]) -> tuple[str, str]:
-    wanted = subschema.get("type", "object")
-    words = " or ".join(_TYPE_WORDS[name] for name in ([wanted] if isinstance(wanted, str) else wanted))
-    if value is None:
-        return f"the key has no value; {words} is needed", "give the value, or leave the key out"
-    unit = _unit(subschema)
-    help_text = f"write the number in base units ({unit}), without a suffix" if unit and isinstance(value, str) else ""
-    return f"{_show(value)} is not {words}", help_text
-
-
-def _range_message(value: Any, subschema: Mapping[str, Any], unit: str) -> tuple[str, str]:
-    low = subschema.get("minimum", subschema.get("exclusiveMinimum"))
-    high = subschema.get("maximum", subschema.get("exclusiveMaximum"))
-    side = "above" if "exclusiveMinimum" in subschema else "at least"
-    bounds = [f"{side} {low:g}" if low is not None else "", f"at most {high:g}" if high is not None else ""]
-    unit_text = f", in base units ({unit})" if unit else ""
-    return f"{_show(value)} is out of range", " and ".join(bound for bound in bounds if bound) + unit_text
-
-
-def _unit(subschema: Mapping[str, Any]) -> str:
-    unit = str(subschema.get("x-unit", ""))
-    return "" if unit == "1" else unit
-
-
-def _show(value: Any) -> str:
-    if isinstance(value, (dict, list)):
-        return "a mapping" if isinstance(value, dict) else "a list"
-    text = repr(value) if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else f"{value}"
-    return text if len(text) <= 60 else f"{text[:57]}..."

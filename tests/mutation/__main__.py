@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from .judge import DocumentSet, changes_meaning, findings, load_set, same_document
+from .judge import DocumentSet, changes_meaning, load_set, notices, same_document
 from .operators import OPERATORS, Mutant
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -56,7 +56,7 @@ def run(sample: int | None, seed: int) -> tuple[Counter[str], Counter[str], list
         everything = random.Random(seed).sample(everything, sample)
     for documents, path, mutant in everything:
         judged[mutant.operator] += 1
-        if findings({**documents.data, path: mutant.data}):
+        if notices(documents, path, mutant.data):
             noticed[mutant.operator] += 1
         else:
             place = ".".join(str(step) for step in mutant.pointer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from trainspec_validate.rules import all_rules
 from .operators import Mutant, Pointer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DocumentSet:
     """Valid documents that belong together, by path."""
 
@@ -33,28 +34,43 @@ def load_set(name: str, paths: Iterable[Path]) -> DocumentSet:
     return DocumentSet(name, {str(path): load_file(path).data for path in paths})
 
 
-def findings(data: Mapping[str, Any]) -> list[str]:
-    """The requirements that a set of plain values violates, with messages; as `check.validate` does, without files."""
+Complaint = tuple[str, str, Pointer]
+"""Requirement, path and place of a finding: what stays the same when only the numbers of its message differ."""
+
+
+def complaints(data: Mapping[str, Any]) -> set[Complaint]:
+    """What is wrong with a set of plain values, and where; as `check.validate` finds it, without files and waivers."""
     members: dict[str, Member] = {}
-    found: list[str] = []
+    found: set[Complaint] = set()
     for path, value in data.items():
         kind = value.get("kind") if isinstance(value, dict) else None
         if kind not in KINDS or value.get("apiVersion") != "trainspec/v1":
-            return ["TS-DOC-004: kind or version"]
-        failures = [f"{failure.requirement}: {failure.message}" for failure in schema.failures(kind, value)]
-        found += failures
+            return {("TS-DOC-004", path, ("kind",))}
+        failures = {(failure.requirement, path, failure.pointer) for failure in schema.failures(kind, value)}
+        found |= failures
         if not failures:
             members[path] = Member(path, read(kind, value))
     if found:
         return found
     for _, target in referenced_files(members.values()):
         if isinstance(target, ReferenceFailure):
-            found.append(f"{target.requirement}: {target.message}")
+            found.add((target.requirement, target.path, target.pointer))
     by_path = {os.path.realpath(path): member for path, member in members.items()}
     bound, reference_failures = bindings(list(members.values()), lambda path: by_path.get(os.path.realpath(path)))
-    found += [f"{failure.requirement}: {failure.message}" for failure in reference_failures]
+    found |= {(failure.requirement, failure.path, failure.pointer) for failure in reference_failures}
     rule_findings, _ = run_rules(all_rules().values(), bound, load_index())
-    return found + [f"{finding.requirement}: {finding.message}" for finding in rule_findings]
+    return found | {(finding.requirement, finding.path, finding.pointer) for finding in rule_findings}
+
+
+@cache
+def departures(documents: DocumentSet) -> frozenset[Complaint]:
+    """What a set says against itself before it is damaged: published plans depart from the rules, with reasons."""
+    return frozenset(complaints(documents.data))
+
+
+def notices(documents: DocumentSet, path: str, data: Any) -> bool:
+    """Whether the validator finds anything in a set with one document replaced that it did not find before."""
+    return not complaints({**documents.data, path: data}) <= departures(documents)
 
 
 def changes_meaning(kind: str, mutant: Mutant) -> bool:

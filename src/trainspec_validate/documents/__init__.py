@@ -38,6 +38,7 @@ __all__ = [
     "Waiver",
     "Waivers",
     "read",
+    "read_plain",
     "read_waiver",
 ]
 
@@ -50,6 +51,8 @@ def read(kind: str, data: Any) -> Document:
         msgspec.ValidationError: the value does not satisfy the schema.
     """
     model = KINDS[kind]
+    if not _says(kind, data):
+        raise msgspec.ValidationError(f"Object missing required field `kind` with the value {kind}")
     try:
         return msgspec.convert(data, model)
     except msgspec.ValidationError:
@@ -61,6 +64,33 @@ def read(kind: str, data: Any) -> Document:
 def read_waiver(data: Any) -> Waiver:
     """Turn one entry of a waiver file that satisfies the published schema into its typed form."""
     return msgspec.convert(data, Waiver)
+
+
+def read_plain(kind: str, data: Any) -> Document | None:
+    """The typed document where the reader and the published schema cannot disagree, otherwise None.
+
+    They come from one declaration and differ in three points only: a null, which the schema refuses; a whole
+    number written as 8.0, which the reader refuses; and a line break at the end of a name, which Python's `$` lets by.
+    """
+    if not _says(kind, data) or _holds_null_or_line_end(data):
+        return None
+    try:
+        return msgspec.convert(data, KINDS[kind])
+    except msgspec.ValidationError:
+        return None
+
+
+def _says(kind: str, data: Any) -> bool:
+    # The converter lets the tag of a single type be absent: https://jcristharif.com/msgspec/structs.html#tagged-unions
+    return isinstance(data, dict) and data.get("kind") == kind
+
+
+def _holds_null_or_line_end(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_holds_null_or_line_end(item) for item in value.values())
+    if isinstance(value, list):
+        return any(_holds_null_or_line_end(item) for item in value)
+    return value is None or (isinstance(value, str) and value.endswith("\n"))
 
 
 def _integral_floats_as_int(value: Any) -> Any:

@@ -31,7 +31,6 @@ from trainspec_validate.documents.model import Model
 from trainspec_validate.documents.parallelism import Parallelism, Synchrony
 from trainspec_validate.documents.precision import KernelFloor, Precision
 
-
 # Metrics rarer than every five minutes or thousand steps show nothing while it happens.
 MetricSteps = Annotated[int, Meta(ge=1, le=1000)]
 

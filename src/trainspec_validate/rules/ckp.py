@@ -211,7 +211,7 @@ def job_size(checkpoint: CheckpointPolicy, plan: TrainingPlan, cluster: ClusterP
         raise NotApplicable("the plan does not name one node group")
     per_node = groups[0].num_accelerators_per_node * groups[0].accelerator.num_ranks_per_accelerator
     wanted = math.ceil(plan.parallelism.num_accelerators / per_node)
-    stated, fewest = checkpoint.job.num_nodes, checkpoint.job.min_num_nodes
+    stated = checkpoint.job.num_nodes
     ranks = at(plan, "parallelism", "num_accelerators")
     if (stated or cluster.num_nodes) != wanted:
         message = (
@@ -220,9 +220,22 @@ def job_size(checkpoint: CheckpointPolicy, plan: TrainingPlan, cluster: ClusterP
         )
         related = ((ranks, "the ranks of the plan"),)
         yield Violation(job_place(checkpoint, "num_nodes"), message, f"set job.num_nodes to {wanted}", related)
-    elif fewest is not None and fewest > wanted:
-        message = f"the job goes on with {number(fewest)} nodes or more, but it has {number(wanted)}"
-        yield Violation(job_place(checkpoint, "min_num_nodes"), message, f"set min_num_nodes to at most {wanted}")
+
+
+@rule("TS-CKP-056")
+def job_in_cluster(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
+    """The job has no more nodes than the cluster, and goes on with no more than it has."""
+    stated, fewest = checkpoint.job.num_nodes, checkpoint.job.min_num_nodes
+    if stated is None and fewest is None:
+        raise NotApplicable("the policy states no nodes")
+    if stated is not None and stated > cluster.num_nodes:
+        message = f"the job has {number(stated)} nodes, but the cluster {number(cluster.num_nodes)}"
+        related = ((at(cluster, "num_nodes"), "the nodes of the cluster"),)
+        yield Violation(at(checkpoint, "job", "num_nodes"), message, f"at most {cluster.num_nodes}", related)
+    most = stated or cluster.num_nodes
+    if fewest is not None and fewest > most:
+        message = f"the job goes on with {number(fewest)} nodes or more, but it has {number(most)}"
+        yield Violation(at(checkpoint, "job", "min_num_nodes"), message, f"set min_num_nodes to at most {most}")
 
 
 @rule("TS-CKP-010")

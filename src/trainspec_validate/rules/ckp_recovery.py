@@ -104,6 +104,24 @@ def patient_heartbeat(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Itera
             yield Violation(place, message, f"wait for two: {seconds(2 * heartbeat)}", related)
 
 
+@rule("TS-CKP-057")
+def corruption_noticed(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """Corruption stays unnoticed for about as long as the first layer that looks for it takes."""
+    found = [(layer, index) for index, layer in enumerate(checkpoint.detection) if "silent-corruption" in layer.faults]
+    if not found:
+        raise NotApplicable("no layer notices silent corruption")
+    layer, index = min(found, key=lambda item: item[0].timeout_seconds)
+    first, latency = layer.timeout_seconds, checkpoint.retention.error_detection_seconds
+    if not TOLERANCE * first <= latency <= SLACK * first:
+        message = (
+            f"checkpoints are kept for corruption that is noticed within {seconds(latency)}, "
+            f"but {layer.layer!r} notices it after {seconds(first)}"
+        )
+        place = at(checkpoint, "retention", "error_detection_seconds")
+        related = ((at(checkpoint, "detection", index, "timeout_seconds"), "the layer's time"),)
+        yield Violation(place, message, f"between {number(first)} and {number(SLACK * first)} s", related)
+
+
 @rule("TS-CKP-042")
 def lost_accelerator(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     """Training goes on within 90 s of a lost process or accelerator."""

@@ -25,6 +25,7 @@ from trainspec_validate.rules._cluster import (
 from trainspec_validate.suggest import hint
 
 _FACTOR_TOLERANCE = 0.005
+_TIME_TOLERANCE = 0.01
 _MAX_SPREAD = 0.15
 _LARGE_SHARE = 0.5
 _LARGE_BYTES_PER_RANK = 2**20
@@ -205,6 +206,27 @@ def measured_size(cluster: ClusterProfile) -> Iterator[Violation]:
                 yield Violation(place, message, f"at least {least}, 1 MiB per rank")
     if not judged:
         raise NotApplicable("no measurement on accelerators of known memory")
+
+
+@rule("TS-CLU-055")
+def measured_time(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Buffer size over time is the algorithm bandwidth."""
+    judged = False
+    for i, own in _measurements(cluster):
+        time, stated = own.time_seconds, own.algorithm_bandwidth_bytes_per_second
+        if time is None or stated is None:
+            continue
+        judged = True
+        rate = own.message_bytes / time
+        if not within(stated, rate, _TIME_TOLERANCE):
+            yield Violation(
+                at(cluster, "measurements", i, "time_seconds"),
+                f"{units.bytes_(own.message_bytes)} in {units.seconds(time)} are {units.bytes_per_second(rate)}, "
+                f"but the algorithm bandwidth is {units.bytes_per_second(stated)}",
+                f"at that bandwidth the buffer takes {units.number(own.message_bytes / stated)} s",
+            )
+    if not judged:
+        raise NotApplicable("no measurement states its time and algorithm bandwidth")
 
 
 @rule("TS-CLU-048")

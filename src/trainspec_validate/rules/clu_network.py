@@ -138,6 +138,37 @@ def _shares(cluster: ClusterProfile, i: int, group: NodeGroup, count: int) -> It
                 f"not {nic.num_accelerators_served}",
                 f"write {max(1, size // count)}",
             )
+        stated = nic.num_per_accelerator
+        if nic.num_per_node > size * stated or (stated > 1 and nic.num_per_node < size * stated):
+            fitting = max(1, nic.num_per_node // size)
+            yield Violation(
+                at(cluster, "node_groups", i, "nics", j, "num_per_node"),
+                f"{nic.num_per_node} interfaces {nic.name!r} for {size} accelerators, but num_per_accelerator "
+                f"is {stated}",
+                f"write num_per_accelerator: {fitting}, or correct the number of interfaces",
+            )
+
+
+@rule("TS-CLU-056")
+def management_rate(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Interfaces for management are no faster than what an accelerator has for collectives."""
+    judged = False
+    for i, group in enumerate(cluster.node_groups):
+        rates = [nic.rate_bytes_per_second * nic.num_per_accelerator for _, nic in compute_nics(group)]
+        for j, nic in enumerate(group.nics):
+            if nic.role != "management" or not rates:
+                continue
+            judged = True
+            own, fastest = nic.rate_bytes_per_second, max(rates)
+            if own > fastest * (1 + _RATE_TOLERANCE):
+                yield Violation(
+                    at(cluster, "node_groups", i, "nics", j, "rate_bytes_per_second"),
+                    f"{nic.name!r} manages the node at {units.bits_per_second(own)}, while an accelerator has "
+                    f"{units.bits_per_second(fastest)} for collectives",
+                    f"correct the rate, in bytes per second: {units.bits_per_second(own / 8)} is {own / 8:g}",
+                )
+    if not judged:
+        raise NotApplicable("no group has interfaces for management beside compute NICs")
 
 
 @rule("TS-CLU-024")

@@ -14,7 +14,7 @@ from trainspec_validate.rules._cluster import all_nics
 _NODE_KINDS = frozenset({"local-disk", "host-memory"})
 _SHARED_KINDS = frozenset({"parallel-file-system", "object-store", "network-file-system"})
 _READ_PER_WRITE = (1 / 3, 10.0)
-_FILL_SECONDS = (100.0, 2e6)
+_FILL_SECONDS = (300.0, 2e6)
 _NODE_DISK_RATE = 400e9
 _RATE_TOLERANCE = 0.05
 _REPAIR_SECONDS = (300.0, 90 * 86400.0)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.documents import ClusterProfile, TrainingPlan
+from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules import _machine as machines
 from trainspec_validate.rules._state import least_state, memory_of
 from trainspec_validate.rules._units import bytes_, number
 
 LEAST_TOKEN_BYTES, MOST_TOKEN_BYTES = 2, 64
+STAGED_SHARE = 0.9
 COHERENT = ("nvlink-c2c", "infinity-fabric", "coherent")
 
 
@@ -55,6 +56,22 @@ def pinned_memory(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
             f"{bytes_(memory.pinned_host_bytes * ranks)} of {bytes_(host)} of host memory",
             f"pin {bytes_(0.9 * host / ranks)} per rank at most",
             related=((machine.at("host", "memory_bytes"), "host memory"),),
+        )
+
+
+@rule("TS-MEM-019")
+def staging_memory(plan: TrainingPlan, checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """Page-locked memory of a rank holds its share of an asynchronous save."""
+    pinned, save = memory_of(plan).pinned_host_bytes, checkpoint.save
+    if pinned is None or save.mode == "synchronous":
+        raise NotApplicable("pinned memory is not stated, or saves are synchronous")
+    share = save.size_bytes / plan.parallelism.num_accelerators
+    if pinned < STAGED_SHARE * share:
+        yield Violation(
+            at(plan, "memory", "pinned_host_bytes"),
+            f"a rank pins {bytes_(pinned)}, but its share of an asynchronous save is {bytes_(share)}",
+            f"pin {bytes_(share)} or more, so that the copy off the device runs beside training",
+            related=((at(checkpoint, "save", "size_bytes"), "one save of all ranks"),),
         )
 
 

@@ -218,6 +218,9 @@ def active_parameters(plan: TrainingPlan) -> Iterator[Violation]:
 
 
 def _outside(value: float, low: float, high: float) -> bool:
-    rounding: float = 0.5 * 10.0 ** int(Decimal(f"{value:.12g}").normalize().as_tuple().exponent)
+    digit = int(Decimal(f"{value:.12g}").normalize().as_tuple().exponent)
+    # Counts are written in thousands, millions, billions: the 0 of 70e9 is a digit like the 2 of 72e9.
+    unit = 3 * ((Decimal(f"{value:.12g}").adjusted()) // 3)
+    rounding: float = 0.5 * 10.0 ** min(digit, unit)
     least, most = low * (1 - PARAMETER_TOLERANCE), high * (1 + PARAMETER_TOLERANCE)
     return value + rounding < least or value - rounding > most

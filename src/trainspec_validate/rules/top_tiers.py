@@ -17,6 +17,8 @@ from trainspec_validate.rules._units import bits_per_second, number
 TREES = frozenset({"fat-tree", "rail-optimised"})
 """Topologies whose tiers stand on top of each other."""
 TOLERANCE = 0.01
+GROUP_FACTOR = 100
+"""A machine may fill a part of a group, but not less than a hundredth."""
 RATIO_TOLERANCE = 0.02
 """Published ratios carry two or three digits."""
 
@@ -33,8 +35,8 @@ def _tiers(cluster: ClusterProfile, *, trees: bool = False) -> list[tuple[int, F
     return found
 
 
-def _trees(cluster: ClusterProfile) -> list[tuple[int, Fabric]]:
-    found = [(index, f) for index, f in enumerate(cluster.fabrics) if f.tiers and f.topology in TREES]
+def _trees(cluster: ClusterProfile, *, every: bool = False) -> list[tuple[int, Fabric]]:
+    found = [(index, f) for index, f in enumerate(cluster.fabrics) if f.tiers and (every or f.topology in TREES)]
     if not found:
         raise NotApplicable("no fabric declares a tree of tiers")
     return found
@@ -104,7 +106,7 @@ def tier_links(cluster: ClusterProfile) -> Iterator[Violation]:
 def leaf_ports(cluster: ClusterProfile) -> Iterator[Violation]:
     """The first tier has room for every interface, at its rate."""
     judged = False
-    for index, fabric in _trees(cluster):
+    for index, fabric in _trees(cluster, every=True):
         leaf, nics = fabric.tiers[0], attached(cluster, fabric)
         place = ("fabrics", index, "tiers", 0)
         rate = leaf.port_bandwidth_bytes_per_second
@@ -120,7 +122,7 @@ def leaf_ports(cluster: ClusterProfile) -> Iterator[Violation]:
                     related=((at(cluster, *item.pointer), bits_per_second(port)),),
                 )
         down = _down(leaf)
-        if down is None or leaf.num_switches is None or not nics:
+        if down is None or leaf.num_switches is None or not nics or fabric.topology not in TREES:
             continue
         wanted = sum(item.num_interfaces * item.nic.rate_bytes_per_second for item in nics)
         if down * leaf.num_switches < wanted * (1 - TOLERANCE):
@@ -140,27 +142,28 @@ def leaf_ports(cluster: ClusterProfile) -> Iterator[Violation]:
 def leaf_count(cluster: ClusterProfile) -> Iterator[Violation]:
     """The first tier has no more switches than its groups can be cabled to."""
     judged = False
-    for index, fabric in _trees(cluster):
+    for index, fabric in _trees(cluster, every=True):
         leaf = fabric.tiers[0]
         items = attached_compute(cluster, fabric)
-        if not leaf.num_switches or not leaf.group_num_nodes or not items:
+        if not leaf.num_switches or not items:
             continue
         judged = True
         cables: Counter[int] = Counter()
         for item in items:
             cables[item.group_index] += item.nic.num_per_node * max(fabric.num_planes, item.nic.num_ports or 1)
         per_node = max(cables.values())
-        groups = ceil(fabric_num_nodes(cluster, fabric) / leaf.group_num_nodes)
+        size = leaf.group_num_nodes or 1
+        groups = ceil(fabric_num_nodes(cluster, fabric) / size)
         most = groups * per_node
         if leaf.num_switches > most:
             yield Violation(
                 at(cluster, "fabrics", index, "tiers", 0, "num_switches"),
                 f"{number(leaf.num_switches)} {leaf.name} switches for {number(groups)} groups of "
-                f"{number(leaf.group_num_nodes)} nodes: a node has cables to {per_node} at most",
+                f"{number(size)} nodes: a node has cables to {per_node} at most",
                 f"at most {number(most)} can be in use",
             )
     if not judged:
-        raise NotApplicable("no first tier states its switches and the nodes of a group")
+        raise NotApplicable("no first tier of attached interfaces states its switches")
 
 
 @rule("TS-TOP-013")
@@ -209,6 +212,9 @@ def tier_groups(cluster: ClusterProfile) -> Iterator[Violation]:
                 f"{size} nodes below {tier.name} are no multiple of the {inner} nodes below the tier before",
                 f"use a multiple of {inner}, or all {number(total)} nodes",
             )
+        elif total and size > GROUP_FACTOR * total:
+            message = f"{number(size)} nodes are to meet below {tier.name}, but the fabric has {number(total)}"
+            yield Violation(place, message, f"write {total} or less, or what the tier holds when it is full")
         most = _most_nodes(cluster, fabric, level)
         if most is not None and size > most:
             yield Violation(
