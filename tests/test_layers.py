@@ -56,7 +56,7 @@ LAYERS: dict[str, set[str]] = {
     # what the command lines stand on
     "config": {"suggest"},
     "starter": {"catalog", "costs", "schema"},
-    "terminal": {"_version"},
+    "terminal": {"_version", "report"},
     # the top of the house
     "cli": ANYTHING,
     "toolbox": ANYTHING,

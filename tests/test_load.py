@@ -186,7 +186,7 @@ REFUSALS = [
     ("key:value\nother: 1", "syntax", (2, 6)),
     ("a:\n\t- b", "syntax", (2, 1)),
     ("a: [1, 2\n", "syntax", (1, 4)),
-    ("a: {b: 1\nc: 2\n", "syntax", (2, 2)),
+    ("a: {b: 1\nc: 2\n", "syntax", (1, 4)),
     ('a: "x\n', "syntax", (1, 4)),
     ("a: 'it's'", "syntax", (1, 8)),
     ("a: @x", "syntax", (1, 4)),

@@ -222,7 +222,7 @@ def run_validate_step(folder: Path, status: int, **inputs: str) -> tuple[list[st
     return arguments.splitlines(), outputs
 
 
-FORMATS = ["--format", "github", "--format", "sarif=trainspec.sarif"]
+FORMATS = ["--format", "sarif=trainspec.sarif"]
 
 
 @pytest.mark.parametrize("status", [0, 1, 2])

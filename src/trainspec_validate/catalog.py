@@ -44,6 +44,7 @@ class ScaleUpLink:
     max_domain_num_accelerators: int | None = None
     num_switch_ports: int | None = None
     """Ports of one switch chip."""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

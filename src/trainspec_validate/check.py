@@ -105,6 +105,8 @@ def _baseline(baseline: Baseline | str | os.PathLike[str] | None) -> Baseline | 
 def _read_all(state: State, arguments: Sequence[str], stdin_name: str, progress: Progress | None) -> None:
     """Read everything that was named; what cannot be read is kept as a failure and hinders nothing else."""
     if STDIN in arguments:
+        if sys.stdin is None:
+            raise InputError("standard input is closed")
         read_content(state, sys.stdin.buffer.read(), stdin_name)
     failures: list[InputError] = []
     candidates = collect((argument for argument in arguments if argument != STDIN), failures)
@@ -169,7 +171,11 @@ def _reference_failure(state: State, failure: ReferenceFailure) -> None:
 def _bind(state: State) -> list[Binding]:
     members = list(state.members.values())
     _same_names(state, members)
-    bound, failures = bindings(members, lambda path: state.members.get(state.names.get(os.path.realpath(path), "")))
+    bound, failures = bindings(
+        members,
+        lambda path: state.members.get(state.names.get(os.path.realpath(path), "")),
+        state.may_be_unread,
+    )
     for failure in failures:
         _reference_failure(state, failure)
     return bound

@@ -51,22 +51,30 @@ def collect(arguments: Iterable[str], failures: list[InputError]) -> list[Candid
 
 def _expand(argument: str) -> Iterator[Candidate]:
     path = Path(argument)
-    if path.is_dir():
+    if not argument:
+        raise InputError("a path is empty; write . for the working directory")
+    if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
         files = list(_walk(path))
         if not files:
             raise InputError(f"{argument}: the directory holds no YAML or JSON file")
         for file in files:
             yield Candidate(file, file.as_posix(), found=True)
-    elif path.exists():
+    elif os.path.exists(path):  # noqa: PTH110 - so does Path.exists
         yield Candidate(path, path.as_posix(), found=False)
     elif _WILDCARDS & set(argument):
-        matches = sorted(_glob(argument))
+        try:
+            matches = sorted(_glob(argument))
+        except (ValueError, NotImplementedError, RecursionError) as error:
+            raise InputError(
+                f"{argument}: this is not a pattern; write ** only as a whole step, as in a/**/b*"
+            ) from error
         if not matches:
             raise InputError(f"{argument}: no file matches the pattern")
         for match in matches:
             yield Candidate(match, match.as_posix(), found=True)
     else:
-        raise InputError(f"{argument}: no such file or directory{_nearby(path)}")
+        reason = "the link leads nowhere" if os.path.islink(path) else f"no such file or directory{_nearby(path)}"  # noqa: PTH114
+        raise InputError(f"{argument}: {reason}")
 
 
 def _nearby(path: Path) -> str:
@@ -84,9 +92,16 @@ def _glob(pattern: str) -> Iterator[Path]:
     pure = PurePath(pattern)
     anchor = Path(pure.anchor) if pure.anchor else Path()
     relative = pure.relative_to(pure.anchor) if pure.anchor else pure
+    plain = next((n for n, part in enumerate(pure.parts) if _WILDCARDS & set(part)), 0)
     for match in anchor.glob(str(relative)):
-        if match.is_file() and match.suffix in SUFFIXES:
+        if match.is_file() and match.suffix in SUFFIXES and not _behind_link(match, plain):
             yield match
+
+
+def _behind_link(path: Path, num_named: int) -> bool:
+    """Whether the path leads through a link below what the user spelt out."""
+    parts = path.parts
+    return any(Path(*parts[: end + 1]).is_symlink() for end in range(num_named, len(parts)))
 
 
 def _walk(directory: Path) -> Iterator[Path]:

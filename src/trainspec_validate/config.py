@@ -13,14 +13,14 @@ from trainspec_validate.suggest import hint
 OWN_FILE = "trainspec.toml"
 PROJECT_FILE = "pyproject.toml"
 Kind = Literal["text", "list", "flag", "path", "outputs"]
-"""What a setting holds; a `path` is relative to its file, and so is FILE in `outputs` (NAME=FILE)."""
+"""What a setting holds; a `path` is relative to its file and stays below it, `outputs` are formats without FILE."""
 
 _FORMS: Mapping[Kind, str] = {
     "text": 'text, such as {key} = "..."',
     "list": 'text or a list of texts, such as {key} = ["..."]',
     "flag": "{key} = true or {key} = false",
     "path": 'a path relative to this file, such as {key} = "..."',
-    "outputs": 'text or a list of texts, such as {key} = ["full", "sarif=trainspec.sarif"]',
+    "outputs": 'text or a list of texts, such as {key} = "full"',
 }
 
 
@@ -96,7 +96,13 @@ def _checked(path: Path, table: Mapping[str, Any], kinds: Mapping[str, Kind]) ->
             value = [value]  # noqa: PLW2901
         if not _fits(kind, value):
             raise ConfigError(f"{path}: {key} is {_FORMS[kind].format(key=key)}")
-        values[key] = _seen_from_here(kind, value, path.parent)
+        if kind == "outputs" and any("=" in item for item in value):
+            raise ConfigError(f"{path}: {key} names a file; where a report goes is said on the command line only")
+        if kind == "path":
+            if not Path(os.path.realpath(path.parent / value)).is_relative_to(os.path.realpath(path.parent)):
+                raise ConfigError(f"{path}: {key} leads out of the directory of this file; name it on the command line")
+            value = _relative(path.parent, value)  # noqa: PLW2901
+        values[key] = value
     return Settings(path, values)
 
 
@@ -106,15 +112,6 @@ def _fits(kind: Kind, value: Any) -> bool:
     if kind in {"list", "outputs"}:
         return isinstance(value, list) and all(isinstance(item, str) for item in value)
     return isinstance(value, str)
-
-
-def _seen_from_here(kind: Kind, value: Any, directory: Path) -> Any:
-    if kind == "path":
-        return _relative(directory, value)
-    if kind == "outputs":
-        split = (item.partition("=") for item in value)
-        return [f"{name}={_relative(directory, file)}" if file else name for name, _, file in split]
-    return value
 
 
 def _relative(directory: Path, file: str) -> str:

@@ -22,11 +22,11 @@ _UNITS = ("bytes_per_second", "flops_per_second", "bytes", "seconds", "watts")
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """What was probably meant, in words, and as a key of the same mapping or a path from the root where it is sure."""
+    """What was probably meant, in words, and as a key of the same mapping or as paths from the root."""
 
     help: str
     sibling: str = ""
-    path: Path = ()
+    paths: tuple[Path, ...] = ()
 
 
 def key_paths(schema: Mapping[str, Any]) -> Paths:
@@ -89,7 +89,7 @@ def _foreign(key: str, here: Path, kind: str) -> Unknown | None:
         return Unknown(f"write it as '{alias.path}' of a {alias.kind}{note}")
     if path[:-1] == here:
         return Unknown(f"write it as '{path[-1]}'{note}", path[-1])
-    return Unknown(f"write it as '{alias.path}'{note}", path=path)
+    return Unknown(f"write it as '{alias.path}'{note}", paths=(path,))
 
 
 def _elsewhere(key: str, paths: Paths) -> Unknown | None:
@@ -97,4 +97,4 @@ def _elsewhere(key: str, paths: Paths) -> Unknown | None:
     if not 0 < len(places) <= _MAX_PLACES:
         return None
     below = " or ".join(f"under '{'.'.join(place)}'" if place else "at the left margin" for place in places)
-    return Unknown(f"it belongs {below}", path=(*places[0], key) if len(places) == 1 else ())
+    return Unknown(f"it belongs {below}", paths=tuple((*place, key) for place in places))

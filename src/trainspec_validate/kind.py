@@ -45,7 +45,9 @@ def kind_of(data: Any) -> str | KindFailure:
     version, kind = data["apiVersion"], data["kind"]
     if version != API_VERSION:
         message = f"apiVersion is {_shown(version)}, which this tool does not know"
-        return KindFailure(message, f"write apiVersion: {API_VERSION}", ("apiVersion",))
+        newer = isinstance(version, str) and version.startswith(API_VERSION.partition("/")[0])
+        remedy = f"write apiVersion: {API_VERSION}" + (", or use the tool that it was written for" if newer else "")
+        return KindFailure(message, remedy, ("apiVersion",))
     if not isinstance(kind, str) or kind not in (*KINDS, *SIDE_KINDS):
         return KindFailure(f"kind is {_shown(kind)}, which is none of ours", _kind_help(kind, data), ("kind",))
     return kind

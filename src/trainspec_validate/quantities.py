@@ -96,7 +96,7 @@ def _days(suffix: str) -> Decimal | None:
 
 
 def _share(suffix: str) -> Decimal | None:
-    return Decimal("0.01") if suffix == "%" else None
+    return Decimal("0.01") if suffix == "%" else _count(suffix)
 
 
 def _count(suffix: str) -> Decimal | None:

@@ -52,6 +52,18 @@ class State:
     names: dict[str, str] = field(default_factory=dict)
     """Name in findings by real path, so that one file under two names is read once."""
 
+    def may_be_unread(self, kind: str, name: str) -> bool:
+        """Whether a file that could not be read as a document may hold the one of this kind and name."""
+        for path in self.texts.keys() - self.members.keys():
+            data = self.sources[path].data if path in self.sources else None
+            if path not in self.kinds and not isinstance(data, dict):
+                return True
+            metadata = data.get("metadata") if isinstance(data, dict) else None
+            named = metadata.get("name") if isinstance(metadata, dict) else None
+            if self.kinds.get(path, kind) == kind and named in {name, None}:
+                return True
+        return False
+
     def add(  # noqa: PLR0913
         self,
         requirement: str,

@@ -59,7 +59,7 @@ def referenced_files(members: Iterable[Member]) -> Iterator[tuple[Link, Path | R
 def _inside_tree(link: Link, file: str) -> Path | ReferenceFailure:
     """The path of a referenced file, if it stays below the working directory or beside the document."""
     pointer: Pointer = (link.key, "file")
-    if Path(file).is_absolute() or "\\" in file or "\0" in file:
+    if Path(file).is_absolute() or "://" in file or "\\" in file or "\0" in file:
         message = f"{file!r} is not a relative path with forward slashes"
         return ReferenceFailure(OUTSIDE_TREE, link.member.path, pointer, message, "write it relative to this document")
     directory = Path(link.member.path).parent
@@ -73,7 +73,8 @@ def _inside_tree(link: Link, file: str) -> Path | ReferenceFailure:
         return ReferenceFailure(OUTSIDE_TREE, link.member.path, pointer, message, help_text)
     if not target.is_file():
         message = f"{file!r} is not a file" if target.exists() else f"{file!r} does not exist"
-        help_text = _nearby(target) or f"expected the {link.kind.__name__} at {(directory / file).as_posix()}"
+        expected = f"expected the {link.kind.__name__} at {(directory / file).as_posix()}"
+        help_text = f"name the file of the {link.kind.__name__}" if target.exists() else _nearby(target) or expected
         return ReferenceFailure(DANGLING, link.member.path, pointer, message, help_text)
     return Path(os.path.normpath(directory / file))
 
@@ -84,25 +85,33 @@ def _nearby(target: Path) -> str:
         names = [entry.name for entry in target.parent.iterdir() if entry.is_file()]
     except OSError:
         return ""
-    near = None if target.exists() else did_you_mean(target.name, names)
+    near = did_you_mean(target.name, names)
     return f"did you mean {near!r}?" if near else ""
 
 
 def bindings(
-    members: Sequence[Member], by_file: Callable[[str], Member | None]
+    members: Sequence[Member],
+    by_file: Callable[[str], Member | None],
+    may_be_unread: Callable[[str, str], bool] = lambda _kind, _name: False,
 ) -> tuple[list[Binding], list[ReferenceFailure]]:
     """For each document, the documents that it is judged with.
 
     A reference decides; without one, the only document of a kind in the same directory does, else the only one of
-    the whole set. `by_file` finds the member of a referenced path.
+    the whole set. `by_file` finds the member of a referenced path; `may_be_unread` tells whether a document of this
+    kind and name may be one that has findings of its own, so that no second finding says that it is missing.
     """
-    resolver = _Resolver(members, by_file)
+    resolver = _Resolver(members, by_file, may_be_unread)
     bound = [resolver.bind(member) for member in members]
     return bound, resolver.failures
 
 
 class _Resolver:
-    def __init__(self, members: Sequence[Member], by_file: Callable[[str], Member | None]) -> None:
+    def __init__(
+        self,
+        members: Sequence[Member],
+        by_file: Callable[[str], Member | None],
+        may_be_unread: Callable[[str, str], bool],
+    ) -> None:
         self._of_kind: dict[Kind, list[Member]] = {}
         self._beside: dict[tuple[Kind, Path], list[Member]] = {}
         self._named: dict[tuple[Kind, str], list[Member]] = {}
@@ -112,6 +121,7 @@ class _Resolver:
             self._beside.setdefault((kind, Path(member.path).parent), []).append(member)
             self._named.setdefault((kind, member.document.metadata.name), []).append(member)
         self._by_file = by_file
+        self._may_be_unread = may_be_unread
         self._done: dict[int, Binding] = {}
         self.failures: list[ReferenceFailure] = []
 
@@ -160,12 +170,15 @@ class _Resolver:
                 return None
             if reference.name and reference.name != found.document.metadata.name:
                 message = f"{reference.file!r} is named {found.document.metadata.name!r}, not {reference.name!r}"
-                self.failures.append(ReferenceFailure(DANGLING, path, (link.key, "name"), message, "make them agree"))
+                help_text = f"write name: {found.document.metadata.name}, or name another file"
+                self.failures.append(ReferenceFailure(DANGLING, path, (link.key, "name"), message, help_text))
             return found
         candidates = self._of_kind.get(link.kind, [])
         matches = self._named.get((link.kind, reference.name or ""), [])
         if len(matches) == 1:
             return matches[0]
+        if not matches and reference.name and self._may_be_unread(link.kind.__name__, reference.name):
+            return None  # that document has findings of its own
         if candidates and reference.name:
             names = [other.document.metadata.name for other in candidates]
             how_many = "several" if matches else "no"

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice
 from typing import Any
 
 from trainspec_validate.findings import Pointer
 from trainspec_validate.keys import key_paths, unknown_key
 from trainspec_validate.requirements import DATA_DIRECTORY
-from trainspec_validate.wording import bad_keys, missing_keys, value_message
+from trainspec_validate.wording import bad_keys, missing_keys, shown, value_message
+
+MAX_LISTED_VALUES = 30_000
+"""A document with more values is told its first mistake only; published ones have a few hundred."""
+MAX_UNKNOWN = 1000
+_ONLY_FIRST = "the document is so large that only its first mistake is told"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +60,31 @@ def failures(kind: str, data: Any) -> Iterator[SchemaFailure]:
     if validator.is_valid(data):
         return
     findings = _Findings(kind)
-    for error in validator.iter_errors(data):
+    few = _has_few_values(data)
+    for error in validator.iter_errors(data) if few else _first_error(validator, data):
         findings.take(error)
-    yield from findings.all()
+    for failure in findings.all():
+        yield failure if few else replace(failure, help=_ONLY_FIRST)
+
+
+def _has_few_values(data: Any) -> bool:
+    """Whether all errors of a document can be listed; one takes 10 kB."""
+    found, pending = 0, [data]
+    while pending and found <= MAX_LISTED_VALUES:
+        value = pending.pop()
+        found += 1
+        if isinstance(value, (dict, list)):
+            pending.extend(islice(value.values() if isinstance(value, dict) else value, MAX_LISTED_VALUES + 1))
+    return found <= MAX_LISTED_VALUES
+
+
+def _first_error(validator: Any, data: Any) -> Iterator[Any]:
+    import jsonschema_rs  # noqa: PLC0415
+
+    try:
+        validator.validate(data)
+    except jsonschema_rs.ValidationError as error:
+        yield error
 
 
 class _Findings:
@@ -68,6 +96,10 @@ class _Findings:
         self.failures: list[SchemaFailure] = []
         self.unknown: dict[Pointer, dict[str, Mapping[str, Any]]] = {}
         self.missing: dict[Pointer, dict[str, Mapping[str, Any]]] = {}
+        self.misformed: set[Pointer] = set()
+        """Texts whose form or length was found wrong: one finding is enough."""
+        self.judged_keys: set[Pointer] = set()
+        """Mappings with a form for all their keys that was judged: each bad key is an error of its own."""
         self.empty: dict[Pointer, Mapping[str, Any]] = {}
         """Keys without a value that want a mapping, with the schema of it."""
 
@@ -75,24 +107,29 @@ class _Findings:
         keyword, pointer = str(error.kind.name), tuple(error.instance_path)
         trail = list(_subschemas(self.schema, error.schema_path))
         if keyword == "additionalProperties":
-            self.unknown.setdefault(pointer, {}).update(dict.fromkeys(error.kind.unexpected, trail[-1]))
+            self.unknown.setdefault(pointer, {}).update(dict.fromkeys(error.kind.unexpected[:MAX_UNKNOWN], trail[-1]))
         elif keyword == "required":
             wanted = trail[-1].get("properties", {}).get(error.kind.property, {})
             self.missing.setdefault(pointer, {})[error.kind.property] = wanted
         elif keyword == "propertyNames":
             owner = _owner(self.schema, trail, keyword)
-            for key, message, help_text in bad_keys(iter(error.instance), trail[-1]):
-                self.failures.append(SchemaFailure(owner, (*pointer, key), True, message, help_text))
+            if pointer not in self.judged_keys:
+                self.judged_keys.add(pointer)
+                for key, message, help_text in bad_keys(iter(error.instance), trail[-1]):
+                    self.failures.append(SchemaFailure(owner, (*pointer, key), True, message, help_text))
         else:
             self.value(keyword, pointer, error.instance, trail)
 
     def value(self, keyword: str, pointer: Pointer, value: Any, trail: list[Mapping[str, Any]]) -> None:
-        key = next((step for step in reversed(pointer) if isinstance(step, str)), "")
         outer = trail[-2] if len(trail) > 1 else {}
         required = bool(pointer) and pointer[-1] in outer.get("required", ())
+        if keyword in _FORMS and pointer in self.misformed:
+            return
+        if keyword in _FORMS:
+            self.misformed.add(pointer)
         if value is None and trail[-1].get("type") == "object":
             self.empty[pointer] = trail[-1]
-        message, help_text = value_message(keyword, value, trail[-1], key=key, required=required)
+        message, help_text = value_message(keyword, value, trail[-1], place=pointer, required=required)
         self.failures.append(SchemaFailure(_owner(self.schema, trail, keyword), pointer, False, message, help_text))
 
     def all(self) -> Iterator[SchemaFailure]:
@@ -103,10 +140,10 @@ class _Findings:
             below = self.keys_below_empty(pointer)
             for key, parent in keys.items():
                 guess = unknown_key(key, pointer, parent.get("properties", {}), self.kind, kinds)
-                meant.add((*pointer, guess.sibling) if guess.sibling else guess.path)
+                meant.update([(*pointer, guess.sibling)] if guess.sibling else guess.paths)
                 if key not in below:
                     owner = _owner(self.schema, [], "additionalProperties")
-                    yield SchemaFailure(owner, (*pointer, key), True, f"unknown key {key!r}", guess.help)
+                    yield SchemaFailure(owner, (*pointer, key), True, f"unknown key {shown(key)}", guess.help)
         yield from self.failures
         for pointer, wanted in self.missing.items():
             yield from self.lacks(pointer, {key: wanted[key] for key in wanted if (*pointer, key) not in meant})
@@ -130,6 +167,7 @@ class _Findings:
         return found
 
 
+_FORMS = frozenset({"pattern", "minLength", "maxLength"})
 _PUBLISHED = ("ClusterProfile", "TrainingPlan", "CheckpointPolicy")
 
 

@@ -18,6 +18,7 @@ WRONG_USE = 2
 OUR_FAULT = 3
 INTERRUPTED = 130
 _PATIENCE_SECONDS = 1.0
+_LONG = 500
 
 
 class Failure(click.ClickException):
@@ -27,7 +28,7 @@ class Failure(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Write every line with the same start, so that a log can be searched for it."""
-        for line in self.message.splitlines():
+        for line in _fit(self.message).split("\n"):
             click.echo(f"Error: {line}", file=file or sys.stderr)
 
 
@@ -45,6 +46,7 @@ def run(command: click.Command, program: str, arguments: Sequence[str] | None = 
     except click.Abort:
         return INTERRUPTED
     except click.ClickException as error:
+        error.message = _fit(error.message)  # type: ignore[misc]
         error.show()
         return WRONG_USE
     except KeyboardInterrupt:
@@ -52,6 +54,14 @@ def run(command: click.Command, program: str, arguments: Sequence[str] | None = 
     except Exception as error:
         _apologise(program, error)
         return OUR_FAULT
+
+
+def _fit(text: str) -> str:
+    """The text without what a terminal would obey, and each line cut in its middle where it is very long."""
+    from trainspec_validate.report.terminal import printable  # noqa: PLC0415
+
+    lines = [printable(line) for line in text.split("\n")]
+    return "\n".join(line if len(line) <= _LONG else f"{line[: _LONG - 150]}…{line[-149:]}" for line in lines)
 
 
 def _speak_utf8() -> None:
@@ -67,11 +77,11 @@ def _apologise(program: str, error: Exception) -> None:
         import traceback  # noqa: PLC0415
 
         traceback.print_exception(error)
-    notes = [f"  {note}" for note in getattr(error, "__notes__", ())]
+    notes = [f"  {_fit(note)}" for note in getattr(error, "__notes__", ())]
     system = f"Python {sys.version.split()[0]} on {sys.platform}"
     lines = [
         f"{program} failed. The mistake is ours: nothing was concluded about your documents.",
-        f"  {type(error).__name__}: {error}",
+        f"  {type(error).__name__}: {_fit(str(error))}",
         *notes,
         f"  {version_text(program)}, {system}",
         "Please report these lines, with the file if you can share it, to the issue tracker of the project.",

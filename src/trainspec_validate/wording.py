@@ -34,6 +34,7 @@ _NO: Final = {**dict.fromkeys(("false", "no", "off", "n", "0"), "false")}
 _PLACEHOLDER = re.compile(r"\$\{|\{\{|<[^<>]+>|\$[A-Z]")
 _LIKELY_FACTORS: Final = {"By": ("GB", 10**9), "{flop}/s": ("TFLOP/s", 10**12), "By/s": ("GB/s", 10**9)}
 _MAX_SHOWN: Final = 60
+_TINY: Final = 1e-6
 _MAX_KEYS_LISTED: Final = 8
 
 
@@ -76,10 +77,13 @@ def described(subschema: Schema, target: Schema) -> str:
     return "; ".join(part for part in (text, options) if part) or _words_of(target)
 
 
-def value_message(keyword: str, value: Any, subschema: Schema, *, key: str, required: bool) -> tuple[str, str]:
+def value_message(keyword: str, value: Any, subschema: Schema, *, place: Pointer, required: bool) -> tuple[str, str]:
     """Message and help for a value that breaks one keyword of its schema."""
+    key = next((step for step in reversed(place) if isinstance(step, str)), "")
     match keyword:
         case "type":
+            if value is None and place and isinstance(place[-1], int):
+                return f"the item has no value; {_words_of(subschema)} is needed", "give the value, or remove the item"
             return _type_message(value, subschema, required)
         case "enum" | "const":
             options = [str(option) for option in subschema.get("enum", [subschema.get("const")])]
@@ -179,7 +183,7 @@ def _scalar_help(value: Any, subschema: Schema, kinds: Sequence[str]) -> str:
 def _number_help(value: Any, subschema: Schema, kinds: Sequence[str]) -> str:
     unit = _unit(subschema)
     in_unit = f" in {UNIT_WORDS[unit]}" if unit in UNIT_WORDS else ""
-    number = read_quantity(value, unit) if isinstance(value, str) else None
+    number = read_quantity(value.rstrip(",; \n"), unit) if isinstance(value, str) else None
     if number is None or ("number" not in kinds and not isinstance(number, int)):
         return f"write a plain number{in_unit}, without unit, quotes or separators"
     text = written(number) if "number" in kinds else str(number)
@@ -192,6 +196,8 @@ def _range_message(keyword: str, value: Any, subschema: Schema) -> tuple[str, st
     small, exclusive = keyword.endswith("inimum"), keyword.startswith("exclusive")
     side = ("it must be above" if exclusive else "the least is") if small else "the most is"
     side = "it must be below" if exclusive and not small else side
+    if small and 0 < bound <= _TINY and value <= 0:
+        side, bound = "it must be above", 0
     message = f"{shown(value)} is too {'small' if small else 'large'}; {side} {_said(bound, unit)}"
     parts = [f"the value is in {UNIT_WORDS[unit]}"] if unit in UNIT_WORDS else []
     if small and unit in _LIKELY_FACTORS:

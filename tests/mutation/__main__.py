@@ -12,6 +12,8 @@ from pathlib import Path
 from .judge import DocumentSet, changes_meaning, load_set, notices, same_document
 from .operators import OPERATORS, Mutant
 
+LEAST_SHARE = 0.95
+"""Share of damage that has to be noticed, by every operator."""
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -64,6 +66,13 @@ def run(sample: int | None, seed: int) -> tuple[Counter[str], Counter[str], list
     return judged, noticed, survivors
 
 
+def table(judged: Counter[str], noticed: Counter[str]) -> str:
+    """A line per operator and one for all of them."""
+    rows = [(name, noticed[name], count) for name, count in judged.items()]
+    rows.append(("all", noticed.total(), judged.total()))
+    return "\n".join(f"{name:20} {seen:6} of {count:6} noticed: {seen / count:.1%}" for name, seen, count in rows)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sample", type=int, help="judge this many mutants, drawn at random")
@@ -73,12 +82,8 @@ def main() -> int:
     judged, noticed, survivors = run(arguments.sample, arguments.seed)
     if arguments.survivors:
         print("\n".join(sorted(survivors)))
-    for operator in judged:
-        share = noticed[operator] / judged[operator]
-        print(f"{operator:20} {noticed[operator]:6} of {judged[operator]:6} noticed: {share:.1%}")
-    share = noticed.total() / judged.total()
-    print(f"{'all':20} {noticed.total():6} of {judged.total():6} noticed: {share:.1%}")
-    return 0 if share >= 0.95 else 1
+    print(table(judged, noticed))
+    return 0 if noticed.total() >= LEAST_SHARE * judged.total() else 1
 
 
 if __name__ == "__main__":

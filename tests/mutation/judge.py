@@ -19,7 +19,7 @@ from trainspec_validate.references import ReferenceFailure, bindings, referenced
 from trainspec_validate.requirements import load_index
 from trainspec_validate.rules import all_rules
 
-from .operators import Mutant, Pointer
+from .operators import FREE_CHOICES, Mutant, Pointer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,11 +77,24 @@ def changes_meaning(kind: str, mutant: Mutant) -> bool:
     """Whether a program that obeys the document would do or believe something else.
 
     Leaving out an optional key whose absence means "not stated" makes a document say less, not something wrong:
-    that is not counted. Leaving out a key that is needed, or whose absence stands for a value, is.
+    that is not counted. Leaving out a key that is needed, or whose absence stands for a value, is. Nor is another
+    pick of what a person chooses freely: see `FREE_CHOICES`.
     """
+    if (mutant.operator, _place(mutant)) in FREE_CHOICES:
+        return False
     if mutant.operator != "delete":
         return True
     return _absence_has_meaning(KINDS[kind], mutant.pointer)
+
+
+def _place(mutant: Mutant) -> str:
+    """Keys on the way to the damage; interfaces for management go by their role, as lists have no keys."""
+    owner = mutant.data
+    for step in mutant.pointer[:-1]:
+        owner = owner[step]
+    if isinstance(owner, dict) and owner.get("role") == "management":
+        return f"management.{mutant.pointer[-1]}"
+    return ".".join(step for step in mutant.pointer if isinstance(step, str))
 
 
 def _absence_has_meaning(model: type[Any], pointer: Pointer) -> bool:

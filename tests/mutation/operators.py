@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,22 @@ FREE = frozenset(
 
 REFERENCES = frozenset({"fabric", "storage", "group", "node_group", "fabric_tier", "source", "target", "leaf", "tier"})
 """Keys that hold the name of something else in the set."""
+
+
+FREE_CHOICES: Mapping[tuple[str, str], str] = {
+    ("scale by 1000", "job.seed"): "every number is a seed",
+    ("swap units", "communication.bucket_bytes"): "a setting to tune: buckets of 12 and of 800 MB are both in use",
+    ("swap units", "telemetry.device_interval_seconds"): "a cadence to choose; absurd ones are outside of the bounds",
+    ("swap units", "telemetry.network_interval_seconds"): "as the line above",
+    ("scale by 1000", "telemetry.network_interval_seconds"): "as the line above",
+    ("break products", "parallelism.num_virtual_stages"): "more chunks are another schedule, as long as layers divide",
+    ("break products", "management.num_per_node"): "no product contains interfaces for management",
+}
+"""Numbers that a person picks, by operator and place: another plausible pick makes another document, not a false one.
+
+Damage to them is not judged, whether it would be noticed or not. Facts of a machine, a measurement or a run never
+belong here: a false one makes the document false, even where nothing else in it says so.
+"""
 
 
 @dataclass(frozen=True, slots=True)

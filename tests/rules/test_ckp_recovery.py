@@ -34,10 +34,10 @@ def layer(name: str, **keys: Any) -> dict[str, Any]:
 
 
 def test_faults_covered(findings: Findings) -> None:
-    extra = fault("silent-corruption", action="rollback", budget_seconds=800, decide_seconds=100)
+    extra = fault("storage-loss", action="rollback", budget_seconds=800, decide_seconds=100)
     extra["recovery"][0] |= {"restart_seconds": 15, "restore_seconds": 15, "first_step_seconds": 40}
     assert findings(checkpoint=extra) == {("TS-CKP-038", "detection")}
-    sums = layer("digest-check", timeout_seconds=600, faults=["silent-corruption"], signal="checksum")
+    sums = layer("digest-check", timeout_seconds=600, faults=["storage-loss"], signal="checksum")
     assert findings(checkpoint={**extra, **sums}) == set()
 
 
@@ -212,3 +212,17 @@ def test_grace(findings: Findings, notice: float, in_flight: int, ok: bool) -> N
     grace = {"preemptible": True, "notice_seconds": notice, "poll_seconds": 5, "counts_on_checkpoint": True}
     policy = {"grace": grace, "save": {"max_in_flight": in_flight}}
     assert (findings(checkpoint=policy, select=("TS-CKP-054",)) == set()) is ok
+
+
+@pytest.mark.parametrize(
+    ("latency", "wrong"), [(3239, True), (3240, False), (3600, False), (18000, False), (18001, True)]
+)
+def test_corruption_is_noticed_by_its_layer(findings: Findings, latency: float, wrong: bool) -> None:
+    policy = {"retention": {"error_detection_seconds": latency}}
+    assert bool(findings(checkpoint=policy, select=("TS-CKP-057",))) is wrong
+
+
+@pytest.mark.parametrize(("restart", "wrong"), [(14, True), (15, False), (600, False)])
+def test_another_node_takes_longer(findings: Findings, restart: float, wrong: bool) -> None:
+    path = fault("node-loss", restart_seconds=restart)
+    assert bool(findings(checkpoint=path, select=("TS-CKP-060",))) is wrong

@@ -369,3 +369,19 @@ def test_access_control_in_a_virtual_machine_is_left_to_the_host(verdict: Verdic
 def test_address_translation_off(findings: Findings) -> None:
     found = findings(cluster=group(host={"virtualised": True, "ats_enabled": False}), select=("TS-CLU-019",))
     assert found == {("TS-CLU-019", f"{GROUP}.host.ats_enabled")}
+
+
+@pytest.mark.parametrize(("time", "wrong"), [(0.0481, True), (0.0484, False), (0.0491, False), (0.0493, True)])
+def test_size_over_time_is_the_bandwidth(
+    findings: Callable[..., set[tuple[str, str]]], time: float, wrong: bool
+) -> None:
+    """8 GiB at 176.4 GB/s take 48.7 ms."""
+    measured = {
+        "operation": "all-reduce",
+        "num_ranks": 128,
+        "num_domains": 16,
+        "message_bytes": 8589934592,
+        "algorithm_bandwidth_bytes_per_second": 176.4e9,
+        "time_seconds": time,
+    }
+    assert bool(findings(cluster={"measurements": [measured]}, select=("TS-CLU-055",))) is wrong

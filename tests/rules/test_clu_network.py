@@ -75,20 +75,23 @@ def test_unknown_fabric(findings: Findings) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "served", "wrong"),
+    ("count", "served", "own", "wrong"),
     [
-        (8, 1, False),
-        (4, 2, False),
-        (16, 1, False),
-        (32, 1, False),
-        (1, 8, False),
-        (64, 1, True),
-        (10, None, True),
-        (8, 8, True),
+        (8, 1, None, False),
+        (4, 2, None, False),
+        (16, 1, 2, False),
+        (32, 1, 4, False),
+        (16, 1, None, True),
+        (16, 1, 4, True),
+        (8, 1, 2, True),
+        (1, 8, None, False),
+        (64, 1, 8, True),
+        (10, None, None, True),
+        (8, 8, None, True),
     ],
 )
-def test_counts(findings: Findings, count: int, served: int | None, wrong: bool) -> None:
-    cluster = nic(num_per_node=count, num_accelerators_served=served, devices=None)
+def test_counts(findings: Findings, count: int, served: int | None, own: int | None, wrong: bool) -> None:
+    cluster = nic(num_per_node=count, num_accelerators_served=served, num_per_accelerator=own, devices=None)
     assert bool(findings(cluster=cluster, select=("TS-CLU-023",))) is wrong
 
 
@@ -224,3 +227,16 @@ def test_two_kinds_of_one_layer(verdict: Verdicts) -> None:
     cluster = {"node_groups": [{"name": "compute", "nics": [second]}]}
     assert verdict("TS-CLU-022", cluster=cluster) is Verdict.PASS
     assert verdict("TS-CLU-022") is Verdict.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(("rate", "wrong"), [(12.5e9, False), (50e9, False), (100e9, True)])
+def test_management_is_no_faster_than_collectives(findings: Findings, rate: float, wrong: bool) -> None:
+    admin = {
+        "name": "admin",
+        "role": "management",
+        "num_per_node": 1,
+        "technology": "ethernet",
+        "rate_bytes_per_second": rate,
+    }
+    cluster = {"node_groups": [{"name": "compute", "nics": [admin]}]}
+    assert bool(findings(cluster=cluster, select=("TS-CLU-056",))) is wrong

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -316,3 +317,14 @@ def test_a_plan_for_one_of_several_groups_names_it(verdict, findings) -> None:
     assert findings(plan=plan, cluster=cluster, select=("TS-MEM-004",)) == {
         ("TS-MEM-004", "memory.predicted_peak_bytes")
     }
+
+
+@pytest.mark.parametrize(("pinned", "wrong"), [(6.9e9, True), (7e9, False), (8e9, False)])
+def test_pinned_memory_stages_an_asynchronous_save(
+    findings: Callable[..., set[tuple[str, str]]], pinned: float, wrong: bool
+) -> None:
+    """988 GB over 128 ranks are 7.72 GB each."""
+    plan = {"memory": {"pinned_host_bytes": pinned}}
+    assert bool(findings(plan=plan, select=("TS-MEM-019",))) is wrong
+    synchronous = {"save": {"mode": "synchronous", "persist_seconds_p95": None}}
+    assert findings(plan=plan, checkpoint=synchronous, select=("TS-MEM-019",)) == set()

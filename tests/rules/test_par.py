@@ -112,7 +112,11 @@ CASES: list[tuple[str, str, set[str]]] = [
     ("TS-PAR-015", "model: {num_key_value_heads: null}", {f"{M}.attention"}),
     ("TS-PAR-015", "model: {attention: multi-query, num_key_value_heads: 1}", set()),
     ("TS-PAR-015", "model: {attention: full, num_key_value_heads: 64}", set()),
-    ("TS-PAR-015", "model: {num_attention_heads: 48, num_key_value_heads: 8}", {f"{M}.num_attention_heads"}),
+    (
+        "TS-PAR-015",
+        "model: {num_attention_heads: 48, num_key_value_heads: 8, head_size: null}",
+        {f"{M}.num_attention_heads"},
+    ),
     ("TS-PAR-015", "model: {num_attention_heads: 48, num_key_value_heads: 8, head_size: 128}", set()),
     ("TS-PAR-016", "model: {num_attention_heads: 60}", {f"{M}.num_attention_heads"}),
     ("TS-PAR-016", "model: {ffn_hidden_size: 28673}", {f"{M}.ffn_hidden_size"}),
@@ -135,10 +139,10 @@ CASES: list[tuple[str, str, set[str]]] = [
     ("TS-PAR-018", "parallelism: {context: 4}\nmodel: {sequence_length: 8196}", {f"{M}.sequence_length"}),
     ("TS-PAR-018", "parallelism: {context: 4}\nmodel: {sequence_length: 8200}", set()),
     # parameters: within 1 % and the last digit
-    ("TS-PAR-019", "model: {num_parameters: 71.3e9}", set()),
-    ("TS-PAR-019", "model: {num_parameters: 71.4e9}", {f"{M}.num_parameters"}),
-    ("TS-PAR-019", "model: {num_parameters: 69.8e9}", set()),
-    ("TS-PAR-019", "model: {num_parameters: 69.7e9}", {f"{M}.num_parameters"}),
+    ("TS-PAR-019", "model: {num_parameters: 70.81e9}", set()),
+    ("TS-PAR-019", "model: {num_parameters: 70.91e9}", {f"{M}.num_parameters"}),
+    ("TS-PAR-019", "model: {num_parameters: 70.34e9}", set()),
+    ("TS-PAR-019", "model: {num_parameters: 70.33e9}", {f"{M}.num_parameters"}),
     ("TS-PAR-019", "model: {num_parameters: 70e9}", set()),
     ("TS-PAR-019", "model: {vocabulary_size: 256512}", {f"{M}.num_parameters"}),
     ("TS-PAR-019", "model: {num_parameters: 70.55e6}", {f"{M}.num_parameters"}),
@@ -218,3 +222,15 @@ def test_not_applicable(verdict: Callable[..., Verdict], requirement: str, plan:
 def test_ranks_need_a_known_group(verdict: Callable[..., Verdict]) -> None:
     assert verdict("TS-PAR-002", plan="node_group: elsewhere") is Verdict.NOT_APPLICABLE
     assert verdict("TS-PAR-002", plan="cluster: null", cluster=None) is Verdict.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(("rate", "wrong"), [(2, True), (2.5, False), (1100, False), (141e3, False), (142e3, True)])
+def test_speed_is_possible(findings: Callable[..., set[tuple[str, str]]], rate: float, wrong: bool) -> None:
+    """70.55 billion parameters: 1 TFLOP/s is 2.4 tokens/s with six operations, 20 PFLOP/s 142e3 with two."""
+    plan = f"performance: {{kind: measured, tokens_per_second_per_accelerator: {rate}}}"
+    assert bool(findings(plan=plan, select=("TS-PAR-034",))) is wrong
+
+
+@pytest.mark.parametrize(("size", "wrong"), [(31, True), (32, False), (512, False), (513, True)])
+def test_width_of_heads(findings: Callable[..., set[tuple[str, str]]], size: int, wrong: bool) -> None:
+    assert bool(findings(plan=f"model: {{head_size: {size}}}", select=("TS-PAR-015",))) is wrong

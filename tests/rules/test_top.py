@@ -458,3 +458,22 @@ def test_reasons_and_hierarchy_cross_a_narrow_tier(findings: Findings) -> None:
     assert of(findings(cluster=cluster, plan={"parallelism": {"placements": placements}}), "TS-TOP-023") == set()
     plan = {"communication": {"hierarchical_reduction": True}}
     assert of(findings(cluster=cluster, plan=plan), "TS-TOP-023") == set()
+
+
+@pytest.mark.parametrize(
+    ("tier", "place"),
+    [
+        ({"num_switches": 128, "port_bandwidth_bytes_per_second": 50e9}, set()),
+        ({"num_switches": 129}, {("TS-TOP-012", "fabrics.0.tiers.0.num_switches")}),
+        (
+            {"port_bandwidth_bytes_per_second": 6.25e9},
+            {("TS-TOP-011", "fabrics.0.tiers.0.port_bandwidth_bytes_per_second")},
+        ),
+    ],
+)
+def test_first_tier_of_any_topology(findings: Findings, tier: dict[str, Any], place: set[tuple[str, str]]) -> None:
+    """16 nodes with 8 NICs have 128 cables, whatever the switches form."""
+    leaf = {"name": "leaf", "group_num_nodes": None, **tier}
+    cluster = {"fabrics": [{"name": "backend", "topology": "other", "tiers": [leaf]}]}
+    found = findings(cluster=cluster, select=("TS-TOP-011", "TS-TOP-012"))
+    assert {item for item in found if item[1].startswith("fabrics.0.tiers")} == place

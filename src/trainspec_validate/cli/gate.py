@@ -18,6 +18,7 @@ from trainspec_validate.findings import Report, Severity
 from trainspec_validate.load import LoadError, read_file
 from trainspec_validate.outputs import FOR_PEOPLE, Output, OutputError, outputs
 from trainspec_validate.report import render
+from trainspec_validate.report.terminal import printable
 from trainspec_validate.requirements import load_index
 from trainspec_validate.selection import Selection, UnknownRequirementError, resolve
 from trainspec_validate.terminal import Failure
@@ -176,7 +177,7 @@ def _list_files(paths: Sequence[str], stdin_name: str) -> int:
                 names.append(candidate.name)
         except LoadError as error:
             failures.append(InputError(f"{candidate.name}: {error}"))
-    terminal.emit("".join(f"{name}\n" for name in names))
+    terminal.emit("".join(f"{printable(name)}\n" for name in names))
     if failures:
         raise Failure("\n".join(str(failure) for failure in failures))
     return terminal.OK

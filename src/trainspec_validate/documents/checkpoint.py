@@ -47,6 +47,8 @@ FaultClass = Literal[
 PhaseSeconds = Annotated[float, Meta(ge=0.1, le=1e6, extra_json_schema={"x-unit": "s"})]
 # Processes take seconds to start and join, and state to be read and verified; published times begin at five seconds.
 LongPhaseSeconds = Annotated[float, Meta(ge=1, le=1e6, extra_json_schema={"x-unit": "s"})]
+# The longest published series of checkpoints that can be restarted from has under a thousand.
+KeptCount = Annotated[int, Meta(ge=1, le=1000)]
 RESTART_LIMITS = "TS-CKP-051"
 
 
@@ -118,7 +120,7 @@ class Tier(Record, frozen=True, kw_only=True):
     """Copies in this tier."""
     replicas_across: FailureDomain | None = None
     """Domain of which no two copies share one."""
-    num_kept: Count | None = None
+    num_kept: KeptCount | None = None
     """Checkpoints kept in this tier; absent means the policy's number."""
 
 
@@ -136,7 +138,7 @@ class Commit(Record, frozen=True, kw_only=True):
 class Retention(Record, frozen=True, kw_only=True):
     """How many checkpoints are kept."""
 
-    num_kept: Count
+    num_kept: KeptCount
     """Committed checkpoints that are kept."""
     error_detection_seconds: Seconds
     """Longest time until corruption is noticed."""
@@ -184,7 +186,7 @@ class DetectionLayer(Record, frozen=True, kw_only=True):
 
     layer: Name
     """Name, for example `collective-watchdog`."""
-    timeout_seconds: Annotated[float, Meta(ge=0.3, le=1e6, extra_json_schema={"x-unit": "s"})]
+    timeout_seconds: Annotated[float, Meta(ge=1, le=1e6, extra_json_schema={"x-unit": "s"})]
     """Longest time until this layer reports."""
     faults: Annotated[tuple[FaultClass, ...], Meta(min_length=1)]
     """Faults that this layer notices."""

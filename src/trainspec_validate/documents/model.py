@@ -49,7 +49,7 @@ class Model(Record, frozen=True, kw_only=True):
     """Inner width of a dense feed-forward block."""
     gated_ffn: bool = False
     """True for feed-forward blocks with a gate, such as SwiGLU: three matrices instead of two."""
-    vocabulary_size: Count | None = None
+    vocabulary_size: Annotated[int, Meta(ge=100, le=10_000_000)] | None = None
     """Rows of the embedding table, padding included."""
     tied_embeddings: bool = False
     """True when the output layer shares the embedding table."""

@@ -32,6 +32,9 @@ __all__ = [
 ]
 
 Format = Literal["yaml", "json"]
+_HEAD = 4096
+_SHORT = 64
+_CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _STARTS_LIKE_JSON = re.compile(r"\s*+[\[{]").match
 
 
@@ -153,6 +156,8 @@ def _decode(text: str | bytes) -> str:
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise LoadError("not-utf8", "the file is encoded in UTF-16 or UTF-32", "save it as UTF-8")
     content = content.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if b"\0" in content[:_HEAD] and (refusal := _foreign_bytes(content[:_HEAD])):
+        raise refusal
     try:
         decoded = content.decode()
     except UnicodeDecodeError as error:
@@ -166,6 +171,16 @@ def _decode(text: str | bytes) -> str:
 
 def _not_utf8(message: str, text: str, index: int) -> LoadError:
     return LoadError("not-utf8", message, "save the file as UTF-8", span_of(text, index))
+
+
+def _foreign_bytes(head: bytes) -> LoadError | None:
+    """The refusal of a text in two bytes per character, or of no text at all."""
+    even, odd = head[::2].count(0), head[1::2].count(0)
+    if max(even, odd) * 3 > len(head) and min(even, odd) * 10 < max(even, odd):
+        return LoadError("not-utf8", "the file is encoded in UTF-16 or UTF-32", "save it as UTF-8")
+    if len(_CONTROLS.findall(head)) * 20 > len(head) > _SHORT:
+        return LoadError("not-utf8", "this is a binary file, not text", "name a YAML or JSON file")
+    return None
 
 
 def _too_large() -> LoadError:

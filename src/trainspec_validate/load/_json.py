@@ -18,7 +18,7 @@ from trainspec_validate.load._base import (
     too_deep,
     too_many_values,
 )
-from trainspec_validate.load._json_walk import find_deep, find_duplicate, find_literal, find_surrogate
+from trainspec_validate.load._json_walk import find_deep, find_duplicate, find_literal, find_open, find_surrogate
 
 _COUNTED = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{,:]', re.DOTALL)
 _REPEATED: Final = object()
@@ -52,6 +52,19 @@ _PROBLEMS: Final[tuple[tuple[str, str, str], ...]] = (
     ("Invalid \\escape", "this escape does not exist in JSON", "write \\\\ for a backslash"),
     ("Invalid \\uXXXX", "this escape lacks hexadecimal digits", "\\u takes four hexadecimal digits"),
 )
+
+_COMMENT: Final = "remove it, or name the file .yaml and start the comment with '#'"
+_FOREIGN: Final[tuple[tuple[str, str, str], ...]] = (
+    ("//", "JSON has no comments", _COMMENT),
+    ("/*", "JSON has no comments", _COMMENT),
+    ("#", "JSON has no comments", _COMMENT),
+    ("'", "JSON knows no single quotes", "use double quotes"),
+    ("True", "JSON spells this true", "write true"),
+    ("False", "JSON spells this false", "write false"),
+    ("None", "JSON spells this null", "write null, or leave the key out"),
+)
+"""What stands where a key or a value is expected, and belongs to another language."""
+_CLOSE: Final = {"{": "close it with '}'", "[": "close it with ']'"}
 
 
 class _DuplicateKeyError(Exception):
@@ -181,7 +194,20 @@ def _check_surrogates(text: str, value: Any) -> None:
 
 
 def _translate(text: str, error: json.JSONDecodeError) -> LoadError:
+    position = error.pos
+    comma = text.rfind(",", 0, position) if text[position : position + 1] in ("}", "]") else -1
+    if comma >= 0 and not text[comma + 1 : position].strip():
+        return NotJsonError("syntax", "a comma stands after the last entry", "remove the comma", span_of(text, comma))
+    for start, message, remedy in _FOREIGN:
+        if text.startswith(start, position):
+            end = position + len(start) if start.isalpha() else None
+            return NotJsonError("syntax", message, remedy, span_of(text, position, end))
+    if not text[:position].strip() and text[position : position + 1].isalpha():
+        message, remedy = "this file is not JSON", "name a file of YAML .yaml"
+        return NotJsonError("syntax", message, remedy, span_of(text, position))
+    if position >= len(text.rstrip()) and (opened := find_open(text)) is not None:
+        return NotJsonError("syntax", "this bracket is never closed", _CLOSE[text[opened]], span_of(text, opened))
     for problem, message, remedy in _PROBLEMS:
         if error.msg.startswith(problem):
-            return NotJsonError("syntax", message, remedy, span_of(text, error.pos))
-    return NotJsonError("syntax", "this is not valid JSON", "", span_of(text, error.pos))
+            return NotJsonError("syntax", message, remedy, span_of(text, position))
+    return NotJsonError("syntax", "this is not valid JSON", "", span_of(text, position))

@@ -161,3 +161,14 @@ def find_deep(text: str) -> Span | None:
         elif character != '"':
             depth -= 1
     return None
+
+
+def find_open(text: str) -> int | None:
+    """The offset of the innermost bracket that is not closed where the text ends."""
+    stack: list[int] = []
+    for match in _BRACKETS.finditer(text):
+        if text[match.start()] in "{[":
+            stack.append(match.start())
+        elif text[match.start()] != '"' and stack:
+            stack.pop()
+    return stack[-1] if stack else None

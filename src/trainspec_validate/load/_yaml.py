@@ -73,7 +73,7 @@ class _Builder:
                 error.span = span_of(self.text, event.start_mark.index, event.end_mark.index)
             raise
         except yaml.YAMLError as error:
-            raise translate(self.text, error) from None
+            raise translate(self.text, error, event) from None
         if self.root is _ABSENT:
             raise _empty()
         return self.root
@@ -159,6 +159,12 @@ class _Builder:
     def check_collection(self, event: Any, is_mapping: bool) -> None:
         if event.tag not in (None, "!", CORE + ("map" if is_mapping else "seq")):
             raise unsupported_tag(event.tag)
+        if is_mapping and self.text.startswith("{{", event.start_mark.index - 1):
+            raise LoadError(
+                "non-string-key",
+                "'{{' opens a placeholder of a template",
+                "render the template first, and validate the result",
+            )
         self.check_not_key("a mapping" if is_mapping else "a list")
 
     def check_not_key(self, what: str) -> None:

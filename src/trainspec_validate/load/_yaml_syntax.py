@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
-from trainspec_validate.load._base import LoadError, span_of
+from trainspec_validate.load._base import LoadError, plain_place, span_of
 
 _FOREIGN_BREAKS: Final = {"\x85": "U+0085", "\u2028": "U+2028", "\u2029": "U+2029"}
 _NOT_PRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_TIGHT_DASH = re.compile(r"\s*-[^\s\d.-]")
 _MAX_TAG_DIRECTIVES: Final = 8
 _TRAILING_PROBLEMS: Final = ("did not find expected key", "did not find expected <document start>")
 _OPEN_CONTEXTS: Final = ("while scanning a quoted scalar", "while scanning a simple key")
@@ -137,7 +138,7 @@ _PROBLEMS: Final[tuple[tuple[str, str, str, str], ...]] = (
         "while parsing a block collection",
         "did not find expected '-'",
         "this line does not fit the list above it",
-        "indent every '-' of one list by the same number of spaces",
+        "start each item with '-' at one depth, indent what belongs to an item, or remove the '-' if no list is meant",
     ),
     (
         "while parsing a block mapping",
@@ -193,8 +194,8 @@ def check_characters(text: str) -> None:
         )
 
 
-def translate(text: str, error: yaml.YAMLError) -> LoadError:
-    """The refusal that tells a person what a parser error means."""
+def translate(text: str, error: yaml.YAMLError, last: Any = None) -> LoadError:
+    """The refusal that tells a person what a parser error means; `last` is the event that was read before it."""
     unprintable = _NOT_PRINTABLE.search(text)
     if isinstance(error, yaml.reader.ReaderError) and unprintable:
         return LoadError(
@@ -206,8 +207,35 @@ def translate(text: str, error: yaml.YAMLError) -> LoadError:
     context = getattr(error, "context", None) or ""
     problem = getattr(error, "problem", None) or ""
     index = _index(text, error, context, problem)
+    long_quote = _long_quote(text, index, last)
+    if long_quote:
+        return long_quote
+    opened = getattr(error, "context_mark", None)
+    if context.startswith("while parsing a flow") and opened and _starts_a_block_line(text, index, opened.index):
+        message, remedy = _explain(context, problem, text, index)
+        place = plain_place(span_of(text, index))
+        return LoadError("syntax", f"{message} before {place}", remedy, span_of(text, opened.index))
     message, remedy = _explain(context, problem, text, index)
     return LoadError("syntax", message, remedy, span_of(text, index))
+
+
+def _long_quote(text: str, index: int, last: Any) -> LoadError | None:
+    """Text in quotes that ends just before the error and started on an earlier line was to end there."""
+    if getattr(last, "style", None) not in ("'", '"') or last.end_mark.index != index:
+        return None
+    start, end = last.start_mark, last.end_mark
+    if start.line == end.line:
+        return None
+    place = plain_place(span_of(text, end.index - 1))
+    message = f"the quote that opens here is closed only at {place}"
+    return LoadError("syntax", message, "close it where its text ends", span_of(text, start.index))
+
+
+def _starts_a_block_line(text: str, index: int, opened: int) -> bool:
+    """Whether the parser stopped at what looks like the next key or list item, below an open bracket."""
+    line = text[text.rfind("\n", 0, index) + 1 : index]
+    starts = text[index : index + 1] in (("-",) if not line.strip() else (":",)) or line.strip() == "-"
+    return starts and "\n" in text[opened:index]
 
 
 def _index(text: str, error: yaml.YAMLError, context: str, problem: str) -> int:
@@ -227,6 +255,11 @@ def _explain(context: str, problem: str, text: str, index: int) -> tuple[str, st
         return "a tab indents this line", "indent with spaces; YAML does not allow tabs"
     if "cannot start any token" in problem and character in tuple("@`%"):
         return f"a value cannot start with '{character}'", "put the value into quotes"
+    line = text[index - len(before) :].split("\n", 1)[0]
+    if "\xa0" in line:
+        return "this line holds a no-break space (U+00A0)", "replace it by a blank"
+    if _TIGHT_DASH.match(line):
+        return "no blank follows the '-' of this list item", "put a blank after the '-'"
     if problem.startswith("mapping values") and index > len(before) and ": " not in before:
         return (
             "this line reads as a continuation of the text above it",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainspec_validate.findings import Finding, Report
 from trainspec_validate.report.options import Options
-from trainspec_validate.report.places import ordered, position
+from trainspec_validate.report.places import position, shown
 from trainspec_validate.report.summary import summary_line
 from trainspec_validate.report.terminal import Painter, printable
 
@@ -12,8 +12,9 @@ from trainspec_validate.report.terminal import Painter, printable
 def render(report: Report, options: Options) -> str:
     """`path:line:column: error[ID] message (help)`, then the summary line."""
     painter = Painter(options.color, options.hyperlinks)
-    lines = [_line(finding, painter) for finding in ordered(report.findings)]
-    return "\n".join([*lines, summary_line(report)]) + "\n"
+    findings, rest = shown(report.findings)
+    lines = [_line(finding, painter) for finding in findings]
+    return "\n".join([*lines, *rest, summary_line(report)]) + "\n"
 
 
 def _line(finding: Finding, painter: Painter) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trainspec_validate.findings import Finding, Report, Span
 from trainspec_validate.report.excerpt import excerpt, split_lines
 from trainspec_validate.report.options import Options
-from trainspec_validate.report.places import ordered, position
+from trainspec_validate.report.places import position, shown
 from trainspec_validate.report.summary import summary_line
 from trainspec_validate.report.terminal import Painter, printable
 
@@ -17,14 +17,15 @@ Sources = dict[str, list[str]]
 def render(report: Report, options: Options) -> str:
     """One block per finding, then the summary line."""
     painter = Painter(options.color, options.hyperlinks)
-    sources = _sources(report)
-    blocks = ["\n".join(_block(finding, sources, painter)) for finding in ordered(report.findings)]
-    return "\n\n".join([*blocks, summary_line(report)]) + "\n"
+    findings, rest = shown(report.findings)
+    sources = _sources(report, findings)
+    blocks = ["\n".join(_block(finding, sources, painter)) for finding in findings]
+    return "\n\n".join([*blocks, *rest, summary_line(report)]) + "\n"
 
 
-def _sources(report: Report) -> Sources:
-    wanted = {finding.path for finding in report.findings}
-    wanted |= {related.path for finding in report.findings for related in finding.related}
+def _sources(report: Report, findings: list[Finding]) -> Sources:
+    wanted = {finding.path for finding in findings}
+    wanted |= {related.path for finding in findings for related in finding.related}
     return {entry.path: split_lines(entry.text) for entry in report.documents if entry.text and entry.path in wanted}
 
 

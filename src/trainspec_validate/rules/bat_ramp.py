@@ -39,6 +39,15 @@ def ramp_order(plan: TrainingPlan) -> Iterator[Violation]:
                 f"the one before it at {number(before.from_tokens)}",
                 "order the stages by from_tokens",
             )
+            continue
+        step = stage_tokens(plan, before)
+        if step and stage.from_tokens - before.from_tokens < step:
+            yield Violation(
+                at(plan, "batch", "ramp", position, "from_tokens"),
+                f"the stage before lasts {number(stage.from_tokens - before.from_tokens)} tokens, "
+                f"less than its step of {number(step)}",
+                f"let this stage begin at {number(before.from_tokens + step)} tokens or later",
+            )
     total = plan.job.num_tokens if plan.job else None
     if total and ramp[-1].from_tokens >= total:
         yield Violation(

@@ -154,6 +154,19 @@ def interval_not_too_short(checkpoint: CheckpointPolicy, cluster: ClusterProfile
         yield Violation(interval_place(checkpoint), message, help_text)
 
 
+@rule("TS-CKP-061")
+def saves_before_failures(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """A job saves more often than it fails."""
+    between = checkpoint.job.mean_time_between_failures_seconds
+    if between is None:
+        raise NotApplicable("no measured time between failures")
+    interval = interval_seconds(checkpoint)
+    if interval > between:
+        message = f"a failure every {seconds(between)}, but a save every {seconds(interval)} only"
+        help_text = f"save more often than every {seconds(between)}; or the time between failures is in another unit"
+        yield Violation(at(checkpoint, "job", "mean_time_between_failures_seconds"), message, help_text)
+
+
 @rule("TS-CKP-007")
 def short_job(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
     """A job no longer than the best interval saves at its end only, a longer one does not."""
@@ -220,22 +233,6 @@ def job_size(checkpoint: CheckpointPolicy, plan: TrainingPlan, cluster: ClusterP
         )
         related = ((ranks, "the ranks of the plan"),)
         yield Violation(job_place(checkpoint, "num_nodes"), message, f"set job.num_nodes to {wanted}", related)
-
-
-@rule("TS-CKP-056")
-def job_in_cluster(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
-    """The job has no more nodes than the cluster, and goes on with no more than it has."""
-    stated, fewest = checkpoint.job.num_nodes, checkpoint.job.min_num_nodes
-    if stated is None and fewest is None:
-        raise NotApplicable("the policy states no nodes")
-    if stated is not None and stated > cluster.num_nodes:
-        message = f"the job has {number(stated)} nodes, but the cluster {number(cluster.num_nodes)}"
-        related = ((at(cluster, "num_nodes"), "the nodes of the cluster"),)
-        yield Violation(at(checkpoint, "job", "num_nodes"), message, f"at most {cluster.num_nodes}", related)
-    most = stated or cluster.num_nodes
-    if fewest is not None and fewest > most:
-        message = f"the job goes on with {number(fewest)} nodes or more, but it has {number(most)}"
-        yield Violation(at(checkpoint, "job", "min_num_nodes"), message, f"set min_num_nodes to at most {most}")
 
 
 @rule("TS-CKP-010")

@@ -20,6 +20,7 @@ SIZE_RANGE = (0.8, 1.5)
 RATE_TOLERANCE = 0.9
 UNIT_SLIP = 1000
 WRITER_TOLERANCE = 1.25
+WRITER_FACTOR = 7
 
 
 @rule("TS-CKP-012")
@@ -82,16 +83,10 @@ def _fastest_store(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> tup
 def save_time(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
     """A save takes as long as its bytes need, and not a thousand times as long."""
     save = checkpoint.save
-    limits = []
     store = _fastest_store(checkpoint, cluster)
-    if store:
-        limits.append((store[0], f"the store takes {bytes_per_second(store[1])}"))
-    if save.num_writers and save.writer_bandwidth_bytes_per_second:
-        rate = save.num_writers * save.writer_bandwidth_bytes_per_second
-        limits.append((save.size_bytes / rate, f"the writers bring {bytes_per_second(rate)}"))
-    if not limits:
-        raise NotApplicable("neither the stores' write rate nor the writers' is stated")
-    shortest, why = max(limits)
+    if store is None:
+        raise NotApplicable("the write rate of the stores is not stated")
+    shortest, why = store[0], f"the store takes {bytes_per_second(store[1])}"
     key = "blocking_seconds" if save.mode == "synchronous" else "persist_seconds_p95"
     declared = durable_seconds(checkpoint)
     if declared == 0:
@@ -104,6 +99,24 @@ def save_time(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator
         message = f"{bytes_(save.size_bytes)} durable after {seconds(declared)}, although {why}"
         help_text = f"the bytes need {seconds(shortest)}; a thousand times as much is a slip of a unit"
         yield Violation(place, message, help_text)
+
+
+@rule("TS-CKP-059")
+def writer_time(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """A save takes about as long as its writers need for its bytes."""
+    save, declared = checkpoint.save, durable_seconds(checkpoint)
+    if not (save.num_writers and save.writer_bandwidth_bytes_per_second and declared):
+        raise NotApplicable("the writers, their rate or the time until a save is durable is not stated")
+    rate = save.num_writers * save.writer_bandwidth_bytes_per_second
+    shortest = save.size_bytes / rate
+    if not RATE_TOLERANCE * shortest <= declared <= WRITER_FACTOR * shortest:
+        key = "blocking_seconds" if save.mode == "synchronous" else "persist_seconds_p95"
+        message = (
+            f"{bytes_(save.size_bytes)} are durable after {seconds(declared)}, but {number(save.num_writers)} writers "
+            f"with {bytes_per_second(rate)} together need {seconds(shortest)}"
+        )
+        help_text = f"expected {seconds(shortest)} to {seconds(WRITER_FACTOR * shortest)}"
+        yield Violation(at(checkpoint, "save", key), message, help_text)
 
 
 @rule("TS-CKP-015")

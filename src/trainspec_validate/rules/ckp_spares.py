@@ -1,4 +1,4 @@
-"""The only place for the rules on what stands in for lost nodes, and on when a job stops trying."""
+"""The only place for the rules on the nodes of a job, what stands in for lost ones, and when a job stops trying."""
 
 from __future__ import annotations
 
@@ -12,11 +12,38 @@ from trainspec_validate.rules._policy import durable_seconds, job_nodes, job_pla
 from trainspec_validate.rules._units import number, seconds
 
 SPARE_QUANTILE = 0.99
+ANOTHER_NODE = frozenset({"replace-from-spares", "wait-for-repair"})
 ACTION_OF_POLICY: Mapping[str, str] = {
     "spares": "replace-from-spares",
     "shrink": "shrink",
     "wait": "wait-for-repair",
 }
+
+
+@rule("TS-CKP-056")
+def job_in_cluster(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[Violation]:
+    """The job has, or needs, no more nodes than the cluster."""
+    stated, fewest = checkpoint.job.num_nodes, checkpoint.job.min_num_nodes
+    if stated is None and fewest is None:
+        raise NotApplicable("the policy states no nodes")
+    if stated is not None and stated > cluster.num_nodes:
+        message = f"the job has {number(stated)} nodes, but the cluster {number(cluster.num_nodes)}"
+        related = ((at(cluster, "num_nodes"), "the nodes of the cluster"),)
+        yield Violation(at(checkpoint, "job", "num_nodes"), message, f"at most {cluster.num_nodes}", related)
+    if fewest is not None and fewest > cluster.num_nodes:
+        message = f"the job goes on with {number(fewest)} nodes or more, but the cluster has {cluster.num_nodes:,}"
+        yield Violation(at(checkpoint, "job", "min_num_nodes"), message, f"at most {cluster.num_nodes}")
+
+
+@rule("TS-CKP-058")
+def fewest_nodes(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """A job goes on with no more nodes than it has."""
+    stated, fewest = checkpoint.job.num_nodes, checkpoint.job.min_num_nodes
+    if stated is None or fewest is None:
+        raise NotApplicable("the policy does not state nodes and fewest nodes")
+    if fewest > stated:
+        message = f"the job goes on with {number(fewest)} nodes or more, but it has {number(stated)}"
+        yield Violation(at(checkpoint, "job", "min_num_nodes"), message, f"at most {stated}")
 
 
 @rule("TS-CKP-047")
@@ -42,6 +69,23 @@ def replacement_ready(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> 
             place = at(checkpoint, "recovery", index, "restart_seconds")
             related = ((at(cluster, "reliability"), "the cluster's times"),)
             yield Violation(place, message, f"{seconds(wait)} or more", related)
+
+
+@rule("TS-CKP-060")
+def replacement_takes_longer(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """Another node takes at least as long to get going as the old ones."""
+    in_place = [path for path in checkpoint.recovery if path.action == "restart-in-place"]
+    others = [(i, path) for i, path in enumerate(checkpoint.recovery) if path.action in ANOTHER_NODE]
+    if not in_place or not others:
+        raise NotApplicable("not both restarts in place and replacements are declared")
+    for index, path in others:
+        for key in ("decide_seconds", "restart_seconds"):
+            least = min(getattr(other, key) for other in in_place)
+            own = getattr(path, key)
+            if own < least:
+                message = f"{path.action} takes {seconds(own)} where a restart in place takes {seconds(least)}"
+                place = at(checkpoint, "recovery", index, key)
+                yield Violation(place, message, f"{seconds(least)} or more, the other node included")
 
 
 @rule("TS-CKP-048")

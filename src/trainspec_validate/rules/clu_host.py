@@ -14,7 +14,7 @@ from trainspec_validate.rules._cluster import all_nics, host_link_rate, memory_b
 _LANES = (1, 2, 4, 8, 12, 16, 32)
 _LINK_SHARE = (0.7, 1.1)
 _COHERENT_LINK_SHARE = (0.4, 1.1)
-_MEMORY_SHARE = (0.7, 10.0)
+_MEMORY_SHARE = (0.7, 9.0)
 _SHARED_HOST = 4
 """Accelerators per node from which host memory grows with device memory."""
 _CORES_PER_SOCKET = (2, 300)

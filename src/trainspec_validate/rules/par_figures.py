@@ -235,13 +235,15 @@ def _peak(accelerator: Accelerator, number_format: str) -> float | None:
 def utilisation(plan: TrainingPlan) -> Iterator[Violation]:
     """The model utilisation is the model's operations per second over the peak."""
     performance, ranks = _performance(plan), plan.parallelism.num_accelerators
-    given, peak = performance.model_flops_utilisation, performance.peak_flops_per_second
+    hardware = performance.flops_convention == HARDWARE_CONVENTION
+    key = "hardware_flops_utilisation" if hardware else "model_flops_utilisation"
+    given, peak = getattr(performance, key), performance.peak_flops_per_second
     rate = _flops_per_accelerator(performance, ranks)
     if given is None or peak is None or rate is None:
         raise NotApplicable("the plan gives no utilisation with its operations and peak")
     if abs(rate / peak - given) > UTILISATION_TOLERANCE[performance.kind]:
         yield Violation(
-            at(plan, "performance", "model_flops_utilisation"),
+            at(plan, "performance", key),
             f"{flops_per_second(rate)} of {flops_per_second(peak)} are {percent(rate / peak)}, "
             f"but the utilisation is {percent(given)}",
             f"{percent(given)} of that peak are {flops_per_second(given * peak)} for each rank",

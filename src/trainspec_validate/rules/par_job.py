@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from trainspec_validate.documents import TrainingPlan
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._plan import stage_tokens, tokens_per_step
-from trainspec_validate.rules._units import number, percent, seconds
+from trainspec_validate.rules._units import billions, flops_per_second, number, percent, seconds
 
 TOKENS_TOLERANCE = 0.01
+FORWARD_FLOPS, FULL_FLOPS = 2, 6
+"""Operations of one token and parameter in the forward pass, and in both."""
+LEAST_FLOPS, MOST_FLOPS = 1e12, 2e16
+"""Operations per second of one rank: a hundredth of an accelerator of 2017, and above any dense peak of 2026."""
 MAX_DURATION_FACTOR = 1.25
 """Planned time over bare steps; validation, saves and start-up take the rest."""
 
@@ -43,6 +47,30 @@ def data_stall_method(plan: TrainingPlan) -> Iterator[Violation]:
             at(plan, "performance", "data_stall_fraction"),
             f"the data stall of {percent(performance.data_stall_fraction)} was found by {found}",
             "compare step times with real and synthetic input: data_stall_method: differential",
+        )
+
+
+@rule("TS-PAR-034")
+def possible_speed(plan: TrainingPlan) -> Iterator[Violation]:
+    """The operations that the tokens of a second take are those of an accelerator."""
+    performance, model = plan.performance, plan.model
+    if performance is None or model.family not in {"dense-transformer", "moe-transformer"}:
+        raise NotApplicable("the plan gives no speed of a transformer")
+    key, ranks = "tokens_per_second_per_accelerator", plan.parallelism.num_accelerators
+    each = performance.tokens_per_second_per_accelerator
+    if each is None and performance.tokens_per_second is not None:
+        key, each = "tokens_per_second", performance.tokens_per_second / ranks
+    if each is None:
+        raise NotApplicable("the plan gives no tokens per second")
+    active = model.num_active_parameters or model.num_parameters
+    least, most = FORWARD_FLOPS * active * each, FULL_FLOPS * active * each
+    peak = performance.peak_flops_per_second or MOST_FLOPS
+    if least > peak or most < LEAST_FLOPS:
+        yield Violation(
+            at(plan, "performance", key),
+            f"{number(each)} tokens/s and rank in a model of {billions(active)} parameters are "
+            f"{flops_per_second(least)} for the forward pass alone, {flops_per_second(most)} in all",
+            f"{flops_per_second(LEAST_FLOPS)} in all to {flops_per_second(peak)} forward is possible",
         )
 
 

@@ -13,8 +13,10 @@ from trainspec_validate.rules._plan import shape_of
 from trainspec_validate.rules._units import billions, number
 
 TRANSFORMERS = frozenset({"dense-transformer", "moe-transformer"})
-PARAMETER_TOLERANCE = 0.01
+PARAMETER_TOLERANCE = 0.003
 """For biases, norms of queries and keys, and the like, which the shape leaves out."""
+HEADS_FACTOR = 4
+"""All heads together are 0.5 to 2.4 times as wide as the hidden size in published models."""
 
 
 @rule("TS-PAR-013")
@@ -91,6 +93,15 @@ def attention_heads(plan: TrainingPlan) -> Iterator[Violation]:
             f"a hidden size of {model.hidden_size} does not divide over {heads} heads",
             "give head_size where it is not hidden_size divided by the heads",
         )
+    if model.head_size and model.hidden_size:
+        width = heads * model.head_size
+        if not model.hidden_size / HEADS_FACTOR <= width <= model.hidden_size * HEADS_FACTOR:
+            yield Violation(
+                at(plan, "model", "head_size"),
+                f"{number(heads)} heads of {number(model.head_size)} are {number(width / model.hidden_size)} times as "
+                f"wide as the hidden size of {number(model.hidden_size)}",
+                f"a quarter to {HEADS_FACTOR} times is plausible; correct the heads, or their size",
+            )
     if groups and heads % groups:
         yield Violation(
             at(plan, "model", "num_key_value_heads"),

@@ -72,7 +72,8 @@ def rails(cluster: ClusterProfile) -> Iterator[Violation]:
             nics[item.group_index] += item.nic.num_per_node
             ports[item.group_index] += item.nic.num_per_node * (item.nic.num_ports or 1)
         for group_index, per_node in nics.items():
-            if fabric.num_rails not in {per_node, ports[group_index]}:
+            # Ports are rails of their own unless they lead into planes.
+            if fabric.num_rails not in {per_node, per_node if fabric.num_planes > 1 else ports[group_index]}:
                 group = cluster.node_groups[group_index]
                 yield Violation(
                     at(cluster, "fabrics", index, "num_rails"),

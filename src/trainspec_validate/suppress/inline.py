@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from trainspec_validate.suppress.common import NO_REASON, UNKNOWN, UNUSED, Compl
 _MARK = "trainspec:"
 _PRAGMA = re.compile(r"(?:^|(?<=\s))#\s*trainspec:\s*(?P<rest>[^#]*)")
 _FORM = re.compile(r"(?P<kind>ignore-file|ignore)\s*\[(?P<words>[^\[\]]*)\](?P<reason>.*)", re.DOTALL)
+MAX_IGNORES = 1000
+"""Requirements that the comments of one file may name; each costs a search for what a misspelt one means."""
 _HOW = "write `# trainspec: ignore[TS-PAR-001] reason`, or `ignore-file[...]` at the top of the file"
 
 
@@ -61,16 +64,25 @@ def _idle(ignore: Ignore) -> Complaint:
 
 
 def _read(source: Source, run: Run) -> Iterator[Ignore | Complaint]:
-    lines: list[str] = []
+    content: list[int] = []
+    number = 0
     for line, column, text in comments(source, _MARK):
-        lines = lines or source.text.split("\n")
+        content = content or _content(source.text)
         for match in _PRAGMA.finditer(text):
             start = column + match.start()
             span = Span(line, start, line, start + len(match[0].rstrip()))
-            yield from _parse(match["rest"].strip(), source.path, span, lines, run)
+            for entry in _parse(match["rest"].strip(), source.path, span, content, run):
+                number += 1
+                if number > MAX_IGNORES:
+                    message = (
+                        f"comments of one file name at most {MAX_IGNORES:,} requirements; from here on none is read"
+                    )
+                    yield Complaint(NO_REASON, source.path, message, "use waivers or a baseline", span=span)
+                    return
+                yield entry
 
 
-def _parse(text: str, path: str, span: Span, lines: list[str], run: Run) -> Iterator[Ignore | Complaint]:
+def _parse(text: str, path: str, span: Span, content: list[int], run: Run) -> Iterator[Ignore | Complaint]:
     form = _FORM.fullmatch(text)
     words = [word.strip() for word in form["words"].split(",") if word.strip()] if form else []
     if form is None or not words:
@@ -78,11 +90,12 @@ def _parse(text: str, path: str, span: Span, lines: list[str], run: Run) -> Iter
         return
     reason = form["reason"].strip(" \t:-\N{EN DASH}\N{EM DASH}")
     if not any(char.isalnum() for char in reason):
-        help_text = f"say why: `# trainspec: {form['kind']}[{', '.join(words)}] reason`"
+        named = f"{form['kind']}[{', '.join(words)}]"
+        help_text = f"say why: `# trainspec: {named if len(named) < 200 else form['kind'] + '[...]'} reason`"
         yield Complaint(NO_REASON, path, "the ignore gives no reason, so it silences nothing", help_text, span=span)
         return
-    target = None if form["kind"] == "ignore-file" else _target(span.line, lines)
-    if target is None and span.line > _first_line(lines):
+    target = None if form["kind"] == "ignore-file" else _target(span.line, content)
+    if target is None and span.line > (content[0] if content else 0):
         message = "ignore-file stands below the first line of content, so it silences nothing"
         yield Complaint(NO_REASON, path, message, "move it to the top, or use `ignore[...]` on the line", span=span)
         return
@@ -94,19 +107,13 @@ def _parse(text: str, path: str, span: Span, lines: list[str], run: Run) -> Iter
             yield Ignore(requirement.id, path, target, reason, span)
 
 
-def _target(line: int, lines: list[str]) -> int:
+def _target(line: int, content: list[int]) -> int:
     """The line itself; of a comment that stands alone, the next line that is neither blank nor a comment."""
-    if _is_content(lines[line - 1]):
-        return line
-    return next((number for number in range(line + 1, len(lines) + 1) if _is_content(lines[number - 1])), line)
+    place = bisect_left(content, line)
+    return content[place] if place < len(content) else line
 
 
-def _first_line(lines: list[str]) -> int:
-    """The first line of content, document markers and directives left out."""
-    numbers = range(1, len(lines) + 1)
-    return next((n for n in numbers if _is_content(lines[n - 1]) and not lines[n - 1].startswith(("---", "%"))), 0)
-
-
-def _is_content(line: str) -> bool:
-    stripped = line.strip()
-    return bool(stripped) and not stripped.startswith("#")
+def _content(text: str) -> list[int]:
+    """The lines that hold more than a comment, a document marker or a directive."""
+    lines = enumerate(text.split("\n"), 1)
+    return [n for n, line in lines if not line.startswith(("---", "%")) and line.lstrip()[:1] not in {"", "#"}]

@@ -1,0 +1,614 @@
+"""What a person reads after a mistake: one finding, at the right place, with what would be right."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from trainspec_validate.aliases import KEYS, VALUES, fold
+from trainspec_validate.check import InputError, validate
+from trainspec_validate.findings import Finding, Report, Severity
+from trainspec_validate.keys import key_paths
+from trainspec_validate.quantities import in_words, read_quantity, written
+from trainspec_validate.report import render
+from trainspec_validate.report.places import MAX_SHOWN
+from trainspec_validate.schema import load_schema
+from trainspec_validate.wording import FORMS
+
+BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
+NAMES = ("cluster", "plan", "checkpoint")
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def judge(name: str, old: str, new: str) -> Report:
+    """The report on the three base documents after one edit; the old text ends the document where it is empty."""
+    for other in NAMES:
+        text = (BASE / f"{other}.yaml").read_text(encoding="utf-8")
+        if other == name:
+            assert old in text, f"the base no longer holds {old!r}"
+            text = text.replace(old, new, 1) if old else text + new
+        Path(f"{other}.yaml").write_text(text, encoding="utf-8")
+    return validate(["."])
+
+
+def told(findings: Iterable[Finding]) -> list[str]:
+    """Message and help of each; lines of the base documents, which may grow, are left out."""
+    texts = [f"{f.message} ({f.help})" if f.help else f.message for f in findings]
+    return [re.sub(r"line \d+, column \d+", "line N, column N", text) for text in texts]
+
+
+def marked(finding: Finding) -> str:
+    """The text under the marks."""
+    assert finding.span is not None
+    line = Path(finding.path).read_text(encoding="utf-8").split("\n")[finding.span.line - 1]
+    return line[finding.span.column - 1 : finding.span.end_column - 1]
+
+
+def yaml(name: str, old: str, new: str, mark: str, said: str) -> object:
+    return pytest.param(name, old, new, mark, said, id=new.strip().replace("\n", " ")[:50] or old[:50])
+
+
+CLOCK = "clock:\n  discipline: ptp\n  max_offset_seconds: 0.0001\n"
+ONE_MISTAKE = [
+    # keys
+    yaml("plan", "parallelism:", "paralelism:", "paralelism", "unknown key 'paralelism' (did you mean 'parallelism'?)"),
+    yaml("plan", "  tensor: 8", "  tensr: 8", "tensr", "unknown key 'tensr' (did you mean 'tensor'?)"),
+    yaml(
+        "plan",
+        "  global_sequences: 512",
+        "  globalSequences: 512",
+        "globalSequences",
+        "unknown key 'globalSequences' (did you mean 'global_sequences'?)",
+    ),
+    yaml(
+        "cluster", "node_groups:", "node_group:", "node_group", "unknown key 'node_group' (did you mean 'node_groups'?)"
+    ),
+    yaml("cluster", "    nics:", "    nic:", "nic", "unknown key 'nic' (did you mean 'nics'?)"),
+    yaml(
+        "cluster",
+        "        rate_bytes_per_second: 50e9",
+        "        rate_bits_per_second: 400e9",
+        "rate_bits_per_second",
+        "unknown key 'rate_bits_per_second' (did you mean 'rate_bytes_per_second'? 8 bits are 1 byte)",
+    ),
+    yaml("plan", "", "tensor: 8\n", "tensor", "unknown key 'tensor' (it belongs under 'parallelism')"),
+    yaml(
+        "plan",
+        "  data: 4\n",
+        "  data: 4\n  bucket_bytes: 1e6\n",
+        "bucket_bytes",
+        "unknown key 'bucket_bytes' (it belongs under 'communication')",
+    ),
+    yaml(
+        "plan",
+        "",
+        "num_nodes: 16\n",
+        "num_nodes",
+        "unknown key 'num_nodes' (this is a key of a ClusterProfile, which is a document of its own)",
+    ),
+    yaml(
+        "plan",
+        "",
+        "zebra: 16\n",
+        "zebra",
+        "unknown key 'zebra' (remove it, or keep it under extensions: {org.example: {zebra: …}})",
+    ),
+    # keys of other tools
+    yaml(
+        "plan",
+        "  tensor: 8",
+        "  tensor_model_parallel_size: 8",
+        "tensor_model_parallel_size",
+        "unknown key 'tensor_model_parallel_size' (write it as 'tensor')",
+    ),
+    yaml(
+        "plan",
+        "  micro_sequences: 1",
+        "  per_device_train_batch_size: 1",
+        "per_device_train_batch_size",
+        "unknown key 'per_device_train_batch_size' (write it as 'micro_sequences')",
+    ),
+    yaml(
+        "plan",
+        "",
+        "micro_batch_size: 1\n",
+        "micro_batch_size",
+        "unknown key 'micro_batch_size' (write it as 'batch.micro_sequences')",
+    ),
+    yaml(
+        "plan",
+        "  sharding: optimizer",
+        "  zero_stage: 1",
+        "zero_stage",
+        "unknown key 'zero_stage' (write it as 'sharding'; ZeRO stage 1 is optimizer, 2 gradients, 3 parameters)",
+    ),
+    yaml(
+        "cluster",
+        "num_accelerators: 128",
+        "num_gpus: 128",
+        "num_gpus",
+        "unknown key 'num_gpus' (write it as 'num_accelerators')",
+    ),
+    # missing keys and empty values
+    yaml(
+        "plan",
+        "  global_sequences: 512\n",
+        "",
+        "batch",
+        "batch lacks the key 'global_sequences' (add it: sequences of one optimizer step)",
+    ),
+    yaml(
+        "cluster",
+        "        role: compute\n        fabric: backend\n        num_per_node: 8\n        technology: infiniband\n",
+        "        role: compute\n        fabric: backend\n",
+        "name: rail",
+        "node_groups[0].nics[0] lacks the keys 'num_per_node' and 'technology' "
+        "(add them, or correct a key that should be one of them)",
+    ),
+    yaml(
+        "cluster",
+        "num_nodes: 16\n",
+        "num_nodes:\n",
+        "num_nodes",
+        "the key has no value; a whole number is needed (give the value)",
+    ),
+    yaml(
+        "cluster",
+        CLOCK,
+        CLOCK.replace("  ", ""),
+        "clock",
+        "the key has no value; a mapping is needed (indent its keys below it, or leave the key out)",
+    ),
+    yaml(
+        "plan",
+        "[rail]",
+        "[~]",
+        "~",
+        "the item has no value; text is needed (give the value, or remove the item)",
+    ),
+    # kinds of values
+    yaml(
+        "plan", "num_parameters: 70.55e9", "num_parameters: 70B", "70B", "the text '70B' is not a number (write 70e9)"
+    ),
+    yaml(
+        "cluster",
+        "rate_bytes_per_second: 50e9",
+        "rate_bytes_per_second: 400Gb/s",
+        "400Gb/s",
+        "the text '400Gb/s' is not a number (write 50e9, in bytes per second)",
+    ),
+    yaml(
+        "cluster",
+        "memory_bytes: 80e9",
+        "memory_bytes: 80 GiB",
+        "80 GiB",
+        "the text '80 GiB' is not a number (write 85899345920, in bytes)",
+    ),
+    yaml(
+        "cluster",
+        "memory_bytes: 80e9",
+        "memory_bytes: 80e9x",
+        "80e9x",
+        "the text '80e9x' is not a number (write a plain number in bytes, without unit, quotes or separators)",
+    ),
+    yaml(
+        "cluster",
+        "num_nodes: 16",
+        'num_nodes: "16"',
+        '"16"',
+        "the text '16' is not a whole number (write 16, without quotes)",
+    ),
+    yaml("cluster", "num_nodes: 16", "num_nodes: 16.5", "16.5", "16.5 is not a whole number (write 16 or 17)"),
+    yaml("cluster", "virtualised: false", "virtualised: no", "no", "the text 'no' is not true or false (write false)"),
+    yaml(
+        "cluster",
+        "rails_joined: true",
+        'rails_joined: "true"',
+        '"true"',
+        "the text 'true' is not true or false (write true, without quotes)",
+    ),
+    yaml("cluster", 'generation: "4"', "generation: 4", "4", '4 is not text (put it into quotes: "4")'),
+    yaml(
+        "plan",
+        "cluster: {name: example-cluster}",
+        "cluster: example-cluster",
+        "example-cluster",
+        "the text 'example-cluster' is not a mapping (write {name: example-cluster})",
+    ),
+    yaml(
+        "plan", "nic_names: [rail]", "nic_names: rail", "rail", "the text 'rail' is not a list (write a list: [rail])"
+    ),
+    yaml(
+        "plan",
+        "    - {axis: tensor, within: scale-up-domain}\n    - {axis: data, within: fabric}\n"
+        "    - {axis: pipeline, within: fabric}\n",
+        "    tensor: scale-up-domain\n",
+        "placements",
+        "a mapping stands where a list is needed (start each item with '- ', also when there is only one)",
+    ),
+    yaml(
+        "plan",
+        "tensor: 8",
+        "tensor: ${TENSOR}",
+        "${TENSOR}",
+        "the text '${TENSOR}' is not a whole number "
+        "(this looks like a placeholder; put the value in before validating)",
+    ),
+    # words, ranges and forms
+    yaml(
+        "cluster",
+        "transport: infiniband",
+        "transport: RoCE v2",
+        "RoCE v2",
+        "'RoCE v2' is not a value of 'transport' (did you mean 'rocev2'?)",
+    ),
+    yaml(
+        "cluster",
+        "technology: nvlink",
+        "technology: NVLink",
+        "NVLink",
+        "'NVLink' is not a value of 'technology' (did you mean 'nvlink'?)",
+    ),
+    yaml(
+        "plan", "compute: bf16", "compute: bfloat16", "bfloat16", "'bfloat16' is not a value of 'compute' (write bf16)"
+    ),
+    yaml("plan", "sharding: optimizer", "sharding: 3", "3", "3 is not a value of 'sharding' (write parameters)"),
+    yaml(
+        "plan",
+        "sharding: optimizer",
+        "sharding: everything",
+        "everything",
+        "'everything' is not a value of 'sharding' (one of: gradients, none, optimizer, parameters)",
+    ),
+    yaml(
+        "cluster",
+        "memory_bytes: 80e9",
+        "memory_bytes: 80",
+        "80",
+        "80 is too small; the least is 100e6 (100 MB) (the value is in bytes: 80 GB is 80e9)",
+    ),
+    yaml(
+        "cluster",
+        "power_usage_effectiveness: 1.2",
+        "power_usage_effectiveness: 0.8",
+        "0.8",
+        "0.8 is too small; the least is 1",
+    ),
+    yaml(
+        "plan",
+        "  coverage: 1\n",
+        "  coverage: 95\n",
+        "95",
+        "95 is too large; the most is 1 (a share, not per cent: 95 % is 0.95)",
+    ),
+    yaml(
+        "plan",
+        "name: example-70b",
+        "name: Example 70B!",
+        "Example 70B!",
+        "'Example 70B!' is not of the form that 'name' has "
+        "(use letters, digits and . _ + - only, and start with a letter or a digit, such as Example-70B)",
+    ),
+    yaml("plan", "name: example-70b", 'name: ""', '""', "the text has 0 characters (write 1 to 128 characters)"),
+    yaml(
+        "plan",
+        "",
+        "extensions: {MyVendor: {a: 1}}\n",
+        "MyVendor",
+        "the key 'MyVendor' is not of the required form "
+        "(use a domain name of yours from right to left, such as org.example)",
+    ),
+    # kind and version
+    yaml(
+        "cluster",
+        "kind: ClusterProfile",
+        "kind: Cluster",
+        "Cluster",
+        "kind is 'Cluster', which is none of ours (write kind: ClusterProfile)",
+    ),
+    yaml(
+        "cluster",
+        "kind: ClusterProfile",
+        "kind: TrainingPlan",
+        "TrainingPlan",
+        "kind is TrainingPlan, but the keys are those of a ClusterProfile: num_nodes, num_accelerators, node_groups, … "
+        "(write kind: ClusterProfile)",
+    ),
+    yaml("plan", "kind: TrainingPlan\n", "", "apiVersion", "the document has no kind (write kind: TrainingPlan)"),
+    yaml(
+        "plan",
+        "apiVersion: trainspec/v1\n",
+        "apiversion: trainspec/v1\n",
+        "apiversion",
+        "the key 'apiversion' is spelt apiVersion (write apiVersion)",
+    ),
+    yaml(
+        "plan",
+        "apiVersion: trainspec/v1\n",
+        "apiVersion: v1\n",
+        "v1",
+        "apiVersion is 'v1', which this tool does not know (write apiVersion: trainspec/v1)",
+    ),
+    # references
+    yaml(
+        "plan",
+        "cluster: {name: example-cluster}",
+        "cluster: {file: clusters.yaml}",
+        "clusters.yaml",
+        "'clusters.yaml' does not exist (did you mean 'cluster.yaml'?)",
+    ),
+    yaml(
+        "plan",
+        "cluster: {name: example-cluster}",
+        "cluster: {file: .}",
+        ".",
+        "'.' is not a file (name the file of the ClusterProfile)",
+    ),
+    yaml(
+        "plan",
+        "cluster: {name: example-cluster}",
+        "cluster: {file: cluster.yaml, name: other}",
+        "other",
+        "'cluster.yaml' is named 'example-cluster', not 'other' (write name: example-cluster, or name another file)",
+    ),
+    # the text itself
+    yaml(
+        "plan",
+        "name: example-plan",
+        'name: "example-plan',
+        '"',
+        "the quote that opens here is closed only at line N, column N (close it where its text ends)",
+    ),
+    yaml(
+        "plan",
+        "data, pipeline]",
+        "data, pipeline",
+        "[",
+        "this list lacks a ',' or its closing ']' before line N, column N "
+        "(separate items by ',' and close the list with ']')",
+    ),
+    yaml(
+        "plan",
+        "within: scale-up-domain}",
+        "within: scale-up-domain",
+        "{",
+        "this mapping lacks a ',' or its closing '}' before line N, column N "
+        "(separate entries by ',' and close the mapping with '}')",
+    ),
+    yaml(
+        "plan",
+        "  tensor: 8",
+        "  tensor: {{ tensor }}",
+        "{",
+        "'{{' opens a placeholder of a template (render the template first, and validate the result)",
+    ),
+    yaml(
+        "plan",
+        "  - {axis: tensor",
+        "  -{axis: tensor",
+        ":",
+        "no blank follows the '-' of this list item (put a blank after the '-')",
+    ),
+    yaml(
+        "plan",
+        "  tensor: 8",
+        "  tensor:\N{NO-BREAK SPACE}8",
+        "t",
+        "this line holds a no-break space (U+00A0) (replace it by a blank)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "old", "new", "mark", "said"), ONE_MISTAKE)
+def test_one_mistake_is_one_finding(name: str, old: str, new: str, mark: str, said: str) -> None:
+    findings = judge(name, old, new).findings
+    assert told(findings) == [said]
+    assert findings[0].path == f"{name}.yaml"
+    assert marked(findings[0]).startswith(mark)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "said"),
+    [
+        ('{"a": {"b": 1,},}', (1, 14), "a comma stands after the last entry (remove the comma)"),
+        (
+            '{\n  // why\n  "a": 1}',
+            (2, 3),
+            "JSON has no comments (remove it, or name the file .yaml and start the comment with '#')",
+        ),
+        ("{'a': 1}", (1, 2), "JSON knows no single quotes (use double quotes)"),
+        ('{"a": True}', (1, 7), "JSON spells this true (write true)"),
+        (
+            '{"a": [1, 2}',
+            (1, 12),
+            "a ',' or a closing bracket is missing here (separate entries by ',' and close every bracket)",
+        ),
+        ('{"a": [1, 2]\n', (1, 1), "this bracket is never closed (close it with '}')"),
+        ("apiVersion: trainspec/v1\n", (1, 1), "this file is not JSON (name a file of YAML .yaml)"),
+    ],
+)
+def test_json_mistakes(text: str, place: tuple[int, int], said: str) -> None:
+    Path("plan.json").write_text(text, encoding="utf-8")
+    (finding,) = validate(["plan.json"]).findings
+    assert told([finding]) == [said]
+    assert finding.span is not None
+    assert (finding.span.line, finding.span.column) == place
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("kind: ü".encode("utf-16"), "the file is encoded in UTF-16 or UTF-32 (save it as UTF-8)"),
+        ("kind: TrainingPlan".encode("utf-16-le"), "the file is encoded in UTF-16 or UTF-32 (save it as UTF-8)"),
+        (bytes(range(256)) * 10, "this is a binary file, not text (name a YAML or JSON file)"),
+    ],
+)
+def test_foreign_encodings(content: bytes, said: str) -> None:
+    Path("plan.yaml").write_bytes(content)
+    assert told(validate(["plan.yaml"]).findings) == [said]
+
+
+@pytest.mark.parametrize("broken", ["kind: [", "num_node: 16"], ids=["unreadable", "misspelt"])
+def test_a_reference_to_a_document_with_findings_is_not_called_dangling(broken: str) -> None:
+    judge("cluster", "num_nodes: 16", broken)
+    other = (BASE / "cluster.yaml").read_text(encoding="utf-8").replace("example-cluster", "other-cluster")
+    Path("other.yaml").write_text(other, encoding="utf-8")
+    assert {finding.path for finding in validate(["."]).findings} == {"cluster.yaml"}
+
+
+@pytest.mark.parametrize("alias", KEYS.values(), ids=lambda alias: alias.path)
+def test_aliases_lead_to_keys_of_the_schemas(alias: object) -> None:
+    assert getattr(alias, "kind", "") in {"ClusterProfile", "TrainingPlan", "CheckpointPolicy"}
+    path = tuple(getattr(alias, "path", "").split("."))
+    assert path[:-1] in key_paths(load_schema(getattr(alias, "kind", ""))).get(path[-1], ())
+
+
+def test_aliases_are_no_keys_of_ours() -> None:
+    for foreign, alias in KEYS.items():
+        paths = key_paths(load_schema(alias.kind))
+        assert not any(fold(key) == foreign for key in paths if tuple(alias.path.split("."))[:-1] in paths[key])
+
+
+def options() -> set[str]:
+    found: set[str] = set()
+
+    def walk(node: object) -> None:
+        if isinstance(node, dict):
+            found.update(option for option in node.get("enum", ()) if isinstance(option, str))
+            for inner in node.values():
+                walk(inner)
+
+    for kind in ("ClusterProfile", "TrainingPlan", "CheckpointPolicy"):
+        walk(load_schema(kind))
+    return found
+
+
+def test_words_of_other_tools_lead_to_words_of_the_schemas() -> None:
+    assert {ours for words in VALUES.values() for ours in words} <= options()
+
+
+def test_every_form_of_the_schemas_is_put_into_words() -> None:
+    found: set[str] = set()
+
+    def walk(node: object) -> None:
+        if isinstance(node, dict):
+            found.update({node["pattern"]} if isinstance(node.get("pattern"), str) else ())
+            for key, inner in node.items():
+                if key != "x-requirements":
+                    walk(inner)
+
+    for kind in ("ClusterProfile", "TrainingPlan", "CheckpointPolicy", "Waivers"):
+        walk(load_schema(kind))
+    assert found == set(FORMS)
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "number"),
+    [
+        ("400 Gbps", "By/s", 50e9),
+        ("50GB/s", "By/s", 50e9),
+        ("400G", "By/s", None),
+        ("80 GB", "By", 80e9),
+        ("80 Gb", "By", None),
+        ("1.5TB", "By", 1.5e12),
+        ("7d", "s", 604800),
+        ("30 min", "s", 1800),
+        ("5%", "1", 0.05),
+        ("5%", "By", None),
+        ("989 TFLOPS", "{flop}/s", 989e12),
+        ("10.2 kW", "W", 10200),
+        ("64k", "", 64000),
+        ("80_000_000", "By", 80e6),
+        ("80,000", "By", 80000),
+        ("1,5", "", None),
+        ("1.2.3", "", None),
+        ("9" * 40, "", None),
+        ("9" * 400, "", None),
+        ("twelve", "", None),
+        ("-5 GB", "By", None),
+    ],
+)
+def test_quantities_as_people_write_them(text: str, unit: str, number: float | None) -> None:
+    assert read_quantity(text, unit) == number
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (1800, "1800"),
+        (50e9, "50e9"),
+        (70.55e9, "70.55e9"),
+        (4194304, "4194304"),
+        (0.0001, "0.0001"),
+        (1e-9, "1e-09"),
+        (-16, "-16"),
+        (1e300, "1.00000e300"),
+        (10**400, "1.00000e400"),
+    ],
+)
+def test_numbers_as_documents_write_them(number: float, text: str) -> None:
+    assert written(number) == text
+
+
+def test_numbers_in_words() -> None:
+    shown = [in_words(80e9, "By"), in_words(50, "By"), in_words(7200, "s"), in_words(0.002, "s"), in_words(5, "1")]
+    assert shown == ["80 GB", "", "2 h", "2 ms", ""]
+
+
+def many(number: int) -> Report:
+    findings = tuple(
+        Finding("TS-DOC-005", "known-keys", Severity.ERROR, f"unknown key '{i}'", "a.yaml") for i in range(number)
+    )
+    return Report(findings)
+
+
+@pytest.mark.parametrize("style", ["full", "concise"])
+def test_reports_for_people_are_cut(style: str) -> None:
+    assert "more of" not in render(many(MAX_SHOWN), style)
+    text = render(many(10_000), style)
+    assert f"\n… and {10_000 - MAX_SHOWN:,} more of TS-DOC-005; --format json has all\n" in text
+    assert text.count("unknown key") == MAX_SHOWN
+    assert "10000 errors" in text
+
+
+def test_reports_for_programs_are_whole() -> None:
+    assert render(many(200), "json").count("unknown key") == 200
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("", "a path is empty; write . for the working directory"),
+        ("a" * 5000, "a" * 5000 + ": no such file or directory"),
+        ("***", "***: this is not a pattern; write ** only as a whole step, as in a/**/b*"),
+        ("loop.yaml", "loop.yaml: the link leads nowhere"),
+    ],
+)
+def test_paths_that_lead_nowhere(argument: str, said: str) -> None:
+    Path("loop.yaml").symlink_to("loop.yaml")
+    with pytest.raises(InputError) as caught:
+        validate([argument])
+    assert caught.value.args == (said,)
+
+
+def test_closed_standard_input() -> None:
+    command = f"'{sys.executable}' -m trainspec_validate - <&-"
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "Error: standard input is closed\n")
+
+
+def test_errors_of_use_are_short_and_harmless() -> None:
+    command = [sys.executable, "-m", "trainspec_validate", "--select", "\x1b[31m" + "a" * 50_000]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "\x1b" not in done.stderr
+    assert len(done.stderr) < 1000

@@ -1,0 +1,243 @@
+"""What SECURITY.md promises, against documents, file names, links and settings that mean harm."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from trainspec_validate.cli import PROGRAM, command
+from trainspec_validate.report import FORMATS
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "trainspec_validate"
+PLAN = (ROOT / "spec" / "v1" / "base" / "plan.yaml").read_text(encoding="utf-8")
+CLUSTER = (ROOT / "spec" / "v1" / "base" / "cluster.yaml").read_text(encoding="utf-8")
+SECRET = "apiVersion: trainspec/v1\nkind: ClusterProfile\ntoken: hunter2\n"
+
+
+@pytest.fixture(autouse=True)
+def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working tree, and a secret beside it."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "cluster.yaml").write_text(SECRET, encoding="utf-8")
+    (tmp_path / "tree" / ".git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "tree")
+    for name in ("GITHUB_ACTIONS", "GITLAB_CI", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def write(name: str, text: str) -> str:
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    Path(name).write_text(text, encoding="utf-8")
+    return name
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(command, [*arguments], prog_name=PROGRAM)
+
+
+def test_every_promise_names_a_test() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    promises = re.findall(r"^- \*\*(?:[^\n]|\n(?!- |\n))*", text, re.MULTILINE)
+    assert len(promises) == 8
+    for promise in promises:
+        named = re.findall(r"`(tests/\w+\.py)(?:::(\w+))?`", promise)
+        assert named, promise
+        for file, function in named:
+            assert not function or f"def {function}(" in (ROOT / file).read_text(encoding="utf-8"), function
+            assert (ROOT / file).is_file()
+
+
+# --- it executes nothing, it unpickles nothing, it uses no network ------------------------------------------
+
+FORBIDDEN_MODULES = {
+    *("subprocess", "multiprocessing", "ctypes", "pty", "runpy", "code", "pickle", "shelve", "marshal", "dbm"),
+    *("socket", "ssl", "http", "urllib", "ftplib", "smtplib", "xmlrpc", "asyncio", "webbrowser"),
+}
+FORBIDDEN_CALLS = {
+    "eval",
+    "exec",
+    "compile",
+    "__import__",
+    "system",
+    "popen",
+    "unsafe_load",
+    "full_load",
+    "entry_points",
+}
+ALLOWED = {("re", "compile")}
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: path.relative_to(SOURCE).as_posix())
+def test_the_source_has_no_means_to(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            assert not {alias.name.split(".")[0] for alias in node.names} & FORBIDDEN_MODULES
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.module.split(".")[0] not in FORBIDDEN_MODULES or node.module == "urllib.parse"
+        elif isinstance(node, ast.Call):
+            function = node.func
+            name = getattr(function, "id", getattr(function, "attr", ""))
+            owner = getattr(getattr(function, "value", None), "id", "")
+            assert name not in FORBIDDEN_CALLS or (owner, name) in ALLOWED
+
+
+@pytest.mark.parametrize("tag", ["!!python/object/apply:os.system [touch pwned]", "!!python/name:os.system", "!x y"])
+def test_tags_construct_nothing(tag: str) -> None:
+    result = invoke(write("plan.yaml", PLAN + f"extensions: {{org.example.a: {tag}}}\n"))
+    assert result.exit_code == 1
+    assert "TS-DOC-001" in result.stdout
+    assert not Path("pwned").exists()
+
+
+# --- it stays in the tree -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "file", ["../outside/cluster.yaml", "{outside}/cluster.yaml", "link/cluster.yaml", "leaf.yaml", "a/../../outside/x"]
+)
+def test_references_stay_in_the_tree(file: str, tmp_path: Path) -> None:
+    Path("link").symlink_to(tmp_path / "outside")
+    Path("leaf.yaml").symlink_to(tmp_path / "outside" / "cluster.yaml")
+    target = file.format(outside=tmp_path / "outside")
+    result = invoke(write("plan.yaml", PLAN.replace("cluster: ", f"cluster: {{file: {target}}} # ", 1)))
+    assert result.exit_code == 1
+    assert "TS-DOC-012" in result.stdout
+    assert "hunter2" not in result.output
+    assert "token" not in result.output
+
+
+@pytest.mark.parametrize("path", [".", "a", "**/*.yaml", "a/*.yaml", "*/*.yaml", "a/l*/cluster.yaml"])
+def test_links_in_directories_and_behind_patterns_are_not_followed(path: str, tmp_path: Path) -> None:
+    write("a/plan.yaml", PLAN)
+    write("a/lone/cluster.yaml", CLUSTER)
+    Path("a/link").symlink_to(tmp_path / "outside")
+    Path("a/cluster.yaml").symlink_to(tmp_path / "outside" / "cluster.yaml")
+    assert "token" not in invoke(path, "--format", "full").output
+    listed = invoke(path, "--list-files").stdout.split()
+    assert listed
+    assert not [name for name in listed if Path(name).resolve().is_relative_to(tmp_path / "outside")]
+
+
+@pytest.mark.parametrize("name", ["waivers", "baseline"])
+def test_settings_stay_in_the_tree(name: str) -> None:
+    Path("link").symlink_to("../outside")
+    for file in ("../outside/cluster.yaml", "link/cluster.yaml"):
+        write("trainspec.toml", f'{name} = "{file}"\n')
+        result = invoke(write("plan.yaml", PLAN))
+        assert result.exit_code == 2
+        assert "leads out of" in result.stderr
+        assert "token" not in result.output
+
+
+# --- it writes only where told ------------------------------------------------------------------------------
+
+
+def test_nothing_is_written(tmp_path: Path) -> None:
+    write("plan.yaml", PLAN)
+    before = sorted(tmp_path.rglob("*"))
+    for name in FORMATS:
+        invoke(".", "--format", name)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("file", ["../outside/report", ".git/config", "report", "/dev/shm/report"])
+def test_settings_cannot_say_where_to_write(file: str, tmp_path: Path) -> None:
+    write("trainspec.toml", f'format = ["full", "json={file}"]\n')
+    write("plan.yaml", PLAN)
+    before = sorted(tmp_path.rglob("*"))
+    result = invoke("plan.yaml")
+    assert result.exit_code == 2
+    assert "command line only" in result.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+# --- it cannot forge your log -------------------------------------------------------------------------------
+
+FORGED = "x\x1b[2Jx\n::error::forged\r\x9bx"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs file names with control characters")
+@pytest.mark.parametrize("github", [False, True])
+def test_no_name_or_text_reaches_the_log_raw(github: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if github:
+        monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    quoted = '"' + FORGED.encode("unicode_escape").decode("ascii") + '"'
+    write(f"{FORGED}/plan.yaml", PLAN.replace("  data: 4", f"  dtaa: 4\n  {quoted}: 1"))
+    write(f"{FORGED}.trainspec.yaml", f"{quoted}: [")
+    write("checkpoint.yaml", f"apiVersion: {quoted}\nkind: {quoted}\n")
+    runs = [("--format", name) for name in FORMATS] + [(), ("--list-files",)]
+    for run in runs:
+        result = invoke(".", *run)
+        lines = result.output.split("\n")
+        assert len(lines) > 1
+        assert all(line.isprintable() for line in lines), run
+        assert not [line for line in lines if "forged" in line and line.lstrip().startswith("::error::")]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs file names with control characters")
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser reads everything")
+def test_no_name_of_an_unreadable_file_reaches_the_log_raw() -> None:
+    Path(write(f"{FORGED}.yaml", PLAN)).chmod(0)
+    result = invoke(".")
+    assert result.exit_code == 2
+    assert all(line.isprintable() for line in result.output.split("\n"))
+
+
+def test_settings_do_not_reach_the_log_raw() -> None:
+    write("trainspec.toml", '"\\u001b[2J\\n::error::forged" = 1\n')
+    result = invoke(write("plan.yaml", PLAN))
+    assert result.exit_code == 2
+    assert all(line.isprintable() for line in result.output.split("\n"))
+    assert not [line for line in result.output.split("\n") if line.startswith("::")]
+
+
+# --- it is bounded ------------------------------------------------------------------------------------------
+
+MEBIBYTE = 1 << 20
+COMMENT = "# trainspec: ignore[{}] because\n"
+GROUP = "  - {name: g%d, num_nodes: 1, num_accelerators_per_node: 8, accelerator: {model: nvidia-h100-sxm-80gb}}\n"
+HOSTILE: dict[str, Callable[[], str]] = {
+    "unknown-keys": lambda: PLAN + "".join(f"k{i:x}: 1\n" for i in range(500_000)),
+    "wrong-items": lambda: PLAN.replace("metadata:", "metadata:\n  sources: [" + "{x: 1}," * 300_000 + "]"),
+    "many-groups": lambda: re.sub(
+        r"^node_groups:\n(?:[ #].*\n)*",
+        "node_groups:\n" + "".join(GROUP % i for i in range(50_000)),
+        CLUSTER,
+        flags=re.MULTILINE,
+    ),
+    "long-text": lambda: PLAN.replace("metadata:", 'metadata:\n  description: "' + "a" * 30_000_000 + '"'),
+    "idle-ignores": lambda: PLAN + COMMENT.format("TS-PAR-001") * 500_000,
+    "unknown-ignores": lambda: PLAN + "".join(COMMENT.format(f"TS-XXX-{i}") for i in range(300_000)),
+    "one-long-ignore": lambda: PLAN + COMMENT.format(",".join(f"w{i}" for i in range(1_000_000))),
+    "one-long-ignore-without-reason": lambda: PLAN + f"# trainspec: ignore[{','.join(['w'] * 1_000_000)}]\n",
+}
+MEASURED = """
+import re, resource, sys
+from pathlib import Path
+from trainspec_validate.cli import main
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+try:
+    main()
+finally:
+    print(re.search("VmHWM:[^0-9]*([0-9]+)", Path("/proc/self/status").read_text())[1], file=sys.stderr)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_whole_run_costs_bounded_memory_and_ends(name: str) -> None:
+    arguments = [sys.executable, "-c", MEASURED, write("a.yaml", HOSTILE[name]()), "--format", "full"]
+    done = subprocess.run(arguments, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr[-2000:]
+    assert int(done.stderr.split()[-1]) < 1024 * 1024
+    assert len(done.stdout) < 50 * MEBIBYTE

@@ -1,0 +1,189 @@
+"""The wheel: what is in it, that two builds are one, and that it works alone, without source tree and network."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackagePath, distribution
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = "trainspec_validate"
+NAMES = ["cluster-profile", "training-plan", "checkpoint-policy", "waivers"]
+NOT_COPIED = shutil.ignore_patterns(".*_cache", ".venv", ".git", ".hypothesis", ".benchmarks", "__pycache__", "dist")
+NO_NETWORK = """
+import socket
+def refuse(*_, **__):
+    raise OSError("this test allows no network")
+socket.socket = socket.create_connection = socket.getaddrinfo = refuse
+"""
+pytestmark = pytest.mark.slow
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Nothing of ours: no PYTHONPATH, no settings, no CI."""
+    return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": os.environ.get("HOME", "/")} | more
+
+
+@cache
+def alone() -> list[str]:
+    """What to put before a command so that it has no network; empty where that is not permitted."""
+    prefix = ["unshare", "--map-root-user", "--net"]
+    if not shutil.which(prefix[0]):
+        return []
+    return prefix if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0 else []
+
+
+def build(tmp: Path, kind: str) -> Path:
+    source = tmp / "source"
+    shutil.copytree(ROOT, source, ignore=NOT_COPIED)
+    command = [
+        *alone(),
+        sys.executable,
+        "-m",
+        "build",
+        f"--{kind}",
+        "--no-isolation",
+        "--outdir",
+        str(tmp),
+        str(source),
+    ]
+    done = subprocess.run(command, env=environment(SOURCE_DATE_EPOCH="1700000000"), capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+    [built] = [path for path in tmp.iterdir() if path.is_file()]
+    return built
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("wheel"), "wheel")
+
+
+def test_contents(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        entry_points = next(name for name in names if name.endswith("entry_points.txt"))
+        scripts = archive.read(entry_points).decode()
+    data = [f"schemas/{draft}{name}.schema.json" for draft in ("", "draft-07/") for name in NAMES]
+    wanted = [*(f"data/{name}" for name in [*data, "requirements.json", "accelerators.json", "links.json"]), "py.typed"]
+    assert not {f"{PACKAGE}/{name}" for name in wanted} - set(names)
+    modules = {p.relative_to(ROOT / "src").as_posix() for p in (ROOT / "src").rglob("*.py")}
+    assert {name for name in names if name.endswith(".py")} == modules
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+    assert {name.split("/")[0].rsplit(".", 1)[-1] for name in names} == {PACKAGE, "dist-info"}
+    assert not [name for name in names if "__pycache__" in name or "test" in name]
+    assert {line.split(" = ")[0] for line in scripts.splitlines() if " = " in line} == {
+        "trainspec",
+        "trainspec-validate",
+    }
+
+
+def test_two_builds_are_one(wheel: Path, tmp_path: Path) -> None:
+    again = build(tmp_path, "wheel")
+    assert again.name == wheel.name
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_the_source_archive_is_the_whole_tree(tmp_path: Path) -> None:
+    with tarfile.open(build(tmp_path, "sdist")) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    source = tmp_path / "source"
+    tree = {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
+    assert tree - names == set()
+    assert names - tree == {"PKG-INFO"}
+
+
+# --- the wheel alone ----------------------------------------------------------------------------------------
+
+
+def closure(name: str) -> Iterator[str]:
+    """Distributions that a distribution needs at run time, whatever the extras."""
+    for text in distribution(name).requires or ():
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            yield requirement.name
+            yield from closure(requirement.name)
+
+
+@dataclass
+class Place:
+    """An environment that holds the wheel and what it needs, and a working directory far from the source."""
+
+    bin: Path
+    work: Path
+
+    def run(self, *command: str, code: int = 0) -> str:
+        name, *arguments = command
+        full = [*alone(), str(self.bin / name), *arguments]
+        done = subprocess.run(full, cwd=self.work, env=environment(), capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def place(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    base = tmp_path_factory.mktemp("place")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(base / "venv")], check=True)
+    [site] = (base / "venv").glob("lib/python*/site-packages")
+    for name in dict.fromkeys(closure(PACKAGE)):
+        copy(distribution(name).files or [], site)
+    if not alone():
+        (site / "sitecustomize.py").write_text(NO_NETWORK, encoding="utf-8")
+    python = base / "venv" / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--quiet", "--python", str(python), "install", "--no-index", str(wheel)]
+    subprocess.run([*alone(), *pip], env=environment(), check=True)
+    work = base / "work"
+    shutil.copytree(ROOT / "examples", work / "examples")
+    return Place(python.parent, work)
+
+
+def copy(files: list[PackagePath], site: Path) -> None:
+    for file in files:
+        if ".." in file.parts or file.suffix == ".pyc":
+            continue  # scripts and caches
+        target = site / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(str(file.locate()), target)
+
+
+def test_there_is_no_network(place: Place) -> None:
+    place.run("python", "-c", "import socket; socket.create_connection(('192.0.2.1', 9), 5)", code=1)
+
+
+def test_nothing_else_is_needed(place: Place) -> None:
+    program = "import importlib.util as u, sys; print([n for n in sys.argv[1:] if u.find_spec(n)])"
+    assert place.run("python", "-c", program, "torch", "jax", "numpy", "pydantic", "pytest") == "[]\n"
+    where = place.run("python", "-c", f"import {PACKAGE} as p; print(p.__file__)").strip()
+    assert not Path(where).is_relative_to(ROOT)
+    assert Path(where).is_relative_to(place.bin.parent)
+
+
+def test_it_validates(place: Place) -> None:
+    good = [f"examples/{name}" for name in ("clusters", "plans", "policies")]
+    assert place.run("trainspec-validate", *good).startswith("no findings: ")
+    assert "TS-CLU-010" in place.run("trainspec-validate", "examples/broken/duplex.yaml", code=1)
+    report = json.loads(place.run("python", "-m", PACKAGE, "--format", "json", "examples/broken", code=1))
+    assert len(report["documents"]) == len(list((ROOT / "examples" / "broken").iterdir()))
+
+
+def test_the_toolbox_works(place: Place) -> None:
+    assert "Why: " in place.run("trainspec", "explain", "TS-PAR-001")
+    assert len(json.loads(place.run("trainspec", "rules", "--format", "json"))) > 200
+    place.run("trainspec", "rules", "--coverage")
+    for kind in place.run("trainspec", "schema").split():
+        for draft in ("2020-12", "07"):
+            assert json.loads(place.run("trainspec", "schema", kind, "--draft", draft))["properties"]
+    assert "nvidia-h100" in place.run("trainspec", "catalog")
+    place.run("trainspec", "init", "--directory", "mine")
+    place.run("trainspec-validate", "mine")
