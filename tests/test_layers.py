@@ -40,7 +40,7 @@ LAYERS: dict[str, set[str]] = {
         *("collect", "load", "requirements", "schema"),
     },
     # from documents to findings
-    "rules": {"findings", "documents", "costs", "catalog", "suggest"},
+    "rules": {"findings", "documents", "costs", "catalog", "quantities", "suggest"},
     "engine": {"findings", "documents", "requirements", "rules"},
     "references": {"findings", "documents", "engine", "suggest"},
     "suppress": {"findings", "documents", "suggest", "collect", "load", "requirements"},

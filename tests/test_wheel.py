@@ -138,11 +138,11 @@ def place(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Place:
     [site] = (base / "venv").glob("lib/python*/site-packages")
     for name in dict.fromkeys(closure(PACKAGE)):
         copy(distribution(name).files or [], site)
-    if not alone():
-        (site / "sitecustomize.py").write_text(NO_NETWORK, encoding="utf-8")
     python = base / "venv" / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--quiet", "--python", str(python), "install", "--no-index", str(wheel)]
     subprocess.run([*alone(), *pip], env=environment(), check=True)
+    if not alone():
+        (site / "sitecustomize.py").write_text(NO_NETWORK, encoding="utf-8")
     work = base / "work"
     shutil.copytree(ROOT / "examples", work / "examples")
     return Place(python.parent, work)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from trainspec_validate.quantities import written
+
 _DECIMAL = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _TIME = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 
@@ -11,6 +13,11 @@ def number(value: float) -> str:
     if float(value).is_integer() and abs(value) < 1e12:
         return f"{value:,.0f}"
     return f"{value:,.6g}"
+
+
+def base(value: float) -> str:
+    """A number in base units for a remedy, as a document writes it, with six digits at most: 1800, 50e9, 0.0748636."""
+    return written(value if isinstance(value, int) else float(f"{value:.6g}"))
 
 
 def prefixed(value: float, unit: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trainspec_validate.documents import TrainingPlan
 from trainspec_validate.documents.batch import NoiseScale
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.rules._units import number
+from trainspec_validate.rules._units import base, number
 
 MAX_HALF_LIFE_SHARE = 0.1
 """Half-life of the averages over the steps of the job."""
@@ -103,5 +103,5 @@ def noise_half_life(plan: TrainingPlan) -> Iterator[Violation]:
             at(plan, "batch", "noise_scale", "ema_half_life_steps"),
             f"a half-life of {number(noise.ema_half_life_steps)} steps spans much of a job of "
             f"{number(job.num_steps)} steps",
-            f"use at most {number(most)} steps",
+            f"use at most {base(most)} steps",
         )

@@ -20,7 +20,7 @@ from trainspec_validate.rules._policy import (
     recovery_seconds,
     tier_interval_seconds,
 )
-from trainspec_validate.rules._units import billions, number, percent, seconds
+from trainspec_validate.rules._units import base, billions, number, percent, seconds
 
 FORMS_TOLERANCE = 0.1
 MTBF_FACTOR = 2.0
@@ -61,7 +61,7 @@ def interval_forms(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
             f"but the interval is {seconds(interval.seconds)}"
         )
         steps = max(1, round(interval.seconds / interval.step_seconds))
-        help_text = f"write {number(product)} seconds, or {number(steps)} steps"
+        help_text = f"write {base(product)} seconds, or {base(steps)} steps"
         yield Violation(at(checkpoint, "interval", "seconds"), message, help_text)
 
 
@@ -245,7 +245,7 @@ def plan_figures(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Iterator[V
         if not planned / factor <= own <= planned * factor:
             shown = billions if what == "parameters" else seconds
             message = f"{what}: {shown(own)}, but the plan has {shown(planned)}"
-            yield Violation(place, message, f"write {planned:g}, or mend the plan", ((other, "the plan's"),))
+            yield Violation(place, message, f"write {base(planned)}, or mend the plan", ((other, "the plan's"),))
 
 
 def _shared_figures(

@@ -22,7 +22,7 @@ from trainspec_validate.rules._policy import (
     storage_of,
     total_rate,
 )
-from trainspec_validate.rules._units import bytes_, bytes_per_second, number, percent, seconds
+from trainspec_validate.rules._units import base, bytes_, bytes_per_second, percent, seconds
 
 HEADLINE_SECONDS = 90
 HEADLINE_QUANTILE = 0.95
@@ -119,7 +119,7 @@ def corruption_noticed(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
         )
         place = at(checkpoint, "retention", "error_detection_seconds")
         related = ((at(checkpoint, "detection", index, "timeout_seconds"), "the layer's time"),)
-        yield Violation(place, message, f"between {number(first)} and {number(SLACK * first)} s", related)
+        yield Violation(place, message, f"between {base(first)} and {base(SLACK * first)} s", related)
 
 
 @rule("TS-CKP-042")
@@ -156,7 +156,7 @@ def budget_sum(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
                 f"{seconds(path.restore_seconds)}, first step {seconds(path.first_step_seconds)}), more than "
                 f"its budget of {seconds(path.budget_seconds)}"
             )
-            help_text = f"shorten a part by {seconds(total - path.budget_seconds)}, or write {number(total)}"
+            help_text = f"shorten a part by {seconds(total - path.budget_seconds)}, or write {base(total)}"
             yield Violation(at(checkpoint, "recovery", index, "budget_seconds"), message, help_text)
 
 

@@ -13,7 +13,7 @@ from trainspec_validate.rules._policy import (
     storage_of,
     total_rate,
 )
-from trainspec_validate.rules._units import bytes_, bytes_per_second, number, seconds
+from trainspec_validate.rules._units import base, bytes_, bytes_per_second, number, seconds
 
 BYTES_PER_PARAMETER = (12.0, 14.0)
 SIZE_RANGE = (0.8, 1.5)
@@ -131,7 +131,7 @@ def writers(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[V
     ranks = per_node * job_nodes(checkpoint, cluster)
     if save.num_writers > ranks:
         message = f"{number(save.num_writers)} ranks write, but the job has at most {number(ranks)}"
-        yield Violation(at(checkpoint, "save", "num_writers"), message, f"at most {number(ranks)}")
+        yield Violation(at(checkpoint, "save", "num_writers"), message, f"at most {base(ranks)}")
     store = _fastest_store(checkpoint, cluster)
     if store is None or save.writer_bandwidth_bytes_per_second is None:
         return
@@ -156,5 +156,5 @@ def recovery_point(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
             f"that outlive the job, {seconds(durable)} until one is durable), more than the "
             f"{seconds(checkpoint.recovery_point_seconds)} promised"
         )
-        help_text = f"promise {number(interval + durable)} seconds or more, or save more often"
+        help_text = f"promise {base(interval + durable)} seconds or more, or save more often"
         yield Violation(at(checkpoint, "recovery_point_seconds"), message, help_text)

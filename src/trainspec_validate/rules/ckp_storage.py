@@ -18,7 +18,7 @@ from trainspec_validate.rules._policy import (
     tier_interval_seconds,
     tier_kept,
 )
-from trainspec_validate.rules._units import bytes_, number, seconds
+from trainspec_validate.rules._units import base, bytes_, number, seconds
 from trainspec_validate.suggest import hint
 
 FILL_LIMIT = 0.9
@@ -118,7 +118,7 @@ def tier_intervals(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
         place = at(checkpoint, "tiers", index, "interval_seconds")
         if own < 0.9 * interval:
             message = f"tier {tier.name!r} is saved every {seconds(own)}, but saves are {seconds(interval)} apart"
-            yield Violation(place, message, f"write {number(interval)} or more, or a shorter policy interval")
+            yield Violation(place, message, f"write {base(interval)} or more, or a shorter policy interval")
         elif outer and own > min(outer):
             message = (
                 f"tier {tier.name!r} is saved every {seconds(own)}, less often than a tier of a larger "
@@ -128,7 +128,7 @@ def tier_intervals(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
             yield Violation(place, message, f"save it every {seconds(min(outer))} or more often")
     if freshest > 1.1 * interval:
         message = f"saves are {seconds(interval)} apart, but no tier takes more than one every {seconds(freshest)}"
-        help_text = f"give one tier this interval, or write {number(freshest)}"
+        help_text = f"give one tier this interval, or write {base(freshest)}"
         yield Violation(interval_place(checkpoint), message, help_text)
 
 
@@ -204,4 +204,4 @@ def checkpoints_kept(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     elif all(tier_kept(checkpoint, tier) < checkpoint.retention.num_kept for tier in checkpoint.tiers):
         message = f"{number(checkpoint.retention.num_kept)} checkpoints are kept, but no tier keeps as many"
         most = max(tier_kept(checkpoint, tier) for tier in checkpoint.tiers)
-        yield Violation(at(checkpoint, "retention", "num_kept"), message, f"write {number(most)}")
+        yield Violation(at(checkpoint, "retention", "num_kept"), message, f"write {base(most)}")

@@ -151,7 +151,7 @@ def accelerator_figures(cluster: ClusterProfile) -> Iterator[Violation]:
                 yield Violation(
                     at(cluster, *place, key),
                     f"{key} is {say(value)}, but the catalog has {say(wanted)} for {known.title}",
-                    f"write {wanted:g}, leave the key out, or give the accelerator a name of its own",
+                    f"write {units.base(wanted)}, leave the key out, or give the accelerator a name of its own",
                 )
         if known.num_dies > 1:
             judged = True
@@ -208,7 +208,7 @@ def dense_peak(cluster: ClusterProfile) -> Iterator[Violation]:
             judged = True
             if within(peak.flops_per_second, wanted, _FIGURE_TOLERANCE):
                 continue
-            told = f"write {wanted:g}"
+            told = f"write {units.base(wanted)}"
             if within(peak.flops_per_second, 2 * wanted, _FIGURE_TOLERANCE):
                 told += "; twice the dense rate is the figure for structured sparsity"
             yield Violation(
@@ -247,7 +247,7 @@ def peak_order(cluster: ClusterProfile) -> Iterator[Violation]:
                 yield Violation(
                     at(cluster, "node_groups", i, "accelerator", "peak_rates", j, "flops_per_second"),
                     f"{peak.format} peak is {ratio:.3g} times the 16-bit peak of {units.flops_per_second(base)}",
-                    f"between {low * base:.4g} and {high * base:.4g} is plausible",
+                    f"between {units.base(low * base)} and {units.base(high * base)} is plausible",
                 )
     if not judged:
         raise NotApplicable("no group has own peak rates and a 16-bit peak")

@@ -58,14 +58,14 @@ def _host_link(link: HostLink) -> tuple[str, str, str] | None:
         if not low * nominal <= own <= high * nominal:
             name = f"PCIe {link.generation} x{link.num_lanes}" if pcie else link.technology
             message = f"{name} carries {units.bytes_per_second(nominal)} one way, not {units.bytes_per_second(own)}"
-            return "bandwidth_bytes_per_second", message, f"write {nominal:g}, or what was measured"
+            return "bandwidth_bytes_per_second", message, f"write {units.base(nominal)}, or what was measured"
     upstream, one = link.upstream_bandwidth_bytes_per_second, own or nominal
     if upstream is not None and one is not None and upstream < one * (1 - 0.05):
         message = (
             f"the upstream link carries {units.bytes_per_second(upstream)}, less than one device below it "
             f"with {units.bytes_per_second(one)}"
         )
-        return "upstream_bandwidth_bytes_per_second", message, f"at least {one:g}"
+        return "upstream_bandwidth_bytes_per_second", message, f"at least {units.base(one)}"
     return None
 
 

@@ -195,7 +195,7 @@ def measured_size(cluster: ClusterProfile) -> Iterator[Violation]:
         ceiling, bus = _ceiling(cluster, own), own.bus_bandwidth_bytes_per_second
         if own.message_bytes > largest:
             message = f"two buffers of {units.bytes_(own.message_bytes)} do not fit into {units.bytes_(2 * largest)}"
-            yield Violation(place, message, f"at most {largest:g}")
+            yield Violation(place, message, f"at most {units.base(largest)}")
         elif ceiling and bus and bus >= _LARGE_SHARE * ceiling:
             least = own.num_ranks * _LARGE_BYTES_PER_RANK
             if own.message_bytes < least:

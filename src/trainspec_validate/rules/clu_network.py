@@ -165,7 +165,7 @@ def management_rate(cluster: ClusterProfile) -> Iterator[Violation]:
                     at(cluster, "node_groups", i, "nics", j, "rate_bytes_per_second"),
                     f"{nic.name!r} manages the node at {units.bits_per_second(own)}, while an accelerator has "
                     f"{units.bits_per_second(fastest)} for collectives",
-                    f"correct the rate, in bytes per second: {units.bits_per_second(own / 8)} is {own / 8:g}",
+                    f"correct the rate, in bytes per second: {units.bits_per_second(own / 8)} is {units.base(own / 8)}",
                 )
     if not judged:
         raise NotApplicable("no group has interfaces for management beside compute NICs")
@@ -199,7 +199,7 @@ def _rate(nic: Nic) -> tuple[str, str, str] | None:
         message = (
             f"{nic.technology} {nic.generation} carries {units.bits_per_second(row)}, not {units.bits_per_second(own)}"
         )
-        return "rate_bytes_per_second", message, f"write {row:g}, in bytes per second"
+        return "rate_bytes_per_second", message, f"write {units.base(row)}, in bytes per second"
     generations = [name for technology, name in table if technology == nic.technology]
     near = did_you_mean(generation, generations)
     if near is not None:
@@ -216,7 +216,7 @@ def _rate(nic: Nic) -> tuple[str, str, str] | None:
     return (
         "rate_bytes_per_second",
         message,
-        f"in bytes per second, {units.bits_per_second(nearest)} is {nearest:g}",
+        f"in bytes per second, {units.bits_per_second(nearest)} is {units.base(nearest)}",
     )
 
 

@@ -33,11 +33,12 @@ def storage_space(cluster: ClusterProfile) -> Iterator[Violation]:
         capacity = target.capacity_bytes
         if target.free_bytes is not None and target.free_bytes > capacity:
             message = f"{units.bytes_(target.free_bytes)} are free of {units.bytes_(capacity)}"
-            yield Violation(at(cluster, "storage_targets", i, "free_bytes"), message, f"at most {capacity:g}")
+            yield Violation(at(cluster, "storage_targets", i, "free_bytes"), message, f"at most {units.base(capacity)}")
         sizes = [g.host.memory_bytes for g in cluster.node_groups if g.host and g.host.memory_bytes]
         if target.kind == "host-memory" and sizes and capacity > min(sizes):
             message = f"{units.bytes_(capacity)} in host memory of {units.bytes_(min(sizes))}"
-            yield Violation(at(cluster, "storage_targets", i, "capacity_bytes"), message, f"below {min(sizes):g}")
+            place = at(cluster, "storage_targets", i, "capacity_bytes")
+            yield Violation(place, message, f"below {units.base(min(sizes))}")
     if not judged:
         raise NotApplicable("no storage target states its capacity")
 
@@ -112,7 +113,7 @@ def _network(cluster: ClusterProfile, target: StorageTarget) -> Iterator[tuple[s
         rate = getattr(target, key)
         if rate is not None and rate > limit * (1 + _RATE_TOLERANCE):
             message = f"{units.bytes_per_second(rate)}, but {where} carry {units.bytes_per_second(limit)}"
-            yield key, message, f"at most {limit:g}"
+            yield key, message, f"at most {units.base(limit)}"
 
 
 def _reliability(cluster: ClusterProfile) -> Reliability:
@@ -211,7 +212,8 @@ def clock_offset(cluster: ClusterProfile) -> Iterator[Violation]:
         return
     limit = _OFFSET_SECONDS[clock.discipline]
     if clock.max_offset_seconds is None:
-        yield Violation(place, f"{clock.discipline} without a bound on the offset", f"at most {limit:g}")
+        yield Violation(place, f"{clock.discipline} without a bound on the offset", f"at most {units.base(limit)}")
     elif clock.max_offset_seconds > limit:
         own = units.seconds(clock.max_offset_seconds)
-        yield Violation(place, f"an offset of {own} means that {clock.discipline} is not at work", f"at most {limit:g}")
+        message = f"an offset of {own} means that {clock.discipline} is not at work"
+        yield Violation(place, message, f"at most {units.base(limit)}")

@@ -46,7 +46,7 @@ def node_power(cluster: ClusterProfile) -> Iterator[Violation]:
                 at(cluster, "node_groups", i, "node_power_watts"),
                 f"a node draws {units.watts(group.node_power_watts)}, its {group.num_accelerators_per_node} "
                 f"accelerators draw {units.watts(boards)}",
-                f"between {boards:g} and {high:g} is plausible",
+                f"between {units.base(boards)} and {units.base(high)} is plausible",
             )
     if not judged:
         raise NotApplicable("no group with the power of a node and of its accelerators")
@@ -70,5 +70,5 @@ def facility_power(cluster: ClusterProfile) -> Iterator[Violation]:
         yield Violation(
             at(cluster, "power", "it_power_watts"),
             f"the facility delivers {units.watts(supply)}, the nodes draw {units.watts(demand)}",
-            f"between {low:g} and {high:g} is plausible",
+            f"between {units.base(low)} and {units.base(high)} is plausible",
         )

@@ -89,7 +89,7 @@ def scale_up_rate_one_way(cluster: ClusterProfile) -> Iterator[Violation]:
             exact = listed(domain.group) is not None
             if own <= nominal * (1 + _RATE_TOLERANCE) and (not exact or own >= nominal * (1 - _RATE_TOLERANCE)):
                 continue
-            told = f"write {nominal:g}"
+            told = f"write {units.base(nominal)}"
             if within(own, 2 * nominal, _RATE_TOLERANCE):
                 told += "; vendors quote both directions together, which is twice as much"
             yield Violation(
@@ -131,7 +131,7 @@ def scale_up_links(cluster: ClusterProfile) -> Iterator[Violation]:
                 at(cluster, *domain.pointer, "bandwidth_bytes_per_second"),
                 f"{scale_up.num_links} links of {units.bytes_per_second(one)} make "
                 f"{units.bytes_per_second(product)}, not {units.bytes_per_second(whole)}",
-                f"write {product:g}, or correct the links",
+                f"write {units.base(product)}, or correct the links",
             )
     if not judged:
         raise NotApplicable("no group states scale-up links with a figure to compare")

@@ -9,7 +9,7 @@ from trainspec_validate.documents.communication import Communication
 from trainspec_validate.documents.hardware import Nic
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 from trainspec_validate.rules._layout import job_fabric, job_nodes
-from trainspec_validate.rules._units import bytes_, number, seconds
+from trainspec_validate.rules._units import base, bytes_, number, seconds
 
 FORMAT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 HEARTBEATS_IN_TIMEOUT = 2
@@ -69,14 +69,14 @@ def network_names(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
             yield Violation(
                 at(plan, "communication", "nic_names", index),
                 f"NIC {name} {problem}",
-                f"compute NICs of {nodes.group.name}: "
+                f"compute NICs of {nodes.group.name!r}: "
                 + (", ".join(nic.name for nic in nics.values() if nic.role == "compute") or "none"),
             )
 
 
 def _nic_problem(nic: Nic | None, group: str, fabric: str | None, fabrics: list[str]) -> str:
     if nic is None:
-        return f"is not one of {group}"
+        return f"is unknown to node group {group!r}"
     if nic.role != "compute":
         return f"has the role {nic.role}, so collectives would share it with other traffic"
     if fabric in fabrics and nic.fabric in fabrics and nic.fabric != fabric:
@@ -97,7 +97,7 @@ def timeout_after_failover(plan: TrainingPlan, cluster: ClusterProfile) -> Itera
             at(plan, "communication", "timeout_seconds"),
             f"collectives are given up after {seconds(timeout)}, but {found[1].name} takes "
             f"{seconds(failover)} to carry traffic again after a lost link",
-            f"set it above {failover:g}, so that a lost link is not a lost job",
+            f"set it above {base(failover)}, so that a lost link is not a lost job",
             related=((at(cluster, "fabrics", found[0], "failover_seconds"), seconds(failover)),),
         )
 
@@ -115,7 +115,7 @@ def timeout_agrees(plan: TrainingPlan, policy: CheckpointPolicy) -> Iterator[Vio
                 at(plan, "communication", "timeout_seconds"),
                 f"collectives are given up after {seconds(timeout)}, but the policy counts on "
                 f"{seconds(layer.timeout_seconds)}",
-                f"set both to {layer.timeout_seconds:g}",
+                f"set both to {base(layer.timeout_seconds)}",
                 related=((at(policy, "detection", index, "timeout_seconds"), seconds(layer.timeout_seconds)),),
             )
 
@@ -131,7 +131,7 @@ def heartbeat(plan: TrainingPlan) -> Iterator[Violation]:
             at(plan, "communication", "heartbeat_seconds"),
             f"a heartbeat every {seconds(mine.heartbeat_seconds)} says nothing within a time-out of "
             f"{seconds(mine.timeout_seconds)}",
-            f"set it to at most {mine.timeout_seconds / HEARTBEATS_IN_TIMEOUT:g}",
+            f"set it to at most {base(mine.timeout_seconds / HEARTBEATS_IN_TIMEOUT)}",
         )
 
 

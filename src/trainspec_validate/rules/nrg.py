@@ -9,7 +9,7 @@ from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.plan import Energy
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 from trainspec_validate.rules import _machine as machines
-from trainspec_validate.rules._units import billions, number, percent, prefixed, seconds, watts
+from trainspec_validate.rules._units import base, billions, number, percent, prefixed, seconds, watts
 
 CADENCE = {"sampled": (1.0, 5.0), "counter": (60.0, 120.0)}
 """Longest median interval and longest gap in seconds, by method."""
@@ -177,7 +177,7 @@ def energy_identity(plan: TrainingPlan) -> Iterator[Violation]:
             at(plan, "energy", "expected_energy_joules"),
             f"{number(each)} J per token times {billions(tokens)} tokens is {prefixed(product, 'J')}, but "
             f"the job is expected to take {prefixed(total, 'J')}",
-            f"set expected_energy_joules to {product:.4g}, or mend the other two",
+            f"set expected_energy_joules to {base(product)}, or mend the other two",
             related=((at(plan, "energy", "expected_joules_per_token"), "energy of one token"),),
         )
 

@@ -137,8 +137,12 @@ def tensor_split(plan: TrainingPlan) -> Iterator[Violation]:
     ]
     if model.experts:
         parts.append((("experts", "ffn_hidden_size"), model.experts.ffn_hidden_size, inner, "expert columns"))
-    for path, value, degree, words in parts:
-        if value and value % degree:
+    uneven = [part for part in parts if part[1] and part[1] % part[2]]
+    if len(uneven) > 1 and inner == p.tensor:
+        yield _tensor_degree(plan, [(path, value, words) for path, value, _, words in uneven if value])
+        return
+    for path, value, degree, words in uneven:
+        if value:
             yield Violation(
                 at(plan, "model", *path),
                 f"{number(value)} {words} do not divide over {degree} tensor ranks",
@@ -152,6 +156,20 @@ def tensor_split(plan: TrainingPlan) -> Iterator[Violation]:
             f"{groups} key and value heads neither divide over {p.tensor} tensor ranks nor are copied evenly",
             "let one of the two be a multiple of the other",
         )
+
+
+def _tensor_degree(plan: TrainingPlan, uneven: list[tuple[tuple[str, ...], int, str]]) -> Violation:
+    """One finding on a degree that divides nothing: the degree is the mistake, not the shape."""
+    degree = plan.parallelism.tensor
+    sizes = [value for _, value, _ in uneven]
+    fitting = max(divisor for divisor in range(1, degree + 1) if all(size % divisor == 0 for size in sizes))
+    return Violation(
+        at(plan, "parallelism", "tensor"),
+        f"{' and '.join(f'{number(value)} {words}' for _, value, words in uneven)} do not divide over "
+        f"{degree} tensor ranks",
+        f"use tensor {fitting}, or another divisor of them",
+        related=tuple((at(plan, "model", *path), f"{number(value)} {words}") for path, value, words in uneven),
+    )
 
 
 @rule("TS-PAR-017")

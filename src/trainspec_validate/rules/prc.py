@@ -10,7 +10,7 @@ from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.precision import LossScaling
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 from trainspec_validate.rules._machine import machine_of
-from trainspec_validate.rules._units import number, percent
+from trainspec_validate.rules._units import base, number, percent
 
 WIDE = ("fp32", "fp64")
 SIGNIFICAND_BITS = {"fp64": 53, "fp32": 24, "fp16": 11, "bf16": 8, "int8": 7, "fp8": 4}
@@ -106,7 +106,7 @@ def loss_scale_values(plan: TrainingPlan) -> Iterator[Violation]:
             yield Violation(
                 at(plan, *SCALING, key),
                 f"{key} is {number(value)}, which is not a power of two",
-                f"the nearest power of two is {number(2.0 ** round(math.log2(value)))}",
+                f"the nearest power of two is {base(2.0 ** round(math.log2(value)))}",
             )
     yield from _controller_faults(plan, scaling)
 

@@ -10,7 +10,7 @@ from trainspec_validate.documents import ClusterProfile
 from trainspec_validate.documents.fabric import Fabric
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 from trainspec_validate.rules._layout import AttachedNic, attached_compute, declared_fabrics
-from trainspec_validate.rules._units import bits_per_second, number, seconds
+from trainspec_validate.rules._units import base, bits_per_second, number, seconds
 
 RATE_TOLERANCE = 0.01
 
@@ -25,7 +25,7 @@ def planes(cluster: ClusterProfile) -> Iterator[Violation]:
         if fabric.plane_bandwidth_bytes_per_second is None:
             message = f"{fabric.name} has {fabric.num_planes} planes, but not the rate of a NIC into one"
             nics = attached_compute(cluster, fabric)
-            rate = f"{nics[0].nic.rate_bytes_per_second / fabric.num_planes:g}" if nics else "the share of a NIC"
+            rate = f"{base(nics[0].nic.rate_bytes_per_second / fabric.num_planes)}" if nics else "the share of a NIC"
             yield Violation(at_key(cluster, "fabrics", index), message, f"add plane_bandwidth_bytes_per_second: {rate}")
             continue
         for item in attached_compute(cluster, fabric):
@@ -50,7 +50,7 @@ def _plane_rate(cluster: ClusterProfile, index: int, fabric: Fabric, item: Attac
         at(cluster, "fabrics", index, "plane_bandwidth_bytes_per_second"),
         f"{fabric.num_planes} planes x {bits_per_second(rate)} is {bits_per_second(total)}, "
         f"but NIC {item.nic.name} has {bits_per_second(wanted)}",
-        f"set it to {wanted / fabric.num_planes:g} ({bits_per_second(wanted / fabric.num_planes)})",
+        f"set it to {base(wanted / fabric.num_planes)} ({bits_per_second(wanted / fabric.num_planes)})",
         related=((at(cluster, *item.pointer, "rate_bytes_per_second"), bits_per_second(wanted)),),
     )
 
@@ -138,7 +138,7 @@ def fabric_latency(cluster: ClusterProfile) -> Iterator[Violation]:
                 at(cluster, "fabrics", index, "latency_seconds"),
                 f"{fabric.name} claims {seconds(fabric.latency_seconds)} between nodes, but the "
                 f"{number(2 * len(known) - 1)} switches of the longest path add {seconds(path)}",
-                f"state at least {path:g}, or correct the tiers",
+                f"state at least {base(path)}, or correct the tiers",
             )
     if not judged:
         raise NotApplicable("no fabric gives its latency and that of all its tiers")

@@ -133,11 +133,15 @@ def _block(plan: TrainingPlan, index: int, placement: Placement, group: Span, no
         yield Violation(place, f"{nodes.group.name} declares no scale-up domain", "declare scale_up, or place on nodes")
     elif not holds_whole_groups(group, block, plan.parallelism.num_accelerators):
         fitting = gcd(block // group.stride if group.stride <= block else 1, group.degree)
+        step = "adjacent ranks" if group.stride == 1 else f"every {number(group.stride)} ranks"
+        reach = f"{placement.axis} groups reach over {number(group.num_ranks)} consecutive ranks (degree {group.degree}"
+        uneven = f", which is no multiple of {number(group.num_ranks)}" if group.num_ranks <= block else ""
+        inwards = "move it inwards in the order"
+        remedy = f"{inwards}, or use degree {fitting}" if fitting > 1 else f"or {inwards}"
         yield Violation(
             place,
-            f"{placement.axis} groups reach over {number(group.num_ranks)} consecutive ranks (degree "
-            f"{group.degree}, every {number(group.stride)} ranks), but a {what} holds {block}",
-            f"place it within a larger thing, move it inwards in the order, or use degree {fitting}",
+            f"{reach}, {step}), but a {what} holds {block}{uneven}",
+            f"place it within a larger thing, {remedy}",
         )
 
 
