@@ -55,7 +55,7 @@ LAYERS: dict[str, set[str]] = {
     "outputs": {"report", "suggest"},
     # what the command lines stand on
     "config": {"suggest"},
-    "starter": {"catalog", "costs", "schema"},
+    "starter": {"catalog", "costs", "quantities", "schema"},
     "terminal": {"_version", "report"},
     # the top of the house
     "cli": ANYTHING,

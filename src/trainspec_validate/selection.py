@@ -50,8 +50,8 @@ def resolve(words: Iterable[str], index: Index) -> tuple[str, ...]:
         requirement = index.find(word)
         if requirement is not None:
             found.append(requirement.id)
-        elif word.upper() in areas:
-            found.append(word.upper())
+        elif (area := f"TS-{word.upper().removeprefix('TS-')}") in areas:
+            found.append(area)
         elif word:
             nearest = hint(word, index.words()) or "`trainspec rules` lists them"
             raise UnknownRequirementError(f"no requirement or chapter is called {word!r}; {nearest}")

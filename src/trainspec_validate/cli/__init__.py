@@ -56,8 +56,13 @@ _file = click.Path(dir_okay=False)
     show_default=True,
     help="Least severity that makes the exit code 1.",
 )
-@click.option("--select", multiple=True, metavar="WORDS", help="Judge only these ids, names or chapters.")
-@click.option("--ignore", multiple=True, metavar="WORDS", help="Leave out these ids, names or chapters.")
+@click.option(
+    "--select",
+    multiple=True,
+    metavar="WORDS",
+    help="Judge only these ids, names or chapters: TS-PAR-001,world-size,PAR. Repeatable.",
+)
+@click.option("--ignore", multiple=True, metavar="WORDS", help="Leave out these ids, names or chapters. Repeatable.")
 @click.option(
     "--profile",
     type=click.Choice(["core", "full"]),
@@ -65,10 +70,21 @@ _file = click.Path(dir_okay=False)
     show_default=True,
     help="core is what every serious run needs, full is everything.",
 )
-@click.option("--waivers", type=_file, metavar="FILE", help="Silence what FILE waives, with an end date.")
-@click.option("--baseline", type=_file, metavar="FILE", help="Silence what FILE recorded.")
-@click.option("--write-baseline", is_flag=True, help="Record the findings of today (in trainspec-baseline.json).")
-@click.option("--prune-baseline", is_flag=True, help="Remove from the baseline what no longer occurs.")
+@click.option(
+    "--waivers",
+    type=_file,
+    metavar="FILE",
+    help="Silence the findings that FILE, a document of kind Waivers, names; each until its end date.",
+)
+@click.option(
+    "--baseline", type=_file, metavar="FILE", help="Silence the findings that FILE recorded; new ones are still shown."
+)
+@click.option(
+    "--write-baseline",
+    is_flag=True,
+    help="Record the present findings in the FILE of --baseline (default: trainspec-baseline.json).",
+)
+@click.option("--prune-baseline", is_flag=True, help="Remove from that file what no longer occurs.")
 @click.option("--statistics", is_flag=True, help="Show counts per requirement instead of findings.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing when there are no findings.")
 @click.option(
@@ -79,7 +95,7 @@ _file = click.Path(dir_okay=False)
     help="Colour standard output. auto heeds NO_COLOR and FORCE_COLOR.",
 )
 @click.option("--no-progress", is_flag=True, help="Never show a progress bar.")
-@click.option("--list-files", is_flag=True, help="List the files that would be read, and stop.")
+@click.option("--list-files", is_flag=True, help="List the files that would be judged, and stop.")
 @click.option("--stdin-filename", metavar="NAME", help="What findings call standard input (PATH -).")
 @click.option(
     "--config",

@@ -30,7 +30,7 @@ LoadErrorCode = Literal[
 
 MAX_BYTES = 32 * 1024 * 1024
 MAX_DEPTH = 64
-MAX_VALUES = 3_000_000
+MAX_VALUES = 2_500_000
 """Keys and values of one document, aliases expanded."""
 MAX_ANCHORS = 100_000
 MAX_NUMBER_LENGTH = 400

@@ -99,6 +99,7 @@ def _network(sizes: Sizes) -> Lines:
     if sizes.num_nodes == 1:
         return []
     build, network = sizes.build, sizes.build.network
+    gigabits = float(network["rate"]) * 8 / 1e9
     served = max(1, build.num_per_node // build.num_nics)
     lines: Lines = [
         ("    nics:", ""),
@@ -112,7 +113,7 @@ def _network(sizes: Sizes) -> Lines:
         lines.append((f'        generation: "{network["generation"]}"', "replace"))
     return [
         *lines,
-        (f"        rate_bytes_per_second: {network['rate']}", "replace: one way, in bytes"),
+        (f"        rate_bytes_per_second: {network['rate']}", f"replace: that is {gigabits:.4g} Gb/s, one way"),
         (f"        num_accelerators_served: {served}", "derived: accelerators that share one NIC"),
         ("fabrics:", ""),
         ("  - name: backend", ""),

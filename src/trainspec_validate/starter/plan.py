@@ -174,6 +174,6 @@ def _job(sizes: Sizes) -> Lines:
         ("  kind: predicted", "replace by measured"),
         (
             f"  step_seconds: {sizes.step_seconds:g}",
-            f"derived: 6 operations per parameter and token at {share}",
+            f"derived: 6 operations per parameter and token at {share} of the peak",
         ),
     ]

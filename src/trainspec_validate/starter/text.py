@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
+from trainspec_validate.quantities import in_words
 from trainspec_validate.schema import schema_file
 
 SITE = "https://trainspec.org/schemas/v1"
+_LONG_SECONDS = 600
+_FIGURE = re.compile(r"[ -]*(\w+): ([0-9.]+(?:e[0-9]+)?)")
+_UNITS = {"_flops_per_second": "{flop}/s", "_bytes_per_second": "By/s", "_bytes": "By", "_seconds": "s"}
 
 
 def head(kind: str, title: str) -> str:
@@ -31,8 +37,20 @@ def figure(value: float) -> str:
     return f"{value / 10**exponent:.6g}e{exponent}"
 
 
+def said(text: str, comment: str) -> str:
+    """The comment, with the figure of its line in the units that people say, where those are others."""
+    match = _FIGURE.fullmatch(text)
+    unit = next((unit for suffix, unit in _UNITS.items() if match and match[1].endswith(suffix)), "")
+    words = in_words(float(match[2]), unit) if match and unit and comment else ""
+    if not words or words in comment or (unit == "s" and float(match[2] if match else 0) < _LONG_SECONDS):
+        return comment
+    tag, colon, rest = comment.partition(": ")
+    return f"{tag}: {words}, {rest}" if colon else f"{tag}: {words}"
+
+
 def body(lines: list[tuple[str, str]]) -> str:
     """Lines with their comments, the comments of neighbouring lines one below the other."""
+    lines = [(text, said(text, comment)) for text, comment in lines]
     width = min(72, max((len(text) for text, comment in lines if comment), default=0))
     written = (f"{text:<{width}}  # {comment}".rstrip() if comment else text for text, comment in lines)
     return "".join(f"{line}\n" for line in written)

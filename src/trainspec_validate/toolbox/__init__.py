@@ -80,7 +80,7 @@ def _version(context: click.Context, _option: click.Parameter, wanted: bool) -> 
     help="Show the versions of the tool and of the specification.",
 )
 def command() -> None:
-    """Look things up in the specification and start documents; works offline."""
+    """Look up requirements and accelerators, and write starter documents. Works offline."""
 
 
 def main() -> None:

@@ -18,7 +18,9 @@ _HEADER = ("name", "memory GB", "bf16 TFLOP/s", "bandwidth TB/s", "watts", "link
 
 @click.command(epilog="Example: trainspec catalog nvidia-h100-sxm-80gb")
 @click.argument("name", required=False, shell_complete=complete_accelerator)
-@click.option("style", "--format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form.")
+@click.option(
+    "style", "--format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
+)
 def command(name: str | None, style: str) -> None:
     """List the accelerators whose figures are known, or show one with the source of its figures.
 

@@ -29,7 +29,9 @@ _CHECKS = {
 
 @click.command(epilog="Example: trainspec explain TS-PAR-001 world-size")
 @click.argument("words", nargs=-1, required=True, metavar="ID|NAME...", shell_complete=complete_requirement)
-@click.option("style", "--format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form.")
+@click.option(
+    "style", "--format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
+)
 def command(words: tuple[str, ...], style: str) -> None:
     """Tell what a requirement wants, why, and how it is checked.
 

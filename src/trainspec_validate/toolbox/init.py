@@ -42,7 +42,8 @@ Examples:
     "--directory",
     type=click.Path(file_okay=False),
     default=".",
-    help="Where to write; the working directory.",
+    show_default="working directory",
+    help="Where to write.",
 )
 @click.option("--force", is_flag=True, help="Overwrite what is there.")
 def command(kinds: tuple[str, ...], accelerator: str, num_nodes: int, directory: str, force: bool) -> None:

@@ -16,11 +16,17 @@ _HEADER = ("id", "name", "level", "check", "profile", "title")
 
 
 @click.command(epilog="Example: trainspec rules --area PAR --level MUST --check rule")
-@click.option("--area", metavar="AREA", help="Only this chapter, as PAR or TS-PAR.")
-@click.option("--level", metavar="LEVEL", help="Only this level, as MUST or SHOULD.")
-@click.option("--check", metavar="CHECK", help="Only what is checked this way, as rule or schema.")
-@click.option("style", "--format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form.")
-@click.option("--coverage", is_flag=True, help="Count by chapter and check; exit code 1 when one is missing.")
+@click.option("--area", metavar="AREA", help="Only this chapter: PAR or TS-PAR.")
+@click.option("--level", metavar="LEVEL", help="Only this level: MUST or SHOULD, for example.")
+@click.option("--check", metavar="CHECK", help="Only what is checked this way: load, schema, rule or manual.")
+@click.option(
+    "style", "--format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
+)
+@click.option(
+    "--coverage",
+    is_flag=True,
+    help="Count requirements by chapter and way of checking; exit code 1 when one has no check.",
+)
 @click.pass_context
 def command(  # noqa: PLR0913, PLR0917 - one parameter per option
     context: click.Context,
