@@ -17,7 +17,10 @@ from trainspec_validate.keys import key_paths
 from trainspec_validate.quantities import in_words, read_quantity, written
 from trainspec_validate.report import render
 from trainspec_validate.report.places import MAX_SHOWN
+from trainspec_validate.requirements import load_index
 from trainspec_validate.schema import load_schema
+from trainspec_validate.selection import resolve
+from trainspec_validate.starter.text import said
 from trainspec_validate.wording import FORMS
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
@@ -612,3 +615,65 @@ def test_errors_of_use_are_short_and_harmless() -> None:
     assert done.returncode == 2
     assert "\x1b" not in done.stderr
     assert len(done.stderr) < 1000
+
+
+def test_a_degree_that_divides_nothing_is_named_once() -> None:
+    """Three sizes that do not divide over the tensor ranks are one slip in the degree."""
+    findings = [f for f in judge("plan", "  tensor: 8", "  tensor: 3").findings if f.requirement == "TS-PAR-016"]
+    said = "64 attention heads and 28,672 feed-forward columns do not divide over 3 tensor ranks"
+    assert told(findings) == [f"{said} (use tensor 2, or another divisor of them)"]
+    assert marked(findings[0]) == "3"
+    assert [related.pointer[-1] for related in findings[0].related] == ["num_attention_heads", "ffn_hidden_size"]
+
+
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        (
+            "  tensor: 16",
+            (
+                "tensor groups reach over 16 consecutive ranks (degree 16, adjacent ranks), "
+                "but a scale-up domain holds 8 "
+                "(place it within a larger thing, move it inwards in the order, or use degree 8)"
+            ),
+        ),
+        (
+            "  tensor: 3",
+            (
+                "tensor groups reach over 3 consecutive ranks (degree 3, adjacent ranks), "
+                "but a scale-up domain holds 8, "
+                "which is no multiple of 3 (place it within a larger thing, or move it inwards in the order)"
+            ),
+        ),
+    ],
+)
+def test_why_a_group_does_not_fit(new: str, said: str) -> None:
+    findings = judge("plan", "  tensor: 8", new).findings
+    assert said in told(finding for finding in findings if finding.requirement == "TS-TOP-020")
+
+
+def test_no_remedy_writes_numbers_as_no_document_does() -> None:
+    """`5e+10` and `1,800` are no numbers that one would copy into a document."""
+    for name, old, new in (
+        ("cluster", "rate_bytes_per_second: 50e9", "rate_bytes_per_second: 400e9"),
+        ("cluster", "bandwidth_bytes_per_second: 450e9", "bandwidth_bytes_per_second: 900e9"),
+        ("checkpoint", "seconds: 1800", "seconds: 3600"),
+        ("checkpoint", "num_parameters: 70.55e9", "num_parameters: 7e9"),
+        ("checkpoint", "recovery_point_seconds: 1900", "recovery_point_seconds: 600"),
+    ):
+        findings = judge(name, old, new).findings
+        assert findings
+        assert not [f.help for f in findings if re.search(r"e\+|(write|promise|to) \d+,\d{3}", f.help)]
+
+
+def test_starter_comments_say_figures_as_people_do() -> None:
+    assert said("  replacement_seconds: 86400", "replace") == "replace: 1 d"
+    assert said("  memory_bytes: 80e9", "catalog") == "catalog: 80 GB"
+    assert said("  rate_bytes_per_second: 50e9", "replace: one way") == "replace: 50 GB/s, one way"
+    assert said("  timeout_seconds: 85", "derived: from both") == "derived: from both"
+    assert said("  num_nodes: 16", "chosen") == "chosen"
+    assert said("  memory_bytes: 80e9", "") == ""
+
+
+def test_chapters_are_chosen_with_and_without_their_prefix() -> None:
+    assert resolve(["PAR", "ts-par", "TS-COM,par"], load_index()) == ("TS-PAR", "TS-COM")

@@ -64,7 +64,7 @@ def failures(kind: str, data: Any) -> Iterator[SchemaFailure]:
     for error in validator.iter_errors(data) if few else _first_error(validator, data):
         findings.take(error)
     for failure in findings.all():
-        yield failure if few else replace(failure, help=_ONLY_FIRST)
+        yield failure if few else replace(failure, help="; ".join(filter(None, (failure.help, _ONLY_FIRST))))
 
 
 def _has_few_values(data: Any) -> bool:

@@ -26,13 +26,15 @@ def job_in_cluster(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Ite
     stated, fewest = checkpoint.job.num_nodes, checkpoint.job.min_num_nodes
     if stated is None and fewest is None:
         raise NotApplicable("the policy states no nodes")
-    if stated is not None and stated > cluster.num_nodes:
-        message = f"the job has {number(stated)} nodes, but the cluster {number(cluster.num_nodes)}"
+    # The groups are counted: a total that contradicts them has a finding of its own.
+    there = sum(group.num_nodes for group in cluster.node_groups)
+    if stated is not None and stated > there:
+        message = f"the job has {number(stated)} nodes, but the cluster {number(there)}"
         related = ((at(cluster, "num_nodes"), "the nodes of the cluster"),)
-        yield Violation(at(checkpoint, "job", "num_nodes"), message, f"at most {cluster.num_nodes}", related)
-    if fewest is not None and fewest > cluster.num_nodes:
-        message = f"the job goes on with {number(fewest)} nodes or more, but the cluster has {cluster.num_nodes:,}"
-        yield Violation(at(checkpoint, "job", "min_num_nodes"), message, f"at most {cluster.num_nodes}")
+        yield Violation(at(checkpoint, "job", "num_nodes"), message, f"at most {there}", related)
+    elif fewest is not None and fewest > there:
+        message = f"the job goes on with {number(fewest)} nodes or more, but the cluster has {number(there)}"
+        yield Violation(at(checkpoint, "job", "min_num_nodes"), message, f"at most {there}")
 
 
 @rule("TS-CKP-058")
