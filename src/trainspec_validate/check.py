@@ -26,7 +26,7 @@ from trainspec_validate.findings import (
 from trainspec_validate.load import LoadError
 from trainspec_validate.reading import State, read_candidate, read_content, read_named
 from trainspec_validate.references import DANGLING, ReferenceFailure, bindings, referenced_files
-from trainspec_validate.requirements import load_index
+from trainspec_validate.requirements import Requirement, load_index
 from trainspec_validate.rules import rules_of
 from trainspec_validate.selection import Selection
 from trainspec_validate.suppress import NEVER_SILENCED, Run, Tally, silence
@@ -188,7 +188,17 @@ def _run_rules(state: State, selection: Selection, bound: Sequence[Binding]) -> 
     can_run = [r for r in wanted if present.issuperset(r.documents)]
     findings, outcomes = run_rules(rules_of((r.module, r.id) for r in can_run), bound, state.index)
     state.findings.extend(findings)
-    return outcomes + [not_together(r) for r in wanted if not present.issuperset(r.documents)]
+    broken = {kind for path, kind in state.kinds.items() if path not in state.members}
+    return outcomes + [_not_judged(r, broken) for r in wanted if not present.issuperset(r.documents)]
+
+
+def _not_judged(requirement: Requirement, broken: set[str]) -> Outcome:
+    """Why a rule did not run: its document has errors of form, or there is none."""
+    unread = broken.intersection(requirement.documents)
+    if not unread:
+        return not_together(requirement)
+    reason = f"the {' and '.join(sorted(unread))} has errors of form, which come first"
+    return Outcome(requirement.id, Verdict.NOT_RUN, reason=reason)
 
 
 def _same_names(state: State, members: Sequence[Member]) -> None:

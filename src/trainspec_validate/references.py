@@ -159,6 +159,11 @@ class _Resolver:
 
     def _follow(self, link: Link) -> Member | None:
         reference, path = link.reference, link.member.path
+        if not reference.file and not reference.name:
+            message = f"the reference names no {link.kind.__name__}"
+            help_text = "give `file`, `name` or both, or leave the key out"
+            self.failures.append(ReferenceFailure(DANGLING, path, (link.key,), message, help_text))
+            return None
         if reference.file:
             target = _inside_tree(link, reference.file)
             found = self._by_file(str(target)) if isinstance(target, Path) else None

@@ -64,8 +64,12 @@ def _found(report: Report) -> str:
     counts = ", ".join(_count(number, severity) for severity, number in severities(report).items() if number)
     files = all_paths(report)
     body = f"{counts} in {len(paths_with_findings(report))} of {_count(len(files), 'document')}"
-    broken = verdicts(report)[Verdict.ERROR]
-    return f"{body}; {_count(broken, 'requirement')} {_WORDS[Verdict.ERROR]}" if broken else body
+    counted = verdicts(report)
+    if counted[Verdict.ERROR]:
+        body += f"; {_count(counted[Verdict.ERROR], 'requirement')} {_WORDS[Verdict.ERROR]}"
+    if counted[Verdict.NOT_RUN]:
+        body += f"; {_count(counted[Verdict.NOT_RUN], 'requirement')} not run until the form is right"
+    return body
 
 
 def _clean(report: Report) -> str:

@@ -1,0 +1,88 @@
+"""Documents are judged with those that they belong to, and a broken one is never passed over in silence."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from trainspec_validate import validate
+from trainspec_validate.findings import Report, Verdict
+
+BASE = Path(__file__).resolve().parent.parent / "spec" / "v1" / "base"
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for file in BASE.iterdir():
+        shutil.copy(file, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def change(file: str, old: str, new: str) -> None:
+    text = Path(file).read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    Path(file).write_text(text.replace(old, new), encoding="utf-8")
+
+
+def told(report: Report) -> list[tuple[str, str, int]]:
+    return [(f.requirement, f.path, f.span.line if f.span else 0) for f in report.findings]
+
+
+def verdict(report: Report, requirement: str) -> Verdict:
+    return next(outcome.verdict for outcome in report.outcomes if outcome.requirement == requirement)
+
+
+def test_documents_of_a_set_are_judged_together(directory: Path) -> None:
+    report = validate(["."])
+    assert report.findings == ()
+    assert verdict(report, "TS-PAR-002") is Verdict.PASS
+
+
+def test_a_plan_alone_leaves_the_rules_on_both_unjudged(directory: Path) -> None:
+    assert verdict(validate(["plan.yaml"]), "TS-PAR-002") is Verdict.NOT_APPLICABLE
+
+
+def test_a_reference_by_file_is_followed(directory: Path) -> None:
+    change("plan.yaml", "cluster: {name: example-cluster}", "cluster: {file: machines/c.yaml}")
+    Path("machines").mkdir()
+    Path("cluster.yaml").rename("machines/c.yaml")
+    report = validate(["plan.yaml"])
+    assert verdict(report, "TS-PAR-002") is Verdict.PASS
+    assert [document.path for document in report.documents] == ["plan.yaml", "machines/c.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "requirement"),
+    [
+        ("{}", "TS-DOC-011"),
+        ("{name: exemple-cluster}", "TS-DOC-011"),
+        ("{file: gone.yaml}", "TS-DOC-011"),
+        ("{file: checkpoint.yaml}", "TS-DOC-011"),
+        ("{file: cluster.yaml, name: another}", "TS-DOC-011"),
+        ("{file: /etc/hostname}", "TS-DOC-012"),
+        ("{file: ../cluster.yaml}", "TS-DOC-012"),
+        ('{file: "machines\\\\c.yaml"}', "TS-DOC-012"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_told(directory: Path, reference: str, requirement: str) -> None:
+    change("plan.yaml", "cluster: {name: example-cluster}", f"cluster: {reference}")
+    assert told(validate(["."])) == [(requirement, "plan.yaml", 6)]
+
+
+def test_a_link_out_of_the_tree_is_not_followed(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "cluster.yaml"
+    Path("cluster.yaml").rename(outside)
+    Path("link.yaml").symlink_to(outside)
+    change("plan.yaml", "cluster: {name: example-cluster}", "cluster: {file: link.yaml}")
+    assert told(validate(["plan.yaml"])) == [("TS-DOC-012", "plan.yaml", 6)]
+
+
+def test_rules_on_a_document_with_errors_of_form_are_not_run(directory: Path) -> None:
+    change("plan.yaml", "  tensor: 8\n", "  tensr: 8\n")
+    report = validate(["."])
+    assert told(report) == [("TS-DOC-005", "plan.yaml", 24)]
+    assert verdict(report, "TS-PAR-001") is Verdict.NOT_RUN
+    assert verdict(report, "TS-CLU-001") is Verdict.PASS
