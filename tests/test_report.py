@@ -212,7 +212,7 @@ def test_an_unknown_format_names_the_known_ones() -> None:
         (replace(CLEAN, outcomes=OUTCOMES[3:4]), "nothing judged: 2 documents, 1 requirement not applicable"),
         (
             Report((), SUPPRESSED[:1], DOCUMENTS[:1], (Outcome("A", Verdict.FAIL),)),
-            "no findings: 1 document, 1 requirement failed; 1 suppressed (1 inline)",
+            "no findings: 1 document, 1 requirement silenced; 1 suppressed (1 inline)",
         ),
         (
             Report((), (), DOCUMENTS[:3], (Outcome("A", Verdict.PASS),) * 61 + OUTCOMES[3:4] * 4),

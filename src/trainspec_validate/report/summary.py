@@ -9,8 +9,6 @@ from trainspec_validate.findings import Report, Severity, SuppressionKind, Verdi
 JUDGED = (Verdict.PASS, Verdict.FAIL, Verdict.WARN)
 _WORDS = {
     Verdict.PASS: "passed",
-    Verdict.FAIL: "failed",
-    Verdict.WARN: "failed with a warning",
     Verdict.ERROR: "not judged because of an internal error",
     Verdict.NOT_APPLICABLE: "not applicable",
     Verdict.UNSUPPORTED: "declared unsupported",
@@ -75,7 +73,10 @@ def _found(report: Report) -> str:
 def _clean(report: Report) -> str:
     start = "nothing judged" if nothing_judged(report) else "no findings"
     counts = verdicts(report)
-    parts = [f"{counts[verdict]} {word}" for verdict, word in _WORDS.items() if counts[verdict]]
+    silenced = counts[Verdict.FAIL] + counts[Verdict.WARN]
+    numbers = {_WORDS[Verdict.PASS]: counts[Verdict.PASS], "silenced": silenced}
+    numbers |= {word: counts[verdict] for verdict, word in _WORDS.items() if verdict not in JUDGED}
+    parts = [f"{number} {word}" for word, number in numbers.items() if number]
     if parts:
         number, word = parts[0].split(" ", 1)
         parts[0] = f"{_count(int(number), 'requirement')} {word}"
