@@ -25,7 +25,7 @@ BAD = GOOD.replace("  data: 4", "  dtaa: 4")
 
 
 @pytest.fixture(autouse=True)
-def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty working directory below a repository's top, and an environment without a CI in it."""
     (tmp_path / ".git").mkdir()
     work = tmp_path / "work"

@@ -18,7 +18,7 @@ KINDS: Any = {"fail-on": "text", "select": "list", "quiet": "flag", "baseline": 
 
 
 @pytest.fixture(autouse=True)
-def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "deep" / "er").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)

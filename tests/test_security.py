@@ -24,7 +24,7 @@ SECRET = "apiVersion: trainspec/v1\nkind: ClusterProfile\ntoken: hunter2\n"
 
 
 @pytest.fixture(autouse=True)
-def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A working tree, and a secret beside it."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "cluster.yaml").write_text(SECRET, encoding="utf-8")

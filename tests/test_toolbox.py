@@ -29,7 +29,7 @@ INDEX = load_index()
 
 
 @pytest.fixture(autouse=True)
-def _workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
