@@ -137,6 +137,8 @@ def _split(section: Section, place: str) -> tuple[list[str], dict[str, list[dict
                 if inner == "```":
                     break
                 body.append(inner)
+            if fence["file"] in {example["file"] for example in examples[sign]}:
+                raise SpecificationError(f"{place}: an example of {section.id} shows {fence['file']} twice")
             examples[sign].append({"file": fence["file"], "text": "\n".join(body) + "\n"})
         elif line.strip() in {"*Bad:*", "*Good:*"}:
             sign = line.strip().strip("*:").lower()

@@ -16,7 +16,7 @@ HEARTBEATS_IN_TIMEOUT = 2
 """Beats that fit into a time-out, so that a single late one is no alarm."""
 LEAST_BUCKET_BYTES = 1e6
 """Below it, the start of a collective costs more than its bytes on every fabric that was measured."""
-WATCHDOG = "collective-watchdog"
+WATCHDOG = "collective-timeout"
 
 
 def communication(plan: TrainingPlan) -> Communication:
@@ -106,9 +106,9 @@ def timeout_after_failover(plan: TrainingPlan, cluster: ClusterProfile) -> Itera
 def timeout_agrees(plan: TrainingPlan, policy: CheckpointPolicy) -> Iterator[Violation]:
     """Plan and policy give one time-out of collectives."""
     timeout = communication(plan).timeout_seconds
-    layers = [(index, layer) for index, layer in enumerate(policy.detection) if layer.layer == WATCHDOG]
+    layers = [(index, layer) for index, layer in enumerate(policy.detection) if layer.signal == WATCHDOG]
     if timeout is None or not layers:
-        raise NotApplicable(f"no collective time-out, or no detection layer {WATCHDOG}")
+        raise NotApplicable(f"no collective time-out, or no detection layer with the signal {WATCHDOG}")
     for index, layer in layers:
         if abs(layer.timeout_seconds - timeout) > 1e-6 * timeout:
             yield Violation(
