@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainspec_validate.load import load_file
+
 CHAPTERS = "[0-9][0-9]-*.md"
 HEADING = re.compile(r"^### (?P<title>.+?) \{#(?P<id>TS-[A-Z]{3}-\d{3})(?P<facts>( [a-z_]+=(\"[^\"]+\"|[^ }\"]+))*)\}$")
 FACT = re.compile(r' (?P<key>[a-z_]+)=("(?P<quoted>[^"]+)"|(?P<plain>[^ }"]+))')
@@ -39,7 +41,7 @@ def requirements(directory: Path) -> list[dict[str, object]]:
         SpecificationError: a heading, sentence, reason or example does not have its form, or an id is used twice.
     """
     entries = []
-    seen: dict[str, str] = {}
+    seen = removed(directory)
     for path in sorted(directory.glob(CHAPTERS)):
         for section in _sections(path):
             place = f"{path.name}:{section.line}"
@@ -49,6 +51,17 @@ def requirements(directory: Path) -> list[dict[str, object]]:
                 seen[word] = place
             entries.append(_entry(section, place))
     return sorted(entries, key=lambda entry: (str(entry["chapter"])[:2], str(entry["id"])))
+
+
+def removed(directory: Path) -> dict[str, str]:
+    """Ids and names that were given once and are never given again, with the place that says so."""
+    path = directory / "removed.yaml"
+    entries = load_file(path).data["removed"]
+    return {
+        word: f"{path.name} (removed in {entry['removed']})"
+        for entry in entries
+        for word in (entry["id"], entry["name"])
+    }
 
 
 def _sections(path: Path) -> Iterator[Section]:

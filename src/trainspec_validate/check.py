@@ -23,7 +23,7 @@ from trainspec_validate.findings import (
     Verdict,
     sort_findings,
 )
-from trainspec_validate.load import LoadError
+from trainspec_validate.load import LoadError, paused_collector
 from trainspec_validate.reading import State, read_candidate, read_content, read_named
 from trainspec_validate.references import DANGLING, ReferenceFailure, bindings, referenced_files
 from trainspec_validate.requirements import Requirement, load_index
@@ -53,6 +53,7 @@ class PartialInputError(InputError):
         self.report = report
 
 
+@paused_collector()
 def validate(  # noqa: PLR0913
     paths: Iterable[str | os.PathLike[str]],
     selection: Selection | None = None,

@@ -28,6 +28,7 @@ __all__ = [
     "comments",
     "load_file",
     "load_text",
+    "paused_collector",
     "read_file",
 ]
 

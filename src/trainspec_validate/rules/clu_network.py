@@ -201,7 +201,7 @@ def _rate(nic: Nic) -> tuple[str, str, str] | None:
         )
         return "rate_bytes_per_second", message, f"write {units.base(row)}, in bytes per second"
     generations = [name for technology, name in table if technology == nic.technology]
-    near = did_you_mean(generation, generations)
+    near = did_you_mean(generation, generations) if generation else None
     if near is not None:
         return (
             "generation",
