@@ -53,6 +53,7 @@ def test_a_requirement_is_read(tmp_path: Path) -> None:
         ("*Good:*", "", "shows plan.yaml twice"),
         (" since=1.0", "", "lacks since="),
         ("{#TS-PAR-001 ", "{#TS-PAR-1 ", "not of the form"),
+        (" level=MUST", " level MUST", "not of the form"),
     ],
 )
 def test_a_requirement_without_its_form_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
