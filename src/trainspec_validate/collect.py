@@ -90,6 +90,8 @@ def _nearby(path: Path) -> str:
 
 def _glob(pattern: str) -> Iterator[Path]:
     pure = PurePath(pattern)
+    if any("**" in part and part != "**" for part in pure.parts):  # Python 3.13 reads it as *, older ones refuse it
+        raise ValueError(pattern)
     anchor = Path(pure.anchor) if pure.anchor else Path()
     relative = pure.relative_to(pure.anchor) if pure.anchor else pure
     plain = next((n for n, part in enumerate(pure.parts) if _WILDCARDS & set(part)), 0)
