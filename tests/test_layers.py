@@ -32,7 +32,8 @@ LAYERS: dict[str, set[str]] = {
     "requirements": {"findings"},
     "keys": {"findings", "aliases", "suggest"},
     "wording": {"findings", "aliases", "quantities", "suggest"},
-    "schema": {"findings", "requirements", "keys", "wording"},
+    "schema": {"findings", "requirements", "keys", "pieces", "wording"},
+    "pieces": {"findings"},
     "selection": {"requirements", "suggest"},
     "kind": {"findings", "documents", "schema", "suggest"},
     "reading": {

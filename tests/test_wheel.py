@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tarfile
@@ -158,7 +159,11 @@ def copy(files: list[PackagePath], site: Path) -> None:
 
 
 def test_there_is_no_network(place: Place) -> None:
-    place.run("python", "-c", "import socket; socket.create_connection(('192.0.2.1', 9), 5)", code=1)
+    """A listener that the test itself reaches is out of reach for what runs in the place."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+        socket.create_connection(address, 5).close()
+        place.run("python", "-c", f"import socket; socket.create_connection({address!r}, 5)", code=1)
 
 
 def test_nothing_else_is_needed(place: Place) -> None:

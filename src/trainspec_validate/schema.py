@@ -10,13 +10,16 @@ from typing import Any
 
 from trainspec_validate.findings import Pointer
 from trainspec_validate.keys import key_paths, unknown_key
+from trainspec_validate.pieces import pieces
 from trainspec_validate.requirements import DATA_DIRECTORY
 from trainspec_validate.wording import bad_keys, missing_keys, shown, value_message
 
-MAX_LISTED_VALUES = 30_000
-"""A document with more values is told its first mistake only; published ones have a few hundred."""
+MAX_VALUES_AT_ONCE = 30_000
+"""A document with more values is judged in pieces: one error of the validator takes 10 kB."""
+MAX_ERRORS = 1_000
+"""Errors of a document that is judged in pieces; published documents have a few hundred values."""
 MAX_UNKNOWN = 1000
-_ONLY_FIRST = "the document is so large that only its first mistake is told"
+_MORE = f"the document has more mistakes than these; the first {MAX_ERRORS:,} errors are told"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,31 +63,39 @@ def failures(kind: str, data: Any) -> Iterator[SchemaFailure]:
     if validator.is_valid(data):
         return
     findings = _Findings(kind)
-    few = _has_few_values(data)
-    for error in validator.iter_errors(data) if few else _first_error(validator, data):
-        findings.take(error)
-    for failure in findings.all():
-        yield failure if few else replace(failure, help="; ".join(filter(None, (failure.help, _ONLY_FIRST))))
+    if _has_few_values(data):
+        for error in validator.iter_errors(data):
+            findings.take(error, tuple(error.instance_path))
+        yield from findings.all()
+        return
+    errors = _errors_in_pieces(validator, data)
+    for error, pointer in islice(errors, MAX_ERRORS):
+        findings.take(error, pointer)
+    if not findings.num_taken:
+        findings.take_first(validator, data)
+    *told, last = findings.all()
+    yield from told
+    yield last if next(errors, None) is None else replace(last, help="; ".join(filter(None, (last.help, _MORE))))
 
 
 def _has_few_values(data: Any) -> bool:
-    """Whether all errors of a document can be listed; one takes 10 kB."""
     found, pending = 0, [data]
-    while pending and found <= MAX_LISTED_VALUES:
+    while pending and found <= MAX_VALUES_AT_ONCE:
         value = pending.pop()
         found += 1
         if isinstance(value, (dict, list)):
-            pending.extend(islice(value.values() if isinstance(value, dict) else value, MAX_LISTED_VALUES + 1))
-    return found <= MAX_LISTED_VALUES
+            pending.extend(islice(value.values() if isinstance(value, dict) else value, MAX_VALUES_AT_ONCE + 1))
+    return found <= MAX_VALUES_AT_ONCE
 
 
-def _first_error(validator: Any, data: Any) -> Iterator[Any]:
-    import jsonschema_rs  # noqa: PLC0415
-
-    try:
-        validator.validate(data)
-    except jsonschema_rs.ValidationError as error:
-        yield error
+def _errors_in_pieces(validator: Any, data: Any) -> Iterator[tuple[Any, Pointer]]:
+    """The errors of a large document with their places, a few at a time."""
+    for piece in pieces(data):
+        for error in validator.iter_errors(piece.data):
+            pointer = piece.place(tuple(error.instance_path))
+            if pointer is None or (error.kind.name == "required" and pointer in piece.shortened):
+                continue
+            yield error, pointer
 
 
 class _Findings:
@@ -93,6 +104,7 @@ class _Findings:
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.schema = load_schema(kind)
+        self.num_taken = 0
         self.failures: list[SchemaFailure] = []
         self.unknown: dict[Pointer, dict[str, Mapping[str, Any]]] = {}
         self.missing: dict[Pointer, dict[str, Mapping[str, Any]]] = {}
@@ -103,8 +115,9 @@ class _Findings:
         self.empty: dict[Pointer, Mapping[str, Any]] = {}
         """Keys without a value that want a mapping, with the schema of it."""
 
-    def take(self, error: Any) -> None:
-        keyword, pointer = str(error.kind.name), tuple(error.instance_path)
+    def take(self, error: Any, pointer: Pointer) -> None:
+        self.num_taken += 1
+        keyword = str(error.kind.name)
         trail = list(_subschemas(self.schema, error.schema_path))
         if keyword == "additionalProperties":
             self.unknown.setdefault(pointer, {}).update(dict.fromkeys(error.kind.unexpected[:MAX_UNKNOWN], trail[-1]))
@@ -119,6 +132,15 @@ class _Findings:
                     self.failures.append(SchemaFailure(owner, (*pointer, key), True, message, help_text))
         else:
             self.value(keyword, pointer, error.instance, trail)
+
+    def take_first(self, validator: Any, data: Any) -> None:
+        """Take the error that a whole document has and its pieces have not: it lies in a mapping that was cut."""
+        import jsonschema_rs  # noqa: PLC0415
+
+        try:
+            validator.validate(data)
+        except jsonschema_rs.ValidationError as error:
+            self.take(error, tuple(error.instance_path))
 
     def value(self, keyword: str, pointer: Pointer, value: Any, trail: list[Mapping[str, Any]]) -> None:
         outer = trail[-2] if len(trail) > 1 else {}
