@@ -1,0 +1,73 @@
+"""The only place that knows which foreign formats are read, and finds the one that a text is written in."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from trainspec_validate.interop import readers
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment, Kind
+from trainspec_validate.suggest import hint
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One foreign format that can be read."""
+
+    name: str
+    """Short name, for example `slurm-topology-conf`."""
+    title: str
+    """What it is, in a few words for the list of formats."""
+    kind: Kind
+    looks_like: Callable[[ForeignText], bool]
+    """Whether a text is written in it, judged by content alone; cheap, and never raises."""
+    read: Callable[[ForeignText], Fragment]
+    """Raises `ForeignFormatError` for what it cannot read."""
+
+
+@cache
+def formats() -> Mapping[str, Format]:
+    """Every format by name, in the order of names.
+
+    Raises:
+        ValueError: two readers claim one name.
+    """
+    found: dict[str, Format] = {}
+    for module in sorted(item.name for item in pkgutil.iter_modules(readers.__path__)):
+        if module.startswith("_"):
+            continue
+        for entry in importlib.import_module(f"{readers.__name__}.{module}").FORMATS:
+            if entry.name in found:
+                raise ValueError(f"two readers claim the format {entry.name}")
+            found[entry.name] = entry
+    return dict(sorted(found.items()))
+
+
+def recognise(text: ForeignText) -> Format:
+    """The one format that a text is written in.
+
+    Raises:
+        ForeignFormatError: no format fits, or several do.
+    """
+    fitting = [entry for entry in formats().values() if entry.looks_like(text)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        names = ", ".join(entry.name for entry in fitting)
+        raise ForeignFormatError(f"fits several formats: {names}", help="name one with --format")
+    raise ForeignFormatError("fits no known format", help="`trainspec import --list` shows what is read")
+
+
+def by_name(name: str) -> Format:
+    """The format of a name.
+
+    Raises:
+        ForeignFormatError: there is none.
+    """
+    try:
+        return formats()[name]
+    except KeyError:
+        raise ForeignFormatError(f"no format {name!r}; {hint(name, formats())}") from None

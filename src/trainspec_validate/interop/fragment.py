@@ -1,0 +1,67 @@
+"""The only place that defines what a reader of a foreign format returns: facts, unknowns and remarks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from trainspec_validate.findings import Pointer
+
+Kind = Literal["ClusterProfile", "TrainingPlan", "CheckpointPolicy"]
+
+
+class ForeignFormatError(Exception):
+    """A file that cannot be read as what it claims to be.
+
+    `line` counts from 1; None where no line is to blame. `help` says what would be right.
+    """
+
+    def __init__(self, message: str, line: int | None = None, help: str = "") -> None:  # noqa: A002
+        super().__init__(message)
+        self.line = line
+        self.help = help
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignText:
+    """The text of one file, read within bounds; every line ends with a line feed alone."""
+
+    name: str
+    """Name for messages; never opened again."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A key that the format cannot tell, with the reason; it stays out of the document."""
+
+    pointer: Pointer
+    """Path in the document, for example `("node_groups", 0, "host", "memory_bytes")`."""
+    reason: str
+    """Why it is not known and where a person finds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something odd in the source that a person should look at; nothing was dropped silently because of it."""
+
+    message: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """What one foreign file says, as part of a document in plain values."""
+
+    kind: Kind
+    format: str
+    """Name of the format, for example `nccl-topology-xml`."""
+    name: str
+    """Name of the file."""
+    facts: Mapping[str, Any]
+    """Part of a document in plain values and base units; only keys of the kind's schema, none invented."""
+    unknown: tuple[Unknown, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+    derived: Mapping[Pointer, str] | None = None
+    """How a fact was derived, where it is not written in the source word for word."""
