@@ -41,7 +41,23 @@ LAYERS: dict[str, set[str]] = {
         *("collect", "load", "requirements", "schema"),
     },
     # from documents to findings
-    "rules": {"findings", "documents", "costs", "catalog", "quantities", "suggest"},
+    "units": {"quantities"},
+    "derived": {"documents", "costs", "catalog"},
+    "topology": {"documents", "costs", "catalog", "derived"},
+    "forecast": {"documents", "costs", "catalog", "derived", "topology"},
+    "rules": {
+        *("findings", "documents", "costs", "catalog", "quantities", "suggest"),
+        *("units", "derived", "topology", "forecast"),
+    },
+    "planner": {
+        *("_version", "documents", "costs", "catalog", "suggest", "units"),
+        *("derived", "topology", "forecast"),
+    },
+    "interop": {
+        *("_version", "findings", "documents", "costs", "catalog", "suggest", "quantities", "units"),
+        *("derived", "topology", "load", "schema"),
+    },
+    "discover": {"findings", "documents", "catalog", "interop"},
     "engine": {"findings", "documents", "requirements", "rules"},
     "references": {"findings", "documents", "engine", "suggest"},
     "suppress": {"findings", "documents", "suggest", "collect", "load", "requirements"},

@@ -1,39 +1,10 @@
-"""The only place that answers what the ranks of a plan run on: node group, memory, rates, host link."""
+"""The only place that gives a rule the machine of a plan, and places in it."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-
-from trainspec_validate.catalog import accelerators, links, pcie_bandwidth
+from trainspec_validate.derived.machine import Machine, find_machine
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
-from trainspec_validate.documents.hardware import HostLink, NodeGroup
 from trainspec_validate.rules import NotApplicable, Place, at
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A node group as the ranks of a job see it; None where neither cluster nor catalog has a figure."""
-
-    cluster: ClusterProfile
-    group: NodeGroup
-    index: int
-    memory_bytes_per_rank: float | None
-    watts_per_accelerator: float | None
-    peak_rates: Mapping[str, float]
-    num_ranks_per_node: int
-
-    def at(self, *pointer: str | int) -> Place:
-        """A place inside the node group."""
-        return at(self.cluster, "node_groups", self.index, *pointer)
-
-    @property
-    def host_bytes_per_second_per_rank(self) -> float | None:
-        """One-way rate between host and device that a rank can count on."""
-        link = self.group.host_link
-        rate = _host_rate(link) if link else None
-        return None if rate is None else rate / self.group.accelerator.num_ranks_per_accelerator
 
 
 def machine_of(plan: TrainingPlan, cluster: ClusterProfile) -> Machine:
@@ -42,51 +13,12 @@ def machine_of(plan: TrainingPlan, cluster: ClusterProfile) -> Machine:
     Raises:
         NotApplicable: the cluster has several groups and the plan names none of them.
     """
-    groups = cluster.node_groups
-    wanted = [i for i, group in enumerate(groups) if plan.node_group in (None, group.name)]
-    if len(wanted) != 1:
+    found = find_machine(plan, cluster)
+    if found is None:
         raise NotApplicable("the plan does not say which node group it runs on")
-    group = groups[wanted[0]]
-    own, known = group.accelerator, accelerators().get(group.accelerator.model)
-    memory = own.memory_bytes or (known.memory_bytes if known else None)
-    rates = dict(known.peak_flops_per_second) if known else {}
-    rates.update({rate.format: rate.flops_per_second for rate in own.peak_rates})
-    return Machine(
-        cluster=cluster,
-        group=group,
-        index=wanted[0],
-        memory_bytes_per_rank=memory / own.num_ranks_per_accelerator if memory else None,
-        watts_per_accelerator=own.power_watts or (known.power_watts if known else None),
-        peak_rates=rates,
-        num_ranks_per_node=group.num_accelerators_per_node * own.num_ranks_per_accelerator,
-    )
+    return found
 
 
-def num_nodes(plan: TrainingPlan, machine: Machine) -> int:
-    """Nodes that the ranks of a job fill."""
-    return math.ceil(plan.parallelism.num_accelerators / machine.num_ranks_per_node)
-
-
-def num_accelerators(plan: TrainingPlan, machine: Machine) -> float:
-    """Accelerators that the ranks of a job fill."""
-    return plan.parallelism.num_accelerators / machine.group.accelerator.num_ranks_per_accelerator
-
-
-def step_seconds(plan: TrainingPlan) -> float | None:
-    """Time of one optimizer step as the plan states it, directly or by its duration."""
-    if plan.performance and plan.performance.step_seconds:
-        return plan.performance.step_seconds
-    job = plan.job
-    return job.planned_seconds / job.num_steps if job and job.planned_seconds and job.num_steps else None
-
-
-def _host_rate(link: HostLink) -> float | None:
-    rate = link.bandwidth_bytes_per_second
-    if rate is None and link.technology == "pcie" and link.generation:
-        rate = pcie_bandwidth(link.generation, link.num_lanes or 16)
-    if rate is None:
-        rate = links().coherent_bandwidth_bytes_per_second.get(link.technology)
-    if link.upstream_bandwidth_bytes_per_second and link.num_devices_per_upstream_link:
-        shared = link.upstream_bandwidth_bytes_per_second / link.num_devices_per_upstream_link
-        rate = min(rate or shared, shared)
-    return rate
+def at_machine(machine: Machine, *pointer: str | int) -> Place:
+    """A place inside the node group of a machine."""
+    return at(machine.cluster, "node_groups", machine.index, *pointer)

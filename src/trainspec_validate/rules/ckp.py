@@ -20,7 +20,7 @@ from trainspec_validate.rules._policy import (
     recovery_seconds,
     tier_interval_seconds,
 )
-from trainspec_validate.rules._units import base, billions, number, percent, seconds
+from trainspec_validate.units import base, billions, number, percent, seconds
 
 FORMS_TOLERANCE = 0.1
 MTBF_FACTOR = 2.0

@@ -9,7 +9,7 @@ from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, Train
 from trainspec_validate.documents.checkpoint import StateItem
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 from trainspec_validate.rules._policy import durable_seconds, storage_of
-from trainspec_validate.rules._units import bytes_, bytes_per_second, number, seconds
+from trainspec_validate.units import bytes_, bytes_per_second, number, seconds
 
 NEEDED_STATE: tuple[StateItem, ...] = (
     "model",

@@ -22,7 +22,7 @@ from trainspec_validate.rules._policy import (
     storage_of,
     total_rate,
 )
-from trainspec_validate.rules._units import base, bytes_, bytes_per_second, percent, seconds
+from trainspec_validate.units import base, bytes_, bytes_per_second, percent, seconds
 
 HEADLINE_SECONDS = 90
 HEADLINE_QUANTILE = 0.95

@@ -13,7 +13,7 @@ from trainspec_validate.rules._policy import (
     storage_of,
     total_rate,
 )
-from trainspec_validate.rules._units import base, bytes_, bytes_per_second, number, seconds
+from trainspec_validate.units import base, bytes_, bytes_per_second, number, seconds
 
 BYTES_PER_PARAMETER = (12.0, 14.0)
 SIZE_RANGE = (0.8, 1.5)

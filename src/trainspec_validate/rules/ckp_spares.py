@@ -9,7 +9,7 @@ from trainspec_validate.costs import reliability
 from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 from trainspec_validate.rules._policy import durable_seconds, job_nodes, job_place
-from trainspec_validate.rules._units import number, seconds
+from trainspec_validate.units import number, seconds
 
 SPARE_QUANTILE = 0.99
 ANOTHER_NODE = frozenset({"replace-from-spares", "wait-for-repair"})

@@ -18,8 +18,8 @@ from trainspec_validate.rules._policy import (
     tier_interval_seconds,
     tier_kept,
 )
-from trainspec_validate.rules._units import base, bytes_, number, seconds
 from trainspec_validate.suggest import hint
+from trainspec_validate.units import base, bytes_, number, seconds
 
 FILL_LIMIT = 0.9
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from trainspec_validate import units
 from trainspec_validate.catalog import CatalogAccelerator, accelerators
+from trainspec_validate.derived.cluster import listed, total, within
 from trainspec_validate.documents import ClusterProfile
 from trainspec_validate.documents.hardware import Accelerator
 from trainspec_validate.findings import Pointer
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.rules import _units as units
-from trainspec_validate.rules._cluster import listed, total, within
 from trainspec_validate.suggest import hint
 
 _FIGURE_TOLERANCE = 0.1

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainspec_validate import units
+from trainspec_validate.derived.cluster import all_nics, host_link_rate, memory_bytes
 from trainspec_validate.documents import ClusterProfile
 from trainspec_validate.documents.hardware import Host, HostLink, NodeGroup
 from trainspec_validate.findings import Pointer
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.rules import _units as units
-from trainspec_validate.rules._cluster import all_nics, host_link_rate, memory_bytes
 
 _LANES = (1, 2, 4, 8, 12, 16, 32)
 _LINK_SHARE = (0.7, 1.1)

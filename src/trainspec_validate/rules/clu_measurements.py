@@ -6,15 +6,9 @@ import math
 import re
 from collections.abc import Iterator
 
+from trainspec_validate import units
 from trainspec_validate.costs.bandwidth import Ranks, Rates, bus_bandwidth_ceiling, bus_bandwidth_factor
-from trainspec_validate.documents import ClusterProfile
-from trainspec_validate.documents.base import SoftwareComponent
-from trainspec_validate.documents.cluster import CollectiveMeasurement
-from trainspec_validate.documents.hardware import NodeGroup
-from trainspec_validate.findings import Pointer
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.rules import _units as units
-from trainspec_validate.rules._cluster import (
+from trainspec_validate.derived.cluster import (
     compute_nics,
     memory_bytes,
     ranks_per_node,
@@ -22,6 +16,12 @@ from trainspec_validate.rules._cluster import (
     used_domain,
     within,
 )
+from trainspec_validate.documents import ClusterProfile
+from trainspec_validate.documents.base import SoftwareComponent
+from trainspec_validate.documents.cluster import CollectiveMeasurement
+from trainspec_validate.documents.hardware import NodeGroup
+from trainspec_validate.findings import Pointer
+from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.suggest import hint
 
 _FACTOR_TOLERANCE = 0.005

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from trainspec_validate import units
 from trainspec_validate.catalog import links
+from trainspec_validate.derived.cluster import all_nics, compute_nics, host_link_rate, used_domain, within
 from trainspec_validate.documents import ClusterProfile
 from trainspec_validate.documents.hardware import Nic, NodeGroup
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.rules import _units as units
-from trainspec_validate.rules._cluster import all_nics, compute_nics, host_link_rate, used_domain, within
 from trainspec_validate.suggest import did_you_mean, hint
 
 _RATE_TOLERANCE = 0.01

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from trainspec_validate import units
+from trainspec_validate.derived.cluster import all_nics
 from trainspec_validate.documents import ClusterProfile
 from trainspec_validate.documents.cluster import Reliability, StorageTarget
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.rules import _units as units
-from trainspec_validate.rules._cluster import all_nics
 
 _NODE_KINDS = frozenset({"local-disk", "host-memory"})
 _SHARED_KINDS = frozenset({"parallel-file-system", "object-store", "network-file-system"})

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainspec_validate.derived.cluster import PATHS, all_nics
 from trainspec_validate.documents import ClusterProfile
 from trainspec_validate.documents.hardware import Nic
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.rules._cluster import PATHS, all_nics
 
 _LINK_LOCAL = (0, 1)
 _DIRECT_LIMIT = "PXB"

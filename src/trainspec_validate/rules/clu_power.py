@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainspec_validate import units
+from trainspec_validate.derived.cluster import power_watts, total
 from trainspec_validate.documents import ClusterProfile
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.rules import _units as units
-from trainspec_validate.rules._cluster import power_watts, total
 
 _NODE_POWER_FACTOR = 3.0
 _NODE_POWER_BASE = 3000.0

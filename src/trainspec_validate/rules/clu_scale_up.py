@@ -6,18 +6,18 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from trainspec_validate import units
 from trainspec_validate.catalog import ScaleUpLink, links
-from trainspec_validate.documents import ClusterProfile
-from trainspec_validate.documents.hardware import NodeGroup, ScaleUp
-from trainspec_validate.findings import Pointer
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.rules import _units as units
-from trainspec_validate.rules._cluster import (
+from trainspec_validate.derived.cluster import (
     listed,
     total,
     used_domain,
     within,
 )
+from trainspec_validate.documents import ClusterProfile
+from trainspec_validate.documents.hardware import NodeGroup, ScaleUp
+from trainspec_validate.findings import Pointer
+from trainspec_validate.rules import NotApplicable, Violation, at, rule
 
 _RATE_TOLERANCE = 0.12
 _PRODUCT_TOLERANCE = 0.01

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from trainspec_validate.costs.placement import members_in_block
+from trainspec_validate.derived.job import axis_span, degree, job_fabric
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.communication import CollectiveChoice
 from trainspec_validate.documents.parallelism import Axis
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
-from trainspec_validate.rules._layout import axis_span, degree, job_fabric, job_nodes
-from trainspec_validate.rules._units import bytes_, number
+from trainspec_validate.rules._layout import job_nodes
 from trainspec_validate.rules.com import communication
+from trainspec_validate.units import bytes_, number
 
 ALGORITHMS: dict[str, frozenset[str]] = {
     "all-reduce": frozenset(

@@ -14,8 +14,8 @@ from trainspec_validate.costs.compression import (
 from trainspec_validate.documents import CheckpointPolicy, TrainingPlan
 from trainspec_validate.documents.communication import Compression
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
-from trainspec_validate.rules._units import percent
 from trainspec_validate.rules.com import FORMAT_BYTES, communication
+from trainspec_validate.units import percent
 
 BIASED = frozenset({"power-sgd", "top-k", "one-bit", "sign"})
 """Compressors whose expectation is not their input, whatever their parameters."""

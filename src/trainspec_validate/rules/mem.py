@@ -11,12 +11,14 @@ from trainspec_validate.costs.memory import (
     attention_score_bytes,
     micro_batches_in_flight,
 )
+from trainspec_validate.derived import machine as machines
+from trainspec_validate.derived.state import offloaded_share, state_bytes_per_rank, state_with
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.memory import Memory
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
-from trainspec_validate.rules import _machine as machines
-from trainspec_validate.rules._state import memory_of, offloaded_share, state_bytes_per_rank, state_with
-from trainspec_validate.rules._units import bytes_, number, seconds
+from trainspec_validate.rules._machine import at_machine, machine_of
+from trainspec_validate.rules._state import memory_of
+from trainspec_validate.units import bytes_, number, seconds
 
 GIB = 2**30
 LEAST_RESERVE = 3 * GIB
@@ -62,7 +64,7 @@ def state_bytes(plan: TrainingPlan) -> Iterator[Violation]:
 @rule("TS-MEM-002")
 def state_fits(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """The sharded state alone fits beside the reserve."""
-    machine = machines.machine_of(plan, cluster)
+    machine = machine_of(plan, cluster)
     memory = plan.memory
     if machine.memory_bytes_per_rank is None:
         raise NotApplicable(f"the memory of {machine.group.accelerator.model} is not known")
@@ -78,7 +80,7 @@ def state_fits(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violatio
             "shard over more ranks, shard more of the state, or offload",
             related=(
                 (at(plan, "parallelism"), "the degrees"),
-                (machine.at("accelerator"), "the accelerator"),
+                (at_machine(machine, "accelerator"), "the accelerator"),
             ),
         )
 
@@ -107,7 +109,7 @@ def peak_holds_state(plan: TrainingPlan) -> Iterator[Violation]:
 def peak_fits(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """The predicted peak and the reserve fit on the accelerator."""
     memory, peak = _peak(plan)
-    machine = machines.machine_of(plan, cluster)
+    machine = machine_of(plan, cluster)
     capacity = machine.memory_bytes_per_rank
     if capacity is None or memory.unified_memory != "none":
         raise NotApplicable("the memory of a rank is not known, or shared with the host")
@@ -118,7 +120,7 @@ def peak_fits(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation
             f"peak {bytes_(peak)} + reserve {bytes_(spare)} is {bytes_(peak + spare)}, but a rank has "
             f"{bytes_(capacity)}",
             f"bring the peak to {bytes_(capacity - spare)} or below",
-            related=((machine.at("accelerator"), "the accelerator"),),
+            related=((at_machine(machine, "accelerator"), "the accelerator"),),
         )
 
 
@@ -214,7 +216,7 @@ def offload_shares(plan: TrainingPlan) -> Iterator[Violation]:
 @rule("TS-MEM-010")
 def offload_capacity(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """What leaves the device has a place to go to."""
-    memory, machine = memory_of(plan), machines.machine_of(plan, cluster)
+    memory, machine = memory_of(plan), machine_of(plan, cluster)
     if not memory.offload:
         raise NotApplicable("nothing is offloaded")
     disks = [s for s in cluster.storage_targets if s.kind == "local-disk" and s.scope == "node"]
@@ -237,7 +239,7 @@ def offload_capacity(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Vi
 
 
 def _link(plan: TrainingPlan, cluster: ClusterProfile) -> tuple[machines.Machine, float, float]:
-    machine = machines.machine_of(plan, cluster)
+    machine = machine_of(plan, cluster)
     rate, step = machine.host_bytes_per_second_per_rank, machines.step_seconds(plan)
     if rate is None or step is None:
         raise NotApplicable("the host link or the step time is not known")
@@ -264,5 +266,5 @@ def host_traffic(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violat
             f"the stated traffic keeps the host link busy for {seconds(busy)} of a step of {seconds(step)}; "
             f"{bytes_(flow)} of it is this flow",
             f"move less in each step; the link carries {bytes_(rate * step)} each way in that time",
-            related=((machine.at("host_link"), "the link"),),
+            related=((at_machine(machine, "host_link"), "the link"),),
         )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainspec_validate.derived.state import least_state
 from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.rules import _machine as machines
-from trainspec_validate.rules._state import least_state, memory_of
-from trainspec_validate.rules._units import bytes_, number
+from trainspec_validate.rules._machine import at_machine, machine_of
+from trainspec_validate.rules._state import memory_of
+from trainspec_validate.units import bytes_, number
 
 LEAST_TOKEN_BYTES, MOST_TOKEN_BYTES = 2, 64
 STAGED_SHARE = 0.9
@@ -44,7 +45,7 @@ def offload_volume(plan: TrainingPlan) -> Iterator[Violation]:
 @rule("TS-MEM-013")
 def pinned_memory(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """Page-locked memory of the ranks fits into the host."""
-    memory, machine = memory_of(plan), machines.machine_of(plan, cluster)
+    memory, machine = memory_of(plan), machine_of(plan, cluster)
     host = machine.group.host.memory_bytes if machine.group.host else None
     if memory.pinned_host_bytes is None or host is None:
         raise NotApplicable("pinned memory or host memory is not stated")
@@ -55,7 +56,7 @@ def pinned_memory(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
             f"{ranks} ranks pin {bytes_(memory.pinned_host_bytes)} each, "
             f"{bytes_(memory.pinned_host_bytes * ranks)} of {bytes_(host)} of host memory",
             f"pin {bytes_(0.9 * host / ranks)} per rank at most",
-            related=((machine.at("host", "memory_bytes"), "host memory"),),
+            related=((at_machine(machine, "host", "memory_bytes"), "host memory"),),
         )
 
 
@@ -100,7 +101,7 @@ def prefetch(plan: TrainingPlan) -> Iterator[Violation]:
 @rule("TS-MEM-015")
 def unified_memory(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """Coherent shared memory needs a coherent link."""
-    memory, machine = memory_of(plan), machines.machine_of(plan, cluster)
+    memory, machine = memory_of(plan), machine_of(plan, cluster)
     link = machine.group.host_link
     if memory.unified_memory != "coherent" or link is None or link.technology == "other":
         raise NotApplicable("no coherent memory is used, or the host link is not known")
@@ -109,14 +110,14 @@ def unified_memory(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viol
             at(plan, "memory", "unified_memory"),
             f"the plan counts on coherent memory, but host and accelerator are joined by {link.technology}",
             "set unified_memory to none or managed",
-            related=((machine.at("host_link", "technology"), "the host link"),),
+            related=((at_machine(machine, "host_link", "technology"), "the host link"),),
         )
 
 
 @rule("TS-MEM-016")
 def loader_workers(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """Each input worker has a core."""
-    memory, machine = memory_of(plan), machines.machine_of(plan, cluster)
+    memory, machine = memory_of(plan), machine_of(plan, cluster)
     cores = machine.group.host.num_cores if machine.group.host else None
     if memory.num_loader_workers is None or cores is None:
         raise NotApplicable("loader workers or cores are not stated")
@@ -127,7 +128,7 @@ def loader_workers(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viol
             at(plan, "memory", "num_loader_workers"),
             f"{memory.num_loader_workers} workers of {ranks} ranks are {total} processes on {cores} cores",
             f"use {cores // ranks} workers per rank at most, or share one loader per host",
-            related=((machine.at("host", "num_cores"), "cores"),),
+            related=((at_machine(machine, "host", "num_cores"), "cores"),),
         )
 
 

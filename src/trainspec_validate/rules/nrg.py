@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainspec_validate.costs.energy import least_joules, least_joules_per_token, most_joules
+from trainspec_validate.derived import machine as machines
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.plan import Energy
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
-from trainspec_validate.rules import _machine as machines
-from trainspec_validate.rules._units import base, billions, number, percent, prefixed, seconds, watts
+from trainspec_validate.rules._machine import at_machine, machine_of
+from trainspec_validate.units import base, billions, number, percent, prefixed, seconds, watts
 
 CADENCE = {"sampled": (1.0, 5.0), "counter": (60.0, 120.0)}
 """Longest median interval and longest gap in seconds, by method."""
@@ -223,7 +224,7 @@ def _ceiling(plan: TrainingPlan, machine: machines.Machine, duration: float) -> 
 def mean_power(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """The expected energy is what the machines can draw in the planned time."""
     key, joules = _expected(plan)
-    machine, duration = machines.machine_of(plan, cluster), _planned_seconds(plan)
+    machine, duration = machine_of(plan, cluster), _planned_seconds(plan)
     idle = machine.watts_per_accelerator
     least = least_joules(idle, machines.num_accelerators(plan, machine), duration) if idle else None
     most = _ceiling(plan, machine, duration)
@@ -243,7 +244,7 @@ def mean_power(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violatio
 def token_energy(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """A token does not cost less than its operations."""
     stated, model = _energy(plan).expected_joules_per_token, plan.model
-    machine = machines.machine_of(plan, cluster)
+    machine = machine_of(plan, cluster)
     if stated is None or not machine.peak_rates or machine.watts_per_accelerator is None:
         raise NotApplicable("energy of a token, peak rate or power is not known")
     if "transformer" not in model.family:
@@ -259,5 +260,5 @@ def token_energy(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violat
             f"{number(stated)} J per token is less than the operations of {billions(active)} parameters "
             f"cost: {number(least)} J at the peak rate and half the power limit",
             f"expect {number(least)} J per token or more",
-            related=((machine.at("accelerator"), "the accelerator"),),
+            related=((at_machine(machine, "accelerator"), "the accelerator"),),
         )

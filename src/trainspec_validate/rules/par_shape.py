@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from trainspec_validate.costs.transformer import parameters
+from trainspec_validate.derived.plan import shape_of
 from trainspec_validate.documents import TrainingPlan
 from trainspec_validate.documents.model import Model
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.rules._plan import shape_of
-from trainspec_validate.rules._units import billions, number
+from trainspec_validate.units import billions, number
 
 TRANSFORMERS = frozenset({"dense-transformer", "moe-transformer"})
 PARAMETER_TOLERANCE = 0.003

@@ -9,8 +9,8 @@ from trainspec_validate.costs.memory import FORMAT_BYTES
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.precision import LossScaling
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
-from trainspec_validate.rules._machine import machine_of
-from trainspec_validate.rules._units import base, number, percent
+from trainspec_validate.rules._machine import at_machine, machine_of
+from trainspec_validate.units import base, number, percent
 
 WIDE = ("fp32", "fp64")
 SIGNIFICAND_BITS = {"fp64": 53, "fp32": 24, "fp16": 11, "bf16": 8, "int8": 7, "fp8": 4}
@@ -273,5 +273,5 @@ def format_supported(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Vi
                 f"{machine.group.accelerator.model} has no peak rate for {name}, only for "
                 f"{', '.join(sorted(machine.peak_rates))}",
                 "choose one of these formats, or declare the rate in the cluster's peak_rates",
-                related=((machine.at("accelerator", "model"), "the accelerator"),),
+                related=((at_machine(machine, "accelerator", "model"), "the accelerator"),),
             )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from trainspec_validate.documents import TrainingPlan
 from trainspec_validate.documents.precision import KernelFloor
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
-from trainspec_validate.rules._units import number, percent
+from trainspec_validate.units import number, percent
 
 FLOORS: Mapping[str, tuple[float, str]] = {
     "matmul": (0.70, "same-run-matmul"),

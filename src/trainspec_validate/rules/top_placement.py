@@ -6,19 +6,13 @@ from collections.abc import Iterator
 from math import ceil, gcd
 
 from trainspec_validate.costs.placement import Span, holds_whole_groups
+from trainspec_validate.derived.job import JobNodes, axis_span, degree, job_fabric, used_axes
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.fabric import Fabric
 from trainspec_validate.documents.parallelism import Axis, Placement
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.rules._layout import (
-    JobNodes,
-    axis_span,
-    degree,
-    job_fabric,
-    job_nodes,
-    used_axes,
-)
-from trainspec_validate.rules._units import number
+from trainspec_validate.rules._layout import job_nodes
+from trainspec_validate.units import number
 
 MAX_OVERSUBSCRIPTION = 2
 """Ratio above which gradients that cross a tier want to be reduced below it first."""

@@ -8,11 +8,11 @@ from itertools import pairwise
 from math import ceil, isclose
 
 from trainspec_validate.costs.fabric import Layer, most_interfaces, oversubscription
+from trainspec_validate.derived.job import attached, attached_compute, fabric_num_nodes
 from trainspec_validate.documents import ClusterProfile
 from trainspec_validate.documents.fabric import Fabric, FabricTier
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.rules._layout import attached, attached_compute, fabric_num_nodes
-from trainspec_validate.rules._units import bits_per_second, number
+from trainspec_validate.units import bits_per_second, number
 
 TREES = frozenset({"fat-tree", "rail-optimised"})
 """Topologies whose tiers stand on top of each other."""
