@@ -1,4 +1,4 @@
-"""The only place that turns the hardware tables of the specification into packaged data."""
+"""The only place that turns the tables of the specification into packaged data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainspec_validate.load import load_file
 
-TABLES = ("accelerators", "links")
+TABLES = ("accelerators", "links", "models")
 
 
 def catalogs(directory: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The only place that reads the published figures of accelerators and links that the specification carries."""
+"""The only place that reads the published figures of accelerators, links and models that the specification carries."""
 
 from __future__ import annotations
 
@@ -62,6 +62,17 @@ class Links:
     """Rates that network interfaces are built for."""
 
 
+@dataclass(frozen=True, slots=True)
+class CatalogModel:
+    """The published shape of a model."""
+
+    name: str
+    title: str
+    source: str
+    model: Mapping[str, Any]
+    """The model section of a training plan, its name left out, in plain values."""
+
+
 def _read(name: str) -> Any:
     return json.loads((_DATA / name).read_text(encoding="utf-8"))
 
@@ -71,6 +82,12 @@ def accelerators() -> Mapping[str, CatalogAccelerator]:
     """All accelerators of the catalog, by name."""
     rows = (CatalogAccelerator(**row) for row in _read("accelerators.json")["accelerators"])
     return {row.name: row for row in rows}
+
+
+@cache
+def models() -> Mapping[str, CatalogModel]:
+    """All models of the catalog, by name."""
+    return {row["name"]: CatalogModel(**row) for row in _read("models.json")["models"]}
 
 
 @cache

@@ -1,0 +1,187 @@
+"""The only place that builds the graph of a node group: nested blocks of ranks with the links between them.
+
+A block stands for all of its kind, so that 131,072 accelerators are a handful of values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, inf
+from typing import Literal
+
+from trainspec_validate.costs.network import DomainShape, Link
+from trainspec_validate.derived.cluster import host_link_rate, scale_up_rate
+from trainspec_validate.derived.job import JobNodes
+from trainspec_validate.documents import ClusterProfile
+from trainspec_validate.documents.fabric import Fabric
+from trainspec_validate.documents.hardware import Nic, NodeGroup
+from trainspec_validate.topology.latencies import domain_latency_seconds, fabric_latency_seconds
+
+BlockKind = Literal["node", "scale-up-domain", "tier"]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """All equal blocks of one kind: a node, a scale-up domain, or what hangs under one switch tier."""
+
+    name: str
+    kind: BlockKind
+    num_ranks: int
+    """Ranks of one block that jobs use."""
+    num_blocks: int
+    leave_bytes_per_second: float | None
+    """What one rank can send out of the block when all do, one way; None where nothing is stated or nothing leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """What the ranks of one node group are joined by, innermost first; rates are one-way and of one rank."""
+
+    group: str
+    num_ranks: int
+    ranks_per_node: int
+    domain: Link | None
+    """Into the scale-up domain, or to the other accelerators of the node where there is no fast domain."""
+    domain_num_ranks: int
+    """Ranks of one domain that jobs use; 1 where accelerators share nothing."""
+    physical_domain_num_ranks: int
+    domain_shape: DomainShape
+    domain_dimensions: tuple[int, ...]
+    """Extent of each axis of a torus, in ranks; empty for other shapes."""
+    domain_reduces: bool
+    fabric: Link | None
+    """A rank's share of the NICs of its node, narrowed by the slots and switches that they share."""
+    fabric_name: str | None
+    fabric_reduces: bool
+    transport: str
+    library: str
+    num_rails: int | None
+    blocks: tuple[Block, ...]
+    """Nested blocks, innermost first."""
+
+    def block(self, name: str) -> Block:
+        """The block of a name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for block in self.blocks:
+            if block.name == name:
+                return block
+        raise KeyError(name)
+
+
+def topology_of(
+    cluster: ClusterProfile, nodes: JobNodes, fabric: Fabric | None, num_ranks: int | None = None
+) -> Topology:
+    """The graph of the first `num_ranks` ranks of a node group over one fabric; of all ranks where none are stated.
+
+    The fabric is None where nodes are not joined by any. Where a domain spans nodes, the node is the inner block.
+    Where there is no scale-up domain, accelerators of a node reach each other over the host link.
+    """
+    group, ranks_per_node = nodes.group, nodes.ranks_per_node
+    used = min(num_ranks or nodes.num_ranks, nodes.num_ranks)
+    scale_up = group.scale_up
+    domain = _domain_link(group)
+    domain_ranks = nodes.domain_num_ranks if scale_up else (ranks_per_node if domain else 1)
+    per = group.accelerator.num_ranks_per_accelerator
+    share = _fabric_link(group, ranks_per_node, fabric)
+    library = cluster.software.collective_library if cluster.software else None
+    return Topology(
+        group=group.name,
+        num_ranks=used,
+        ranks_per_node=ranks_per_node,
+        domain=domain,
+        domain_num_ranks=min(domain_ranks, used),
+        physical_domain_num_ranks=scale_up.domain_num_accelerators * per if scale_up else domain_ranks,
+        domain_shape=scale_up.topology if scale_up else "other",
+        domain_dimensions=_dimensions(group, per),
+        domain_reduces=bool(scale_up and scale_up.in_network_reduction),
+        fabric=share,
+        fabric_name=fabric.name if fabric and share else None,
+        fabric_reduces=bool(fabric and fabric.in_network_reduction),
+        transport=fabric.transport if fabric else "other",
+        library=library.name if library else _usual_library(group),
+        num_rails=fabric.num_rails if fabric else None,
+        blocks=_blocks(nodes, used, domain_ranks, share, fabric),
+    )
+
+
+def _usual_library(group: NodeGroup) -> str:
+    vendor = group.accelerator.vendor or group.accelerator.model.split("-")[0]
+    return {"nvidia": "nccl", "amd": "rccl"}.get(vendor, "other")
+
+
+def _dimensions(group: NodeGroup, ranks_per_accelerator: int) -> tuple[int, ...]:
+    scale_up = group.scale_up
+    if scale_up is None or scale_up.topology != "torus" or not scale_up.dimensions:
+        return ()
+    return (scale_up.dimensions[0] * ranks_per_accelerator, *scale_up.dimensions[1:])
+
+
+def _domain_link(group: NodeGroup) -> Link | None:
+    per = group.accelerator.num_ranks_per_accelerator
+    if group.scale_up is not None:
+        rate = scale_up_rate(group.scale_up)
+        latency = group.scale_up.latency_seconds or domain_latency_seconds(group.scale_up.technology)
+        return Link(rate / per, latency) if rate else None
+    rate = _host_rate(group)
+    return Link(rate / per, domain_latency_seconds("pcie")) if rate else None
+
+
+def _host_rate(group: NodeGroup) -> float | None:
+    link = group.host_link
+    if link is None:
+        return None
+    rate = link.bandwidth_bytes_per_second or host_link_rate(link)
+    if rate and link.upstream_bandwidth_bytes_per_second and link.num_devices_per_upstream_link:
+        rate = min(rate, link.upstream_bandwidth_bytes_per_second / link.num_devices_per_upstream_link)
+    return rate
+
+
+def nic_rate(nic: Nic) -> float:
+    """What one interface carries in one direction: its own rate, or that of its slot where that is less."""
+    slot = nic.host_link
+    if slot is None:
+        return nic.rate_bytes_per_second
+    rate = min(nic.rate_bytes_per_second, slot.bandwidth_bytes_per_second or host_link_rate(slot) or inf)
+    if slot.upstream_bandwidth_bytes_per_second and slot.num_devices_per_upstream_link:
+        rate = min(rate, slot.upstream_bandwidth_bytes_per_second / slot.num_devices_per_upstream_link)
+    return rate
+
+
+def _fabric_link(group: NodeGroup, ranks_per_node: int, fabric: Fabric | None) -> Link | None:
+    if fabric is None:
+        return None
+    nics = [nic for nic in group.nics if nic.role == "compute" and nic.fabric == fabric.name]
+    total = sum(nic_rate(nic) * nic.num_per_node for nic in nics)
+    if not total:
+        return None
+    host = _host_rate(group)
+    if host is not None and not all(nic.gpu_direct for nic in nics) and any(nic.gpu_direct is False for nic in nics):
+        total = min(total, host * group.num_accelerators_per_node)
+    return Link(total / ranks_per_node, fabric.latency_seconds or fabric_latency_seconds(fabric.transport))
+
+
+def _blocks(
+    nodes: JobNodes, total: int, domain_ranks: int, share: Link | None, fabric: Fabric | None
+) -> tuple[Block, ...]:
+    rate = share.bandwidth_bytes_per_second if share else None
+    sizes: list[tuple[str, BlockKind, int, float | None]] = []
+    if domain_ranks > nodes.ranks_per_node:
+        domain = _domain_link(nodes.group)
+        sizes.append(("node", "node", nodes.ranks_per_node, domain.bandwidth_bytes_per_second if domain else None))
+        sizes.append(("scale-up-domain", "scale-up-domain", domain_ranks, rate))
+    else:
+        if 1 < domain_ranks < nodes.ranks_per_node:
+            sizes.append(("scale-up-domain", "scale-up-domain", domain_ranks, _host_rate(nodes.group)))
+        sizes.append(("node", "node", nodes.ranks_per_node, rate))
+    for tier in fabric.tiers if fabric and rate else ():
+        rate = rate / (tier.oversubscription or 1) if rate else None
+        if tier.group_num_nodes is None:
+            continue
+        sizes.append((tier.name, "tier", tier.group_num_nodes * nodes.ranks_per_node, rate))
+    return tuple(
+        Block(name, kind, min(size, total), ceil(total / size), None if size >= total else out)
+        for name, kind, size, out in sizes
+    )
