@@ -50,12 +50,12 @@ LAYERS: dict[str, set[str]] = {
         *("units", "derived", "topology", "forecast"),
     },
     "planner": {
-        *("_version", "documents", "costs", "catalog", "suggest", "units"),
+        *("_version", "documents", "costs", "catalog", "suggest", "units", "commented"),
         *("derived", "topology", "forecast"),
     },
     "interop": {
         *("_version", "findings", "documents", "costs", "catalog", "suggest", "quantities", "units"),
-        *("derived", "topology", "load", "schema"),
+        *("derived", "topology", "load", "schema", "commented"),
     },
     "discover": {"findings", "documents", "catalog", "interop"},
     "engine": {"findings", "documents", "requirements", "rules"},
@@ -72,7 +72,8 @@ LAYERS: dict[str, set[str]] = {
     "outputs": {"report", "suggest"},
     # what the command lines stand on
     "config": {"suggest"},
-    "starter": {"catalog", "costs", "quantities", "schema"},
+    "commented": {"quantities", "schema"},
+    "starter": {"catalog", "costs", "commented"},
     "terminal": {"_version", "report"},
     # the top of the house
     "cli": ANYTHING,

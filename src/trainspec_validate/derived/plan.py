@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from trainspec_validate.costs.transformer import Shape
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.batch import BatchStage
 from trainspec_validate.documents.hardware import NodeGroup
 from trainspec_validate.documents.model import Model
+from trainspec_validate.documents.precision import Precision
+
+FORMATS_OF_RECIPE: Mapping[str, tuple[str, ...]] = {
+    "fp8-hybrid": ("fp8", "fp8-e4m3", "fp8-e5m2"),
+    "fp8-e4m3": ("fp8", "fp8-e4m3"),
+    "fp8-e5m2": ("fp8", "fp8-e5m2"),
+    "fp8-block": ("fp8", "fp8-e4m3"),
+    "mxfp8": ("mxfp8",),
+    "nvfp4": ("nvfp4", "fp4"),
+    "mxfp4": ("mxfp4", "fp4"),
+    "int8": ("int8",),
+}
+"""Names under which the peak rate of a recipe's products may be listed, the nearest first."""
+
+
+def compute_formats(precision: Precision) -> tuple[str, ...]:
+    """Names under which the peak rate of most matrix products may be listed, the nearest first."""
+    return FORMATS_OF_RECIPE[precision.recipe.format] if precision.recipe else (precision.compute,)
 
 
 def shape_of(model: Model) -> Shape | None:

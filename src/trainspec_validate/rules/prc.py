@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from trainspec_validate.costs.memory import FORMAT_BYTES
+from trainspec_validate.derived.plan import FORMATS_OF_RECIPE
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.precision import LossScaling
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
@@ -16,16 +17,6 @@ WIDE = ("fp32", "fp64")
 SIGNIFICAND_BITS = {"fp64": 53, "fp32": 24, "fp16": 11, "bf16": 8, "int8": 7, "fp8": 4}
 FEW_TERMS = 8
 SCALING = ("precision", "loss_scaling")
-FORMATS_OF_RECIPE = {
-    "fp8-hybrid": ("fp8", "fp8-e4m3", "fp8-e5m2"),
-    "fp8-e4m3": ("fp8", "fp8-e4m3"),
-    "fp8-e5m2": ("fp8", "fp8-e5m2"),
-    "fp8-block": ("fp8", "fp8-e4m3"),
-    "mxfp8": ("mxfp8",),
-    "nvfp4": ("nvfp4", "fp4"),
-    "mxfp4": ("mxfp4", "fp4"),
-    "int8": ("int8",),
-}
 
 
 def _in_fp16(plan: TrainingPlan) -> list[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from trainspec_validate.commented import body, figure, head
 from trainspec_validate.costs import reliability
 from trainspec_validate.starter import cluster, plan
 from trainspec_validate.starter.sizing import BLOCKING_SECONDS, SAVED_BYTES, Sizes
-from trainspec_validate.starter.text import body, figure, head
 
 NAME = "my-policy"
 _COMPILE_SECONDS = 20

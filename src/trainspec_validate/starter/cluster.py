@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from trainspec_validate.catalog import links
+from trainspec_validate.commented import body, figure, head
 from trainspec_validate.costs import reliability
 from trainspec_validate.starter.sizing import FAILURES, Sizes
-from trainspec_validate.starter.text import body, figure, head
 
 NAME = "my-cluster"
 SPARE_SECONDS = 60

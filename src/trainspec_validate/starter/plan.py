@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainspec_validate.commented import body, figure, head
 from trainspec_validate.starter import cluster
 from trainspec_validate.starter.sizing import (
     RESERVE_BYTES,
@@ -9,7 +10,6 @@ from trainspec_validate.starter.sizing import (
     UTILISATION,
     Sizes,
 )
-from trainspec_validate.starter.text import body, figure, head
 
 NAME = "my-plan"
 TIMEOUT_SECONDS = 600

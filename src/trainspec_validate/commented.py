@@ -1,4 +1,4 @@
-"""The only place that writes figures and comments into starter documents."""
+"""The only place that writes figures and comments into documents that people go on working with."""
 
 from __future__ import annotations
 

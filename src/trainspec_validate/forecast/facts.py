@@ -1,0 +1,158 @@
+"""The only place that turns documents into the plain numbers that a prediction starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from trainspec_validate.catalog import accelerators
+from trainspec_validate.costs.layout import Layout
+from trainspec_validate.costs.memory import FORMAT_BYTES, ModelState, model_state
+from trainspec_validate.costs.transformer import Shape
+from trainspec_validate.derived.job import JobNodes, find_job_nodes, job_fabric
+from trainspec_validate.derived.machine import find_machine
+from trainspec_validate.derived.plan import compute_formats, shape_of
+from trainspec_validate.derived.state import STAGES
+from trainspec_validate.documents import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.fabric import Fabric
+from trainspec_validate.documents.model import Model
+from trainspec_validate.documents.precision import Precision
+from trainspec_validate.topology.graph import Topology, topology_of
+
+USUAL_MATMUL_SHARE = 0.7
+"""Share of the dense peak that the best matrix product reaches where none was measured; the measured ones of the
+accelerator table lie between 0.51 and 0.97 with a median of 0.78 (stas00/ml-engineering@744d01e1)."""
+
+
+class Unpredictable(Exception):  # noqa: N818 - an answer, not an error
+    """The documents lack what a prediction needs; the text names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFacts:
+    """The part of a cluster that a job runs on; figures are those of one rank."""
+
+    topology: Topology
+    memory_bytes: float
+    peak_flops_per_second: Mapping[str, float]
+    """Dense peak by number format."""
+    matmul_share: float
+    """Best matrix product over the dense peak."""
+    matmul_measured: bool
+    """Whether that share was measured on this accelerator."""
+    memory_bandwidth_bytes_per_second: float | None
+    host_bytes_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What is trained and in which formats."""
+
+    shape: Shape
+    num_parameters: float
+    state: ModelState
+    compute_formats: tuple[str, ...]
+    """Names of the number format of matrix products, the nearest first."""
+    reduction_bytes: float
+    """Bytes of one gradient entry when it travels."""
+    parameter_bytes: float
+    """Bytes of one weight when it is gathered."""
+
+
+def machine_facts(cluster: ClusterProfile, nodes: JobNodes, fabric: Fabric | None, num_ranks: int) -> MachineFacts:
+    """Figures of the first `num_ranks` ranks of a node group, declared ones before those of the catalog.
+
+    Raises:
+        Unpredictable: memory or peak rate of the accelerator is known neither from the document nor the catalog.
+    """
+    group = nodes.group
+    own, known = group.accelerator, accelerators().get(group.accelerator.model)
+    per = own.num_ranks_per_accelerator
+    memory = own.memory_bytes or (known.memory_bytes if known else None)
+    rates = dict(known.peak_flops_per_second) if known else {}
+    rates.update({rate.format: rate.flops_per_second for rate in own.peak_rates})
+    if memory is None or not rates:
+        raise Unpredictable(f"memory or peak rate of {own.model} is not known")
+    measured = known.measured_matmul_flops_per_second if known else None
+    reference = rates.get("bf16") or rates.get("fp16")
+    bandwidth = own.memory_bandwidth_bytes_per_second or (known.memory_bandwidth_bytes_per_second if known else None)
+    return MachineFacts(
+        topology=topology_of(cluster, nodes, fabric, num_ranks),
+        memory_bytes=memory / per,
+        peak_flops_per_second={name: rate / per for name, rate in rates.items()},
+        matmul_share=measured / reference if measured and reference else USUAL_MATMUL_SHARE,
+        matmul_measured=bool(measured and reference),
+        memory_bandwidth_bytes_per_second=bandwidth / per if bandwidth else None,
+        host_bytes_per_second=None,
+    )
+
+
+def machine_of(plan: TrainingPlan, cluster: ClusterProfile) -> MachineFacts:
+    """The machine that a plan runs on.
+
+    Raises:
+        Unpredictable: the plan does not say where it runs, or a figure is not known.
+    """
+    nodes, machine = find_job_nodes(plan, cluster), find_machine(plan, cluster)
+    if nodes is None or machine is None:
+        raise Unpredictable("the plan does not say which node group it runs on")
+    found = job_fabric(plan, cluster, nodes)
+    facts = machine_facts(cluster, nodes, found[1] if found else None, plan.parallelism.num_accelerators)
+    return replace(facts, host_bytes_per_second=machine.host_bytes_per_second_per_rank)
+
+
+def model_facts(model: Model, precision: Precision) -> ModelFacts:
+    """Shape and formats of what is trained.
+
+    Raises:
+        Unpredictable: the model is no transformer, or its shape is incomplete.
+    """
+    shape = shape_of(model)
+    if shape is None:
+        raise Unpredictable(f"the shape of {model.name} is not that of a complete transformer")
+    gradients = precision.accumulation or precision.gradients
+    return ModelFacts(
+        shape=shape,
+        num_parameters=model.num_parameters,
+        state=model_state(
+            precision.parameters,
+            precision.master_parameters,
+            gradients,
+            precision.optimizer_state,
+            precision.num_optimizer_moments,
+        ),
+        compute_formats=compute_formats(precision),
+        reduction_bytes=FORMAT_BYTES[precision.reduction],
+        parameter_bytes=FORMAT_BYTES[precision.parameters],
+    )
+
+
+def layout_of(plan: TrainingPlan) -> Layout:
+    """How a plan divides its work.
+
+    Raises:
+        Unpredictable: the plan states no sequence length, or counts that contradict each other.
+    """
+    p, length = plan.parallelism, plan.model.sequence_length
+    if length is None:
+        raise Unpredictable("the plan states no sequence length")
+    try:
+        return Layout(
+            data=p.data,
+            tensor=p.tensor,
+            pipeline=p.pipeline,
+            context=p.context,
+            expert=p.expert,
+            expert_tensor=p.expert_tensor,
+            sequence_parallel=p.sequence,
+            schedule=p.schedule or "1f1b",
+            num_virtual_stages=p.num_virtual_stages,
+            stage_layers=p.stage_layers,
+            sharding_stage=STAGES[p.sharding],
+            sharding_degree=p.sharding_degree,
+            micro_sequences=plan.batch.micro_sequences,
+            num_micro_batches=plan.batch.accumulation_steps,
+            sequence_length=length,
+        )
+    except ValueError as error:
+        raise Unpredictable(str(error)) from error
