@@ -17,7 +17,7 @@ def documents(kinds: Iterable[str], accelerator: CatalogAccelerator, num_nodes: 
     Raises:
         ValueError: the number of nodes is not between 1 and 4096.
     """
-    from trainspec_validate.starter import checkpoint, cluster, plan  # noqa: PLC0415 - the models behind the figures
+    from trainspec_validate.starter import cluster, plan, policy  # noqa: PLC0415 - the models behind the figures
     from trainspec_validate.starter.sizing import sizes  # noqa: PLC0415
 
     if not 1 <= num_nodes <= MAX_NUM_NODES:
@@ -25,7 +25,7 @@ def documents(kinds: Iterable[str], accelerator: CatalogAccelerator, num_nodes: 
     writers = {
         "ClusterProfile": cluster.document,
         "TrainingPlan": plan.document,
-        "CheckpointPolicy": checkpoint.document,
+        "CheckpointPolicy": policy.document,
     }
     figures = sizes(accelerator, num_nodes)
     return {FILES[kind]: writers[kind](figures) for kind in kinds}

@@ -1,93 +1,181 @@
-"""The only place that writes the starter of a checkpoint policy."""
+"""The only place that writes a checkpoint policy from its figures, with a comment on where each comes from."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Literal
 
 from trainspec_validate.commented import body, figure, head
 from trainspec_validate.costs import reliability
-from trainspec_validate.starter import cluster, plan
-from trainspec_validate.starter.sizing import BLOCKING_SECONDS, SAVED_BYTES, Sizes
 
-NAME = "my-policy"
 _COMPILE_SECONDS = 20
 _RESTART_SECONDS = 15
 _DECIDE_SECONDS = 2
+_PROCESS_SECONDS, _NODE_SECONDS = 5, 15
+_SHORTEST_DETECTION_SECONDS = 3600.0
 Lines = list[tuple[str, str]]
 
 
-def document(sizes: Sizes) -> str:
-    """Asynchronous saves to shared files, as often as Daly's formula says."""
+@dataclass(frozen=True, slots=True)
+class TierFigures:
+    """One place that checkpoints go to."""
+
+    name: str
+    failure_domain: Literal["node", "rack", "cluster"]
+    storage: str | None = None
+    """The target of the profile; None where it declares none."""
+    num_replicas: int = 1
+    """Copies, each on another node where there are several."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFigures:
+    """Every figure that a policy states; times are in seconds."""
+
+    name: str
+    cluster: str
+    """The reference to the profile, as YAML writes it on one line."""
+    plan: str
+    step_seconds: float
+    interval_steps: int
+    interval_reason: str
+    checkpoint_bytes: float
+    bytes_per_parameter: float
+    num_parameters: float
+    blocking_seconds: float
+    blocking_reason: str
+    persist_seconds: float
+    persist_reason: str
+    restore_seconds: float
+    restore_reason: str
+    num_nodes: int
+    planned_seconds: float
+    mtbf_seconds: float
+    mtbf_reason: str
+    """Why the policy states the time between failures itself; empty where it follows from the profile."""
+    tiers: tuple[TierFigures, ...]
+    loss_scaling: bool
+    hang_seconds: float
+    """Time-out of collectives, as in the plan."""
+    spare_seconds: float | None
+    """Time until a spare has joined; None where there are no spares and the job waits for a repair."""
+    repair_seconds: float
+
+    @property
+    def interval_seconds(self) -> float:
+        """Productive time between saves."""
+        return self.interval_steps * self.step_seconds
+
+    @property
+    def error_detection_seconds(self) -> int:
+        """Longest time until corruption is noticed."""
+        return math.ceil(max(_SHORTEST_DETECTION_SECONDS, self.interval_seconds))
+
+    @property
+    def num_kept(self) -> int:
+        """Checkpoints kept: enough to have one from before an error was noticed."""
+        return 2 + math.ceil(self.error_detection_seconds / self.interval_seconds)
+
+    @property
+    def first_step_seconds(self) -> int:
+        """Time of the first step, compilation included."""
+        return math.ceil(_COMPILE_SECONDS + self.step_seconds)
+
+    @property
+    def node_seconds(self) -> float:
+        """Time until another node runs the processes of a lost one."""
+        return max(_RESTART_SECONDS, self.repair_seconds if self.spare_seconds is None else self.spare_seconds)
+
+    def recovery_seconds(self, detection: float, restart: float) -> float:
+        """Time from a fault to the first completed step."""
+        return detection + _DECIDE_SECONDS + restart + self.restore_seconds + self.first_step_seconds
+
+    @property
+    def effective_share(self) -> float:
+        """Share of wall time that makes lasting progress, with the slowest way back after every fault."""
+        slowest = max(
+            self.recovery_seconds(self.hang_seconds, _RESTART_SECONDS),
+            self.recovery_seconds(_NODE_SECONDS, self.node_seconds),
+        )
+        return reliability.effective_training_time_ratio(
+            self.interval_seconds, self.blocking_seconds, self.mtbf_seconds, slowest, self.persist_seconds
+        )
+
+
+def document(figures: PolicyFigures) -> str:
+    """A policy with asynchronous saves, as often as its figures say."""
     lines: Lines = [
         ("metadata:", ""),
-        (f"  name: {NAME}", "replace"),
-        (f"cluster: {{name: {cluster.NAME}}}", "the profile that this policy is for"),
-        (f"plan: {{name: {plan.NAME}}}", "the plan that this policy is for"),
-        *_save(sizes),
-        *_places(sizes),
-        *_state(sizes),
-        *_recovery(sizes),
-        *_limits(sizes),
+        (f"  name: {figures.name}", "replace"),
+        (f"cluster: {figures.cluster}", "the profile that this policy is for"),
+        (f"plan: {figures.plan}", "the plan that this policy is for"),
+        *_save(figures),
+        *_places(figures),
+        *_state(figures),
+        *_recovery(figures),
+        *_limits(figures),
     ]
-    minutes = f"{sizes.interval_seconds / 60:.3g} minutes"
+    minutes = f"{figures.interval_seconds / 60:.3g} minutes"
     return head("CheckpointPolicy", f"A save every {minutes}.") + body(lines)
 
 
-def _save(sizes: Sizes) -> Lines:
-    preset = sizes.layout.preset
-    step = sizes.step_seconds
-    return [
+def _save(figures: PolicyFigures) -> Lines:
+    step = figures.step_seconds
+    lines: Lines = [
         ("interval:", ""),
-        (
-            f"  steps: {sizes.interval_steps}",
-            "derived: Daly's interval for the failure rate and the save time",
-        ),
-        (f"  seconds: {figure(sizes.interval_seconds)}", "derived: steps times their time"),
+        (f"  steps: {figures.interval_steps}", f"derived: {figures.interval_reason}"),
+        (f"  seconds: {figure(figures.interval_seconds)}", "derived: steps times their time"),
         (f"  step_seconds: {step:g}", "derived: from the plan"),
         ("save:", ""),
         ("  mode: asynchronous", "replace"),
-        (f"  size_bytes: {figure(sizes.checkpoint_bytes)}", "derived: parameters times their bytes"),
-        (f"  num_parameters: {figure(preset.num_parameters)}", "derived: from the plan"),
-        (f"  bytes_per_parameter: {SAVED_BYTES}", "derived: weights, master copy and moments"),
-        (f"  blocking_seconds: {figure(BLOCKING_SECONDS)}", "replace: measure it"),
-        (
-            f"  persist_seconds_p95: {figure(sizes.persist_seconds)}",
-            "derived: size over write rate; measure it",
-        ),
+        (f"  size_bytes: {figure(figures.checkpoint_bytes)}", "derived: parameters times their bytes"),
+        (f"  num_parameters: {figure(figures.num_parameters)}", "derived: from the plan"),
+        (f"  bytes_per_parameter: {figures.bytes_per_parameter:g}", "derived: weights, master copy and moments"),
+        (f"  blocking_seconds: {figure(figures.blocking_seconds)}", figures.blocking_reason),
+        (f"  persist_seconds_p95: {figure(figures.persist_seconds)}", figures.persist_reason),
         ("  max_in_flight: 1", "replace"),
         ("job:", ""),
-        (f"  num_nodes: {sizes.num_nodes}", "chosen"),
-        (f"  planned_seconds: {figure(sizes.planned_seconds)}", "derived: from the plan"),
+        (f"  num_nodes: {figures.num_nodes}", "chosen"),
+        (f"  planned_seconds: {figure(figures.planned_seconds)}", "derived: from the plan"),
         (f"  step_seconds_p99: {1.2 * step:.4g}", "replace: measure it"),
     ]
+    if figures.mtbf_reason:
+        lines += [
+            (f"  mean_time_between_failures_seconds: {figure(figures.mtbf_seconds)}", "replace"),
+            (f"  mean_time_between_failures_reason: {figures.mtbf_reason}", ""),
+        ]
+    return lines
 
 
-def _places(sizes: Sizes) -> Lines:
+def _places(figures: PolicyFigures) -> Lines:
+    lines: Lines = [("tiers:", "")]
+    for tier in figures.tiers:
+        lines.append((f"  - name: {tier.name}", ""))
+        if tier.storage:
+            lines.append((f"    storage: {tier.storage}", "the target of the profile"))
+        lines.append((f"    failure_domain: {tier.failure_domain}", ""))
+        if tier.num_replicas > 1:
+            lines += [
+                (f"    num_replicas: {tier.num_replicas}", "one of them outlives any node"),
+                ("    replicas_across: node", ""),
+                ("    num_kept: 2", "the newest and the one under way"),
+            ]
+        else:
+            lines.append((f"    num_kept: {figures.num_kept}", "derived: reaches back beyond the detection of errors"))
     return [
-        ("tiers:", ""),
-        ("  - name: durable", ""),
-        ("    storage: shared-files", "the target of the profile"),
-        ("    failure_domain: cluster", ""),
-        (f"    num_kept: {_kept(sizes)}", "derived: reaches back beyond the detection of errors"),
+        *lines,
         ("commit:", ""),
         ("  protocol: rename", "replace"),
         ("  pointer: after-commit", "replace"),
         ("  durable_before_commit: true", "replace"),
         ("retention:", ""),
-        (f"  num_kept: {_kept(sizes)}", "derived: reaches back beyond the detection of errors"),
-        (f"  error_detection_seconds: {_detection(sizes)}", "replace"),
+        (f"  num_kept: {figures.num_kept}", "derived: reaches back beyond the detection of errors"),
+        (f"  error_detection_seconds: {figures.error_detection_seconds}", "replace"),
     ]
 
 
-def _detection(sizes: Sizes) -> int:
-    return math.ceil(max(3600.0, sizes.interval_seconds))
-
-
-def _kept(sizes: Sizes) -> int:
-    return 2 + math.ceil(_detection(sizes) / sizes.interval_seconds)
-
-
-def _state(sizes: Sizes) -> Lines:
+def _state(figures: PolicyFigures) -> Lines:
     items = [
         "model",
         "optimizer",
@@ -97,7 +185,7 @@ def _state(sizes: Sizes) -> Lines:
         "step",
         "samples-or-tokens",
     ]
-    items += ["layout", "config-digest", *(["gradient-scaler"] if sizes.build.format == "fp16" else [])]
+    items += ["layout", "config-digest", *(["gradient-scaler"] if figures.loss_scaling else [])]
     return [
         ("state:", ""),
         ("  items:", ""),
@@ -112,61 +200,42 @@ def _state(sizes: Sizes) -> Lines:
     ]
 
 
-def _recovery(sizes: Sizes) -> Lines:
+def _recovery(figures: PolicyFigures) -> Lines:
     layers = (
-        ("launcher", 5, "process-loss", "exit"),
-        ("node-agent", 15, "node-loss", "heartbeat"),
-        ("collective-watchdog", plan.TIMEOUT_SECONDS, "hang", "collective-timeout"),
+        ("launcher", _PROCESS_SECONDS, "process-loss", "exit"),
+        ("node-agent", _NODE_SECONDS, "node-loss", "heartbeat"),
+        ("collective-watchdog", figures.hang_seconds, "hang", "collective-timeout"),
     )
     lines: Lines = [("detection:", "")]
     for layer, timeout, fault, signal in layers:
-        text = f"  - {{layer: {layer}, timeout_seconds: {timeout}, faults: [{fault}], signal: {signal}}}"
+        text = f"  - {{layer: {layer}, timeout_seconds: {timeout:g}, faults: [{fault}], signal: {signal}}}"
         lines.append((text, "replace"))
     lines.append(("recovery:", ""))
-    actions = {
-        "process-loss": "restart-in-place",
-        "hang": "restart-in-place",
-        "node-loss": "replace-from-spares",
-    }
+    replaced = "wait-for-repair" if figures.spare_seconds is None else "replace-from-spares"
+    actions = {"process-loss": "restart-in-place", "hang": "restart-in-place", "node-loss": replaced}
     for _, timeout, fault, _ in sorted(layers, key=lambda layer: list(actions).index(layer[2])):
-        restart = cluster.SPARE_SECONDS if fault == "node-loss" else _RESTART_SECONDS
-        budget = math.ceil(1.1 * _recovery_seconds(sizes, timeout, restart))
-        lines += [
-            (f"  - fault: {fault}", ""),
-            (f"    action: {actions[fault]}", "replace"),
-            (f"    budget_seconds: {budget}", "derived: detection and the four parts, a tenth more"),
-            ("    quantile: 0.95", "replace"),
-            (f"    decide_seconds: {_DECIDE_SECONDS}", "replace"),
-            (f"    restart_seconds: {restart}", "replace"),
-            (
-                f"    restore_seconds: {figure(sizes.restore_seconds)}",
-                "derived: size over read rate; measure it",
-            ),
-            (f"    first_step_seconds: {_first_step_seconds(sizes)}", "replace: compilation and one step"),
-        ]
+        restart = figures.node_seconds if fault == "node-loss" else _RESTART_SECONDS
+        lines += _path(figures, fault, actions[fault], timeout, restart)
     return lines
 
 
-def _first_step_seconds(sizes: Sizes) -> int:
-    """Time of the first step, compilation included."""
-    return math.ceil(_COMPILE_SECONDS + sizes.step_seconds)
+def _path(figures: PolicyFigures, fault: str, action: str, timeout: float, restart: float) -> Lines:
+    budget = math.ceil(1.1 * figures.recovery_seconds(timeout, restart))
+    return [
+        (f"  - fault: {fault}", ""),
+        (f"    action: {action}", "replace"),
+        (f"    budget_seconds: {budget}", "derived: detection and the four parts, a tenth more"),
+        ("    quantile: 0.95", "replace"),
+        (f"    decide_seconds: {_DECIDE_SECONDS}", "replace"),
+        (f"    restart_seconds: {figure(restart)}", "replace"),
+        (f"    restore_seconds: {figure(figures.restore_seconds)}", figures.restore_reason),
+        (f"    first_step_seconds: {figures.first_step_seconds}", "replace: compilation and one step"),
+    ]
 
 
-def _recovery_seconds(sizes: Sizes, detection: float, restart: float) -> float:
-    """Time from a fault to the first completed step."""
-    return detection + _DECIDE_SECONDS + restart + sizes.restore_seconds + _first_step_seconds(sizes)
-
-
-def _limits(sizes: Sizes) -> Lines:
-    point = math.ceil(1.1 * (sizes.interval_seconds + sizes.persist_seconds + BLOCKING_SECONDS))
-    effective = reliability.effective_training_time_ratio(
-        sizes.interval_seconds,
-        BLOCKING_SECONDS,
-        sizes.mtbf_seconds,
-        _recovery_seconds(sizes, plan.TIMEOUT_SECONDS, cluster.SPARE_SECONDS),
-        sizes.persist_seconds,
-    )
-    target = max(0.01, math.floor(100 * effective - 1) / 100)
+def _limits(figures: PolicyFigures) -> Lines:
+    point = math.ceil(1.1 * (figures.interval_seconds + figures.persist_seconds + figures.blocking_seconds))
+    target = max(0.05, math.floor(100 * figures.effective_share - 1) / 100)
     return [
         (f"recovery_point_seconds: {point}", "derived: interval and save, a tenth more"),
         (f"effective_training_time_target: {target:g}", "derived: what interval and recovery allow"),
@@ -175,5 +244,5 @@ def _limits(sizes: Sizes) -> Lines:
         ("restart:", ""),
         ("  max_restarts: 100", "replace"),
         ("  max_restarts_without_progress: 3", "replace"),
-        ("spare_policy: spares", "replace"),
+        (f"spare_policy: {'wait' if figures.spare_seconds is None else 'spares'}", "replace"),
     ]

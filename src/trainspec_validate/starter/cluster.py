@@ -11,7 +11,7 @@ from trainspec_validate.starter.sizing import FAILURES, Sizes
 
 NAME = "my-cluster"
 SPARE_SECONDS = 60
-_REPAIR_SECONDS = 86400.0
+REPAIR_SECONDS = 86400.0
 Lines = list[tuple[str, str]]
 
 
@@ -144,7 +144,7 @@ def _rest(sizes: Sizes) -> Lines:
         (f"  failures_per_1000_node_days: {FAILURES}", "replace: published for 2048 nodes, arXiv:2410.21680"),
         ("  source: default", "replace by measured, with num_failures and node_days"),
         (f"  num_spare_nodes: {_num_spares(sizes)}", "derived: enough in 99 of 100 repair times"),
-        (f"  replacement_seconds: {figure(_REPAIR_SECONDS)}", "replace"),
+        (f"  replacement_seconds: {figure(REPAIR_SECONDS)}", "replace"),
         (f"  spare_start_seconds: {SPARE_SECONDS}", "replace"),
         ("clock:", ""),
         ("  discipline: ntp", "replace"),
@@ -155,7 +155,7 @@ def _rest(sizes: Sizes) -> Lines:
 
 
 def _num_spares(sizes: Sizes) -> int:
-    return max(1, reliability.spare_nodes(sizes.num_nodes, FAILURES, _REPAIR_SECONDS, 0.99))
+    return max(1, reliability.spare_nodes(sizes.num_nodes, FAILURES, REPAIR_SECONDS, 0.99))
 
 
 def _round_up(value: float) -> float:
