@@ -1,0 +1,59 @@
+"""The only place that says what an implementation adds to the tensors of a model on a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Overheads:
+    """What an implementation adds to the tensors of the model; every default has its source here.
+
+    Raises:
+        ValueError: a number is negative, or an offloaded share exceeds 1.
+    """
+
+    context_bytes: float = 0.92 * GIB
+    """Device context and kernels: 0.47 to 0.92 GiB, stas00/ml-engineering@744d01e1:training/performance/README.md."""
+    communication_bytes: float = 1.45 * GIB
+    """Buffers of the collectives, where there is more than one rank: 0.55 GiB became 2.00 GiB, same source."""
+    fragmentation: float = 0.12
+    """What the allocator reserves beyond its tensors, as a share of them: the median of 20 published runs of
+    pytorch/torchtitan@b5bcd76c:benchmarks is 0.125, of those without a pipeline 0.117; they lie between 0.09 and
+    0.30. benchmarks/score_memory.py computes it."""
+    gathered_units: float = 2.0
+    """Layers whose weights are gathered at once where weights are sharded: the one at work and the next."""
+    gathered_weight_bytes: float = 2.0
+    """Bytes of one gathered weight of a layer: 2 in 16 bits, 1 where 8-bit weights are gathered."""
+    gathered_table_bytes: float = 2.0
+    """Bytes of one gathered weight of a table; 8-bit products leave the tables alone."""
+    gathered_gradient_bytes: float = 2.0
+    """Bytes of one gradient of the unit at work, before it is reduced and sharded."""
+    tables_stay_gathered: bool = True
+    """Whether the tables of the vocabulary are gathered for the whole step, as the root unit of FSDP is."""
+    stage_stays_gathered: bool = False
+    """Whether a whole pipeline stage, with its gradients, stays gathered during a step: without it, each
+    micro-batch gathers anew. pytorch/torchtitan@9dec370a:torchtitan/parallelisms/parallelize_llama.py does."""
+    accumulated_gradient_bytes: float = 4.0
+    """Bytes of one gradient of a stage that stays gathered, which adds up its micro-batches."""
+    keeps_stage_outputs: bool = False
+    """Whether a stage keeps its outputs of all micro-batches, and as many buffers for their gradients, until the
+    step ends: pytorch/pytorch@01386103:torch/distributed/pipelining/stage.py does."""
+    cached_copy_bytes: float = 0.0
+    """Bytes of one weight's cached low-precision copies, beside its weights where those are not sharded."""
+    offloaded_optimizer: float = 0.0
+    """Share of the optimizer that lives on the host."""
+    offloaded_activations: float = 0.0
+    """Share of the kept activations that waits on the host."""
+
+    def __post_init__(self) -> None:
+        numbers = (
+            *(self.context_bytes, self.communication_bytes, self.fragmentation),
+            *(self.gathered_units, self.gathered_weight_bytes, self.gathered_table_bytes),
+            *(self.gathered_gradient_bytes, self.accumulated_gradient_bytes, self.cached_copy_bytes),
+            *(self.offloaded_optimizer, self.offloaded_activations),
+        )
+        if min(numbers) < 0 or max(self.offloaded_optimizer, self.offloaded_activations) > 1:
+            raise ValueError(f"an overhead is negative, or an offloaded share exceeds 1: {self}")
