@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from trainspec_validate.catalog import accelerators
+from trainspec_validate.costs.kernel_efficiency import matmul_fraction
 from trainspec_validate.costs.layout import Layout
 from trainspec_validate.costs.memory import FORMAT_BYTES, ModelState, model_state
 from trainspec_validate.costs.transformer import Shape
@@ -36,12 +37,34 @@ class MachineFacts:
     memory_bytes: float
     peak_flops_per_second: Mapping[str, float]
     """Dense peak by number format."""
-    matmul_share: float
-    """Best matrix product over the dense peak."""
-    matmul_measured: bool
-    """Whether that share was measured on this accelerator."""
-    memory_bandwidth_bytes_per_second: float | None
+    accelerator: str
+    """Its name in the catalog, or the document's own."""
+    memory_bandwidth_bytes_per_second: float
     host_bytes_per_second: float | None
+
+    def peak(self, formats: tuple[str, ...]) -> tuple[str, float]:
+        """The first of these formats whose peak is known, with the peak.
+
+        Raises:
+            Unpredictable: none is.
+        """
+        for name in formats:
+            if name in self.peak_flops_per_second:
+                return name, self.peak_flops_per_second[name]
+        known = ", ".join(sorted(self.peak_flops_per_second))
+        raise Unpredictable(f"{self.accelerator} has no peak rate for {formats[0]}, only for {known}")
+
+    @property
+    def wide_peak(self) -> float | None:
+        """Dense peak in 16 bits, which attention runs in; None where it is not known."""
+        return self.peak_flops_per_second.get("bf16") or self.peak_flops_per_second.get("fp16")
+
+    def matmul_share(self, number_format: str) -> tuple[float, bool]:
+        """Best matrix product over the dense peak, and whether it was measured on this accelerator."""
+        try:
+            return matmul_fraction(self.accelerator, number_format), True
+        except ValueError:
+            return USUAL_MATMUL_SHARE, False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +86,8 @@ def machine_facts(cluster: ClusterProfile, nodes: JobNodes, fabric: Fabric | Non
     """Figures of the first `num_ranks` ranks of a node group, declared ones before those of the catalog.
 
     Raises:
-        Unpredictable: memory or peak rate of the accelerator is known neither from the document nor the catalog.
+        Unpredictable: memory, its bandwidth or the peak rate of the accelerator is known neither from the document
+            nor from the catalog.
     """
     group = nodes.group
     own, known = group.accelerator, accelerators().get(group.accelerator.model)
@@ -73,16 +97,15 @@ def machine_facts(cluster: ClusterProfile, nodes: JobNodes, fabric: Fabric | Non
     rates.update({rate.format: rate.flops_per_second for rate in own.peak_rates})
     if memory is None or not rates:
         raise Unpredictable(f"memory or peak rate of {own.model} is not known")
-    measured = known.measured_matmul_flops_per_second if known else None
-    reference = rates.get("bf16") or rates.get("fp16")
     bandwidth = own.memory_bandwidth_bytes_per_second or (known.memory_bandwidth_bytes_per_second if known else None)
+    if bandwidth is None:
+        raise Unpredictable(f"the memory bandwidth of {own.model} is not known")
     return MachineFacts(
         topology=topology_of(cluster, nodes, fabric, num_ranks),
         memory_bytes=memory / per,
         peak_flops_per_second={name: rate / per for name, rate in rates.items()},
-        matmul_share=measured / reference if measured and reference else USUAL_MATMUL_SHARE,
-        matmul_measured=bool(measured and reference),
-        memory_bandwidth_bytes_per_second=bandwidth / per if bandwidth else None,
+        accelerator=own.model,
+        memory_bandwidth_bytes_per_second=bandwidth / per,
         host_bytes_per_second=None,
     )
 

@@ -33,7 +33,7 @@ def axis_spans(layout: Layout, order: Sequence[str]) -> dict[str, Span]:
         raise ValueError(f"the order {', '.join(order)} leaves out {', '.join(missing)}")
     found = {axis: span(order, degrees, axis) for axis in ("tensor", "context", "pipeline") if degrees[axis] > 1}
     found |= _data_spans(layout, span(order, degrees, "data") if layout.data > 1 else None, found.get("context"))
-    if layout.expert > 1 or layout.num_expert_copies < layout.data * layout.context:
+    if layout.expert > 1 or layout.expert_tensor is not None:
         inner = layout.expert_tensor_degree
         ranks = {"tensor": inner, "context": 1, "expert": layout.expert, "data": layout.num_expert_copies}
         where = [*order, *(axis for axis in ("expert", "data") if axis not in order)]

@@ -14,6 +14,8 @@ _RESTART_SECONDS = 15
 _DECIDE_SECONDS = 2
 _PROCESS_SECONDS, _NODE_SECONDS = 5, 15
 _SHORTEST_DETECTION_SECONDS = 3600.0
+_LEAST_TARGET = 0.05
+"""Share of lasting progress below which a policy promises none."""
 Lines = list[tuple[str, str]]
 
 
@@ -235,10 +237,12 @@ def _path(figures: PolicyFigures, fault: str, action: str, timeout: float, resta
 
 def _limits(figures: PolicyFigures) -> Lines:
     point = math.ceil(1.1 * (figures.interval_seconds + figures.persist_seconds + figures.blocking_seconds))
-    target = max(0.05, math.floor(100 * figures.effective_share - 1) / 100)
+    target = math.floor(100 * figures.effective_share - 1) / 100
+    lines: Lines = [(f"recovery_point_seconds: {point}", "derived: interval and save, a tenth more")]
+    if target >= _LEAST_TARGET:
+        lines.append((f"effective_training_time_target: {target:g}", "derived: what interval and recovery allow"))
     return [
-        (f"recovery_point_seconds: {point}", "derived: interval and save, a tenth more"),
-        (f"effective_training_time_target: {target:g}", "derived: what interval and recovery allow"),
+        *lines,
         ("grace:", ""),
         ("  preemptible: false", "replace"),
         ("restart:", ""),

@@ -56,5 +56,12 @@ def complete_accelerator(_context: click.Context, _parameter: click.Parameter, s
     return _starting(start, accelerators())
 
 
+def complete_model(_context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
+    """Models that begin as typed, for the shell."""
+    from trainspec_validate.catalog import models  # noqa: PLC0415
+
+    return _starting(start, models())
+
+
 def _starting(start: str, words: Iterable[str]) -> list[CompletionItem]:
     return [CompletionItem(word) for word in words if word.casefold().startswith(start.casefold())]

@@ -15,6 +15,10 @@ RankOrder = Literal["topology", "scheduler", "alphabetical"]
 Pattern = Literal["neighbours", "all-pairs"]
 
 
+class NotJoined(ValueError):  # noqa: N818 - an answer about a machine, not a slip of a program
+    """Members of a group lie in several domains, and no fabric joins them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """The groups of one axis and how their members talk."""
@@ -50,7 +54,7 @@ def group_network(topology: Topology, traffic: Traffic) -> Network | None:
     traffic (all-to-all) sends to every member alike and gains nothing from a ring's order.
 
     Raises:
-        ValueError: members lie in several domains and no fabric joins them.
+        NotJoined: members lie in several domains and no fabric joins them.
     """
     span = traffic.span
     if span.degree < 2:
@@ -58,7 +62,7 @@ def group_network(topology: Topology, traffic: Traffic) -> Network | None:
     members = _per_domain(topology, traffic)
     num_domains = ceil(span.degree / members)
     if num_domains > 1 and topology.fabric is None:
-        raise ValueError(f"{span.degree} ranks lie in {num_domains} domains of {topology.group}, which no fabric joins")
+        raise NotJoined(f"{span.degree} ranks lie in {num_domains} domains of {topology.group}, which no fabric joins")
     crossings = crossed(topology, traffic) if num_domains > 1 else ()
     return Network(
         num_ranks=span.degree,

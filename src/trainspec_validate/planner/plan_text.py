@@ -1,0 +1,239 @@
+"""The only place that writes a training plan from a choice, with the reason for each figure beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from trainspec_validate.commented import body, figure, head
+from trainspec_validate.documents.precision import Precision
+from trainspec_validate.forecast.spans import axis_spans
+from trainspec_validate.planner.explain import SHARDINGS
+from trainspec_validate.planner.request import Request
+from trainspec_validate.planner.safety import Names, hang_seconds, num_steps, planned_seconds
+from trainspec_validate.planner.search import Scored
+from trainspec_validate.planner.talk import choices_of
+from trainspec_validate.topology.networks import Traffic, crossed
+from trainspec_validate.units import bytes_per_second, percent
+
+Lines = list[tuple[str, str]]
+_ASYNCHRONOUS_COPIES = 2
+
+
+def document(request: Request, scored: Scored, names: Names, reasons: Mapping[str, str], blocking: float) -> str:
+    """The plan as commented YAML."""
+    layout, step = scored.choice.layout, scored.outlook.step
+    lines: Lines = [
+        ("metadata:", ""),
+        (f"  name: {names.plan}", "replace"),
+        (f"cluster: {names.cluster_reference}", "the profile that this plan is for"),
+    ]
+    if len(request.cluster.node_groups) > 1:
+        lines.append((f"node_group: {request.nodes.group.name}", "chosen"))
+    lines += [
+        *_section("model", _plain(request.model), {"num_parameters": "the figures of the model are published"}),
+        *_parallelism(request, scored, reasons),
+        *_batch(request, scored, reasons),
+        *_section("precision", _precision(request.precision), {}),
+        *_communication(request, scored, blocking),
+        *_memory(request, scored, reasons),
+        *_job(request, scored),
+        *_performance(scored),
+    ]
+    title = f"{request.model.name} on {layout.num_ranks} ranks: {step.seconds:.3g} s for a step, predicted."
+    return head("TrainingPlan", title) + body(lines)
+
+
+def _plain(value: msgspec.Struct) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(value)
+    return found
+
+
+def _precision(precision: Precision) -> dict[str, Any]:
+    return _plain(precision)
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return figure(value)
+    return str(value)
+
+
+def _section(name: str, values: Mapping[str, Any], comments: Mapping[str, str], indent: str = "") -> Lines:
+    lines: Lines = [(f"{indent}{name}:", "")]
+    for key, value in values.items():
+        if isinstance(value, dict):
+            lines += _section(key, value, {}, f"{indent}  ")
+        elif isinstance(value, list | tuple):
+            lines.append((f"{indent}  {key}: [{', '.join(_scalar(item) for item in value)}]", comments.get(key, "")))
+        else:
+            lines.append((f"{indent}  {key}: {_scalar(value)}", comments.get(key, "")))
+    return lines
+
+
+def _parallelism(request: Request, scored: Scored, reasons: Mapping[str, str]) -> Lines:
+    layout = scored.choice.layout
+    lines: Lines = [
+        ("parallelism:", ""),
+        (f"  num_accelerators: {layout.num_ranks}", "chosen: ranks of the job"),
+        (f"  data: {layout.data}", "derived: what the other degrees leave"),
+        (f"  tensor: {layout.tensor}", f"chosen: {reasons['tensor']}"),
+        (f"  pipeline: {layout.pipeline}", f"chosen: {reasons['pipeline']}"),
+        (f"  context: {layout.context}", f"chosen: {reasons['context']}"),
+    ]
+    if request.model.experts:
+        lines += [
+            (f"  expert: {layout.expert}", f"chosen: {reasons['expert']}"),
+            (f"  expert_tensor: {layout.expert_tensor_degree}", "chosen"),
+        ]
+    if layout.tensor > 1:
+        lines.append(("  sequence: true", "chosen: it saves memory for the same bytes on the wire"))
+    if layout.pipeline > 1:
+        lines.append((f"  schedule: {layout.schedule}", "chosen"))
+        if layout.num_virtual_stages > 1:
+            words = f"chosen: {reasons['num_virtual_stages']}"
+            lines.append((f"  num_virtual_stages: {layout.num_virtual_stages}", words))
+        if layout.stage_layers:
+            split = ", ".join(str(count) for count in layout.stage_layers)
+            lines.append((f"  stage_layers: [{split}]", "derived: fewest layers beside embedding and output"))
+    if layout.data * layout.context > 1:
+        lines.append((f"  sharding: {SHARDINGS[layout.sharding_stage]}", f"chosen: {reasons['sharding']}"))
+        if layout.sharding_stage and layout.sharding_degree and layout.sharding_degree < layout.data:
+            lines.append((f"  sharding_degree: {layout.sharding_degree}", f"chosen: {reasons['sharding_degree']}"))
+    order = ", ".join(scored.choice.order)
+    lines.append((f"  order: [{order}]", f"chosen: {reasons['order']}"))
+    return [*lines, *_placements(request, scored), ("  rank_order: topology", "chosen")]
+
+
+def _placements(request: Request, scored: Scored) -> Lines:
+    layout, topology = scored.choice.layout, request.goal.machine.topology
+    lines: Lines = []
+    if layout.tensor > 1:
+        lines.append(("    - {axis: tensor, within: scale-up-domain}", "chosen"))
+    for axis, degree in (("data", layout.data), ("pipeline", layout.pipeline)):
+        if degree > 1 and topology.fabric is not None:
+            why = _narrow_tiers(request, scored) if axis == "data" else ""
+            reason = f', reason: "{why}"' if why else ""
+            lines.append((f"    - {{axis: {axis}, within: fabric{reason}}}", "" if why else "chosen"))
+    return [("  placements:", ""), *lines] if lines and request.nodes.group.scale_up else []
+
+
+def _narrow_tiers(request: Request, scored: Scored) -> str:
+    """Why data groups may cross tiers that are oversubscribed: what the ring of a group has there all the same."""
+    topology = request.goal.machine.topology
+    spans = axis_spans(scored.choice.layout, scored.choice.order)
+    if topology.fabric is None or "data" not in spans:
+        return ""
+    full = topology.fabric.bandwidth_bytes_per_second
+    narrow = [
+        crossing
+        for crossing in crossed(topology, Traffic(spans["data"]))
+        if crossing.block.leave_bytes_per_second and crossing.block.leave_bytes_per_second < full
+    ]
+    if not narrow:
+        return ""
+    rate = min(full, *(crossing.rank_bytes_per_second or full for crossing in narrow))
+    names = " and ".join(crossing.block.name for crossing in narrow)
+    return (
+        f"in the order of the topology a ring sends {percent(round(narrow[-1].share, 4))} of its traffic out of "
+        f"{names} blocks, which leaves each rank {bytes_per_second(rate)} of {bytes_per_second(full)}"
+    )
+
+
+def _batch(request: Request, scored: Scored, reasons: Mapping[str, str]) -> Lines:
+    layout, goal = scored.choice.layout, request.goal
+    tokens = goal.global_sequences * goal.sequence_length
+    return [
+        ("batch:", ""),
+        (f"  global_sequences: {goal.global_sequences}", "chosen"),
+        (f"  micro_sequences: {layout.micro_sequences}", f"chosen: {reasons['micro_sequences']}"),
+        (f"  accumulation_steps: {layout.num_micro_batches}", "derived: batch over data ranks and micro-batch"),
+        (f"  global_tokens: {tokens}", "derived: sequences times their length"),
+        ("  loss_reduction: global-token-mean", "replace"),
+        ("  learning_rate: {rule: none}", "replace"),
+    ]
+
+
+def _communication(request: Request, scored: Scored, blocking: float) -> Lines:
+    software = request.cluster.software
+    library = software.collective_library if software else None
+    lines: Lines = [("communication:", "")]
+    if library:
+        pinned = f", version: {library.version}" if library.version else ""
+        lines.append((f"  library: {{name: {library.name}{pinned}}}", "as in the profile"))
+    timeout = hang_seconds(scored.outlook.step.seconds, blocking)
+    choices = choices_of(request, scored)
+    if choices:
+        lines.append(("  collectives:", ""))
+        lines += choices
+    lines += [
+        ("  overlap_gradients: true", "chosen"),
+        ("  overlap_parameters: true", "chosen"),
+        (f"  timeout_seconds: {timeout:g}", "derived: three steps and a save"),
+        ("  gradient_averaging: divide-after", "replace"),
+    ]
+    if request.fabric is not None and scored.choice.layout.num_ranks > request.nodes.ranks_per_node:
+        lines.append((f"  fabric: {request.fabric.name}", "the fabric of the profile"))
+    return lines
+
+
+def _memory(request: Request, scored: Scored, reasons: Mapping[str, str]) -> Lines:
+    state = request.goal.model.state
+    share = scored.memory.total / request.goal.machine.memory_bytes
+    lines: Lines = [
+        ("memory:", ""),
+        (f"  activation_policy: {scored.choice.recompute}", f"chosen: {reasons['activation_policy']}"),
+        (f"  state_bytes_per_parameter: {state.total:g}", "derived: from the formats above"),
+        (
+            f"  predicted_peak_bytes: {figure(float(f'{scored.memory.total:.4g}'))}",
+            f"derived: stage {scored.stage} is the fullest, {percent(round(share, 3))} of a rank's memory; measure it",
+        ),
+        ("  peak_view: device", "what the prediction counts"),
+        (f"  reserve_bytes: {figure(request.goal.reserve_bytes)}", "chosen"),
+        ("  allocator: framework-default", "replace"),
+        (f"  prefetch_depth: {_ASYNCHRONOUS_COPIES}", "replace"),
+        ("  pinned_input: true", "replace"),
+        ("  asynchronous_copies: true", "replace"),
+    ]
+    return lines
+
+
+def _job(request: Request, scored: Scored) -> Lines:
+    steps, goal = num_steps(request), request.goal
+    tokens = float(steps * goal.global_sequences * goal.sequence_length)
+    return [
+        ("telemetry:", ""),
+        ("  profile: core", "replace"),
+        ("  step_interval: 1", "replace"),
+        ("  device_interval_seconds: 10", "replace"),
+        ("job:", ""),
+        (f"  num_steps: {steps}", "derived: tokens over those of a step"),
+        (f"  num_tokens: {figure(tokens)}", "derived: steps times tokens of a step"),
+        (f"  planned_seconds: {figure(planned_seconds(request, scored))}", "derived: steps and a twentieth more"),
+        ("  seed: 1234", "replace"),
+    ]
+
+
+def _performance(scored: Scored) -> Lines:
+    outlook, step = scored.outlook, scored.outlook.step
+    band = f"{step.low_seconds:.3g} to {step.high_seconds:.3g} s for eight of ten published runs"
+    measured = "measured" if outlook.matmul_measured else "assumed"
+    return [
+        ("performance:", ""),
+        ("  kind: predicted", "replace by measured"),
+        (f"  step_seconds: {step.seconds:.4g}", f"derived: {band}"),
+        ("  flops_convention: 6n-causal-attention", "chosen"),
+        (f"  model_flops_utilisation: {_down(outlook.utilisation)}", f"derived: from a {measured} best product"),
+        (f"  peak_flops_per_second: {figure(outlook.peak_flops_per_second)}", "of the profile or the catalog"),
+        (f"  peak_format: {outlook.peak_format}", ""),
+    ]
+
+
+def _down(value: float) -> str:
+    """Four digits, rounded down, so that a rounded figure never claims more than was predicted."""
+    return f"{math.floor(value * 1e4) / 1e4:g}"

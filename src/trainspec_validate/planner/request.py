@@ -1,0 +1,206 @@
+"""The only place that turns a cluster, a model and wishes into a goal, and notes every assumption that this takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import log2
+from typing import Literal
+
+import msgspec
+
+from trainspec_validate.derived.job import JobNodes
+from trainspec_validate.documents import ClusterProfile
+from trainspec_validate.documents.fabric import Fabric
+from trainspec_validate.documents.model import Model
+from trainspec_validate.documents.precision import LossScaling, LowPrecisionRecipe, Precision
+from trainspec_validate.forecast.facts import machine_facts, model_facts
+from trainspec_validate.planner.goal import Goal
+from trainspec_validate.planner.space import layouts
+from trainspec_validate.units import number
+
+NumberFormat = Literal["bf16", "fp16", "fp8"]
+RESERVE_BYTES = 4e9
+_LARGE_PARAMETERS = 100e9
+_LARGE_BATCH_TOKENS, _BATCH_TOKENS = 16 * 2**20, 4 * 2**20
+_DOUBLINGS = 6
+_LONGEST_STEP_SECONDS = 15.0
+"""Longer steps leave no room in 90 s for a recovery that ends with one (TS-CKP-042)."""
+_USUAL_UTILISATION = 0.4
+_TOKENS_PER_PARAMETER = 20
+
+
+class Impossible(Exception):  # noqa: N818 - an answer, not an error
+    """The cluster cannot be planned for; the text says what is absent or contradictory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a person asks for; None leaves it to the planner."""
+
+    num_ranks: int | None = None
+    node_group: str | None = None
+    global_sequences: int | None = None
+    sequence_length: int | None = None
+    num_tokens: float | None = None
+    number_format: NumberFormat = "bf16"
+    reserve_bytes: float = RESERVE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A job to be planned, with the documents that it comes from."""
+
+    cluster: ClusterProfile
+    nodes: JobNodes
+    fabric: Fabric | None
+    model: Model
+    precision: Precision
+    goal: Goal
+    num_tokens: float
+    assumptions: tuple[str, ...]
+    """What was neither in the documents nor asked for, in words."""
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes that the job fills."""
+        return -(-self.goal.num_ranks // self.nodes.ranks_per_node)
+
+
+def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
+    """The goal for a model on a cluster.
+
+    Raises:
+        Impossible: the node group is undecided, or has too few ranks, or nodes cannot reach each other.
+        Unpredictable: a figure of the accelerator or the shape of the model is not known.
+    """
+    assumptions: list[str] = []
+    nodes = _nodes(cluster, wishes)
+    num_ranks = wishes.num_ranks or nodes.num_ranks
+    if num_ranks > nodes.num_ranks:
+        raise Impossible(f"{number(num_ranks)} ranks are asked for, {nodes.group.name} has {number(nodes.num_ranks)}")
+    fabric = _fabric(cluster, nodes)
+    if wishes.sequence_length:
+        model = msgspec.structs.replace(model, sequence_length=wishes.sequence_length)
+    if model.sequence_length is None:
+        raise Impossible(f"{model.name} has no sequence length; ask for one")
+    precision = precision_of(wishes.number_format, routed=model.experts is not None)
+    facts, machine = model_facts(model, precision), machine_facts(cluster, nodes, fabric, num_ranks)
+    batch = _Batch(model, num_ranks, num_ranks * machine.peak(facts.compute_formats)[1])
+    tokens = wishes.num_tokens or _usual_tokens(model, assumptions)
+    goal = Goal(
+        model=facts,
+        machine=machine,
+        num_ranks=num_ranks,
+        global_sequences=wishes.global_sequences or batch.usual(),
+        sequence_length=model.sequence_length,
+        reserve_bytes=wishes.reserve_bytes,
+    )
+    if not wishes.global_sequences:
+        goal = _divisible(goal)
+        assumptions.append(batch.told(goal.global_sequences))
+    return Request(cluster, nodes, fabric, model, precision, goal, tokens, tuple(assumptions))
+
+
+def _nodes(cluster: ClusterProfile, wishes: Wishes) -> JobNodes:
+    groups = {group.name: index for index, group in enumerate(cluster.node_groups)}
+    if wishes.node_group is None and len(groups) > 1:
+        raise Impossible(f"{cluster.metadata.name} has several node groups; name one of {', '.join(groups)}")
+    name = wishes.node_group or next(iter(groups))
+    if name not in groups:
+        raise Impossible(f"{cluster.metadata.name} has no node group {name!r}, only {', '.join(groups)}")
+    return JobNodes(cluster.node_groups[groups[name]], groups[name])
+
+
+def _fabric(cluster: ClusterProfile, nodes: JobNodes) -> Fabric | None:
+    wanted = [nic.fabric for nic in nodes.group.nics if nic.role == "compute" and nic.fabric]
+    found = [fabric for fabric in cluster.fabrics if fabric.name in wanted]
+    if len(found) > 1:
+        raise Impossible(
+            f"compute NICs of {nodes.group.name} are on several fabrics: {', '.join(f.name for f in found)}"
+        )
+    return found[0] if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """How large a batch is where nobody asks for a size."""
+
+    model: Model
+    num_ranks: int
+    flops_per_second: float
+    """Peak of all ranks together."""
+
+    @property
+    def _quick_tokens(self) -> float:
+        active = self.model.num_active_parameters or self.model.num_parameters
+        return _LONGEST_STEP_SECONDS * _USUAL_UTILISATION * self.flops_per_second / (6 * active)
+
+    @property
+    def _customary_tokens(self) -> int:
+        return _LARGE_BATCH_TOKENS if self.model.num_parameters >= _LARGE_PARAMETERS else _BATCH_TOKENS
+
+    def usual(self) -> int:
+        """Customary tokens for the size of the model, less where a step would be long.
+
+        The number is the odd part of the ranks times a power of two, since it has to divide over them.
+        """
+        wanted = max(min(self._customary_tokens, self._quick_tokens) / (self.model.sequence_length or 1), 1.0)
+        odd = self.num_ranks // (self.num_ranks & -self.num_ranks)
+        return odd << max(0, round(log2(wanted / odd)))
+
+    def told(self, sequences: int) -> str:
+        """Where the size comes from, in words."""
+        tokens = sequences * (self.model.sequence_length or 1)
+        why = "near what published runs of this size use (arXiv:2407.21783)"
+        if self._quick_tokens < self._customary_tokens:
+            why = f"so that a step takes no more than about {_LONGEST_STEP_SECONDS:g} s"
+        if sequences > self.usual():
+            why = "the least power of two times the odd part of the ranks that keeps all of them busy"
+        return f"batch: {number(sequences)} sequences, {number(tokens)} tokens, {why}; set --global-sequences"
+
+
+def _divisible(goal: Goal) -> Goal:
+    """The goal with its batch doubled until some layout divides it over the ranks, six times at most."""
+    for doubled in range(_DOUBLINGS + 1):
+        larger = replace(goal, global_sequences=goal.global_sequences << doubled)
+        if next(layouts(larger), None) is not None:
+            return larger
+    return goal
+
+
+def _usual_tokens(model: Model, assumptions: list[str]) -> float:
+    tokens = _TOKENS_PER_PARAMETER * (model.num_active_parameters or model.num_parameters)
+    assumptions.append(
+        f"length: {number(tokens)} tokens, {_TOKENS_PER_PARAMETER} for each parameter that a token uses "
+        "(arXiv:2203.15556); set --tokens"
+    )
+    return tokens
+
+
+def precision_of(number_format: NumberFormat, *, routed: bool = False) -> Precision:
+    """Formats of a mixed-precision run: 16-bit weights, everything that is added up in fp32, and the router too."""
+    narrow: Literal["bf16", "fp16"] = "fp16" if number_format == "fp16" else "bf16"
+    scaling = LossScaling(
+        mode="dynamic", initial_scale=65536, growth_factor=2, backoff_factor=0.5, growth_interval_steps=2000
+    )
+    recipe = LowPrecisionRecipe(
+        format="fp8-hybrid",
+        scaling="delayed",
+        amax_history_steps=1024,
+        amax_scope="group",
+        high_precision_layers=("embedding", "output-head"),
+        scaling_state_checkpointed=True,
+    )
+    return Precision(
+        compute=narrow,
+        parameters=narrow,
+        master_parameters="fp32",
+        gradients="fp32",
+        accumulation="fp32",
+        reduction="fp32",
+        optimizer_state="fp32",
+        loss_scaling=scaling if number_format == "fp16" else None,
+        recipe=recipe if number_format == "fp8" else None,
+        high_precision_operations=("softmax", "normalization", "loss", "reduction", *(("router",) if routed else ())),
+        nonfinite_action="skip-step",
+    )

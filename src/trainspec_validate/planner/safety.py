@@ -1,0 +1,167 @@
+"""The only place that derives the figures of a checkpoint policy for a planned job."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from trainspec_validate.costs.reliability import job_mtbf_seconds, recommended_interval, spare_nodes
+from trainspec_validate.documents.cluster import StorageTarget
+from trainspec_validate.planner.request import Request
+from trainspec_validate.planner.search import Scored
+from trainspec_validate.starter.checkpoint import PolicyFigures, TierFigures
+from trainspec_validate.units import bytes_, bytes_per_second
+
+USUAL_FAILURES = 6.5
+"""Failures per 1000 node-days that stop a job: arXiv:2410.21680."""
+_USUAL_REPAIR_SECONDS = 86400.0
+_USUAL_SPARE_SECONDS = 60.0
+_USUAL_BLOCKING_SECONDS = 5.0
+_COPY_SHARE = 0.5
+"""Share of the host link that a copy of the state reaches; pinned copies were measured at 0.35 to 0.79 of it
+(stas00/ml-engineering@744d01e1, PyTorch forum)."""
+_SLOW_RESTORE_SECONDS = 20.0
+"""A restore beyond this leaves no room in 90 s for detection, restart and a first step: a copy in memory is added."""
+_PARTNER_SHARE = 0.5
+"""Share of the NICs that reading a partner's copy reaches while all nodes read; assumed."""
+_STORE_STRETCH = 1.5
+"""How much longer the slowest save of twenty takes than its bytes at the sustained rate; assumed."""
+_LEAST_HANG_SECONDS = 60.0
+_LEAST_STATE_BYTES = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How the documents of a plan refer to each other, each reference as YAML writes it on one line."""
+
+    plan: str
+    policy: str
+    cluster_reference: str
+    plan_reference: str
+
+
+def hang_seconds(step_seconds: float, blocking_seconds: float) -> float:
+    """Time-out of collectives: three steps and a save, so that a slow step is no fault."""
+    return float(math.ceil(max(_LEAST_HANG_SECONDS, 3 * step_seconds + blocking_seconds)))
+
+
+def policy_figures(request: Request, scored: Scored, names: Names) -> PolicyFigures:
+    """Interval, tiers and recovery of a planned job: Daly's interval over the store and failure rate of the cluster."""
+    step = scored.outlook.step.seconds
+    state, parameters = request.goal.model.state, request.goal.model.num_parameters
+    each = max(_LEAST_STATE_BYTES, state.weights + state.optimizer)
+    size = each * parameters
+    blocking, blocking_reason = _blocking(request, size)
+    store, rate_out, rate_in, store_reason = _store(request, size)
+    persist = max(1.0, math.ceil(_STORE_STRETCH * size / rate_out))
+    restore, restore_reason = max(1.0, math.ceil(1.2 * size / rate_in)), f"derived: size over read rate{store_reason}"
+    tiers = [TierFigures("durable", _domain(store), store.name if store else None)]
+    partner = _partner_rate(request)
+    if restore > _SLOW_RESTORE_SECONDS and request.num_nodes > 1 and partner:
+        tiers.insert(0, TierFigures("partner-memory", "node", None, num_replicas=2))
+        restore = max(1.0, math.ceil(1.2 * size / request.num_nodes / partner))
+        restore_reason = "derived: a node's share from a partner over its NICs; measure it"
+    mtbf, mtbf_reason = _mtbf(request)
+    best = recommended_interval(blocking, mtbf, persist)
+    reliability = request.cluster.reliability
+    spares = reliability.num_spare_nodes if reliability else None
+    return PolicyFigures(
+        name=names.policy,
+        cluster=names.cluster_reference,
+        plan=names.plan_reference,
+        step_seconds=float(f"{step:.4g}"),
+        interval_steps=max(1, math.ceil(best / step)),
+        interval_reason="Daly's interval for the failure rate and the save time (doi:10.1016/j.future.2004.11.016)",
+        checkpoint_bytes=size,
+        bytes_per_parameter=each,
+        num_parameters=parameters,
+        blocking_seconds=blocking,
+        blocking_reason=blocking_reason,
+        persist_seconds=persist,
+        persist_reason=f"derived: size over write rate, half as much again{store_reason}",
+        restore_seconds=restore,
+        restore_reason=restore_reason,
+        num_nodes=request.num_nodes,
+        planned_seconds=planned_seconds(request, scored),
+        mtbf_seconds=mtbf,
+        mtbf_reason=mtbf_reason,
+        tiers=tuple(tiers),
+        loss_scaling=request.precision.loss_scaling is not None,
+        hang_seconds=hang_seconds(step, blocking),
+        spare_seconds=(reliability.spare_start_seconds or _USUAL_SPARE_SECONDS) if reliability and spares else None,
+        repair_seconds=(reliability.replacement_seconds if reliability else None) or _USUAL_REPAIR_SECONDS,
+    )
+
+
+def advice(request: Request, scored: Scored) -> tuple[str, ...]:
+    """What would make the job lose less time, with the number."""
+    names = Names("plan", "policy", "{name: cluster}", "{name: plan}")
+    figures = policy_figures(request, scored, names)
+    if figures.spare_seconds is not None or request.num_nodes == 1:
+        return ()
+    reliability = request.cluster.reliability
+    rate = reliability.failures_per_1000_node_days if reliability else USUAL_FAILURES
+    spares = spare_nodes(request.num_nodes, rate, figures.repair_seconds)
+    better = replace(figures, spare_seconds=_USUAL_SPARE_SECONDS).effective_share
+    now = f"a lost node waits for its repair, and {figures.effective_share:.0%} of the time makes progress"
+    return (
+        f"the profile declares no spare nodes: {now}; with {spares} spares (99 % quantile) it would be {better:.0%}",
+    )
+
+
+def num_steps(request: Request) -> int:
+    """Optimizer steps of the job."""
+    return max(1, math.ceil(request.num_tokens / (request.goal.global_sequences * request.goal.sequence_length)))
+
+
+def planned_seconds(request: Request, scored: Scored) -> float:
+    """Time of all steps and a twentieth more for saves, validation and start-up."""
+    return float(f"{1.05 * num_steps(request) * scored.outlook.step.seconds:.4g}")
+
+
+def _blocking(request: Request, size: float) -> tuple[float, str]:
+    link = request.goal.machine.host_bytes_per_second
+    if link is None:
+        return _USUAL_BLOCKING_SECONDS, "replace: the profile states no host link; measure it"
+    seconds = size / request.goal.num_ranks / (link * _COPY_SHARE)
+    return float(
+        f"{max(0.1, seconds):.2g}"
+    ), "derived: a rank's share to the host at half the rate of its link; measure it"
+
+
+def _store(request: Request, size: float) -> tuple[StorageTarget | None, float, float, str]:
+    """The store for durable copies with its write and read rate; a usual rate where the profile declares none."""
+    shared = [target for target in request.cluster.storage_targets if target.scope == "cluster"]
+    known = [target for target in shared if target.write_bandwidth_bytes_per_second]
+    if known:
+        store = max(known, key=lambda target: target.write_bandwidth_bytes_per_second or 0.0)
+        rate_out = store.write_bandwidth_bytes_per_second or 1.0
+        return store, rate_out, store.read_bandwidth_bytes_per_second or rate_out, f" of {store.name}; measure it"
+    rate = max(10e9, math.ceil(size / 15 / 10e9) * 10e9)
+    link = request.goal.machine.topology.fabric
+    if link is not None:
+        rate = min(rate, link.bandwidth_bytes_per_second * request.goal.num_ranks)
+    words = f", assumed to be {bytes_per_second(rate)} for {bytes_(size)}; the profile declares no store with a rate"
+    return (shared[0] if shared else None), rate, rate, words
+
+
+def _domain(store: StorageTarget | None) -> Literal["node", "rack", "cluster"]:
+    domain = store.failure_domain if store else "cluster"
+    return "node" if domain == "node" else "rack" if domain == "rack" else "cluster"
+
+
+def _partner_rate(request: Request) -> float | None:
+    link = request.goal.machine.topology.fabric
+    return link.bandwidth_bytes_per_second * request.nodes.ranks_per_node * _PARTNER_SHARE if link else None
+
+
+def _mtbf(request: Request) -> tuple[float, str]:
+    reliability = request.cluster.reliability
+    rate = reliability.failures_per_1000_node_days if reliability else USUAL_FAILURES
+    words = (
+        ""
+        if reliability
+        else "the profile states no failure rate; 6.5 per 1000 node-days were published for 2048 nodes"
+    )
+    return job_mtbf_seconds(request.num_nodes, rate), words

@@ -1,0 +1,122 @@
+"""The only place that searches the space of choices for those with the shortest predicted step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
+
+from trainspec_validate.costs.layout import Layout
+from trainspec_validate.costs.rank_memory import RankMemory
+from trainspec_validate.forecast.outlook import Outlook, Settings, memory_of_stage, outlook
+from trainspec_validate.planner.goal import Goal
+from trainspec_validate.planner.space import ORDERS, RECOMPUTATIONS, Choice, dimensions, layouts, shardings
+from trainspec_validate.topology.networks import NotJoined
+
+_KEEP_AT_ONCE = 4096
+Progress = Callable[[int, int], None]
+"""Called with the number of layouts looked at and their total."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A choice with what is predicted of it."""
+
+    choice: Choice
+    stage: int
+    """The fullest pipeline stage."""
+    memory: RankMemory
+    """Bytes of one of its ranks."""
+    outlook: Outlook
+    seconds: float
+    """Of a step, kept beside the outlook because comparisons ask for it a million times."""
+
+    @property
+    def rank_key(self) -> tuple[float, tuple[object, ...]]:
+        """Shortest predicted step first; equal times in the order of choices."""
+        return self.seconds, self.choice.key
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The best choices, and how many there were."""
+
+    best: tuple[Scored, ...]
+    alternatives: Mapping[tuple[str, Hashable], Scored]
+    """The best choice for every value of every dimension, by the names of `dimensions`."""
+    num_layouts: int
+    num_too_large: int
+    """Layouts of which no form fits into memory."""
+    num_compared: int
+    """Choices whose step was predicted."""
+
+
+def settings_of(choice: Choice) -> Settings:
+    """What a prediction needs to know of a choice besides its layout."""
+    return Settings(recompute=choice.recompute, order=choice.order)
+
+
+def fitting(goal: Goal, layout: Layout) -> Iterator[tuple[Choice, int, RankMemory]]:
+    """The forms of a layout that fit into memory and are not slower than another by construction.
+
+    More recomputation only adds operations, so that the least that fits is never slower. More sharding among the same
+    ranks only adds messages, so that it is looked at where it saves recomputation.
+    """
+    orders = ORDERS if layout.pipeline > 1 and layout.data > 1 else ORDERS[:1]
+    for growing in shardings(goal, layout):
+        least = len(RECOMPUTATIONS)
+        for sharded in growing:
+            for index, recompute in enumerate(RECOMPUTATIONS[:least]):
+                stage, memory = memory_of_stage(goal.model, sharded, Settings(recompute=recompute))
+                if memory.total <= goal.memory_budget_bytes:
+                    yield from ((Choice(sharded, recompute, order), stage, memory) for order in orders)
+                    least = index
+                    break
+
+
+def search(goal: Goal, num_best: int = 5, progress: Progress | None = None) -> Ranking:
+    """The choices with the shortest predicted step, in a fixed order; exact over the space of `planner.space`.
+
+    Raises:
+        ValueError: fewer than one choice is asked for.
+    """
+    if num_best < 1:
+        raise ValueError(f"{num_best} choices are asked for")
+    kept: list[Scored] = []
+    alternatives: dict[tuple[str, Hashable], Scored] = {}
+    too_large = compared = 0
+    every = list(layouts(goal))
+    for index, layout in enumerate(every):
+        if progress is not None:
+            progress(index, len(every))
+        fits = False
+        for choice, stage, memory in fitting(goal, layout):
+            fits = True
+            scored = _scored(goal, choice, stage, memory)
+            if scored is not None:
+                compared += 1
+                kept.append(scored)
+                _note(alternatives, scored)
+        too_large += not fits
+        if len(kept) > _KEEP_AT_ONCE:
+            kept = _best(kept, num_best)
+    return Ranking(tuple(_best(kept, num_best)), alternatives, len(every), too_large, compared)
+
+
+def _best(scored: list[Scored], number: int) -> list[Scored]:
+    return sorted(scored, key=lambda item: item.rank_key)[:number]
+
+
+def _note(alternatives: dict[tuple[str, Hashable], Scored], scored: Scored) -> None:
+    for entry in dimensions(scored.choice).items():
+        known = alternatives.get(entry)
+        if known is None or (scored.seconds <= known.seconds and scored.rank_key < known.rank_key):
+            alternatives[entry] = scored
+
+
+def _scored(goal: Goal, choice: Choice, stage: int, memory: RankMemory) -> Scored | None:
+    """The prediction of a choice; None where the machine has no links for it."""
+    try:
+        found = outlook(goal.model, goal.machine, choice.layout, settings_of(choice))
+    except NotJoined:
+        return None
+    return Scored(choice, stage, memory, found, found.step.seconds)

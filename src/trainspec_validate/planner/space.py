@@ -1,0 +1,233 @@
+"""The only place that enumerates what a planner can choose: degrees, stages, micro-batches, sharding, recomputation."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from trainspec_validate.costs.layout import Layout
+from trainspec_validate.forecast.outlook import Recompute
+from trainspec_validate.planner.goal import Goal
+
+ORDERS = (
+    ("tensor", "context", "expert", "data", "pipeline"),
+    ("tensor", "context", "expert", "pipeline", "data"),
+)
+"""Stages outermost keep gradients of a stage on near ranks, data outermost keeps stages near."""
+MAX_MICRO_SEQUENCES = 16
+MAX_VIRTUAL_STAGES = 16
+MIN_CONTEXT_TOKENS = 4096
+"""Fewest tokens of a sequence on one context rank: half of what a published run had, whose sequences of 131,072 tokens
+lay on 16 ranks (arXiv:2407.21783, table 4)."""
+TILE = 64
+"""Columns of a rank's matrices come in multiples of it (TS-PRC-021)."""
+MAX_IDLE_RATIO = 0.5
+"""Idle over busy time of a pipeline that is still considered: the specification's own limit (TS-PAR-012)."""
+MAX_IMBALANCE = 1.1
+"""Layers of the fullest rank over their mean beyond which a split is not considered; all others wait for it."""
+RECOMPUTATIONS: tuple[Recompute, ...] = ("none", "selective", "full")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One way to lay out the job; `None` knobs of the machine are left to the library."""
+
+    layout: Layout
+    recompute: Recompute
+    order: tuple[str, ...] = ORDERS[0]
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """A total order of choices, so that equal times are always resolved alike: fewer splits first."""
+        w = self.layout
+        degrees = (w.tensor, w.pipeline, w.context, w.expert, w.num_virtual_stages, w.sharding_stage)
+        return (
+            *degrees,
+            w.sharding_degree or w.data,
+            -w.micro_sequences,
+            RECOMPUTATIONS.index(self.recompute),
+            self.order,
+        )
+
+
+def dimensions(choice: Choice) -> dict[str, Hashable]:
+    """What was chosen, by the name of each dimension of the space."""
+    layout = choice.layout
+    return {
+        "tensor": layout.tensor,
+        "context": layout.context,
+        "pipeline": layout.pipeline,
+        "expert": layout.expert,
+        "num_virtual_stages": layout.num_virtual_stages,
+        "micro_sequences": layout.micro_sequences,
+        "sharding": layout.sharding_stage,
+        "sharding_degree": layout.sharding_degree or layout.data,
+        "activation_policy": choice.recompute,
+        "order": choice.order,
+    }
+
+
+@cache
+def divisors(value: int) -> tuple[int, ...]:
+    """All divisors, ascending.
+
+    >>> divisors(12)
+    (1, 2, 3, 4, 6, 12)
+    """
+    small = [d for d in range(1, int(value**0.5) + 1) if value % d == 0]
+    return tuple(sorted({*small, *(value // d for d in small)}))
+
+
+def even_split(num_layers: int, num_chunks: int) -> tuple[int, ...]:
+    """Layers of each chunk; empty where they divide evenly.
+
+    Where they do not, the chunks at both ends are the smaller ones, since they carry the embedding and the output.
+
+    >>> even_split(126, 16)
+    (7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7)
+    >>> even_split(80, 8)
+    ()
+
+    Raises:
+        ValueError: there are more chunks than layers.
+    """
+    if num_chunks > num_layers:
+        raise ValueError(f"{num_layers} layers cannot fill {num_chunks} chunks")
+    least, rest = divmod(num_layers, num_chunks)
+    if rest == 0:
+        return ()
+    # The output layer weighs more than the embedding, so the last chunks are the first to be smaller.
+    front = (num_chunks - rest) // 2
+    back = num_chunks - rest - front
+    return (least,) * front + (least + 1,) * rest + (least,) * back
+
+
+def layouts(goal: Goal) -> Iterator[Layout]:
+    """Every layout that fills the ranks, divides the model and the batch, and keeps a pipeline busy; unsharded."""
+    for tensor in _tensor_degrees(goal):
+        for context in _context_degrees(goal, tensor):
+            for pipeline in _pipeline_degrees(goal, tensor * context):
+                data = goal.num_ranks // (tensor * context * pipeline)
+                if goal.global_sequences % data:
+                    continue
+                for expert, expert_tensor in _expert_degrees(goal, tensor, context, data):
+                    base = Layout(
+                        data=data,
+                        tensor=tensor,
+                        pipeline=pipeline,
+                        context=context,
+                        expert=expert,
+                        expert_tensor=expert_tensor,
+                        sequence_parallel=tensor > 1,
+                        schedule="1f1b" if pipeline > 1 else "none",
+                        sequence_length=goal.sequence_length,
+                    )
+                    yield from _schedules(goal, base)
+
+
+def _tensor_degrees(goal: Goal) -> Iterator[int]:
+    shape, limit = goal.model.shape, max(1, goal.machine.topology.domain_num_ranks)
+    for degree in divisors(goal.num_ranks):
+        if degree > limit or limit % degree:
+            continue
+        parts = (shape.num_heads, shape.vocabulary_size, shape.ffn_hidden_size, goal.sequence_length)
+        keys = shape.num_key_value_heads
+        if degree > 1 and shape.ffn_hidden_size // degree % TILE:
+            continue
+        if not any(part % degree for part in parts) and (keys % degree == 0 or degree % keys == 0):
+            yield degree
+
+
+def _context_degrees(goal: Goal, tensor: int) -> Iterator[int]:
+    for degree in divisors(goal.num_ranks // tensor):
+        tokens = goal.sequence_length // degree
+        whole = goal.sequence_length % (degree * tensor) == 0 and (degree == 1 or degree & (degree - 1) == 0)
+        if whole and (degree == 1 or tokens >= MIN_CONTEXT_TOKENS):
+            yield degree
+
+
+def _pipeline_degrees(goal: Goal, inner: int) -> Iterator[int]:
+    for degree in divisors(goal.num_ranks // inner):
+        if degree <= goal.model.shape.num_layers:
+            yield degree
+
+
+def _expert_degrees(goal: Goal, tensor: int, context: int, data: int) -> Iterator[tuple[int, int | None]]:
+    shape = goal.model.shape
+    if not shape.num_experts:
+        yield 1, None
+        return
+    for inner in sorted({1, tensor}):
+        if shape.expert_hidden_size % inner or (inner > 1 and shape.expert_hidden_size // inner % TILE):
+            continue
+        stage = tensor * context * data
+        for degree in divisors(shape.num_experts):
+            if stage % (degree * inner) == 0:
+                yield degree, inner
+
+
+def _schedules(goal: Goal, base: Layout) -> Iterator[Layout]:
+    per_rank, layers = goal.global_sequences // base.data, goal.model.shape.num_layers
+    for micro in divisors(per_rank):
+        if micro > MAX_MICRO_SEQUENCES:
+            break
+        count = per_rank // micro
+        plain = replace(base, micro_sequences=micro, num_micro_batches=count)
+        if base.pipeline == 1:
+            yield plain
+            continue
+        if (base.pipeline - 1) / count <= MAX_IDLE_RATIO:
+            yield replace(plain, stage_layers=even_split(layers, base.pipeline))
+        if count % base.pipeline:
+            continue
+        for chunks in range(2, min(MAX_VIRTUAL_STAGES, layers // base.pipeline) + 1):
+            split = even_split(layers, base.pipeline * chunks)
+            if imbalance(split, base.pipeline) > MAX_IMBALANCE or base.pipeline - 1 > MAX_IDLE_RATIO * count * chunks:
+                continue
+            yield replace(plain, schedule="interleaved-1f1b", num_virtual_stages=chunks, stage_layers=split)
+
+
+def imbalance(stage_layers: Sequence[int], num_stages: int) -> float:
+    """Layers of the fullest pipeline rank over their mean, when chunks go round the ranks; 1 for an even split.
+
+    >>> imbalance((7, 8, 8, 7), 2), imbalance((), 4)
+    (1.0, 1.0)
+    >>> imbalance((1, 2, 2, 1, 2, 2), 3)
+    1.2
+
+    Raises:
+        ValueError: there is no stage.
+    """
+    if num_stages < 1:
+        raise ValueError("a pipeline has a stage")
+    if not stage_layers:
+        return 1.0
+    loads = [sum(stage_layers[rank::num_stages]) for rank in range(num_stages)]
+    return max(loads) * num_stages / sum(loads)
+
+
+def shardings(goal: Goal, layout: Layout) -> Iterator[tuple[Layout, ...]]:
+    """The layout with everything that copies of the model can share: one tuple for each group of ranks that share.
+
+    Within a tuple more is shared from one layout to the next, which sends more and needs less memory. Weights are not
+    sharded under a pipeline, which would gather them for each micro-batch (TS-PAR-005). A sharding degree below all
+    copies keeps the traffic of shards inside one domain, or inside one block of a narrow tier.
+    """
+    yield (layout,)
+    if layout.data * layout.context == 1:
+        return
+    stages = (1, 2) if layout.pipeline > 1 else (1, 2, 3)
+    for degree in (None, *_shard_degrees(goal, layout)):
+        yield tuple(replace(layout, sharding_stage=stage, sharding_degree=degree) for stage in stages)
+
+
+def _shard_degrees(goal: Goal, layout: Layout) -> Iterator[int]:
+    found = set()
+    stride = layout.tensor * layout.context
+    topology = goal.machine.topology
+    for size in (topology.domain_num_ranks, *(block.num_ranks for block in topology.blocks)):
+        degree = min(layout.data, size // stride)
+        if 1 < degree < layout.data and layout.data % degree == 0:
+            found.add(degree)
+    yield from sorted(found)

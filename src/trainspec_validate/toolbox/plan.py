@@ -1,0 +1,129 @@
+"""The only place that plans a job at the command line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trainspec_validate import terminal
+from trainspec_validate.terminal import Failure
+from trainspec_validate.toolbox.lookup import complete_model, pick
+
+_COUNT = click.IntRange(1, 100_000_000)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  trainspec plan cluster.yaml --model llama3-70b
+  trainspec plan cluster.yaml --model llama3-405b --num-ranks 16384 --global-sequences 2048 --output run
+  trainspec plan cluster.yaml --model my-plan.yaml --top 10 --format json
+"""
+)
+@click.argument("cluster", type=click.Path())
+@click.option(
+    "--model",
+    required=True,
+    metavar="NAME|FILE",
+    shell_complete=complete_model,
+    help="Model of the catalog (`trainspec catalog --models`), or a training plan whose model is taken.",
+)
+@click.option("--num-ranks", type=_COUNT, help="Ranks of the job.  [default: all of the node group]")
+@click.option("--node-group", metavar="NAME", help="Node group to run on, where there are several.")
+@click.option("--global-sequences", type=_COUNT, help="Sequences of one optimizer step.")
+@click.option("--sequence-length", type=_COUNT, help="Tokens of one sequence.")
+@click.option("--tokens", "num_tokens", type=click.FloatRange(1, 1e15), help="Tokens of the whole job.")
+@click.option(
+    "--precision",
+    "number_format",
+    type=click.Choice(["bf16", "fp16", "fp8"]),
+    default="bf16",
+    show_default=True,
+    help="Format of the matrix products.",
+)
+@click.option(
+    "--reserve-bytes",
+    type=click.FloatRange(0, 1e13),
+    default=4e9,
+    show_default=True,
+    help="Memory of a rank to leave free.",
+)
+@click.option("--top", type=click.IntRange(1, 100), default=5, show_default=True, help="Plans to show.")
+@click.option("--format", "style", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--output", type=click.Path(file_okay=False), help="Write plan.yaml and checkpoint.yaml here.")
+@click.option("--pick", "picked", type=click.IntRange(1, 100), default=1, show_default=True, help="Plan to write.")
+@click.option("--plot", type=click.Path(dir_okay=False), help="Draw step time against memory into this SVG file.")
+@click.option("--force", is_flag=True, help="Overwrite what is there, and plan on a profile that has errors.")
+def command(cluster: str, model: str, **options: Any) -> None:
+    """Search the best way to train a model on a cluster, and write its plan and checkpoint policy.
+
+    Every layout that fits into memory is compared by its predicted step time; the best ones are shown side by side,
+    with the band that eight of ten published runs kept to. Nothing is written before the search is over.
+    """
+    from trainspec_validate.forecast.facts import Unpredictable  # noqa: PLC0415 - `--help` goes without the models
+    from trainspec_validate.planner.request import Impossible, Wishes, request  # noqa: PLC0415
+    from trainspec_validate.planner.search import search  # noqa: PLC0415
+    from trainspec_validate.toolbox import files, plan_report  # noqa: PLC0415
+
+    names = ("num_ranks", "node_group", "global_sequences", "sequence_length", "num_tokens", "number_format")
+    wishes = Wishes(reserve_bytes=options["reserve_bytes"], **{name: options[name] for name in names})
+    profile = files.document(cluster, "ClusterProfile", allow_errors=options["force"])
+    try:
+        asked = request(profile, _model(model), wishes)  # type: ignore[arg-type]
+    except (Impossible, Unpredictable) as error:
+        raise Failure(f"{cluster}: {error}") from error
+    bar = terminal.Bar(wanted=True)
+    try:
+        ranking = search(asked.goal, max(options["top"], options["picked"]), bar)
+    finally:
+        bar.close()
+    if not ranking.best:
+        raise Failure(f"{cluster}: {plan_report.nothing_fits(asked, ranking)}")
+    if options["picked"] > len(ranking.best):
+        raise Failure(f"plan {options['picked']} is asked for, there are {len(ranking.best)}")
+    plan_report.show(asked, ranking, options["top"], options["style"])
+    _write(asked, ranking, cluster, options)
+
+
+def _write(asked: Any, ranking: Any, cluster: str, options: dict[str, Any]) -> None:
+    from trainspec_validate.planner import tradeoff, write  # noqa: PLC0415
+    from trainspec_validate.toolbox import files  # noqa: PLC0415
+
+    texts: dict[Path, str] = {}
+    if options["output"]:
+        target = Path(options["output"])
+        made = write.documents(asked, ranking, ranking.best[options["picked"] - 1], _reference(asked, cluster, target))
+        texts |= {target / name: text for name, text in made.items()}
+    if options["plot"]:
+        texts[Path(options["plot"])] = tradeoff.drawing(asked, ranking)
+    if texts:
+        files.write(texts, force=options["force"])
+    if options["output"]:
+        documents = " ".join(path.as_posix() for path in texts if path.suffix == ".yaml")
+        click.echo(f"next: trainspec-validate {cluster} {documents}", err=True)
+
+
+def _reference(asked: Any, cluster: str, target: Path) -> str:
+    """By file where both lie in the working tree, which the validator keeps to, else by name."""
+    name = asked.cluster.metadata.name
+    here = Path.cwd().resolve()
+    if not all(path.resolve().is_relative_to(here) for path in (Path(cluster), target)):
+        return f"{{name: {name}}}"
+    back = Path(os.path.relpath(Path(cluster).resolve(), target.resolve())).as_posix()
+    return f'{{file: "{back}", name: {name}}}'
+
+
+def _model(word: str) -> Any:
+    import msgspec  # noqa: PLC0415
+
+    from trainspec_validate.catalog import models  # noqa: PLC0415
+    from trainspec_validate.documents.model import Model  # noqa: PLC0415
+    from trainspec_validate.toolbox import files  # noqa: PLC0415
+
+    if Path(word).suffix in {".yaml", ".yml", ".json"}:
+        return files.document(word, "TrainingPlan", allow_errors=True).model  # type: ignore[union-attr]
+    known = pick(word, models(), "model", "`trainspec catalog --models`")
+    return msgspec.convert({"name": known.name, **known.model}, Model)

@@ -1,0 +1,142 @@
+"""The only place that shows the plans of a ranking side by side, as a table or as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from trainspec_validate import terminal
+from trainspec_validate.forecast.outlook import PlannedCollective
+from trainspec_validate.planner.explain import SHARDINGS, reasons
+from trainspec_validate.planner.request import Request
+from trainspec_validate.planner.safety import Names, advice, policy_figures
+from trainspec_validate.planner.search import Ranking, Scored
+from trainspec_validate.planner.talk import collectives_of
+from trainspec_validate.toolbox import tables
+from trainspec_validate.units import bytes_, number, seconds
+
+_HEADER = (
+    *("plan", "step", "eight of ten", "MFU", "memory", "exposed", "idle", "effective"),
+    *("tensor", "context", "pipeline", "expert", "data", "micro", "recompute", "sharding"),
+)
+_NUMBERS = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 9, 11, 12})
+_UNNAMED = Names("plan", "policy", "{name: cluster}", "{name: plan}")
+
+
+def nothing_fits(request: Request, ranking: Ranking) -> str:
+    """What to change when no layout fits."""
+    batch = f"{number(request.goal.global_sequences)} sequences over {number(request.goal.num_ranks)} ranks"
+    if ranking.num_layouts == 0:
+        return (
+            f"no layout divides {batch}, the {request.goal.model.shape.num_layers} layers and the heads, and keeps "
+            "pipelines busy; choose other --num-ranks or more --global-sequences"
+        )
+    memory = bytes_(request.goal.memory_budget_bytes)
+    return f"none of {number(ranking.num_layouts)} layouts fits into {memory} of a rank; use more --num-ranks"
+
+
+def show(request: Request, ranking: Ranking, num_shown: int, style: str) -> None:
+    """Print the best plans; what was assumed goes to standard error."""
+    best = ranking.best[:num_shown]
+    if style == "json":
+        terminal.emit(json.dumps(_json(request, ranking, num_shown), indent=2, ensure_ascii=False) + "\n")
+        return
+    tables.show(_HEADER, [_row(request, scored, rank) for rank, scored in enumerate(best, 1)], _NUMBERS)
+    terminal.emit(_told(request, ranking))
+    for note in [*(f"assumed {words}" for words in request.assumptions), *advice(request, best[0])]:
+        click.echo(note, err=True)
+
+
+def _row(request: Request, scored: Scored, rank: int) -> tuple[str, ...]:
+    layout, step, figures = scored.choice.layout, scored.outlook.step, policy_figures(request, scored, _UNNAMED)
+    chunks = f" x{layout.num_virtual_stages}" if layout.num_virtual_stages > 1 else ""
+    shards = f"/{layout.sharding_degree}" if layout.sharding_stage and layout.sharding_degree else ""
+    return (
+        str(rank),
+        seconds(float(f"{step.seconds:.3g}")),
+        f"{step.low_seconds:.3g}-{step.high_seconds:.3g} s",
+        f"{scored.outlook.utilisation:.1%}",
+        f"{scored.memory.total / request.goal.machine.memory_bytes:.0%}",
+        f"{scored.outlook.exposed_share:.1%}",
+        f"{step.bubble_seconds / step.seconds:.1%}",
+        f"{figures.effective_share:.1%}",
+        str(layout.tensor),
+        str(layout.context),
+        f"{layout.pipeline}{chunks}",
+        str(layout.expert),
+        str(layout.data),
+        f"{layout.micro_sequences} x {layout.num_micro_batches}",
+        scored.choice.recompute,
+        f"{SHARDINGS[layout.sharding_stage]}{shards}",
+    )
+
+
+def _told(request: Request, ranking: Ranking) -> str:
+    best = ranking.best[0]
+    lines = [
+        "",
+        _counts(ranking),
+        "Why plan 1:",
+        *(f"  {name:20} {text}" for name, text in reasons(ranking).items()),
+        "Collectives of plan 1:",
+        *(_collective(item) for item in collectives_of(request, best)),
+        "Memory of its fullest rank:",
+        *(f"  {name:20} {bytes_(value)}" for name, value in asdict(best.memory).items()),
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _counts(ranking: Ranking) -> str:
+    compared, layouts = number(ranking.num_compared), number(ranking.num_layouts)
+    return (
+        f"Compared {compared} plans of {layouts} layouts; {number(ranking.num_too_large)} layouts fit into no memory."
+    )
+
+
+def _collective(item: PlannedCollective) -> str:
+    sent, found = item.transfer, item.estimate
+    band = f"{seconds(found.low_seconds)} to {seconds(found.high_seconds)}, {found.calibration}"
+    what = f"{sent.axis:12} {sent.operation:15} {bytes_(sent.message_bytes):>10}"
+    return f"  {what} {found.algorithm:16} {seconds(found.seconds):>9} ({band})"
+
+
+def _json(request: Request, ranking: Ranking, num_shown: int) -> dict[str, Any]:
+    return {
+        "model": request.model.name,
+        "cluster": request.cluster.metadata.name,
+        "num_ranks": request.goal.num_ranks,
+        "global_sequences": request.goal.global_sequences,
+        "assumptions": list(request.assumptions),
+        "num_layouts": ranking.num_layouts,
+        "num_compared": ranking.num_compared,
+        "reasons": reasons(ranking),
+        "plans": [_plan_json(request, scored) for scored in ranking.best[:num_shown]],
+    }
+
+
+def _plan_json(request: Request, scored: Scored) -> dict[str, Any]:
+    step, figures = scored.outlook.step, policy_figures(request, scored, _UNNAMED)
+    return {
+        "layout": asdict(scored.choice.layout),
+        "recompute": scored.choice.recompute,
+        "order": list(scored.choice.order),
+        "step_seconds": step.seconds,
+        "low_seconds": step.low_seconds,
+        "high_seconds": step.high_seconds,
+        "compute_seconds": step.compute_seconds,
+        "bubble_seconds": step.bubble_seconds,
+        "exposed_seconds": dict(step.exposed_seconds),
+        "optimizer_seconds": step.optimizer_seconds,
+        "model_flops_utilisation": scored.outlook.utilisation,
+        "tokens_per_second": scored.outlook.tokens_per_second,
+        "memory_bytes": {**asdict(scored.memory), "total": scored.memory.total, "stage": scored.stage},
+        "interval_seconds": figures.interval_seconds,
+        "effective_training_time": figures.effective_share,
+        "collectives": [
+            {**asdict(item.transfer), **asdict(item.estimate), "num_ranks": item.network.num_ranks}
+            for item in collectives_of(request, scored)
+        ],
+    }
