@@ -1,0 +1,43 @@
+"""The only place that knows which formats a job can be written in, and writes one or all of them."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from functools import cache
+
+from trainspec_validate.interop import writers
+from trainspec_validate.interop.writers._target import Exported, Format, Job, NotExpressible
+
+__all__ = ["Exported", "Format", "Job", "NotExpressible", "export_all", "formats"]
+
+
+@cache
+def formats() -> Mapping[str, Format]:
+    """Every format by name, in the order of names.
+
+    Raises:
+        ValueError: two writers claim one name.
+    """
+    found: dict[str, Format] = {}
+    for module in sorted(item.name for item in pkgutil.iter_modules(writers.__path__)):
+        if module.startswith("_"):
+            continue
+        for entry in importlib.import_module(f"{writers.__name__}.{module}").FORMATS:
+            if entry.name in found:
+                raise ValueError(f"two writers claim the format {entry.name}")
+            found[entry.name] = entry
+    return dict(sorted(found.items()))
+
+
+def export_all(job: Job) -> tuple[dict[str, Exported], dict[str, NotExpressible]]:
+    """The job in every format that can run it, by name; and why the others cannot."""
+    written: dict[str, Exported] = {}
+    refused: dict[str, NotExpressible] = {}
+    for name, entry in formats().items():
+        try:
+            written[name] = entry.write(job)
+        except NotExpressible as error:
+            refused[name] = error
+    return written, refused

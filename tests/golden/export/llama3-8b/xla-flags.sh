@@ -1,0 +1,5 @@
+# Written by trainspec VERSION from TrainingPlan torchtitan-llama3-8b, ClusterProfile coreweave-h100.
+# Settings were checked against jaxlib 0.10.2.
+# Device mesh, outermost axis first (plan: parallelism.order): data 128
+
+# The plan implies no flag; XLA's defaults hold.

@@ -1,0 +1,70 @@
+"""What a writer writes, the reader of the same format reads as the plan that it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from export_jobs import PLAN, changed, job
+
+from trainspec_validate.interop import formats as foreign
+from trainspec_validate.interop.export import formats
+from trainspec_validate.interop.fragment import ForeignText
+
+PAIRS = {"deepspeed": "deepspeed-json", "torchtitan": "torchtitan-toml"}
+CLEAR = {
+    "precision.master_parameters": "fp32",
+    "precision.accumulation": "fp32",
+    "parallelism": {"num_accelerators": 64, "data": 16, "tensor": 4, "sequence": True, "sharding": "parameters"},
+}
+"""Both programs keep copies and sums in fp32, and torchtitan splits sequences, so that nothing is left out."""
+PIPELINE = {"num_accelerators": 64, "data": 4, "tensor": 4, "pipeline": 4, "sequence": True, "sharding": "parameters"}
+PLANS: dict[str, dict[str, Any]] = {
+    "fully-sharded": {},
+    "hybrid": {"parallelism.sharding_degree": 4},
+    "data-only": {"parallelism": {"num_accelerators": 16, "data": 16, "sharding": "parameters"}},
+    "overlapped": {"communication.overlap_gradients": True, "communication.bucket_bytes": 2e9},
+    "recomputed": {"memory": {"activation_policy": "full"}},
+}
+TORCHTITAN_PLANS: dict[str, dict[str, Any]] = {
+    "pipelined": {"parallelism": PIPELINE | {"schedule": "1f1b"}, "batch.accumulation_steps": 8},
+    "interleaved": {
+        "parallelism": PIPELINE | {"schedule": "interleaved-1f1b", "num_virtual_stages": 2},
+        "batch.accumulation_steps": 8,
+    },
+    "long-sequences": {"parallelism": {"num_accelerators": 64, "data": 16, "context": 4, "sharding": "parameters"}},
+    "replicated": {
+        "parallelism": {"num_accelerators": 16, "data": 16, "sharding": "none"},
+        "precision.parameters": "fp32",
+        "precision.gradients": "fp32",
+    },
+    "with-a-limit": {"communication.timeout_seconds": 30, "job": {"num_steps": 100, "seed": 7}},
+}
+CASES = [(name, plan, changes) for name in PAIRS for plan, changes in PLANS.items()]
+CASES += [("torchtitan", plan, changes) for plan, changes in TORCHTITAN_PLANS.items()]
+
+
+def leaves(value: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from leaves(item, f"{above}.{key}" if above else key)
+    else:
+        yield above, value
+
+
+@pytest.mark.parametrize(("name", "plan", "changes"), CASES, ids=[f"{name}-{plan}" for name, plan, _ in CASES])
+def test_a_plan_comes_back(name: str, plan: str, changes: dict[str, Any]) -> None:
+    readers = foreign.formats()
+    if PAIRS[name] not in readers:
+        pytest.skip(f"nothing reads {PAIRS[name]}")
+    wanted = CLEAR | changes
+    exported = formats()[name].write(job(wanted))
+    text = ForeignText(exported.name, exported.text)
+    assert foreign.recognise(text).name == PAIRS[name]
+    read = dict(leaves(readers[PAIRS[name]].read(text).facts))
+    said = dict(leaves(changed(PLAN, wanted)))
+    common = said.keys() & read.keys()
+    assert {key: read[key] for key in common} == {key: said[key] for key in common}
+    degrees = {key for key in said if key in {"parallelism.data", "parallelism.tensor", "parallelism.pipeline"}}
+    assert degrees | {"batch.global_sequences", "batch.micro_sequences", "precision.compute"} <= common

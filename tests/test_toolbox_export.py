@@ -1,0 +1,183 @@
+"""`trainspec export`: what it prints and writes, what it refuses, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from trainspec_validate.interop.export import formats
+from trainspec_validate.toolbox import PROGRAM, command
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(command, ["export", *arguments], prog_name=PROGRAM)
+
+
+@pytest.fixture(autouse=True)
+def _own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starter documents of two nodes, which validate together and have everything that exporters read."""
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(command, ["init"], prog_name=PROGRAM).exit_code == 0
+
+
+def edit(file: str, old: str, new: str) -> None:
+    text = Path(file).read_text(encoding="utf-8")
+    assert old in text
+    Path(file).write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+def test_the_list_names_every_format_with_its_version() -> None:
+    lines = invoke("--list").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == list(formats())
+    assert all(any(letter.isdigit() for letter in line) for line in lines)
+
+
+@pytest.mark.parametrize("name", formats())
+def test_each_format_goes_to_standard_output(name: str) -> None:
+    result = invoke("plan.yaml", "--to", name, "--cluster", "cluster.yaml")
+    if name == "tf-config" and result.exit_code == 2:
+        assert "data ranks only" in result.stderr
+        return
+    assert result.exit_code == 0, result.stderr
+    assert len(result.stdout) > 100
+    assert all(line.startswith(f"note: {name}: ") for line in result.stderr.splitlines())
+
+
+def test_the_policy_is_heard() -> None:
+    without = invoke("plan.yaml", "--to", "slurm", "--cluster", "cluster.yaml").stdout
+    with_policy = invoke(
+        "plan.yaml", "--to", "slurm", "--cluster", "cluster.yaml", "--policy", "checkpoint.yaml"
+    ).stdout
+    assert "max_restarts=" in with_policy
+    assert "max_restarts=" not in without
+
+
+def test_all_formats_go_into_a_directory() -> None:
+    result = invoke("plan.yaml", "--to", "all", "--cluster", "cluster.yaml", "--output", "launch/here")
+    assert result.exit_code == 0, result.stderr
+    written = sorted(path.as_posix() for path in Path("launch/here").iterdir())
+    assert sorted(result.stdout.split()) == written
+    assert len(written) >= len(formats()) - 1
+    json.loads(Path("launch/here/ds_config.json").read_text(encoding="utf-8"))
+
+
+def test_one_format_goes_into_a_file_or_a_directory() -> None:
+    arguments = ("plan.yaml", "--to", "deepspeed", "--cluster", "cluster.yaml", "--output")
+    assert invoke(*arguments, "mine.json").stdout == "mine.json\n"
+    assert invoke(*arguments, "new/").stdout == "new/ds_config.json\n"
+    Path("there").mkdir()
+    assert invoke(*arguments, "there").stdout == "there/ds_config.json\n"
+
+
+def test_files_are_not_overwritten_unasked() -> None:
+    arguments = ("plan.yaml", "--to", "deepspeed", "--cluster", "cluster.yaml", "--output", "mine.json")
+    Path("mine.json").write_text("mine", encoding="utf-8")
+    refused = invoke(*arguments)
+    assert (refused.exit_code, Path("mine.json").read_text(encoding="utf-8")) == (2, "mine")
+    assert "mine.json: already there; --overwrite" in refused.stderr
+    assert invoke(*arguments, "--overwrite").exit_code == 0
+    assert Path("mine.json").read_text(encoding="utf-8").startswith("{")
+
+
+def test_a_target_that_cannot_be_written() -> None:
+    Path("file").write_text("", encoding="utf-8")
+    result = invoke("plan.yaml", "--to", "slurm", "--cluster", "cluster.yaml", "--output", "file/below")
+    assert result.exit_code == 2
+    assert "cannot be written" in result.stderr
+
+
+def test_documents_with_errors_are_refused_with_the_way_to_see_them() -> None:
+    edit("plan.yaml", "  tensor: ", "  tensor: 3 # ")
+    result = invoke("plan.yaml", "--to", "slurm", "--cluster", "cluster.yaml")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "see: trainspec-validate plan.yaml cluster.yaml" in result.stderr
+    forced = invoke("plan.yaml", "--to", "slurm", "--cluster", "cluster.yaml", "--force")
+    assert forced.exit_code == 0
+    assert "#SBATCH" in forced.stdout
+    assert "note: " in forced.stderr
+    assert "errors in the documents" in forced.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("nowhere.yaml", "--to", "slurm"), "nowhere.yaml"),
+        (("cluster.yaml", "--to", "slurm"), "this is no TrainingPlan"),
+        (("plan.yaml", "--to", "slurm", "--cluster", "plan.yaml"), "--cluster"),
+        (
+            ("plan.yaml", "--to", "slurm", "--cluster", "cluster.yaml", "--policy", "cluster.yaml"),
+            "no CheckpointPolicy",
+        ),
+        (("plan.yaml", "--to", "slurm"), "--cluster"),
+        (("plan.yaml", "--to", "slrum"), "did you mean 'slurm'?"),
+        (("plan.yaml", "--to", "all"), "--output"),
+        (("plan.yaml",), "--to"),
+        (("--to", "slurm"), "name a plan"),
+    ],
+)
+def test_wrong_use(arguments: tuple[str, ...], told: str) -> None:
+    result = invoke(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert told in result.stderr
+
+
+@pytest.mark.parametrize(
+    "old_and_new", [("batch:", "bacth:"), ("metadata:", "metadata: ["), ("TrainingPlan", "TrainPlan")]
+)
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_documents_that_cannot_be_read_are_refused_even_by_force(
+    old_and_new: tuple[str, str], force: list[str]
+) -> None:
+    edit("plan.yaml", *old_and_new)
+    result = invoke("plan.yaml", "--to", "slurm", "--cluster", "cluster.yaml", *force)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "plan.yaml: this is no TrainingPlan that can be read; see: trainspec-validate plan.yaml" in result.stderr
+
+
+def test_a_referenced_cluster_is_followed() -> None:
+    edit("plan.yaml", "cluster: {name: ", "cluster: {file: cluster.yaml, name: ")
+    assert invoke("plan.yaml", "--to", "slurm").exit_code == 0
+
+
+def test_another_cluster_than_the_plan_names_is_refused() -> None:
+    edit("plan.yaml", "cluster: {name: ", "cluster: {file: cluster.yaml, name: ")
+    shutil.copy("cluster.yaml", "other.yaml")
+    edit("other.yaml", "  name: ", "  name: other-")
+    result = invoke("plan.yaml", "--to", "slurm", "--cluster", "other.yaml")
+    assert result.exit_code == 2
+    assert "the plan is for the cluster in cluster.yaml" in result.stderr
+
+
+def test_a_reference_that_is_not_followed_says_why() -> None:
+    result = invoke(str(ROOT / "examples" / "plans" / "maxtext-gpt3-v5p.yaml"), "--to", "slurm")
+    assert result.exit_code == 2
+    assert "leads out of the tree" in result.stderr
+
+
+def test_a_program_that_cannot_run_the_job_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    plan = "examples/plans/maxtext-gpt3-v5p.yaml"
+    one = invoke(plan, "--to", "slurm")
+    assert (one.exit_code, one.stdout) == (2, "")
+    assert "slurm: this is for GPUs of nvidia and amd" in one.stderr
+    every = invoke(plan, "--to", "all", "--output", str(tmp_path / "launch"))
+    assert every.exit_code == 2
+    assert not (tmp_path / "launch").exists()
+    assert len(every.stderr.splitlines()) == len(formats())
+
+
+def test_all_tells_which_formats_were_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    plan = "examples/plans/llama3-405b-16384.yaml"
+    result = invoke(plan, "--to", "all", "--output", str(tmp_path / "launch"))
+    assert result.exit_code == 0, result.stderr
+    assert "note: tf-config: not written: " in result.stderr
+    assert {path.name for path in (tmp_path / "launch").iterdir()} >= {"job.sbatch", "jobset.yaml"}
+    assert "note: deepspeed: not written: DeepSpeed's pipeline engine refuses" in result.stderr
+    assert not (tmp_path / "launch" / "tf_config.py").exists()
