@@ -51,7 +51,7 @@ LAYERS: dict[str, set[str]] = {
     },
     "planner": {
         *("_version", "documents", "costs", "catalog", "suggest", "units", "commented"),
-        *("derived", "topology", "forecast"),
+        *("derived", "topology", "forecast", "starter"),
     },
     "interop": {
         *("_version", "findings", "documents", "costs", "catalog", "suggest", "quantities", "units"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,6 +15,7 @@ from trainspec_validate.documents.waivers import Waiver, Waivers
 
 API_VERSION = "trainspec/v1"
 
+Part = TypeVar("Part", bound=Record)
 Document = ClusterProfile | TrainingPlan | CheckpointPolicy
 
 KINDS: Mapping[str, type[Document]] = {
@@ -37,6 +38,9 @@ __all__ = [
     "TrainingPlan",
     "Waiver",
     "Waivers",
+    "changed",
+    "part",
+    "plain",
     "read",
     "read_plain",
     "read_waiver",
@@ -59,6 +63,26 @@ def read(kind: str, data: Any) -> Document:
         # JSON Schema counts 8.0 as an integer, the converter does not: give it 8 before giving up.
         # https://json-schema.org/draft/2020-12/json-schema-core#section-4.2.3
         return msgspec.convert(_integral_floats_as_int(data), model)
+
+
+def plain(record: Record) -> dict[str, Any]:
+    """The plain value of a document or of a part of it, without keys that have their default."""
+    found: dict[str, Any] = msgspec.to_builtins(record)
+    return found
+
+
+def part(model: type[Part], data: Any) -> Part:
+    """Turn a plain value into a part of a document.
+
+    Raises:
+        msgspec.ValidationError: the value does not satisfy the schema of the part.
+    """
+    return msgspec.convert(data, model)
+
+
+def changed(record: Part, **changes: Any) -> Part:
+    """The record with other values of some keys."""
+    return msgspec.structs.replace(record, **changes)
 
 
 def read_waiver(data: Any) -> Waiver:

@@ -6,10 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from trainspec_validate.commented import body, figure, head
-from trainspec_validate.documents.precision import Precision
+from trainspec_validate.documents import plain
 from trainspec_validate.forecast.spans import axis_spans
 from trainspec_validate.planner.explain import SHARDINGS
 from trainspec_validate.planner.request import Request
@@ -34,10 +32,10 @@ def document(request: Request, scored: Scored, names: Names, reasons: Mapping[st
     if len(request.cluster.node_groups) > 1:
         lines.append((f"node_group: {request.nodes.group.name}", "chosen"))
     lines += [
-        *_section("model", _plain(request.model), {"num_parameters": "the figures of the model are published"}),
+        *_section("model", plain(request.model), {"num_parameters": "the figures of the model are published"}),
         *_parallelism(request, scored, reasons),
         *_batch(request, scored, reasons),
-        *_section("precision", _precision(request.precision), {}),
+        *_section("precision", plain(request.precision), {}),
         *_communication(request, scored, blocking),
         *_memory(request, scored, reasons),
         *_job(request, scored),
@@ -45,15 +43,6 @@ def document(request: Request, scored: Scored, names: Names, reasons: Mapping[st
     ]
     title = f"{request.model.name} on {layout.num_ranks} ranks: {step.seconds:.3g} s for a step, predicted."
     return head("TrainingPlan", title) + body(lines)
-
-
-def _plain(value: msgspec.Struct) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(value)
-    return found
-
-
-def _precision(precision: Precision) -> dict[str, Any]:
-    return _plain(precision)
 
 
 def _scalar(value: object) -> str:

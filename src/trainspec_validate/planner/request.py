@@ -6,10 +6,8 @@ from dataclasses import dataclass, replace
 from math import log2
 from typing import Literal
 
-import msgspec
-
 from trainspec_validate.derived.job import JobNodes
-from trainspec_validate.documents import ClusterProfile
+from trainspec_validate.documents import ClusterProfile, changed
 from trainspec_validate.documents.fabric import Fabric
 from trainspec_validate.documents.model import Model
 from trainspec_validate.documents.precision import LossScaling, LowPrecisionRecipe, Precision
@@ -80,7 +78,7 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
         raise Impossible(f"{number(num_ranks)} ranks are asked for, {nodes.group.name} has {number(nodes.num_ranks)}")
     fabric = _fabric(cluster, nodes)
     if wishes.sequence_length:
-        model = msgspec.structs.replace(model, sequence_length=wishes.sequence_length)
+        model = changed(model, sequence_length=wishes.sequence_length)
     if model.sequence_length is None:
         raise Impossible(f"{model.name} has no sequence length; ask for one")
     precision = precision_of(wishes.number_format, routed=model.experts is not None)

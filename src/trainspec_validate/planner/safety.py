@@ -46,26 +46,40 @@ def hang_seconds(step_seconds: float, blocking_seconds: float) -> float:
     return float(math.ceil(max(_LEAST_HANG_SECONDS, 3 * step_seconds + blocking_seconds)))
 
 
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """Where checkpoints go and how fast they come back."""
+
+    tiers: tuple[TierFigures, ...]
+    persist_seconds: float
+    restore_seconds: float
+    restore_reason: str
+    store_reason: str
+
+
+def _copies(request: Request, size: float) -> _Copies:
+    """A durable copy, and one in a partner's memory where reading the durable one takes too long."""
+    store, rate_out, rate_in, words = _store(request, size)
+    persist = max(1.0, math.ceil(_STORE_STRETCH * size / rate_out))
+    restore = max(1.0, math.ceil(1.2 * size / rate_in))
+    durable = TierFigures("durable", _domain(store), store.name if store else None)
+    partner = _partner_rate(request)
+    if restore <= _SLOW_RESTORE_SECONDS or request.num_nodes < 2 or not partner:
+        return _Copies((durable,), persist, restore, f"derived: size over read rate{words}", words)
+    near = max(1.0, math.ceil(1.2 * size / request.num_nodes / partner))
+    reason = "derived: a node's share from a partner over its NICs; measure it"
+    return _Copies((TierFigures("partner-memory", "node", num_replicas=2), durable), persist, near, reason, words)
+
+
 def policy_figures(request: Request, scored: Scored, names: Names) -> PolicyFigures:
     """Interval, tiers and recovery of a planned job: Daly's interval over the store and failure rate of the cluster."""
-    step = scored.outlook.step.seconds
-    state, parameters = request.goal.model.state, request.goal.model.num_parameters
-    each = max(_LEAST_STATE_BYTES, state.weights + state.optimizer)
-    size = each * parameters
-    blocking, blocking_reason = _blocking(request, size)
-    store, rate_out, rate_in, store_reason = _store(request, size)
-    persist = max(1.0, math.ceil(_STORE_STRETCH * size / rate_out))
-    restore, restore_reason = max(1.0, math.ceil(1.2 * size / rate_in)), f"derived: size over read rate{store_reason}"
-    tiers = [TierFigures("durable", _domain(store), store.name if store else None)]
-    partner = _partner_rate(request)
-    if restore > _SLOW_RESTORE_SECONDS and request.num_nodes > 1 and partner:
-        tiers.insert(0, TierFigures("partner-memory", "node", None, num_replicas=2))
-        restore = max(1.0, math.ceil(1.2 * size / request.num_nodes / partner))
-        restore_reason = "derived: a node's share from a partner over its NICs; measure it"
+    step, parameters = scored.outlook.step.seconds, request.goal.model.num_parameters
+    each = max(_LEAST_STATE_BYTES, request.goal.model.state.weights + request.goal.model.state.optimizer)
+    blocking, blocking_reason = _blocking(request, each * parameters)
+    copies = _copies(request, each * parameters)
     mtbf, mtbf_reason = _mtbf(request)
-    best = recommended_interval(blocking, mtbf, persist)
-    reliability = request.cluster.reliability
-    spares = reliability.num_spare_nodes if reliability else None
+    best = recommended_interval(blocking, mtbf, copies.persist_seconds)
+    spare, repair = _replacement(request)
     return PolicyFigures(
         name=names.policy,
         cluster=names.cluster_reference,
@@ -73,25 +87,34 @@ def policy_figures(request: Request, scored: Scored, names: Names) -> PolicyFigu
         step_seconds=float(f"{step:.4g}"),
         interval_steps=max(1, math.ceil(best / step)),
         interval_reason="Daly's interval for the failure rate and the save time (doi:10.1016/j.future.2004.11.016)",
-        checkpoint_bytes=size,
+        checkpoint_bytes=each * parameters,
         bytes_per_parameter=each,
         num_parameters=parameters,
         blocking_seconds=blocking,
         blocking_reason=blocking_reason,
-        persist_seconds=persist,
-        persist_reason=f"derived: size over write rate, half as much again{store_reason}",
-        restore_seconds=restore,
-        restore_reason=restore_reason,
+        persist_seconds=copies.persist_seconds,
+        persist_reason=f"derived: size over write rate, half as much again{copies.store_reason}",
+        restore_seconds=copies.restore_seconds,
+        restore_reason=copies.restore_reason,
         num_nodes=request.num_nodes,
         planned_seconds=planned_seconds(request, scored),
         mtbf_seconds=mtbf,
         mtbf_reason=mtbf_reason,
-        tiers=tuple(tiers),
+        tiers=copies.tiers,
         loss_scaling=request.precision.loss_scaling is not None,
         hang_seconds=hang_seconds(step, blocking),
-        spare_seconds=(reliability.spare_start_seconds or _USUAL_SPARE_SECONDS) if reliability and spares else None,
-        repair_seconds=(reliability.replacement_seconds if reliability else None) or _USUAL_REPAIR_SECONDS,
+        spare_seconds=spare,
+        repair_seconds=repair,
     )
+
+
+def _replacement(request: Request) -> tuple[float | None, float]:
+    """Seconds until a spare has joined, None where there is none, and until a node is repaired."""
+    known = request.cluster.reliability
+    repair = (known.replacement_seconds if known else None) or _USUAL_REPAIR_SECONDS
+    if known is None or not known.num_spare_nodes:
+        return None, repair
+    return known.spare_start_seconds or _USUAL_SPARE_SECONDS, repair
 
 
 def advice(request: Request, scored: Scored) -> tuple[str, ...]:

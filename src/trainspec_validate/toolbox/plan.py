@@ -117,13 +117,12 @@ def _reference(asked: Any, cluster: str, target: Path) -> str:
 
 
 def _model(word: str) -> Any:
-    import msgspec  # noqa: PLC0415
-
     from trainspec_validate.catalog import models  # noqa: PLC0415
+    from trainspec_validate.documents import part  # noqa: PLC0415
     from trainspec_validate.documents.model import Model  # noqa: PLC0415
     from trainspec_validate.toolbox import files  # noqa: PLC0415
 
     if Path(word).suffix in {".yaml", ".yml", ".json"}:
         return files.document(word, "TrainingPlan", allow_errors=True).model  # type: ignore[union-attr]
     known = pick(word, models(), "model", "`trainspec catalog --models`")
-    return msgspec.convert({"name": known.name, **known.model}, Model)
+    return part(Model, {"name": known.name, **known.model})
