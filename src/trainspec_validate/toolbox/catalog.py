@@ -1,4 +1,4 @@
-"""The only place that shows the published figures of accelerators to a person."""
+"""The only place that shows the published figures of accelerators and the shapes of models to a person."""
 
 from __future__ import annotations
 
@@ -9,23 +9,36 @@ from dataclasses import asdict
 import click
 
 from trainspec_validate import terminal
-from trainspec_validate.catalog import CatalogAccelerator, accelerators
+from trainspec_validate.catalog import CatalogAccelerator, CatalogModel, accelerators, models
 from trainspec_validate.toolbox import tables
 from trainspec_validate.toolbox.lookup import complete_accelerator, pick
 
 _HEADER = ("name", "memory GB", "bf16 TFLOP/s", "bandwidth TB/s", "watts", "links", "title")
 
 
-@click.command(epilog="Example: trainspec catalog nvidia-h100-sxm-80gb")
+_MODEL_HEADER = ("name", "billions", "active", "layers", "hidden", "heads", "sequence", "title")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  trainspec catalog nvidia-h100-sxm-80gb
+  trainspec catalog --models
+"""
+)
 @click.argument("name", required=False, shell_complete=complete_accelerator)
+@click.option("listing", "--models", is_flag=True, help="Show models, by the names that `trainspec plan` takes.")
 @click.option(
     "style", "--format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
 )
-def command(name: str | None, style: str) -> None:
+def command(name: str | None, listing: bool, style: str) -> None:
     """List the accelerators whose figures are known, or show one with the source of its figures.
 
     Rates are dense, of one package or chip. Every name can be the model of an accelerator in a profile.
     """
+    if listing:
+        _show_models(name, style)
+        return
     known = accelerators()
     chosen = [pick(name, known, "accelerator", "`trainspec catalog`")] if name else list(known.values())
     if style == "json":
@@ -34,6 +47,23 @@ def command(name: str | None, style: str) -> None:
         terminal.emit("".join(f"{line}\n" for line in _page(chosen[0])))
     else:
         tables.show(_HEADER, [_row(entry) for entry in chosen], frozenset(range(1, 5)))
+
+
+def _show_models(name: str | None, style: str) -> None:
+    known = models()
+    chosen = [pick(name, known, "model", "`trainspec catalog --models`")] if name else list(known.values())
+    if style == "json" or name:
+        terminal.emit(json.dumps([asdict(entry) for entry in chosen], indent=2, ensure_ascii=False) + "\n")
+    else:
+        tables.show(_MODEL_HEADER, [_model_row(entry) for entry in chosen], frozenset(range(1, 7)))
+
+
+def _model_row(entry: CatalogModel) -> tuple[str, ...]:
+    shape = entry.model
+    active = shape.get("num_active_parameters", shape["num_parameters"])
+    sizes = (f"{value / 1e9:.4g}" for value in (shape["num_parameters"], active))
+    keys = ("num_layers", "hidden_size", "num_attention_heads", "sequence_length")
+    return (entry.name, *sizes, *(str(shape[key]) for key in keys), entry.title)
 
 
 def _row(entry: CatalogAccelerator) -> tuple[str, ...]:

@@ -1,0 +1,69 @@
+"""The only place that knows which tools `discover` runs, and hands what they print to the readers of their formats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainspec_validate.discover.machine import Machine
+from trainspec_validate.interop.formats import Format
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers import device_queries, hwloc, nvidia_matrix, rocm_matrix
+
+_BY_NAME = {
+    entry.name: entry for module in (device_queries, hwloc, nvidia_matrix, rocm_matrix) for entry in module.FORMATS
+}
+_NVIDIA_FIELDS = ",".join(
+    (
+        *("index", "name", "memory.total", "power.limit", "pcie.link.gen.max", "pcie.link.width.max"),
+        *("mig.mode.current", "driver_version"),
+    )
+)
+_ROCM_LISTS = ("--showproductname", "--showmeminfo", "vram", "--showmaxpower")
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One call of a tool."""
+
+    commands: tuple[tuple[str, ...], ...]
+    """Spellings of the same call; the first that answers counts."""
+    format: str
+    vendor: str | None = None
+    """PCI identifier of the maker whose accelerators it shows; None for all."""
+
+
+TOOLS: tuple[Tool, ...] = (
+    Tool((("nvidia-smi", f"--query-gpu={_NVIDIA_FIELDS}", "--format=csv"),), "nvidia-smi-query-csv", "10de"),
+    Tool((("nvidia-smi", "topo", "-m"),), "nvidia-smi-topology-matrix", "10de"),
+    Tool((("rocm-smi", *_ROCM_LISTS),), "rocm-smi-list", "1002"),
+    Tool((("rocm-smi", "--showtopo"),), "rocm-smi-topology", "1002"),
+    Tool((("amd-smi", "static"),), "amd-smi", "1002"),
+    Tool((("tpu-info",),), "tpu-info", "1ae0"),
+    Tool((("lstopo-no-graphics", "--of", "xml"), ("lstopo", "--of", "xml")), "hwloc-xml"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of one tool: a fragment, or why there is none."""
+
+    tool: Tool
+    fragment: Fragment | None
+    failure: str = ""
+    """Empty where the tool gave no answer at all, as when it is not installed."""
+
+
+def ask(machine: Machine, tool: Tool) -> Answer:
+    """Runs one tool and reads what it prints."""
+    for command in tool.commands:
+        printed = machine.run(command)
+        if printed is None or not printed.strip():
+            continue
+        name = " ".join(command)
+        entry: Format = _BY_NAME[tool.format]
+        try:
+            return Answer(tool, entry.read(ForeignText(name, printed)))
+        except ForeignFormatError as error:
+            place = "" if error.line is None else f" (line {error.line})"
+            return Answer(tool, None, f"`{name}` printed something unexpected: {error}{place}")
+    return Answer(tool, None)

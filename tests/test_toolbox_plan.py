@@ -1,0 +1,159 @@
+"""`trainspec plan`: what it writes is accepted by the validator, what it cannot plan it says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.testing import CliRunner, Result
+
+from trainspec_validate import terminal
+from trainspec_validate.check import validate
+from trainspec_validate.findings import Severity
+from trainspec_validate.toolbox import command
+
+CLUSTERS = Path(__file__).resolve().parents[1] / "examples" / "clusters"
+SVG = "{http://www.w3.org/2000/svg}"
+QUICK = ("--model", "llama3-8b", "--num-ranks", "16")
+
+
+def run(*arguments: str, where: Path) -> Result:
+    """The command in a directory that holds the profile of 64 H200 accelerators as cluster.yaml."""
+    runner = CliRunner()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(where)
+        return runner.invoke(command, ["plan", *arguments], standalone_mode=False)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A directory with a cluster profile."""
+    shutil.copy(CLUSTERS / "gcp-a3-ultra-h200.yaml", tmp_path / "cluster.yaml")
+    return tmp_path
+
+
+def failure(result: Result) -> str:
+    assert result.exception is not None
+    return str(getattr(result.exception, "message", result.exception))
+
+
+def test_plan_and_policy_are_written_and_accepted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run("cluster.yaml", *QUICK, "--output", "run", where=here)
+    assert result.exit_code == 0, result.output
+    monkeypatch.chdir(here)
+    report = validate(["cluster.yaml", "run/plan.yaml", "run/checkpoint.yaml"])
+    assert [str(found) for found in report.at_or_above(Severity.WARNING) if found.path != "cluster.yaml"] == []
+    assert {document.kind for document in report.documents} == {"ClusterProfile", "TrainingPlan", "CheckpointPolicy"}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "model"),
+    [
+        ("meta-llama3-24k", "llama3-405b"),
+        ("mrc-131072", "llama3-70b"),
+        ("coreweave-h100", "gpt3-175b"),
+        ("zyphra-ibm-mi300x", "llama3-70b"),
+        ("intel-gaudi2-1024", "llama3-8b"),
+        ("google-tpu-v4-pod", "llama3-70b"),
+        ("aws-trn2-ultraserver", "llama3-8b"),
+        ("clemson-a100-pcie", "llama3-8b"),
+        ("frontier", "llama3-70b"),
+    ],
+)
+def test_plans_of_many_machines_are_accepted(cluster: str, model: str, tmp_path: Path) -> None:
+    profile = CLUSTERS / f"{cluster}.yaml"
+    result = run(str(profile), "--model", model, "--top", "1", "--output", str(tmp_path / "run"), where=tmp_path)
+    assert result.exit_code == 0, result.output
+    made = [str(tmp_path / "run" / name) for name in ("plan.yaml", "checkpoint.yaml")]
+    report = validate([str(profile), *made])
+    assert [str(found) for found in report.at_or_above(Severity.ERROR) if found.path in made] == []
+
+
+def test_json_has_every_figure_with_its_band(here: Path) -> None:
+    told = json.loads(run("cluster.yaml", *QUICK, "--format", "json", "--top", "3", where=here).stdout)
+    assert len(told["plans"]) == 3
+    for plan in told["plans"]:
+        assert plan["low_seconds"] < plan["step_seconds"] < plan["high_seconds"]
+        parts = sum(plan[key] for key in ("compute_seconds", "bubble_seconds", "optimizer_seconds"))
+        assert parts + sum(plan["exposed_seconds"].values()) == pytest.approx(plan["step_seconds"])
+        assert 0 < plan["model_flops_utilisation"] < 1
+        assert 0 < plan["effective_training_time"] < 1
+        assert all(item["low_seconds"] <= item["seconds"] <= item["high_seconds"] for item in plan["collectives"])
+    times = [plan["step_seconds"] for plan in told["plans"]]
+    assert times == sorted(times)
+    assert any(text.startswith("batch: ") for text in told["assumptions"])
+
+
+def test_the_table_explains_the_best_plan(here: Path) -> None:
+    shown = run("cluster.yaml", *QUICK, where=here).stdout
+    assert "Why plan 1:" in shown
+    for word in ("tensor", "pipeline", "activation_policy", "Collectives of plan 1:", "Memory of its fullest rank:"):
+        assert word in shown
+
+
+def test_another_plan_than_the_best_can_be_written(here: Path) -> None:
+    assert run("cluster.yaml", *QUICK, "--output", "one", where=here).exit_code == 0
+    assert run("cluster.yaml", *QUICK, "--pick", "4", "--output", "four", where=here).exit_code == 0
+    assert (here / "one" / "plan.yaml").read_text() != (here / "four" / "plan.yaml").read_text()
+
+
+def test_the_drawing_is_an_image_with_every_plan(here: Path) -> None:
+    assert run("cluster.yaml", *QUICK, "--top", "3", "--plot", "plot.svg", where=here).exit_code == 0
+    root = ET.fromstring((here / "plot.svg").read_text())
+    assert root.tag == f"{SVG}svg"
+    assert {text.text for text in root.iter(f"{SVG}text")} >= {"1", "2", "3"}
+    assert not any("href" in name for element in root.iter() for name in element.attrib)
+
+
+def test_the_same_question_gives_the_same_files(here: Path) -> None:
+    for target in ("first", "second"):
+        assert run("cluster.yaml", *QUICK, "--output", target, where=here).exit_code == 0
+    for name in ("plan.yaml", "checkpoint.yaml"):
+        assert (here / "first" / name).read_bytes() == (here / "second" / name).read_bytes()
+
+
+def test_the_model_of_a_plan_can_be_planned_anew(here: Path) -> None:
+    assert run("cluster.yaml", *QUICK, "--output", "run", where=here).exit_code == 0
+    result = run("cluster.yaml", "--model", "run/plan.yaml", "--num-ranks", "32", where=here)
+    assert result.exit_code == 0, result.output
+
+
+def test_what_is_there_is_kept_unless_forced(here: Path) -> None:
+    assert run("cluster.yaml", *QUICK, "--output", "run", where=here).exit_code == 0
+    before = (here / "run" / "plan.yaml").read_text()
+    result = run("cluster.yaml", *QUICK, "--pick", "2", "--output", "run", where=here)
+    assert "already there" in failure(result)
+    assert (here / "run" / "plan.yaml").read_text() == before
+    assert run("cluster.yaml", *QUICK, "--pick", "2", "--output", "run", "--force", where=here).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("cluster.yaml", "--model", "llama3-80b"), "did you mean 'llama3-8b'"),
+        (("nowhere.yaml", "--model", "llama3-8b"), "nowhere.yaml"),
+        (("cluster.yaml", "--model", "llama3-8b", "--num-ranks", "65"), "65 ranks are asked for"),
+        (("cluster.yaml", "--model", "llama3-8b", "--node-group", "west"), "no node group 'west'"),
+        (("cluster.yaml", "--model", "llama3-405b", "--num-ranks", "8"), "fits into"),
+        (("cluster.yaml", "--model", "llama3-8b", "--num-ranks", "7", "--global-sequences", "1"), "no layout divides 1"),
+        (("cluster.yaml", *QUICK, "--pick", "100", "--top", "1", "--global-sequences", "2"), "plan 100 is asked for"),
+    ],
+)
+def test_what_cannot_be_planned_is_said(here: Path, arguments: tuple[str, ...], words: str) -> None:
+    assert words in failure(run(*arguments, where=here))
+
+
+def test_a_profile_with_errors_is_refused_unless_forced(here: Path) -> None:
+    path = here / "cluster.yaml"
+    path.write_text(path.read_text().replace("num_accelerators: 64", "num_accelerators: 63"))
+    assert "--force" in failure(run("cluster.yaml", *QUICK, where=here))
+    assert run("cluster.yaml", *QUICK, "--force", where=here).exit_code == 0
+
+
+def test_exit_status_of_wrong_use(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(here)
+    assert terminal.run(command, "trainspec", ["plan", "cluster.yaml"]) == terminal.WRONG_USE
+    assert terminal.run(command, "trainspec", ["plan", "nowhere.yaml", "--model", "llama3-8b"]) == terminal.WRONG_USE
