@@ -20,7 +20,7 @@ from trainspec_validate.report.places import MAX_SHOWN
 from trainspec_validate.requirements import load_index
 from trainspec_validate.schema import load_schema
 from trainspec_validate.selection import resolve
-from trainspec_validate.starter.text import said
+from trainspec_validate.commented import said
 from trainspec_validate.wording import FORMS
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"

@@ -21,7 +21,7 @@ from trainspec_validate.findings import Severity
 from trainspec_validate.requirements import load_index
 from trainspec_validate.starter import FILES, documents
 from trainspec_validate.starter.cluster import torus
-from trainspec_validate.starter.text import figure
+from trainspec_validate.commented import figure
 from trainspec_validate.toolbox import COMMANDS, PROGRAM, command
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -25,6 +25,7 @@ from trainspec_validate.documents.base import (
 )
 from trainspec_validate.documents.fabric import Fabric, Layout
 from trainspec_validate.documents.hardware import NodeGroup
+from trainspec_validate.documents.observation import CollectiveObservation
 
 FailureDomain = Literal["process", "node", "scale-up-domain", "rack", "cluster", "site"]
 """What is lost together, smallest first."""
@@ -179,6 +180,8 @@ class ClusterProfile(Record, frozen=True, kw_only=True, tag_field="kind", tag="C
     """Software that figures depend on."""
     measurements: tuple[CollectiveMeasurement, ...] = ()
     """Measured collectives."""
+    observations: tuple[CollectiveObservation, ...] = ()
+    """What the collective library of real jobs reported, to hold against what is declared."""
     notes: Text | None = None
     """Anything a reader should know."""
     extensions: Extensions = msgspec.field(default_factory=dict)

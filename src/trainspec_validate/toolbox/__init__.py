@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from keyword import iskeyword
 
 import click
 
@@ -17,9 +18,14 @@ COMMANDS = {
     "init": "Write commented starter documents for an accelerator and a size.",
     "schema": "Print the JSON Schema of a kind of document.",
     "catalog": "List the accelerators whose figures are known.",
+    "plan": "Search the best way to train a model on a cluster.",
+    "export": "Write a job for launchers and frameworks.",
+    "import": "Write a document of what files of other programs say.",
+    "discover": "Describe this machine as one node of a cluster profile.",
     "completion": "Print the completion script for a shell.",
 }
-"""Name and one line of help of every command; its module of the same name is imported when it is called."""
+"""Name and one line of help of every command; its module of the same name is imported when it is called.
+The module of a name that is a word of Python ends with an underscore."""
 
 _EPILOG = """\b
 Examples:
@@ -46,7 +52,7 @@ class Toolbox(click.Group):
             click.UsageError: there is no such command, but there is a near one.
         """
         if cmd_name in COMMANDS:
-            module = import_module(f"{__name__}.{cmd_name}")
+            module = import_module(f"{__name__}.{cmd_name}{'_' if iskeyword(cmd_name) else ''}")
             found: click.Command = module.command
             return found
         if not ctx.resilient_parsing:

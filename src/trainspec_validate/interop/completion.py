@@ -1,0 +1,94 @@
+"""The only place that fills in what follows from joined facts: counts, and names that only one entry can mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainspec_validate.findings import Pointer
+from trainspec_validate.interop.fragment import Kind
+
+_CARRIED = {
+    "infiniband": ("infiniband",),
+    "ethernet": ("rocev2", "tcp", "tcpx", "tcpxo", "mrc", "uet"),
+    "efa": ("efa-srd",),
+    "slingshot": ("slingshot",),
+    "omni-path": ("omni-path",),
+}
+"""Transports that the network of a link layer carries."""
+
+
+def complete(
+    kind: Kind, facts: dict[str, Any], derived: dict[Pointer, str], choice: tuple[int | None, str | None]
+) -> list[str]:
+    """Fill counts of nodes and accelerators and references to the only group or fabric; tells what disagrees.
+
+    `choice` is the number of nodes and the name of the document that a person gave; both win over files.
+
+    >>> facts = {"node_groups": [{"num_accelerators_per_node": 8}]}
+    >>> complete("ClusterProfile", facts, {}, (4, "mine"))
+    []
+    >>> facts["num_accelerators"], facts["metadata"]
+    (32, {'name': 'mine'})
+    """
+    num_nodes, name = choice
+    remarks: list[str] = []
+    if name is not None:
+        facts.setdefault("metadata", {})["name"] = name
+        derived[("metadata", "name")] = "given with --name"
+    if kind != "ClusterProfile":
+        return remarks
+    if num_nodes is not None:
+        before = facts.get("num_nodes")
+        if before not in (None, num_nodes):
+            remarks.append(f"num_nodes is {num_nodes} by --num-nodes, which is taken, and {before} by the files")
+        facts["num_nodes"] = num_nodes
+        derived[("num_nodes",)] = "given with --num-nodes"
+    _count(facts, derived, remarks, given=num_nodes is not None)
+    _refer(facts, derived)
+    return remarks
+
+
+def _count(facts: dict[str, Any], derived: dict[Pointer, str], remarks: list[str], *, given: bool) -> None:
+    groups = [group for group in facts.get("node_groups", ()) if isinstance(group, dict)]
+    if len(groups) == 1 and "num_nodes" in facts:
+        before = groups[0].get("num_nodes")
+        if before is None or (given and before != facts["num_nodes"]):
+            groups[0]["num_nodes"] = facts["num_nodes"]
+            derived[("node_groups", 0, "num_nodes")] = "num_nodes; there is one node group"
+    counts = [group.get("num_nodes") for group in groups]
+    if counts and None not in counts and "num_nodes" not in facts:
+        facts["num_nodes"] = sum(counts)
+        derived[("num_nodes",)] = "sum of the node groups"
+    keys = ("num_nodes", "num_accelerators_per_node")
+    if not groups or any(key not in group for group in groups for key in keys):
+        return
+    total = sum(group[keys[0]] * group[keys[1]] for group in groups)
+    before = facts.get("num_accelerators")
+    if before is None or (given and before != total):
+        facts["num_accelerators"] = total
+        derived[("num_accelerators",)] = "nodes times accelerators of a node"
+    elif before != total:
+        remarks.append(f"num_accelerators is {before}, but the node groups have {total}")
+
+
+def _refer(facts: dict[str, Any], derived: dict[Pointer, str]) -> None:
+    """Name the only group in explicit nodes, and the only fabric in compute interfaces that it can carry."""
+    groups = [group for group in facts.get("node_groups", ()) if isinstance(group, dict)]
+    layout = facts.get("layout")
+    nodes = layout.get("nodes", ()) if isinstance(layout, dict) else ()
+    if len(groups) == 1 and "name" in groups[0]:
+        for index, node in enumerate(nodes):
+            if "group" not in node:
+                node["group"] = groups[0]["name"]
+                if index == 0:
+                    derived[("layout", "nodes", 0, "group")] = "the only node group"
+    fabrics = facts.get("fabrics", ())
+    if len(fabrics) != 1 or "name" not in fabrics[0]:
+        return
+    for i, group in enumerate(groups):
+        for j, nic in enumerate(group.get("nics", ())):
+            carried = _CARRIED.get(nic.get("technology", ""), ())
+            fits = nic.get("role", "compute") == "compute" and fabrics[0].get("transport") in carried
+            if fits and "fabric" not in nic:
+                nic["fabric"] = fabrics[0]["name"]
+                derived[("node_groups", i, "nics", j, "fabric")] = "the only fabric"

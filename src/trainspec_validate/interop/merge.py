@@ -1,0 +1,282 @@
+"""The only place that joins what several files say of one machine or plan, and tells where they disagree."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainspec_validate.findings import Pointer
+from trainspec_validate.interop.completion import complete
+from trainspec_validate.interop.fragment import ForeignFormatError, Fragment, Kind, Remark, Unknown
+from trainspec_validate.interop.lone_node import drop_lone_node
+
+_APPENDED = frozenset({"measurements", "observations", "frameworks", "sources"})
+"""Lists whose entries are records of their own: those of every file are kept."""
+_REFERENCES = (("node_groups", "group"), ("fabrics", "fabric"), ("node_groups", "node_group"))
+_SHOWN = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a person says beside the files."""
+
+    num_nodes: int | None = None
+    """Nodes of the only node group."""
+    name: str | None = None
+    """Name of the document."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRemark:
+    """A remark with the file that it is about; the name is empty where it is about several."""
+
+    name: str
+    remark: Remark
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """One document in plain values, with everything that is said about it."""
+
+    kind: Kind
+    facts: Mapping[str, Any]
+    unknown: tuple[Unknown, ...]
+    remarks: tuple[FileRemark, ...]
+    derived: Mapping[Pointer, str]
+    origins: Mapping[Pointer, str]
+    """Name of the file of each fact, by the path of its last mapping or list entry."""
+    sources: tuple[tuple[str, str], ...]
+    """Name and format of every file, in the order of reading."""
+
+
+@dataclass(slots=True)
+class _Joint:
+    """The facts of the files so far, and where each came from."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    origins: dict[Pointer, str] = field(default_factory=dict)
+    labels: set[Pointer] = field(default_factory=set)
+    renamed: dict[tuple[str, str], str] = field(default_factory=dict)
+    moved: dict[Pointer, Pointer] = field(default_factory=dict)
+    derived: dict[Pointer, str] = field(default_factory=dict)
+    unknown: list[Unknown] = field(default_factory=list)
+    remarks: list[FileRemark] = field(default_factory=list)
+
+
+def merge(fragments: Sequence[Fragment], choice: Choice | None = None) -> Merged:
+    """One document of the fragments of one kind; of two different facts the first stays and a remark tells both.
+
+    Entries of lists are joined by name, then by role, and when each side has one only; what is left is kept beside.
+    Counts that follow from others are filled in and told as derived.
+
+    Raises:
+        ForeignFormatError: there is nothing to merge, or the fragments are of several kinds.
+
+    >>> one = Fragment("ClusterProfile", "a", "a.txt", {"num_nodes": 2})
+    >>> two = Fragment("ClusterProfile", "b", "b.txt", {"num_nodes": 3, "num_accelerators": 8})
+    >>> merged = merge([one, two])
+    >>> merged.facts, merged.remarks[0].remark.message
+    ({'num_nodes': 2, 'num_accelerators': 8}, 'num_nodes is 2 by a.txt, which is taken, and 3 by b.txt')
+    """
+    if not fragments:
+        raise ForeignFormatError("nothing was read", None, "name a file")
+    kinds = list(dict.fromkeys(fragment.kind for fragment in fragments))
+    if len(kinds) > 1:
+        raise ForeignFormatError(
+            f"the files make several kinds: {', '.join(kinds)}", None, "import each kind by itself"
+        )
+    joint = _Joint()
+    for fragment in fragments:
+        _add(joint, fragment)
+    picked = choice or Choice()
+    told = complete(kinds[0], joint.facts, joint.derived, (picked.num_nodes, picked.name))
+    told.append(drop_lone_node(joint.facts, joint.derived, joint.origins, joint.unknown))
+    joint.remarks.extend(FileRemark("", Remark(message)) for message in told if message)
+    return Merged(
+        kinds[0],
+        joint.facts,
+        tuple(_open(joint.facts, joint.unknown)),
+        tuple(joint.remarks),
+        joint.derived,
+        joint.origins,
+        tuple((fragment.name, fragment.format) for fragment in fragments),
+    )
+
+
+def _add(joint: _Joint, fragment: Fragment) -> None:
+    """Take what one file says into the joint document."""
+    own = fragment.derived or {}
+    joint.moved, joint.renamed = {}, {}
+    joint.labels |= {pointer for pointer in joint.derived if pointer[-1:] == ("name",)}
+    _join_mapping(joint, joint.facts, _copied(fragment.facts), ((), ()), (fragment.name, own))
+    for pointer, how in own.items():
+        place = _moved(joint, pointer)
+        if joint.origins.get(place) == fragment.name:
+            joint.derived[place] = how
+    joint.unknown.extend(Unknown(_moved(joint, entry.pointer), entry.reason) for entry in fragment.unknown)
+    joint.remarks.extend(FileRemark(fragment.name, remark) for remark in fragment.remarks)
+    _follow_names(joint, fragment.name)
+
+
+Places = tuple[Pointer, Pointer]
+"""Path in the joint document, and path in the fragment."""
+Origin = tuple[str, Mapping[Pointer, str]]
+"""Name of the file, and what it derived."""
+
+
+def _join_mapping(joint: _Joint, into: dict[str, Any], new: Mapping[str, Any], places: Places, origin: Origin) -> None:
+    for key, value in new.items():
+        there = ((*places[0], key), (*places[1], key))
+        present = into.get(key)
+        if key not in into:
+            into[key] = value
+            _note_origin(joint, there[0], value, origin[0])
+        elif isinstance(present, dict) and isinstance(value, dict):
+            _join_mapping(joint, present, value, there, origin)
+        elif isinstance(present, list) and isinstance(value, list):
+            _join_list(joint, present, value, there, origin)
+        elif present != value:
+            _disagree(joint, there, (present, value), origin)
+
+
+def _join_list(joint: _Joint, into: list[Any], new: list[Any], places: Places, origin: Origin) -> None:
+    records = all(isinstance(item, dict) for item in (*into, *new))
+    key = str(places[0][-1])
+    if not records:
+        if into != new:
+            _disagree(joint, places, (into, new), origin)
+        return
+    partners = {} if key in _APPENDED else _partners(into, new, "compute" if key == "nics" else None)
+    num_before = len(into)
+    for index, item in enumerate(new):
+        if index in partners:
+            target = partners[index]
+            joint.moved[(*places[1], index)] = (*places[0], target)
+            _join_mapping(joint, into[target], item, ((*places[0], target), (*places[1], index)), origin)
+        elif key not in _APPENDED or item not in into[:num_before]:
+            joint.moved[(*places[1], index)] = (*places[0], len(into))
+            _note_origin(joint, (*places[0], len(into)), item, origin[0])
+            into.append(item)
+    if num_before and key not in _APPENDED and len(into) > num_before and key in {"node_groups", "nics", "fabrics"}:
+        path = ".".join(map(str, places[0]))
+        added = f"{len(into) - num_before} of {origin[0]}"
+        joint.remarks.append(
+            FileRemark("", Remark(f"{path}: {num_before} entries stay beside {added}; none of them match"))
+        )
+
+
+def _partners(into: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]], role: str | None) -> dict[int, int]:
+    """Position in the joint list of every new entry that one there describes too; `role` is that of silent ones."""
+    found: dict[int, int] = {}
+    taken: set[int] = set()
+    for key in ("name", "role"):
+        default = role if key == "role" else None
+        ours, theirs = _unique(into, key, default), _unique(new, key, default)
+        for value, index in theirs.items():
+            target = ours.get(value)
+            if index not in found and target is not None and target not in taken:
+                found[index] = target
+                taken.add(target)
+    if len(into) == len(new) == 1 and not found and into[0].get("role") in (None, new[0].get("role")):
+        found[0] = 0
+    return found
+
+
+def _unique(entries: Sequence[Mapping[str, Any]], key: str, default: str | None) -> dict[str, int]:
+    values = [str(entry[key]) if key in entry else default for entry in entries]
+    counts = Counter(values)
+    return {value: i for i, value in enumerate(values) if value is not None and counts[value] == 1}
+
+
+def _disagree(joint: _Joint, places: Places, values: tuple[Any, Any], origin: Origin) -> None:
+    """The first stays; a label that no file gives is replaced in silence."""
+    place, key = places[0], places[0][-1]
+    owner = joint.origins.get(place, "an earlier file")
+    parent = str(place[-3]) if len(place) >= 3 else ""
+    new_is_label = places[1] in origin[1]
+    if (
+        key == "name"
+        and parent in {"node_groups", "fabrics", "nics", "tiers"}
+        and (new_is_label or place in joint.labels)
+    ):
+        joint.renamed[parent, str(values[1])] = str(values[0])
+        return
+    path = ".".join(map(str, place))
+    message = f"{path} is {_shown(values[0])} by {owner}, which is taken, and {_shown(values[1])} by {origin[0]}"
+    joint.remarks.append(FileRemark("", Remark(message)))
+    if key == "name":
+        joint.renamed[parent, str(values[1])] = str(values[0])
+
+
+def _follow_names(joint: _Joint, name: str) -> None:
+    """References of the newest file to an entry whose name was dropped follow to the name that stayed."""
+    for parent, key in _REFERENCES:
+        for (where, old), kept in joint.renamed.items():
+            if where == parent:
+                _rename(joint, joint.facts, (), (key, old, kept), name)
+
+
+def _rename(joint: _Joint, value: Any, place: Pointer, change: tuple[str, str, str], name: str) -> None:
+    key, old, kept = change
+    if isinstance(value, dict):
+        if value.get(key) == old and joint.origins.get((*place, key)) == name:
+            value[key] = kept
+        for inner, item in value.items():
+            _rename(joint, item, (*place, inner), change, name)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _rename(joint, item, (*place, index), change, name)
+
+
+def _note_origin(joint: _Joint, place: Pointer, value: Any, name: str) -> None:
+    joint.origins[place] = name
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _note_origin(joint, (*place, key), item, name)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            if isinstance(item, dict):
+                _note_origin(joint, (*place, index), item, name)
+
+
+def _moved(joint: _Joint, pointer: Pointer) -> Pointer:
+    """Where a path of the newest file went."""
+    for length in range(len(pointer), 0, -1):
+        target = joint.moved.get(pointer[:length])
+        if target is not None:
+            return (*target, *pointer[length:])
+    return pointer
+
+
+def _open(facts: Mapping[str, Any], unknown: Sequence[Unknown]) -> list[Unknown]:
+    """What stays unknown: not what another file tells; each path once."""
+    left: dict[Pointer, Unknown] = {}
+    for entry in unknown:
+        if not _has(facts, entry.pointer):
+            left.setdefault(entry.pointer, entry)
+    return list(left.values())
+
+
+def _has(facts: Any, pointer: Pointer) -> bool:
+    for key in pointer:
+        if isinstance(facts, dict) and key in facts:
+            facts = facts[str(key)]
+        elif isinstance(facts, list) and isinstance(key, int) and key < len(facts):
+            facts = facts[key]
+        else:
+            return False
+    return True
+
+
+def _copied(value: Any) -> Any:
+    """Plain mappings and lists that may be changed."""
+    if isinstance(value, Mapping):
+        return {str(key): _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if isinstance(value, list | dict) else str(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -1,0 +1,137 @@
+"""The only place that turns a configuration of accelerate into parts of a plan."""
+
+from __future__ import annotations
+
+from trainspec_validate.interop.readers._huggingface_training import (
+    numbered_strategy,
+    put_strategy,
+    write_deepspeed_formats,
+    write_formats,
+)
+from trainspec_validate.interop.readers._plan_parts import Draft
+
+_STAGES = {0: "none", 1: "optimizer", 2: "gradients", 3: "parameters"}
+_FORMATS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
+_PLACES = {"cpu": "host", "nvme": "local-disk"}
+_CONFIG = "parallelism_config."
+_LONG = f"{_CONFIG}parallelism_config_"
+
+
+def write_accelerate(draft: Draft) -> int | None:
+    """Everything that a configuration says; the number of processes where it is one."""
+    kind = (draft.word("distributed_type") or "").upper()
+    world = draft.copy(("parallelism", "num_accelerators"), "num_processes")
+    machines = draft.count("num_machines")
+    if world and machines and world % machines:
+        draft.remark(f"{world} processes do not divide over {machines} machines", "num_processes")
+    _write_degrees(draft)
+    sections = {"FSDP": _write_fsdp, "DEEPSPEED": _write_deepspeed, "MEGATRON_LM": _write_megatron}
+    if kind in sections:
+        sections[kind](draft)
+    elif draft.get("parallelism", "sharding") is None:
+        draft.put(("parallelism", "sharding"), "none", f"distributed_type {kind or 'NO'} keeps whole copies")
+    _write_precision(draft, kind)
+    draft.copy(
+        ("batch", "accumulation_steps"), "gradient_accumulation_steps", "deepspeed_config.gradient_accumulation_steps"
+    )
+    return world
+
+
+def _write_degrees(draft: Draft) -> None:
+    for axis, name in (("tensor", "tp_size"), ("context", "cp_size")):
+        draft.copy(("parallelism", axis), f"{_LONG}{name}", f"{_CONFIG}{name}")
+    outer = draft.count(f"{_LONG}dp_replicate_size", f"{_CONFIG}dp_replicate_size")
+    inner = draft.count(f"{_LONG}dp_shard_size", f"{_CONFIG}dp_shard_size")
+    if outer is None and inner is None:
+        return
+    draft.put(("parallelism", "data"), (outer or 1) * (inner or 1), f"{outer or 1} replicas x {inner or 1} shards")
+    if outer and outer > 1 and inner and inner > 1:
+        context = draft.counted("parallelism", "context") or 1
+        draft.put(("parallelism", "sharding_degree"), inner * context, "shards x context, over which FSDP shards")
+
+
+def _write_fsdp(draft: Draft) -> None:
+    version = draft.count("fsdp_config.fsdp_version") or 1
+    reshard = draft.look("fsdp_config.fsdp_reshard_after_forward")
+    strategy = draft.look("fsdp_config.fsdp_sharding_strategy")
+    if version >= 2 or (strategy is None and isinstance(reshard, bool)):
+        kept = reshard is False
+        how = "fsdp_reshard_after_forward" if reshard is not None else "fsdp_version 2 reshards unless told otherwise"
+        draft.put(("parallelism", "sharding"), "gradients" if kept else "parameters", how)
+    else:
+        words = numbered_strategy(strategy if strategy is not None else reshard)
+        put_strategy(draft, words or ["full_shard"], "fsdp_config.fsdp_sharding_strategy")
+    if draft.flag("fsdp_config.fsdp_offload_params"):
+        entries = [
+            {"what": what, "target": "host", "fraction": 1.0} for what in ("parameters", "gradients", "optimizer")
+        ]
+        draft.put_records(("memory", "offload"), entries, "fsdp_offload_params: all three, as FSDP steps on the host")
+    recomputed = draft.flag("fsdp_config.fsdp_activation_checkpointing")
+    if recomputed:
+        draft.put(("memory", "activation_policy"), "full", "fsdp_activation_checkpointing")
+    elif draft.get("memory", "offload"):
+        draft.lacks(("memory", "activation_policy"), "the training program may turn recomputation on itself")
+    how = "FSDP reduces gradients and prefetches parameters beside computation"
+    draft.put(("communication", "overlap_gradients"), value=True, how=how)
+    if draft.get("parallelism", "sharding") == "parameters":
+        draft.put(("communication", "overlap_parameters"), value=True, how=how)
+
+
+def _write_deepspeed(draft: Draft) -> None:
+    path = draft.word("deepspeed_config.deepspeed_config_file")
+    if path:
+        place = "deepspeed_config.deepspeed_config_file"
+        draft.remark(f"the settings of DeepSpeed are in {path[:120]}, which is not read: import it as well", place)
+        draft.lacks(("parallelism", "sharding"), f"it is in {path[:120]}")
+        return
+    stage = draft.look("deepspeed_config.zero_stage")
+    if isinstance(stage, int) and stage in _STAGES:
+        draft.put(("parallelism", "sharding"), _STAGES[stage], f"stage {int(stage)} of ZeRO")
+    elif stage is not None:
+        draft.put(("parallelism", "sharding"), stage)
+        draft.remark(f"zero_stage is {stage!r:.40}, where 0 to 3 belongs", "deepspeed_config.zero_stage")
+    entries = []
+    for what, name in (("optimizer", "offload_optimizer_device"), ("parameters", "offload_param_device")):
+        device = draft.word(f"deepspeed_config.{name}")
+        if device in _PLACES:
+            entries.append({"what": what, "target": _PLACES[device], "fraction": 1.0})
+    if entries:
+        draft.put_records(("memory", "offload"), entries)
+        draft.lacks(("memory", "activation_policy"), "the training program may turn recomputation on itself")
+
+
+def _write_megatron(draft: Draft) -> None:
+    section = "megatron_lm_config.megatron_lm_"
+    for axis, name in (("tensor", "tp_degree"), ("pipeline", "pp_degree")):
+        draft.copy(("parallelism", axis), f"{section}{name}")
+    if (draft.counted("parallelism", "pipeline") or 1) > 1:
+        draft.put(("parallelism", "schedule"), "1f1b", "Megatron-LM runs 1F1B")
+        pieces = draft.count(f"{section}num_micro_batches")
+        if pieces:
+            draft.put(("batch", "accumulation_steps"), pieces, "micro-batches of the pipeline")
+    sharded = draft.flag(f"{section}use_distributed_optimizer")
+    draft.put(("parallelism", "sharding"), "optimizer" if sharded else "none")
+    if (draft.counted("parallelism", "tensor") or 1) > 1:
+        draft.put(("parallelism", "sequence"), bool(draft.flag(f"{section}sequence_parallelism")))
+    if draft.flag(f"{section}recompute_activations"):
+        draft.put(("memory", "activation_policy"), "selective", "megatron_lm_recompute_activations")
+
+
+def _write_precision(draft: Draft, kind: str) -> None:
+    word = draft.look("mixed_precision")
+    said = "no" if word is False else word
+    if said is None or kind == "MEGATRON_LM":
+        why = "the training program decides" if said is None else "Megatron-LM's own arguments decide"
+        draft.lacks(("precision", "compute"), why)
+        return
+    compute = _FORMATS.get(said) if isinstance(said, str) else None
+    if compute is None:
+        draft.lacks(("precision", "compute"), f"mixed_precision is {said!r:.40}, which is not known")
+        return
+    if said == "fp8":
+        draft.remark("fp8: the library behind it decides on the recipe; see precision.recipe", "mixed_precision")
+        draft.lacks(("precision", "recipe"), "fp8_config and its library decide on the recipe")
+    if kind == "DEEPSPEED" and compute != "fp32":
+        write_deepspeed_formats(draft, compute, "")
+        return
+    write_formats(draft, compute, "")

@@ -1,0 +1,245 @@
+"""The only place that knows the log lines of NCCL and RCCL, and what they show of one job."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainspec_validate.interop.readers._sheet import Sheet, as_label, plain_text
+
+MAX_WARNINGS = 20
+_MAX_INTERFACES = 256
+_MAX_SETTINGS = 200
+_MAX_LINE = 20_000
+_HOST = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]{0,127}):\d{1,10}:\d{1,10} \[\d{1,4}\]")
+_VERSION = re.compile(r"\b(?P<name>NCCL|RCCL) version {0,4}:? {0,4}(?P<version>\d[\w.+-]{0,60})")
+_ADAPTER = re.compile(r"\b(?P<name>[A-Za-z]\w{0,60}):\d{1,3}/(?P<layer>RoCE|IB)\b")
+_SOCKET = re.compile(r"\[\d{1,3}\](?P<name>[A-Za-z][\w.-]{0,60}):")
+_VIA = re.compile(r"\bvia NET/(?P<path>\S.*)")
+_SETTING = re.compile(r"\b(?P<name>(?:NCCL|RCCL)_[A-Z0-9_]{1,60}) set (?:by environment )?to (?P<value>\S*)")
+_RANKS = re.compile(r"\bn[Rr]anks (?P<ranks>\d{1,8})\b")
+_NODES = re.compile(r"\bnNodes (?P<nodes>\d{1,7})\b")
+_LARGEST_RANK = 10_000_000
+_RING = re.compile(r"(?:Channel \d{2,3}/\d{1,4}|NVLS Head\s+\d{1,4}) ?:(?P<ranks>(?:\s+\d{1,8})+)\s*$")
+_ARROW = re.compile(r"(\d{1,8})(?:\[[0-9a-f]{1,8}\])?\s?->\s?(\d{1,8})\b")
+_REDUCING = re.compile(r"NVLS Head|\b[1-9]\d* nvls channels")
+_LAYERS = {"RoCE": "ethernet", "IB": "infiniband"}
+_NETWORKS = (
+    ("socket", "tcp"),
+    ("fastrak", "tcpxo"),
+    ("tcpxo", "tcpxo"),
+    ("tcpx", "tcpx"),
+)
+_MARK = "NCCL INFO "
+_WARNING = "NCCL WARN "
+_MAX_HEADS = 100_000
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the lines of one log show, counted while they are read."""
+
+    library: tuple[str, str] | None = None
+    networks: Counter[str] = field(default_factory=Counter)
+    adapters: dict[str, str] = field(default_factory=dict)
+    adapter_lists: set[str] = field(default_factory=set)
+    sockets: dict[str, None] = field(default_factory=dict)
+    provider: str = ""
+    num_connections: int = 0
+    num_direct: int = 0
+    num_ranks: int = 0
+    largest_rank: int = -1
+    num_nodes: int = 0
+    hosts: set[str] = field(default_factory=set)
+    settings: dict[str, str] = field(default_factory=dict)
+    reducing: bool = False
+    no_device_line: int | None = None
+    cut_line: int | None = None
+    warnings: dict[str, int] = field(default_factory=dict)
+    num_lines: int = 0
+
+
+def is_log(text: str) -> bool:
+    """Whether a text holds lines of the library.
+
+    >>> is_log("node1:1:2 [0] NCCL INFO Bootstrap : Using eth0"), is_log("NCCL")
+    (True, False)
+    """
+    return _MARK in text
+
+
+def watch(text: str) -> Seen:
+    """Everything that the lines of a log show."""
+    seen = Seen()
+    heads: set[str] = set()
+    for number, whole_line in enumerate(text.split("\n"), start=1):
+        line = whole_line[:_MAX_LINE]
+        if "CCL" not in line:
+            continue
+        if seen.library is None and (version := _VERSION.search(line)):
+            seen.library = (version["name"].lower(), version["version"])
+        head, mark, said = line.partition(_MARK)
+        if not mark:
+            head, mark, said = line.partition(_WARNING)
+        if not mark:
+            continue
+        seen.num_lines += 1
+        if head not in heads and len(heads) < _MAX_HEADS:
+            heads.add(head)
+            host = _HOST.search(head)
+            seen.hosts |= {host["host"]} if host else set()
+        if mark == _MARK:
+            _take(seen, said.strip(), number)
+        elif len(seen.warnings) < MAX_WARNINGS and said.strip():
+            seen.warnings.setdefault(plain_text(said), number)
+    return seen
+
+
+def _take(seen: Seen, said: str, number: int) -> None:
+    """Read one line; the commonest kinds come first, since a log has millions of them."""
+    if said.startswith("Channel "):
+        via = _VIA.search(said)
+        if via:
+            seen.num_connections += 1
+            seen.num_direct += "GDR" in via["path"]
+            return
+    if said.startswith(("Channel ", "Trees ", "NVLS Head")):
+        _take_ranks(seen, said)
+    if "NET/" in said:
+        _take_network(seen, said, number)
+    if said.startswith("Using network "):
+        seen.networks[plain_text(said.removeprefix("Using network "))[:60]] += 1
+    setting = _SETTING.search(said)
+    if setting and len(seen.settings) < _MAX_SETTINGS:
+        seen.settings[setting["name"]] = setting["value"].rstrip(".")
+    ranks, nodes = _RANKS.search(said), _NODES.search(said)
+    if ranks:
+        seen.num_ranks = max(seen.num_ranks, int(ranks["ranks"]))
+    if nodes:
+        seen.num_nodes = max(seen.num_nodes, int(nodes["nodes"]))
+    seen.reducing = seen.reducing or bool(_REDUCING.search(said))
+
+
+def _take_ranks(seen: Seen, said: str) -> None:
+    """Keep the largest rank of a ring, tree or connection; a long ring is cut, so its length tells nothing."""
+    ring = _RING.match(said)
+    numbers = ring["ranks"].split() if ring else [number for pair in _ARROW.findall(said) for number in pair]
+    for number in map(int, numbers):
+        if number < _LARGEST_RANK:
+            seen.largest_rank = max(seen.largest_rank, number)
+
+
+def _take_network(seen: Seen, said: str, number: int) -> None:
+    if "NET/IB : Using" in said:
+        found = {match["name"]: match["layer"] for match in _ADAPTER.finditer(said)}
+        seen.adapter_lists.add(",".join(found))
+        if "OOB" not in said:  # every list ends with it, and a line of the log has at most 1,023 characters
+            seen.cut_line = number
+        for name, layer in found.items():
+            if len(seen.adapters) < _MAX_INTERFACES:
+                seen.adapters.setdefault(name, layer)
+    elif "NET/IB : No device found" in said:
+        seen.no_device_line = seen.no_device_line or number
+    elif "NET/Socket : Using" in said:
+        for match in _SOCKET.finditer(said):
+            if len(seen.sockets) < _MAX_INTERFACES:
+                seen.sockets.setdefault(match["name"])
+    elif "NET/OFI" in said and "provider is" in said.casefold():
+        seen.provider = plain_text(said.casefold().partition("provider is")[2])[:60]
+
+
+def put_observation(sheet: Sheet, seen: Seen, name: str) -> None:
+    """Record what was seen as the first observation, and remark on what contradicts itself."""
+    transport = _transport(sheet, seen)
+    interfaces, layers = list(seen.adapters), sorted({_LAYERS[layer] for layer in seen.adapters.values()})
+    if transport in {"tcp", "tcpx", "tcpxo"}:
+        interfaces, layers = list(seen.sockets), []
+    own: dict[str, Any] = {"source": {"title": "Log of the collective library", "reference": plain_text(name) or "log"}}
+    if seen.library:
+        own["library"] = {"name": seen.library[0], "version": seen.library[1]}
+    if seen.cut_line:
+        interfaces = []
+    num_nodes = seen.num_nodes or len(seen.hosts)
+    counted = {
+        "transport": transport,
+        "interfaces": [as_label(interface) for interface in interfaces] or None,
+        "link_layers": layers or None,
+        "num_ranks": seen.num_ranks or seen.largest_rank + 1 or None,
+        "num_nodes": num_nodes or None,
+        "gpu_direct_share": seen.num_direct / seen.num_connections if seen.num_connections else None,
+        "forced_settings": sorted(seen.settings) or None,
+        "in_switch_reduction": _reduction(seen),
+        "warnings": list(seen.warnings) or None,
+    }
+    for key, value in {**own, **counted}.items():
+        place = ("observations", 0, key)
+        if value is not None:
+            sheet.put(place, value, _how(key, seen))
+        elif key in {"transport", "num_ranks", "num_nodes", "gpu_direct_share", "interfaces"}:
+            sheet.unknown(place, f"no line of the log shows {key.replace('_', ' ')}")
+    if not seen.library:
+        sheet.unknown(("observations", 0, "library"), "no line of the log names the version; NCCL_DEBUG=VERSION does")
+    _remark(sheet, seen)
+
+
+def _how(key: str, seen: Seen) -> str:
+    return {
+        "num_ranks": "nranks of the largest communicator" if seen.num_ranks else "largest rank in the log, plus one",
+        "num_nodes": "nNodes of the log" if seen.num_nodes else "host names before the lines, counted",
+        "gpu_direct_share": f"{seen.num_direct} of {seen.num_connections} network connections in the log",
+        "transport": "network that the library says it uses, and the link layer of its interfaces",
+    }.get(key, "")
+
+
+def _transport(sheet: Sheet, seen: Seen) -> str | None:
+    names = [name.casefold() for name in seen.networks]
+    if len(names) > 1:
+        sheet.remark(f"the log names several networks: {', '.join(seen.networks)}")
+    kinds = {_kind(name, seen) for name in names}
+    if len(kinds) != 1:
+        return None
+    kind = kinds.pop()
+    if kind is None and len(set(seen.adapters.values())) < 2:
+        sheet.remark(f"the network {next(iter(seen.networks))} is not known; name its transport yourself")
+    return kind
+
+
+def _kind(name: str, seen: Seen) -> str | None:
+    """Transport of one network name; None where the interfaces do not tell it."""
+    for word, transport in _NETWORKS:
+        if word in name:
+            return transport
+    if "libfabric" in name or "ofi" in name:
+        return "efa-srd" if seen.provider.startswith("efa") else "tcp" if seen.provider.startswith("tcp") else None
+    layers = set(seen.adapters.values())
+    if len(layers) != 1 or not (name.startswith("ib") or "ucx" in name or "sharp" in name):
+        return None
+    return "infiniband" if layers == {"IB"} else "rocev2"
+
+
+def _reduction(seen: Seen) -> str | None:
+    if seen.settings.get("NCCL_NVLS_ENABLE") == "0":
+        return "disabled"
+    return "seen" if seen.reducing else None
+
+
+def _remark(sheet: Sheet, seen: Seen) -> None:
+    if len(set(seen.adapters.values())) > 1:
+        told = ", ".join(f"{count} {layer}" for layer, count in Counter(seen.adapters.values()).items())
+        sheet.remark(f"one job uses interfaces of two link layers: {told}")
+    if len(seen.adapter_lists) > 1:
+        sheet.remark(f"{len(seen.adapter_lists)} different lists of interfaces are in the log; their union is taken")
+    if seen.cut_line:
+        told = f"the list of interfaces is cut off after {len(seen.adapters)} and left out"
+        sheet.remark(told, seen.cut_line)
+    if seen.no_device_line:
+        sheet.remark("the library found no InfiniBand or RoCE device", seen.no_device_line)
+    if 0 < seen.num_direct < seen.num_connections:
+        sheet.remark(f"only {seen.num_direct} of {seen.num_connections} network connections go direct")
+    if seen.settings:
+        told = ", ".join(f"{name}={value}" for name, value in sorted(seen.settings.items()))
+        sheet.remark(f"the environment sets {told}")
+    for warning, line in seen.warnings.items():
+        sheet.remark(f"warning of the library: {warning}", line)

@@ -1,0 +1,156 @@
+"""The only place that knows the lines of nccl-tests and rccl-tests: ranks with hosts, and tables of sizes and times."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+MAX_ROWS = 2_000
+_MAX_LINE = 2_000
+_HEAD = re.compile(r"^#?[ \t]{0,80}size[ \t]+count[ \t]+type\b.{0,400}\btime[ \t]+algbw[ \t]+busbw", re.MULTILINE)
+_RANK = re.compile(
+    r"#\s*Rank\s+(?P<rank>\d{1,8})\s.{0,200}?\bon\s+(?P<host>\S{1,200})\s+device\s+\d{1,4}\s+\[[^\]]{1,40}\]\s*(?P<model>.{0,100})"
+)
+_PROGRAM = re.compile(
+    r"\b(?P<name>all_reduce|all_gather|reduce_scatter|alltoall|alltoallv|broadcast|reduce|sendrecv|gather|scatter|hypercube)"
+    r"_perf(?:_mpi)?\b"
+)
+_LIBRARY = re.compile(r"^#.*\b(?P<name>nccl|rccl)-library=(?P<code>\d{5,7})\b")
+_OPERATIONS = {
+    "all_reduce": "all-reduce",
+    "all_gather": "all-gather",
+    "reduce_scatter": "reduce-scatter",
+    "alltoall": "all-to-all",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "sendrecv": "send-receive",
+}
+_FACTOR_TOLERANCE = 0.005
+_LEAST_PRINTED = 4.0
+"""GB/s from which two printed decimals keep the ratio of two figures within 0.25 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a table, its out-of-place columns."""
+
+    line: int
+    size_bytes: int
+    redop: str
+    root: int | None
+    time_seconds: float
+    algorithm_bytes_per_second: float | None
+    bus_bytes_per_second: float | None
+    num_wrong: int
+    is_exact: bool
+    """True when both rates have digits enough for their ratio to be judged."""
+
+
+@dataclass(slots=True)
+class Table:
+    """One run of one program."""
+
+    program: str = ""
+    hosts: dict[int, str] = field(default_factory=dict)
+    models: set[str] = field(default_factory=set)
+    rows: list[Row] = field(default_factory=list)
+    library: tuple[str, str] | None = None
+
+
+def has_table(text: str) -> bool:
+    """Whether a text has the head of a table of sizes, times and bandwidths.
+
+    >>> has_table("#       size         count      type   redop    root     time   algbw   busbw #wrong")
+    True
+    """
+    return bool(_HEAD.search(text))
+
+
+def tables(text: str) -> list[Table]:
+    """Every run of a text that has rows; the list of ranks starts a new one."""
+    found = [Table()]
+    columns: Sequence[str] = ()
+    for number, whole_line in enumerate(text.split("\n"), start=1):
+        line = whole_line[:_MAX_LINE]
+        current = found[-1]
+        program = _PROGRAM.search(line)
+        starts = program or "Using devices" in line
+        if starts and current.rows:
+            current = Table(library=current.library)
+            found.append(current)
+        if program:
+            current.program = program["name"]
+        _take_head(current, line)
+        if _HEAD.match(line):
+            columns = line.lstrip("# ").split()
+        elif columns and not line.lstrip().startswith("#") and sum(len(t.rows) for t in found) < MAX_ROWS:
+            current.rows.extend(_row(number, line.split(), columns))
+    return [table for table in found if table.rows]
+
+
+def _take_head(table: Table, line: str) -> None:
+    if not line.lstrip().startswith("#"):
+        return
+    rank, library = _RANK.search(line), _LIBRARY.search(line)
+    if rank:
+        table.hosts[int(rank["rank"])] = rank["host"]
+        table.models.add(rank["model"].strip())
+    if library:
+        code = int(library["code"])
+        table.library = (library["name"], f"{code // 10_000}.{code // 100 % 100}.{code % 100}")
+
+
+def _row(number: int, cells: Sequence[str], columns: Sequence[str]) -> Iterator[Row]:
+    """The row of a line; nothing for a line that is no row of the table."""
+    if len(cells) != len(columns) or not cells[0].isdecimal() or len(cells[0]) > 18:
+        return
+    first = columns.index("time")
+    time = _decimal(cells[first])
+    if time is None:
+        return
+    algorithm, bus = _decimal(cells[first + 1]), _decimal(cells[first + 2])
+    wrong = cells[first + 3] if len(cells) > first + 3 else ""
+    root = cells[columns.index("root")] if "root" in columns[:first] else ""
+    yield Row(
+        number,
+        int(cells[0]),
+        cells[columns.index("redop")] if "redop" in columns[:first] else "",
+        int(root) if re.fullmatch(r"-?\d{1,8}", root) else None,
+        time * 1e-6,
+        algorithm * 1e9 if algorithm is not None else None,
+        bus * 1e9 if bus is not None else None,
+        int(wrong) if wrong.isdecimal() and len(wrong) < 19 else 0,
+        min(algorithm or 0, bus or 0) >= _LEAST_PRINTED,
+    )
+
+
+def _decimal(cell: str) -> float | None:
+    return float(cell) if re.fullmatch(r"\d{1,12}(?:\.\d{1,6})?", cell) else None
+
+
+def operation(table: Table) -> str | None:
+    """The collective of a table: by the name of the program, else by redop, root and the ratio of its bandwidths.
+
+    All-gather and all-to-all cannot be told apart without the name.
+    Source of the factors: NVIDIA/nccl-tests@a0b82b22:doc/PERFORMANCE.md.
+    """
+    if table.program:
+        return _OPERATIONS.get(table.program)
+    number = len(table.hosts)
+    exact = [row for row in table.rows if row.is_exact]
+    if not exact or number < 2:
+        return None
+    row = exact[-1]
+    ratio = (row.bus_bytes_per_second or 0) / (row.algorithm_bytes_per_second or 1)
+    reduces, rooted = row.redop not in {"", "none"}, row.root is not None and row.root >= 0
+    share = (number - 1) / number
+    candidates = {
+        (True, False): (("all-reduce", 2 * share), ("reduce-scatter", share)),
+        (True, True): (("reduce", 1.0),),
+    }
+    candidates[False, True] = (("broadcast", 1.0),)
+    fitting = [
+        name for name, factor in candidates.get((reduces, rooted), ()) if abs(ratio / factor - 1) < _FACTOR_TOLERANCE
+    ]
+    return fitting[0] if len(fitting) == 1 else None

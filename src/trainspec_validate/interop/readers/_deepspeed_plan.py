@@ -1,0 +1,215 @@
+"""The only place that turns the sections of a DeepSpeed configuration into parts of a plan."""
+
+from __future__ import annotations
+
+from trainspec_validate.interop.readers._elastic_sizes import elastic_sizes
+from trainspec_validate.interop.readers._plan_parts import Draft, is_count
+
+PAGE = "deepspeedai/DeepSpeed@edaa7221:docs/_pages/config-json.md"
+_STAGES = {0: "none", 1: "optimizer", 2: "gradients", 3: "parameters"}
+_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+_FORMATS = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "bfp16": "bf16"}
+_PLACES = {"cpu": "host", "nvme": "local-disk"}
+_ONE_BIT = {"onebitadam": "one-bit", "zerooneadam": "one-bit", "onebitlamb": "one-bit"}
+_MOMENTS = {"sgd": 1, "lion": 1, "muon": 1}
+
+
+def write_plan(draft: Draft, prefix: str = "") -> None:
+    """Everything that a DeepSpeed configuration says; `prefix` is for one inside another configuration."""
+    _write_batch(draft, prefix)
+    _write_formats(draft, prefix)
+    _write_sharding(draft, prefix)
+    _write_communication(draft, prefix)
+    _write_offload(draft, prefix)
+    _write_elastic(draft, prefix)
+    steps = draft.count(f"{prefix}scheduler.params.total_num_steps")
+    if steps:
+        draft.remark(f"the learning rate falls over {steps} steps; the length of the job is set elsewhere")
+
+
+def _write_batch(draft: Draft, prefix: str) -> None:
+    whole = draft.copy(("batch", "global_sequences"), f"{prefix}train_batch_size")
+    micro = draft.copy(("batch", "micro_sequences"), f"{prefix}train_micro_batch_size_per_gpu")
+    steps = draft.copy(("batch", "accumulation_steps"), f"{prefix}gradient_accumulation_steps")
+    if micro and draft.get("batch", "global_sequences") is None and not draft.reasons(f"{prefix}train_batch_size"):
+        draft.default(("batch", "accumulation_steps"), 1, f"the default of {PAGE}")
+    degrees = {"tensor": "tensor_parallel.autotp_size", "context": "sequence_parallel_size"}
+    for axis, name in degrees.items():
+        draft.copy(("parallelism", axis), f"{prefix}{name}")
+    if whole and micro and steps:
+        if whole % (micro * steps):
+            draft.remark(
+                f"train_batch_size {whole} is no multiple of {micro} sequences x {steps} accumulation steps, "
+                "so no number of accelerators fits",
+                f"{prefix}train_batch_size",
+            )
+        elif draft.get("parallelism", "data") is None:
+            how = "train_batch_size over micro-batch and accumulation steps"
+            draft.put(("parallelism", "data"), whole // (micro * steps), how)
+    unknown = "the configuration does not say what else the ranks split; it is in the training program"
+    draft.lacks(("parallelism", "pipeline"), unknown)
+
+
+def _write_formats(draft: Draft, prefix: str) -> None:
+    half, brain = draft.flag(f"{prefix}fp16.enabled"), draft.flag(f"{prefix}bf16.enabled", f"{prefix}bfloat16.enabled")
+    unresolved = any(draft.values.get(f"{prefix}{name}.enabled") == "auto" for name in ("fp16", "bf16"))
+    if half is None and brain is None and unresolved:
+        for key in ("compute", "parameters", "gradients", "reduction"):
+            draft.lacks(("precision", key), "the source says auto: the program that starts the job fills it in")
+        return
+    if half and brain:
+        draft.remark("fp16 and bf16 are both enabled; DeepSpeed refuses that. fp16 was taken", f"{prefix}fp16.enabled")
+    compute = "fp16" if half else "bf16" if brain else "fp32"
+    how = "" if half or brain else "neither fp16 nor bf16 is enabled"
+    draft.put(("precision", "compute"), compute, how)
+    for key in ("parameters", "gradients"):
+        draft.put(("precision", key), compute, how or "stored in the compute format")
+    if compute != "fp32":
+        master = "the optimizer steps on a copy in fp32 (deepspeed/runtime/zero and fp16, DeepSpeed@edaa7221)"
+        draft.put(("precision", "master_parameters"), "fp32", master)
+        draft.put(("precision", "optimizer_state"), "fp32", master)
+    accumulation = _FORMATS.get(draft.word(f"{prefix}data_types.grad_accum_dtype") or "")
+    if accumulation:
+        draft.put(("precision", "accumulation"), accumulation)
+    reduction = _FORMATS.get(draft.word(f"{prefix}communication_data_type") or "")
+    draft.put(("precision", "reduction"), reduction or compute, "" if reduction else f"by the regime, as {PAGE} says")
+    if half:
+        _write_loss_scaling(draft, f"{prefix}fp16.")
+    moments = _MOMENTS.get((draft.word(f"{prefix}optimizer.type") or "").lower())
+    if moments:
+        draft.put(("precision", "num_optimizer_moments"), moments, "moments of the optimizer")
+    draft.lacks(("precision", "high_precision_operations"), "kernels of the training program decide, not this file")
+
+
+def _write_loss_scaling(draft: Draft, prefix: str) -> None:
+    pointer = ("precision", "loss_scaling")
+    static = draft.number(f"{prefix}loss_scale")
+    if static:
+        draft.put((*pointer, "mode"), "static")
+        draft.put((*pointer, "initial_scale"), static)
+        return
+    default = f"the default of {PAGE}"
+    draft.put((*pointer, "mode"), "dynamic", "loss_scale is 0 or not given")
+    power = draft.number(f"{prefix}initial_scale_power")
+    exponent = 16 if power is None else min(max(power, -64.0), 64.0)
+    how = "2 to the power of initial_scale_power"
+    draft.put((*pointer, "initial_scale"), 2.0**exponent, how if power is not None else f"2^16, {default}")
+    counts = {"loss_scale_window": ("growth_interval_steps", 1000), "hysteresis": ("hysteresis_steps", 2)}
+    for name, (key, usual) in counts.items():
+        if draft.copy((*pointer, key), f"{prefix}{name}", least=0) is None and draft.get(*pointer, key) is None:
+            draft.put((*pointer, key), usual, default)
+    least = draft.number(f"{prefix}min_loss_scale")
+    draft.put((*pointer, "min_scale"), 1.0 if least is None else least, default if least is None else "")
+    scaler = "fixed in DeepSpeed@edaa7221:deepspeed/runtime/fp16/loss_scaler.py"
+    draft.put((*pointer, "growth_factor"), 2.0, scaler)
+    draft.put((*pointer, "backoff_factor"), 0.5, scaler)
+    draft.put(("precision", "nonfinite_action"), "skip-step", "dynamic loss scaling skips the step")
+
+
+def _write_sharding(draft: Draft, prefix: str) -> None:
+    stage = draft.look(f"{prefix}zero_optimization.stage")
+    if stage is None:
+        if draft.get("parallelism", "sharding") is None:
+            draft.put(("parallelism", "sharding"), "none", f"stage 0, the default of {PAGE}")
+    elif isinstance(stage, int) and stage in _STAGES:
+        draft.put(("parallelism", "sharding"), _STAGES[stage], f"stage {int(stage)} of ZeRO")
+    else:
+        draft.put(("parallelism", "sharding"), stage)
+        draft.remark(
+            f"zero_optimization.stage is {stage!r:.60}, where 0 to 3 belongs", f"{prefix}zero_optimization.stage"
+        )
+    group = draft.count(f"{prefix}zero_optimization.mics_shard_size")
+    if group:
+        draft.put(("parallelism", "sharding_degree"), group)
+    hierarchy = draft.count(f"{prefix}zero_optimization.zero_hpz_partition_size")
+    if hierarchy and hierarchy > 1:
+        name = f"{prefix}zero_optimization.zero_hpz_partition_size"
+        draft.remark(f"a second copy of the parameters lies in groups of {hierarchy}; a plan has no place for it", name)
+
+
+def _write_communication(draft: Draft, prefix: str) -> None:
+    zero = f"{prefix}zero_optimization."
+    overlap = draft.flag(f"{zero}overlap_comm")
+    whole = draft.get("parallelism", "sharding") == "parameters"
+    how = "" if overlap is not None else f"the default of {PAGE}: on at stage 3 only"
+    resolved = not draft.reasons(f"{zero}overlap_comm")
+    if resolved:
+        draft.put(("communication", "overlap_gradients"), whole if overlap is None else overlap, how)
+    if whole and resolved:
+        draft.put(("communication", "overlap_parameters"), whole if overlap is None else overlap, how or "overlap_comm")
+    elements = draft.number(f"{zero}reduce_bucket_size")
+    size = _BYTES.get(draft.get("precision", "reduction") or "")
+    if elements and size:
+        draft.put(("communication", "bucket_bytes"), elements * size, f"{elements:.0f} elements of {size} bytes")
+    before = draft.flag(f"{prefix}prescale_gradients")
+    how = "" if before is not None else f"the default of {PAGE}: no prescaling"
+    draft.put(("communication", "gradient_averaging"), "divide-before" if before else "divide-after", how)
+    kind = (draft.word(f"{prefix}optimizer.type") or "").lower()
+    if kind in _ONE_BIT:
+        pointer = ("communication", "compression")
+        draft.put((*pointer, "method"), _ONE_BIT[kind], "the optimizer sends one bit for each gradient")
+        draft.put((*pointer, "error_feedback"), value=True, how="part of the optimizer (arXiv:2102.02888)")
+        draft.copy((*pointer, "start_step"), f"{prefix}optimizer.params.freeze_step")
+    elif draft.flag(f"{zero}zero_quantized_gradients"):
+        draft.put(("communication", "compression", "method"), "quantised", "zero_quantized_gradients")
+    for name in ("zero_quantized_weights", "zero_quantized_nontrainable_weights"):
+        if draft.flag(f"{zero}{name}"):
+            draft.remark(f"{name}: parameters travel in fewer bits; a plan has no place for it", f"{zero}{name}")
+
+
+def _write_offload(draft: Draft, prefix: str) -> None:
+    entries: list[dict[str, object]] = []
+    for what, name in (("optimizer", "offload_optimizer"), ("parameters", "offload_param")):
+        device = draft.word(f"{prefix}zero_optimization.{name}.device")
+        if device in _PLACES:
+            share = draft.number(f"{prefix}zero_optimization.{name}.ratio")
+            entries.append({"what": what, "target": _PLACES[device], "fraction": 1.0 if share is None else share})
+        elif device not in {None, "none"}:
+            draft.remark(
+                f"{name} goes to {device[:60]!r}, which is not known", f"{prefix}zero_optimization.{name}.device"
+            )
+    if entries:
+        draft.put_records(("memory", "offload"), entries)
+        why = "the configuration sets up recomputation, but the model decides which layers use it"
+        draft.lacks(("memory", "activation_policy"), why)
+    for name in ("partition_activations", "cpu_checkpointing"):
+        place = f"{prefix}activation_checkpointing.{name}"
+        if draft.flag(place):
+            draft.remark(
+                f"{name} is set; the model decides which layers are recomputed: see memory.activation_policy", place
+            )
+
+
+def _write_elastic(draft: Draft, prefix: str) -> None:
+    if not draft.flag(f"{prefix}elasticity.enabled"):
+        return
+    section = f"{prefix}elasticity."
+    pointer = ("batch", "elastic")
+    micro = draft.look(f"{section}micro_batch_sizes")
+    most = draft.look(f"{section}max_train_batch_size")
+    low, high = draft.look(f"{section}min_gpus"), draft.look(f"{section}max_gpus")
+    larger = draft.flag(f"{section}prefer_larger_batch") is not False
+    if micro is not None:
+        draft.put((*pointer, "micro_sequences"), micro)
+    bounds = {"max_train_batch_size": most, "min_gpus": low, "max_gpus": high}
+    wrong = [name for name, value in bounds.items() if value is not None and not is_count(value)]
+    listed = isinstance(micro, list) and all(is_count(item) for item in micro)
+    if not listed:
+        wrong.insert(0, "micro_batch_sizes")
+    for name in wrong:
+        kind = "a list of whole numbers" if name == "micro_batch_sizes" else "a whole number"
+        value = draft.values.get(f"{section}{name}")
+        draft.remark(f"elasticity.{name} is {value!r:.60}, where {kind} belongs", f"{section}{name}")
+    why = f"it follows from elasticity.{', '.join(wrong) or 'max_train_batch_size'}, which cannot be used"
+    if wrong or most is None or (draft.count(f"{section}model_parallel_size") or 1) > 1:
+        draft.lacks((*pointer, "data_degrees"), why)
+        return
+    try:
+        batch, counts = elastic_sizes(most, micro, low or 1, high or most, larger=larger)
+    except ValueError as error:
+        draft.lacks((*pointer, "data_degrees"), str(error))
+        return
+    how = "the world sizes that DeepSpeed's elasticity 0.1 computes from batch, micro-batches and bounds"
+    draft.put((*pointer, "data_degrees"), counts, how)
+    if draft.get("batch", "global_sequences") is None:
+        draft.put(("batch", "global_sequences"), batch, "the batch that DeepSpeed's elasticity 0.1 computes")

@@ -1,0 +1,133 @@
+"""The only place that turns a model configuration of transformers into the model of a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainspec_validate.interop.readers._plan_parts import Draft, name_of
+
+VERSION = "transformers 5.23.0"
+_FORMATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+_GATED_UNTIED = frozenset(
+    {
+        *("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "phi3", "deepseek_v2"),
+        *("deepseek_v3", "olmo2", "olmo3", "internlm2", "granitemoe", "glm4", "glm4_moe", "smollm3", "gpt_oss"),
+    }
+)
+"""Kinds with a gate in the feed-forward block, whose output table is their own unless the file says otherwise."""
+_GATED_TIED = frozenset({"gemma", "gemma2", "gemma3_text", "granite", "cohere", "cohere2", "starcoder2_gated"})
+_PLAIN_TIED = frozenset({"gpt2", "opt", "bloom", "gpt_bigcode", "starcoder2", "falcon"})
+_PLAIN_UNTIED = frozenset({"gpt_neox", "gptj", "phi"})
+_LATENT = frozenset({"deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2"})
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+
+
+_SIZES = {
+    "num_layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
+    "hidden_size": ("hidden_size", "n_embd", "d_model"),
+    "num_attention_heads": ("num_attention_heads", "n_head", "n_heads"),
+    "num_key_value_heads": ("num_key_value_heads", "num_kv_heads"),
+    "head_size": ("head_dim",),
+    "ffn_hidden_size": ("intermediate_size", "n_inner", "ffn_dim"),
+    "vocabulary_size": ("vocab_size",),
+}
+"""Keys of a plan and what kinds of models call them."""
+_FOURFOLD = frozenset({"gpt2", "bloom", "falcon", "gptj"})
+"""Kinds whose feed-forward block is four times as wide as the model unless the file says otherwise."""
+_MIXED_WINDOWS = frozenset({"gemma2", "gemma3_text", "gpt_oss"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Inside:
+    """Names of settings below a prefix."""
+
+    prefix: str
+
+    def __call__(self, *keys: str) -> list[str]:
+        return [f"{self.prefix}{key}" for key in keys]
+
+
+def write_model(draft: Draft, prefix: str = "") -> None:
+    """The shape of a model, and the number format that it was saved in as a remark."""
+    names = _Inside(prefix)
+    kind = draft.word(*names("model_type")) or ""
+    named = draft.word(*names("_name_or_path", "name_or_path"))
+    if named and name_of(named):
+        draft.put(("model", "name"), name_of(named), "" if name_of(named) == named else f"made of {named[:120]!r}")
+    for key, settings in _SIZES.items():
+        draft.copy(("model", key), *names(*settings))
+    hidden = draft.counted("model", "hidden_size")
+    if hidden and kind in _FOURFOLD:
+        how = f"4 times the hidden size, the default of {kind} in {VERSION}"
+        draft.default(("model", "ffn_hidden_size"), 4 * hidden, how)
+    _write_gate(draft, kind, names("tie_word_embeddings"))
+    _write_attention(draft, kind, names)
+    _write_experts(draft, names)
+    longest = draft.count(*names("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"))
+    if longest:
+        why = f"the model can take up to {longest} tokens; the length that it is trained with is set elsewhere"
+        draft.lacks(("model", "sequence_length"), why)
+    saved = draft.word(*names("torch_dtype", "dtype"))
+    if saved:
+        draft.remark(
+            f"the weights are saved in {_FORMATS.get(saved, saved)[:40]}; how they are trained is set elsewhere"
+        )
+
+
+def _write_attention(draft: Draft, kind: str, names: _Inside) -> None:
+    heads = draft.counted("model", "num_attention_heads")
+    if heads:
+        one = draft.flag(*names("multi_query")) is True
+        how = "multi_query" if one else "as many as query heads"
+        draft.default(("model", "num_key_value_heads"), 1 if one else heads, how)
+    if kind in _LATENT or draft.look(*names("kv_lora_rank")) is not None:
+        draft.put(("model", "attention"), "latent")
+        for key in ("num_key_value_heads", "head_size"):
+            draft.facts["model"].pop(key, None)
+    elif draft.look(*names("sliding_window")) is not None and draft.flag(*names("use_sliding_window")) is not False:
+        draft.put(("model", "attention"), "sliding-window")
+        if kind in _MIXED_WINDOWS:
+            draft.remark("only some layers have a sliding window")
+
+
+def _write_gate(draft: Draft, kind: str, ties: list[str]) -> None:
+    known = {**dict.fromkeys(_GATED_UNTIED, (True, False)), **dict.fromkeys(_GATED_TIED, (True, True))}
+    known |= {**dict.fromkeys(_PLAIN_TIED, (False, True)), **dict.fromkeys(_PLAIN_UNTIED, (False, False))}
+    tied = draft.flag(*ties)
+    if kind not in known:
+        draft.lacks(("model", "family"), f"the kind {kind[:60]!r} is not known; whether it has a gate must be said")
+        if tied is not None:
+            draft.put(("model", "tied_embeddings"), tied)
+        return
+    gate, usual = known[kind]
+    draft.put(("model", "family"), "dense-transformer", f"model_type {kind}")
+    draft.put(("model", "gated_ffn"), gate, f"model_type {kind}")
+    how = "" if tied is not None else f"the default of {kind} in {VERSION}"
+    draft.put(("model", "tied_embeddings"), usual if tied is None else tied, how)
+
+
+def _write_experts(draft: Draft, names: _Inside) -> None:
+    experts = draft.count(*names(*_EXPERTS))
+    if not experts or experts < 2:
+        return
+    if draft.get("model", "family"):
+        draft.put(("model", "family"), "moe-transformer", "there are experts")
+    draft.put(("model", "experts", "num_experts"), experts)
+    draft.copy(("model", "experts", "num_active_experts"), *names("num_experts_per_tok", "moe_topk"))
+    width = draft.copy(("model", "experts", "ffn_hidden_size"), *names("moe_intermediate_size"))
+    dense = draft.counted("model", "ffn_hidden_size")
+    if width is None and dense:
+        width = dense
+        draft.put(("model", "experts", "ffn_hidden_size"), dense, "as intermediate_size")
+    shared = draft.count(*names("n_shared_experts", "num_shared_experts"))
+    columns = draft.count(*names("shared_expert_intermediate_size"))
+    if shared or (columns and width):
+        number = shared or max(1, (columns or 0) // (width or 1))
+        how = "" if shared else "columns of shared experts over those of one expert"
+        draft.put(("model", "experts", "num_shared_experts"), number, how)
+    layers, first = draft.counted("model", "num_layers"), draft.count(*names("first_k_dense_replace"))
+    step = draft.count(*names("decoder_sparse_step", "moe_layer_freq")) or 1
+    if layers and first and first < layers:
+        draft.put(("model", "experts", "num_layers"), layers - first, "layers without first_k_dense_replace")
+    elif layers and step > 1:
+        draft.put(("model", "experts", "num_layers"), layers // step, f"every {step}th layer")

@@ -1,0 +1,208 @@
+"""The only place that turns arguments of the transformers Trainer into parts of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainspec_validate.interop.readers import _deepspeed_plan
+from trainspec_validate.interop.readers._plan_parts import Draft, name_of
+
+VERSION = "transformers 5.23.0, TrainingArguments"
+AUTOCAST = "torch.autocast runs these in fp32 (pytorch/pytorch docs/source/amp.rst)"
+_MEBIBYTE = 1024**2
+_STRATEGIES = {
+    "full_shard": "parameters",
+    "shard_grad_op": "gradients",
+    "no_shard": "none",
+    "hybrid_shard": "parameters",
+    "hybrid_shard_zero2": "gradients",
+    "_hybrid_shard_zero2": "gradients",
+}
+_NUMBERED = ("full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2")
+_EIGHT_BIT = frozenset({"adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit", "lion_8bit", "paged_lion_8bit"})
+_MOMENTS = {"sgd": 1, "adafactor": 1, "lion_32bit": 1, "lion_8bit": 1, "paged_lion_8bit": 1, "adagrad": 1}
+
+
+def write_training(draft: Draft) -> None:
+    """Batch, formats, sharding, recomputation and length of a Trainer's job."""
+    _write_batch(draft)
+    compute = "fp16" if draft.flag("fp16") else "bf16" if draft.flag("bf16") else "fp32"
+    said = draft.flag("fp16") is not None or draft.flag("bf16") is not None
+    how = "" if said else f"neither bf16 nor fp16 is set, the default of {VERSION}"
+    path = draft.word("deepspeed")
+    if any(name.startswith("deepspeed.") for name in draft.values):
+        _deepspeed_plan.write_plan(draft, "deepspeed.")
+    elif path:
+        draft.remark(f"deepspeed names the file {path[:120]}, which is not read: import it as well", "deepspeed")
+        draft.lacks(("parallelism", "sharding"), f"it is in {path[:120]}")
+        write_deepspeed_formats(draft, compute, how)
+    else:
+        _write_sharding(draft)
+        write_formats(draft, compute, how)
+    _write_rest(draft)
+
+
+def _write_batch(draft: Draft) -> None:
+    draft.copy(("batch", "micro_sequences"), "per_device_train_batch_size")
+    draft.default(("batch", "micro_sequences"), 8, f"the default of {VERSION}")
+    draft.copy(("batch", "accumulation_steps"), "gradient_accumulation_steps")
+    draft.default(("batch", "accumulation_steps"), 1, f"the default of {VERSION}")
+    across = draft.flag("average_tokens_across_devices")
+    if across:
+        draft.put(("batch", "loss_reduction"), "global-token-mean", "average_tokens_across_devices")
+    else:
+        draft.lacks(("batch", "loss_reduction"), "the version of transformers decides how losses are averaged")
+
+
+def write_deepspeed_formats(draft: Draft, compute: str, how: str) -> None:
+    """Formats where DeepSpeed trains and its own configuration is another file."""
+    draft.put(("precision", "compute"), compute, how)
+    why = "DeepSpeed stores parameters in the compute format and steps on a copy in fp32"
+    for key in ("parameters", "gradients", "reduction"):
+        draft.put(("precision", key), compute, why)
+    if compute != "fp32":
+        draft.put(("precision", "master_parameters"), "fp32", why)
+        draft.lacks(("precision", "high_precision_operations"), "kernels of the training program decide, not this file")
+    if compute == "fp16":
+        draft.lacks(("precision", "loss_scaling"), "the configuration of DeepSpeed decides")
+
+
+def write_formats(draft: Draft, compute: str, how: str) -> None:
+    """Formats of mixed precision: operands that are cast, or shards that are cast as they are gathered."""
+    draft.put(("precision", "compute"), compute, how)
+    sharded = draft.get("parallelism", "sharding") in {"parameters", "gradients"}
+    if compute == "fp32":
+        for key in ("parameters", "gradients", "reduction"):
+            draft.put(("precision", key), "fp32", how or "one format throughout")
+        return
+    if sharded:
+        why = "FSDP gathers fp32 shards in the compute format and reduces in it (accelerate 1.15.0, FSDP plugin)"
+        draft.put(("precision", "parameters"), compute, why)
+        draft.put(("precision", "master_parameters"), "fp32", why)
+        draft.put(("precision", "gradients"), compute, why)
+        draft.put(("precision", "reduction"), compute, why)
+    else:
+        why = "torch.autocast casts operands; parameters and their gradients stay in fp32"
+        for key in ("parameters", "gradients", "reduction"):
+            draft.put(("precision", key), "fp32", why)
+    draft.put(("precision", "optimizer_state"), "fp32", "moments have the format of the stored parameters")
+    draft.put(("precision", "high_precision_operations"), ["softmax", "normalization", "loss"], AUTOCAST)
+    if compute == "fp16":
+        _write_scaler(draft)
+
+
+def _write_scaler(draft: Draft) -> None:
+    scaler = "torch.amp.GradScaler, defaults of torch 2.13.0"
+    values = {"mode": "dynamic", "initial_scale": 2.0**16, "growth_factor": 2.0, "backoff_factor": 0.5}
+    for key, value in {**values, "growth_interval_steps": 2000}.items():
+        draft.put(("precision", "loss_scaling", key), value, scaler)
+    draft.put(("precision", "nonfinite_action"), "skip-step", scaler)
+
+
+def put_strategy(draft: Draft, words: Sequence[str], setting: str) -> None:
+    """The sharding of FSDP by its words, such as `full_shard auto_wrap offload`, or by a number of accelerate."""
+    named = [word.lower() for word in words]
+    found = next((word for word in named if word in _STRATEGIES), None)
+    if found:
+        draft.put(("parallelism", "sharding"), _STRATEGIES[found], f"{setting}: {found}")
+        if "hybrid" in found:
+            draft.lacks(
+                ("parallelism", "sharding_degree"), "hybrid sharding keeps a copy in each node; the node is not told"
+            )
+    elif named:
+        draft.remark(f"{setting} is {' '.join(named)[:80]!r}, which names no known strategy", setting)
+    if "offload" in named:
+        entries = [
+            {"what": what, "target": "host", "fraction": 1.0} for what in ("parameters", "gradients", "optimizer")
+        ]
+        draft.put_records(("memory", "offload"), entries, f"{setting}: offload")
+
+
+def numbered_strategy(value: object) -> list[str]:
+    """A strategy of FSDP as words; accelerate also takes a number from 1 on.
+
+    >>> numbered_strategy(1), numbered_strategy("FULL_SHARD"), numbered_strategy(None)
+    (['full_shard'], ['full_shard'], [])
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= len(_NUMBERED):
+        return [_NUMBERED[value - 1]]
+    if isinstance(value, str) and value.isdigit() and len(value) == 1:
+        return numbered_strategy(int(value))
+    return [value.lower()] if isinstance(value, str) else []
+
+
+def _write_sharding(draft: Draft) -> None:
+    fsdp = draft.look("fsdp")
+    if fsdp is True:
+        draft.put(("parallelism", "sharding"), "parameters", "fsdp: true")
+    words = fsdp.split() if isinstance(fsdp, str) else fsdp if isinstance(fsdp, list) else []
+    put_strategy(draft, [word for word in words if isinstance(word, str)], "fsdp")
+    if draft.get("parallelism", "sharding") is None:
+        draft.lacks(("parallelism", "sharding"), "the arguments ask for none, but a configuration of accelerate may")
+    else:
+        recomputed = draft.flag("fsdp_config.activation_checkpointing", "fsdp_config.fsdp_activation_checkpointing")
+        if recomputed:
+            draft.put(("memory", "activation_policy"), "full", "fsdp_config.activation_checkpointing")
+
+
+def _write_rest(draft: Draft) -> None:
+    steps = draft.look("max_steps")
+    if isinstance(steps, int) and steps > 0:
+        draft.copy(("job", "num_steps"), "max_steps")
+    epochs = draft.number("num_train_epochs")
+    if epochs and not draft.get("job", "num_steps"):
+        draft.lacks(("job", "num_steps"), f"{epochs:g} epochs of data whose size is not told")
+    draft.copy(("job", "seed"), "seed", least=0)
+    draft.copy(
+        ("model", "sequence_length"), "max_seq_length", "max_length", "model_max_length", "cutoff_len", "block_size"
+    )
+    name = draft.word("model_name_or_path", "model_name", "hub_model_id")
+    if name and name_of(name):
+        draft.put(("model", "name"), name_of(name), "" if name_of(name) == name else f"made of {name[:120]!r}")
+    run = draft.word("run_name")
+    if run and name_of(run):
+        draft.put(("metadata", "name"), name_of(run))
+    _write_memory(draft)
+    _write_communication(draft)
+    optimizer = draft.word("optim") or "adamw_torch"
+    if optimizer in _EIGHT_BIT:
+        draft.put(("precision", "optimizer_state"), "int8", f"optim {optimizer}")
+    if optimizer in _MOMENTS:
+        draft.put(("precision", "num_optimizer_moments"), _MOMENTS[optimizer], f"optim {optimizer}")
+    saved = draft.number("save_steps")
+    if saved and draft.word("save_strategy") not in {"no", "epoch"}:
+        unit = "steps" if saved >= 1 else "of the job"
+        draft.remark(f"a checkpoint every {saved:g} {unit}; it belongs into a checkpoint policy", "save_steps")
+
+
+def _write_memory(draft: Draft) -> None:
+    recomputed = draft.flag("gradient_checkpointing")
+    wanted = (
+        recomputed is not None or draft.get("memory", "offload") or draft.look("dataloader_num_workers") is not None
+    )
+    if wanted and draft.get("memory", "activation_policy") is None:
+        how = "gradient_checkpointing" if recomputed else f"no gradient_checkpointing, the default of {VERSION}"
+        draft.put(("memory", "activation_policy"), "full" if recomputed else "none", how)
+    if draft.get("memory") is not None:
+        draft.copy(("memory", "num_loader_workers"), "dataloader_num_workers", least=0)
+        pinned = draft.flag("dataloader_pin_memory")
+        if pinned is not None:
+            draft.put(("memory", "pinned_input"), pinned)
+        draft.copy(("memory", "prefetch_depth"), "dataloader_prefetch_factor", least=0)
+
+
+def _write_communication(draft: Draft) -> None:
+    seconds = draft.number("ddp_timeout")
+    if seconds:
+        draft.put(("communication", "timeout_seconds"), seconds)
+    size = draft.number("ddp_bucket_cap_mb")
+    if size:
+        draft.put(("communication", "bucket_bytes"), size * _MEBIBYTE, "ddp_bucket_cap_mb, in units of 2^20 bytes")
+    if draft.get("communication", "overlap_gradients") is None:
+        how = "DDP and FSDP reduce gradients beside the backward pass"
+        draft.put(("communication", "overlap_gradients"), value=True, how=how)
+    if (
+        draft.get("parallelism", "sharding") == "parameters"
+        and draft.get("communication", "overlap_parameters") is None
+    ):
+        draft.put(("communication", "overlap_parameters"), value=True, how="FSDP prefetches parameters")

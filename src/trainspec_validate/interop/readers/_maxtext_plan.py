@@ -1,0 +1,223 @@
+"""The only place that turns settings of MaxText, by their names, into parts of a plan."""
+
+from __future__ import annotations
+
+import math
+
+from trainspec_validate.interop.readers._maxtext_mesh import Axes
+from trainspec_validate.interop.readers._plan_parts import LARGEST, Draft, name_of
+
+BASE = "AI-Hypercomputer/maxtext@000e9355:MaxText/configs/base.yml"
+_FORMATS = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
+_POLICIES = {"full": "full", "minimal_offloaded": "offload", "qkv_proj_offloaded": "offload", "none": "none"}
+_SELECTIVE = ("minimal", "save_", "custom_save")
+
+
+def write_plan(draft: Draft, axes: Axes) -> None:
+    """Everything that settings say of model, degrees, batch, formats and memory."""
+    write_model(draft)
+    _write_degrees(draft, axes)
+    _write_batch(draft, axes)
+    _write_precision(draft)
+    _write_memory(draft)
+    run = draft.word("run_name")
+    if run and name_of(run):
+        draft.put(("metadata", "name"), name_of(run))
+    inherits = draft.look("steps") == -1
+    draft.copy(("job", "num_steps"), "learning_rate_schedule_steps" if inherits else "steps")
+    draft.copy(("job", "seed"), "init_weights_seed", least=0)
+    period = draft.count("checkpoint_period")
+    if period and draft.flag("enable_checkpointing") is not False:
+        draft.remark(f"a checkpoint every {period} steps; it belongs into a checkpoint policy", "checkpoint_period")
+
+
+_SIZES = (
+    ("num_layers", "num_decoder_layers", 0),
+    ("hidden_size", "emb_dim", 1),
+    ("num_attention_heads", "num_query_heads", 2),
+    ("num_key_value_heads", "num_kv_heads", 2),
+    ("ffn_hidden_size", "mlp_dim", 2),
+)
+"""Key, setting without `base_`, and from which remainder of the scale on it doubles once more."""
+
+
+def write_model(draft: Draft) -> None:
+    """The shape of the model, where the settings hold it."""
+    name = draft.word("model_name")
+    if name and name != "default" and name_of(name):
+        draft.put(("model", "name"), name_of(name))
+    scale = draft.count("global_parameter_scale") or 1
+    thirds, rest = divmod(scale.bit_length() - 1, 3)
+    if scale & (scale - 1):
+        draft.remark(f"global_parameter_scale is {scale}, where a power of 2 belongs", "global_parameter_scale")
+    for key, setting, order in _SIZES:
+        if draft.copy(("model", key), setting) is None:
+            value = draft.copy(("model", key), f"base_{setting}")
+            factor = 2 ** min(thirds + (rest > 0 if order == 2 else rest > 1 if order == 1 else 0), 40)
+            if value and scale > 1 and value * factor <= LARGEST:
+                draft.put(
+                    ("model", key), value * factor, f"base_{setting} x {factor}, by global_parameter_scale {scale}"
+                )
+        if draft.get("model", key) is None and key != "num_key_value_heads":
+            draft.lacks(("model", key), "it is in the file of the model or in base.yml, which are not read")
+    draft.copy(("model", "head_size"), "head_dim")
+    draft.copy(("model", "vocabulary_size"), "vocab_size")
+    draft.copy(("model", "sequence_length"), "max_target_length")
+    activations = draft.look("mlp_activations")
+    if isinstance(activations, list):
+        draft.put(("model", "gated_ffn"), len(activations) > 1, "two activations make a gate")
+    elif draft.get("model", "ffn_hidden_size"):
+        draft.lacks(("model", "gated_ffn"), "mlp_activations is in the file of the model or in base.yml")
+    tied = draft.flag("logits_via_embedding")
+    if tied is not None:
+        draft.put(("model", "tied_embeddings"), tied)
+    kind = draft.word("attention_type")
+    if kind == "mla":
+        draft.put(("model", "attention"), "latent")
+    _write_experts(draft)
+
+
+def _write_experts(draft: Draft) -> None:
+    experts = draft.count("num_experts") or 1
+    if experts == 1:
+        if draft.get("model", "num_layers") is not None:
+            draft.put(("model", "family"), "dense-transformer", "no experts are asked for")
+        return
+    draft.put(("model", "family"), "moe-transformer")
+    draft.put(("model", "experts", "num_experts"), experts)
+    draft.copy(("model", "experts", "num_active_experts"), "num_experts_per_tok")
+    width, dense = draft.count("moe_mlp_dim", "base_moe_mlp_dim"), draft.counted("model", "ffn_hidden_size")
+    how = "" if width else "as the feed-forward width"
+    draft.put(("model", "experts", "ffn_hidden_size"), width or dense, how)
+    shared = draft.count("shared_experts")
+    if shared:
+        draft.put(("model", "experts", "num_shared_experts"), shared)
+    first, layers = draft.count("first_num_dense_layers"), draft.counted("model", "num_layers")
+    if first and layers and first < layers:
+        draft.put(("model", "experts", "num_layers"), layers - first, "layers without the first dense ones")
+    if (draft.count("interleave_moe_layer_step") or 1) > 1:
+        draft.remark("experts in some layers only: give model.experts.num_layers", "interleave_moe_layer_step")
+
+
+def _write_degrees(draft: Draft, axes: Axes) -> None:
+    degrees = axes.degrees
+    why = "an axis takes the devices that are left over, and the settings do not say how many there are"
+    for axis in ("tensor", "context", "pipeline", "expert"):
+        if degrees[axis] is None:
+            draft.lacks(("parallelism", axis), why)
+        elif axis != "expert" or draft.get("model", "experts"):
+            draft.put(("parallelism", axis), degrees[axis], "inside slices x between slices")
+    parts = [degrees[kind] for kind in ("data", "fsdp", "expert")]
+    if None in parts:
+        draft.lacks(("parallelism", "data"), why)
+    else:
+        draft.put(("parallelism", "data"), math.prod(part for part in parts if part), "data x fsdp x expert axes")
+    if axes.splits_sequence:
+        draft.put(("parallelism", "sequence"), value=True, how="the axis tensor_sequence")
+    shards = degrees["fsdp"]
+    if shards == 1:
+        draft.put(("parallelism", "sharding"), "none", "no fsdp axis")
+    else:
+        draft.put(("parallelism", "sharding"), "parameters", "the fsdp axes")
+        if shards and (degrees["data"] or 1) > 1 and degrees["expert"] == degrees["context"] == 1:
+            draft.put(("parallelism", "sharding_degree"), shards, "the fsdp axes; the data axis holds copies")
+    stages = degrees["pipeline"] or 1
+    if stages > 1:
+        repeats = draft.count("num_pipeline_repeats")
+        per_stage = draft.count("num_layers_per_pipeline_stage") or 1
+        layers = draft.counted("model", "num_layers")
+        if repeats is None and layers:
+            repeats = max(1, layers // (stages * per_stage))
+            draft.put(("parallelism", "num_virtual_stages"), repeats, "layers over stages and layers of a stage")
+        elif repeats:
+            draft.put(("parallelism", "num_virtual_stages"), repeats)
+        draft.put(
+            ("parallelism", "schedule"),
+            "gpipe" if (repeats or 1) == 1 else "other",
+            "MaxText repeats stages in a circle",
+        )
+
+
+def _write_batch(draft: Draft, axes: Axes) -> None:
+    each = draft.number("per_device_batch_size")
+    pieces = draft.count("gradient_accumulation_steps") or 1
+    stages = axes.degrees["pipeline"] or 1
+    if stages > 1:
+        pieces *= draft.count("num_pipeline_microbatches") or stages
+    inner = [axes.degrees[kind] for kind in ("tensor", "context", "pipeline")]
+    if draft.get("batch", "accumulation_steps") is None:
+        how = "gradient accumulation x micro-batches of the pipeline" if stages > 1 else "gradient accumulation"
+        draft.put(("batch", "accumulation_steps"), pieces, how)
+    if draft.flag("enable_rampup_batch_size"):
+        draft.remark("the batch grows at the start; the ramp is not taken over", "enable_rampup_batch_size")
+    if each is None:
+        draft.copy(("batch", "micro_sequences"), "per_device_batch_size")
+        return
+    if None in inner:
+        return
+    split = draft.count("num_pipeline_microbatches") or stages if stages > 1 else 1
+    micro = each * math.prod(part for part in inner if part) / split
+    if micro >= 1 and micro == int(micro) and micro <= LARGEST:
+        how = f"{each:g} sequences of a device x devices that share a sequence"
+        draft.put(("batch", "micro_sequences"), int(micro), how)
+    else:
+        why = f"{each:g} sequences of a device make {micro:g} sequences of a data rank, which is no whole number"
+        draft.lacks(("batch", "micro_sequences"), why)
+        draft.remark(why, "per_device_batch_size")
+
+
+def _write_precision(draft: Draft) -> None:
+    compute, stored = draft.word("dtype"), draft.word("weight_dtype")
+    how = {"compute": "" if compute else f"the default of {BASE}", "stored": "" if stored else f"the default of {BASE}"}
+    compute_format, stored_format = _FORMATS.get(compute or "bfloat16"), _FORMATS.get(stored or "float32")
+    if compute_format is None or stored_format is None:
+        draft.remark(f"the number format {compute} or {stored} is not known")
+        draft.lacks(("precision", "compute"), "the number format is not known")
+        return
+    draft.put(("precision", "compute"), compute_format, how["compute"])
+    if compute_format != stored_format:
+        draft.put(("precision", "parameters"), compute_format, "cast where a layer reads them")
+        draft.put(("precision", "master_parameters"), stored_format, how["stored"] or "the stored format")
+    else:
+        draft.put(("precision", "parameters"), stored_format, how["stored"])
+    gradients = _FORMATS.get(draft.word("grad_dtype") or "") or stored_format
+    for key in ("gradients", "reduction"):
+        draft.put(("precision", key), gradients, "gradients have the format of the stored parameters")
+    moments = _FORMATS.get(draft.word("mu_dtype") or "") or stored_format
+    draft.put(("precision", "optimizer_state"), moments, "mu_dtype, or the format of the stored parameters")
+    if compute_format != "fp32":
+        words = "MaxText normalises in fp32 and casts logits to fp32; the attention kernel keeps its softmax there"
+        draft.put(("precision", "high_precision_operations"), ["softmax", "normalization", "loss"], words)
+    kind = draft.word("quantization")
+    if kind == "int8":
+        draft.put(("precision", "recipe", "format"), "int8")
+        draft.put(("precision", "recipe", "scaling"), "current", "the largest magnitude is found on the spot")
+        draft.put(("precision", "recipe", "scaling_state_checkpointed"), value=False, how="there is no scaling state")
+    elif kind and kind.startswith(("fp8", "nanoo_fp8")):
+        draft.put(("precision", "recipe", "format"), "fp8-hybrid", f"quantization {kind}")
+        draft.lacks(("precision", "recipe", "scaling"), f"the library behind quantization {kind} decides")
+    elif kind:
+        draft.remark(f"quantization {kind[:40]!r} is not known", "quantization")
+    if kind:
+        layers = ("precision", "recipe", "high_precision_layers")
+        draft.lacks(layers, "the settings do not list the layers that are left out")
+
+
+def _write_memory(draft: Draft) -> None:
+    policy = draft.word("remat_policy")
+    entries = [
+        {"what": what, "target": "host", "fraction": 1.0}
+        for what, name in (
+            ("optimizer", "optimizer_memory_host_offload"),
+            ("parameters", "parameter_memory_host_offload"),
+        )
+        if draft.flag(name)
+    ]
+    if entries:
+        draft.put_records(("memory", "offload"), entries)
+    if policy in _POLICIES:
+        draft.put(("memory", "activation_policy"), _POLICIES[policy])
+    elif policy and policy.startswith(_SELECTIVE):
+        draft.put(("memory", "activation_policy"), "selective", f"remat_policy {policy[:60]} keeps some results")
+    elif policy or entries:
+        draft.lacks(("memory", "activation_policy"), f"remat_policy is {policy!r:.40}")

@@ -1,0 +1,139 @@
+"""The only place that turns arguments of Megatron-LM on the shape of a model into the model of a plan."""
+
+from __future__ import annotations
+
+import re
+
+from trainspec_validate.interop.readers._plan_parts import LARGEST, Draft, is_count, name_of
+
+ARGUMENTS = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/arguments.py"
+_PADDING = 128
+_OTHER_MODELS = ("decoder_seq_length", "decoder_num_layers", "vision_model_type", "img_h", "bert_binary_head")
+"""Arguments of models with a part beside the decoder."""
+_TERM = re.compile(r"\[([01](?:,[01])*)\](?:\*([0-9]{1,4}))?")
+
+
+def write_model(draft: Draft) -> None:
+    """The shape of the model; what arguments leave out follows the defaults of Megatron-LM."""
+    family = _write_family(draft)
+    name = name_of(draft.word("hf_model_id") or "")
+    if name:
+        draft.put(("model", "name"), name)
+    layers = draft.copy(("model", "num_layers"), "num_layers", "encoder_num_layers")
+    hidden = draft.copy(("model", "hidden_size"), "hidden_size")
+    draft.copy(("model", "num_attention_heads"), "num_attention_heads")
+    draft.copy(("model", "sequence_length"), "seq_length", "encoder_seq_length")
+    draft.copy(("model", "head_size"), "kv_channels")
+    _write_feed_forward(draft, hidden)
+    _write_vocabulary(draft)
+    _write_heads(draft)
+    untied = draft.flag("untie_embeddings_and_output_weights")
+    shared = draft.flag("share_embeddings_and_output_weights")
+    tied = shared if shared is not None else not untied
+    how = "" if untied is not None or shared is not None else f"the default of {ARGUMENTS}"
+    draft.put(("model", "tied_embeddings"), tied, how)
+    if draft.count("mtp_num_layers"):
+        draft.remark("layers that predict further tokens are not counted in num_parameters", "mtp_num_layers")
+    if family == "moe-transformer":
+        _write_experts(draft, layers)
+
+
+def _write_family(draft: Draft) -> str | None:
+    experts = draft.look("num_experts", "num_moe_experts")
+    several = [name for name in _OTHER_MODELS if draft.look(name) is not None]
+    if several:
+        told = f"{several[0]}: the model is no plain decoder; its family and parameters must be given"
+        draft.remark(told, several[0])
+    for reason in draft.reasons("num_experts", "num_moe_experts"):
+        draft.lacks(("model", "family"), reason)
+        return None
+    hybrid = draft.look("hybrid_override_pattern", "hybrid_layer_pattern") or draft.flag("is_hybrid_model") or several
+    family = "other" if hybrid else "moe-transformer" if experts not in {None, 1} else "dense-transformer"
+    stated = hybrid or experts is not None
+    draft.put(("model", "family"), family, "" if stated else f"no experts, the default of {ARGUMENTS}")
+    return family
+
+
+def _write_heads(draft: Draft) -> None:
+    pointer = ("model", "num_key_value_heads")
+    if draft.flag("multi_latent_attention"):
+        draft.put(("model", "attention"), "latent")
+    elif draft.flag("group_query_attention") is False:
+        draft.look("num_query_groups")
+    else:
+        draft.copy(pointer, "num_query_groups")
+    heads = draft.counted("model", "num_attention_heads")
+    if heads:
+        draft.default(pointer, heads, f"no grouped queries, the default of {ARGUMENTS}")
+
+
+def _write_feed_forward(draft: Draft, hidden: int | None) -> None:
+    gated = draft.flag("swiglu", "gated_linear_unit")
+    draft.put(("model", "gated_ffn"), bool(gated), "" if gated is not None else f"no gate, the default of {ARGUMENTS}")
+    if draft.copy(("model", "ffn_hidden_size"), "ffn_hidden_size") is None and hidden and hidden < LARGEST // 4:
+        width = int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden
+        if draft.get("model", "ffn_hidden_size") is None and not draft.reasons("ffn_hidden_size"):
+            rule = "8/3 of the hidden size, down to a multiple of 64" if gated else "4 times the hidden size"
+            draft.put(("model", "ffn_hidden_size"), max(width, 1), f"{rule}, the default of {ARGUMENTS}")
+
+
+def _write_vocabulary(draft: Draft) -> None:
+    padded = draft.copy(("model", "vocabulary_size"), "padded_vocab_size")
+    size, step = draft.count("vocab_size"), draft.count("make_vocab_size_divisible_by")
+    if padded:
+        return
+    if size is None:
+        if draft.copy(("model", "vocabulary_size"), "vocab_size") is None:
+            draft.lacks(("model", "vocabulary_size"), "the tokenizer tells it; the arguments only name the tokenizer")
+        return
+    if draft.flag("should_pad_vocab") is False:
+        draft.put(("model", "vocabulary_size"), size)
+        return
+    multiple = (step or _PADDING) * (draft.count("tensor_model_parallel_size") or 1)
+    how = f"{size} padded to a multiple of {multiple}, after {ARGUMENTS}"
+    draft.put(("model", "vocabulary_size"), -(-size // multiple) * multiple, how if size % multiple else "")
+
+
+def _write_experts(draft: Draft, layers: int | None) -> None:
+    draft.copy(("model", "experts", "num_experts"), "num_experts", "num_moe_experts")
+    draft.copy(("model", "experts", "num_active_experts"), "moe_router_topk")
+    draft.default(("model", "experts", "num_active_experts"), 2, f"the default of {ARGUMENTS}")
+    width = draft.copy(("model", "experts", "ffn_hidden_size"), "moe_ffn_hidden_size")
+    if width is None and draft.counted("model", "ffn_hidden_size"):
+        width = draft.counted("model", "ffn_hidden_size")
+        draft.put(("model", "experts", "ffn_hidden_size"), width, f"as ffn_hidden_size, the default of {ARGUMENTS}")
+    shared = draft.count("moe_shared_expert_intermediate_size")
+    if shared and width:
+        how = f"{shared} columns of shared experts over {width} of one expert"
+        draft.put(("model", "experts", "num_shared_experts"), max(1, shared // width), how)
+        if shared % width:
+            draft.remark(f"shared experts of {shared} columns are no whole number of experts of {width}")
+    frequency = draft.look("moe_layer_freq")
+    if frequency is None or layers is None or frequency == 1:
+        return
+    count = expert_layers(frequency, layers)
+    if count is None:
+        draft.remark("moe_layer_freq is not understood; say in experts.num_layers how many layers have experts")
+    elif count != layers:
+        draft.put(("model", "experts", "num_layers"), count, "counted in moe_layer_freq")
+
+
+def expert_layers(frequency: object, layers: int) -> int | None:
+    """Layers with experts: every n-th one, or as a list or a sum of lists marks them.
+
+    >>> expert_layers(2, 24), expert_layers("[0]*3+[1]*58", 61), expert_layers([0, 1, 1], 3), expert_layers("x", 4)
+    (12, 58, 2, None)
+    """
+    if is_count(frequency) and isinstance(frequency, int):
+        return -(-layers // frequency)
+    if isinstance(frequency, list):
+        return sum(frequency) if all(item in (0, 1) for item in frequency) else None
+    if not isinstance(frequency, str) or len(frequency) > 4096:
+        return None
+    total, terms = 0, re.sub(r"[()\s]", "", frequency).split("+")
+    for term in terms:
+        found = _TERM.fullmatch(term)
+        if found is None:
+            return None
+        total += found[1].count("1") * int(found[2] or 1)
+    return total

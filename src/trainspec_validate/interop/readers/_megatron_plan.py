@@ -1,0 +1,189 @@
+"""The only place that turns arguments of Megatron-LM, by their names, into parts of a plan."""
+
+from __future__ import annotations
+
+from trainspec_validate.interop.readers._megatron_model import ARGUMENTS, write_model
+from trainspec_validate.interop.readers._megatron_precision import write_precision
+from trainspec_validate.interop.readers._plan_parts import Draft, is_count, name_of
+
+_MAX_STAGES = 1024
+
+
+def write_plan(draft: Draft, *, logged: bool = False) -> None:
+    """Everything that arguments say of model, degrees, batch, formats, communication and memory.
+
+    `logged` is for a table of arguments in which defaults are already filled in.
+    """
+    write_model(draft)
+    _write_degrees(draft)
+    _write_pipeline(draft)
+    _write_sharding(draft)
+    _write_batch(draft)
+    _write_ramp(draft)
+    write_precision(draft, logged=logged)
+    _write_job(draft)
+
+
+def _write_degrees(draft: Draft) -> None:
+    degrees = {"tensor": "tensor_model", "pipeline": "pipeline_model", "context": "context", "expert": "expert_model"}
+    for axis, words in degrees.items():
+        draft.copy(("parallelism", axis), f"{words}_parallel_size")
+        draft.default(("parallelism", axis), 1, f"the default of {ARGUMENTS}")
+    experts = draft.get("model", "experts") is not None
+    if experts or draft.count("expert_tensor_parallel_size") not in {None, 1}:
+        draft.copy(("parallelism", "expert_tensor"), "expert_tensor_parallel_size")
+    draft.copy(("parallelism", "data"), "data_parallel_size")
+    sequence = draft.flag("sequence_parallel")
+    if sequence and draft.get("parallelism", "tensor") == 1:
+        draft.remark(
+            "sequence_parallel has no effect with one tensor rank: Megatron-LM switches it off", "sequence_parallel"
+        )
+        sequence = False
+    draft.put(
+        ("parallelism", "sequence"), bool(sequence), "" if sequence is not None else f"the default of {ARGUMENTS}"
+    )
+    if draft.flag("use_tp_pp_dp_mapping"):
+        order = ["tensor", "context", "expert", "pipeline", "data"]
+        draft.put(("parallelism", "order"), order, "use_tp_pp_dp_mapping")
+
+
+def _write_pipeline(draft: Draft) -> None:
+    stages = draft.counted("parallelism", "pipeline") or 1
+    layers = draft.counted("model", "num_layers")
+    chunks = draft.count("num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size")
+    per_chunk = draft.count("num_layers_per_virtual_pipeline_stage")
+    if chunks is None and per_chunk and layers:
+        chunks = max(1, layers // (stages * per_chunk))
+        how = f"{layers} layers over {stages} stages and {per_chunk} layers of a chunk"
+        draft.put(("parallelism", "num_virtual_stages"), chunks, how)
+        if layers % (stages * per_chunk):
+            draft.remark(f"{layers} layers are no multiple of {stages} stages x {per_chunk} layers of a chunk")
+    elif chunks:
+        draft.put(("parallelism", "num_virtual_stages"), chunks)
+    for reason in draft.reasons("num_virtual_stages_per_pipeline_rank", "num_layers_per_virtual_pipeline_stage"):
+        draft.lacks(("parallelism", "num_virtual_stages"), reason)
+        draft.lacks(("parallelism", "schedule"), reason)
+        return
+    if stages > 1:
+        schedule = "interleaved-1f1b" if (chunks or 1) > 1 else "1f1b"
+        draft.put(("parallelism", "schedule"), schedule, "Megatron-LM runs 1F1B, interleaved with several chunks")
+        _write_split(draft, layers, stages, chunks or 1)
+
+
+def _write_split(draft: Draft, layers: int | None, stages: int, chunks: int) -> None:
+    """Layers of each stage where they are not split evenly."""
+    pointer = ("parallelism", "stage_layers")
+    first = draft.count("decoder_first_pipeline_num_layers", "num_layers_in_first_pipeline_stage")
+    last = draft.count("decoder_last_pipeline_num_layers", "num_layers_in_last_pipeline_stage")
+    ends = [bool(draft.flag(f"account_for_{end}_in_pipeline_split")) for end in ("embedding", "loss")]
+    layout = draft.look("pipeline_model_parallel_layout")
+    total = stages * chunks
+    if layout is not None or ((first or last) and chunks > 1):
+        draft.lacks(pointer, "the layers are split by a layout; list the layers of each chunk")
+        draft.remark("an uneven split of layers over chunks is not read; list it in parallelism.stage_layers")
+        return
+    if layers is None or total > _MAX_STAGES or total < 2 or not (first or last or any(ends)):
+        return
+    split = None
+    if any(ends) and (layers + sum(ends)) % total == 0:
+        each = (layers + sum(ends)) // total
+        split = [each - ends[0], *[each] * (total - 2), each - ends[1]]
+    elif first or last:
+        rest = layers - (first or 0) - (last or 0)
+        inner = total - bool(first) - bool(last)
+        if rest >= 0 and inner and rest % inner == 0:
+            split = [*([first] if first else []), *[rest // inner] * inner, *([last] if last else [])]
+    if split is None:
+        draft.remark(f"{layers} layers do not divide over {total} stages in the way that the arguments ask for")
+    else:
+        draft.put(pointer, split, "the ends as the arguments say, the rest evenly")
+
+
+_STAGES = {0: "none", 1: "optimizer", 2: "gradients", 3: "parameters"}
+"""Stages of ZeRO, which forks of Megatron-LM with DeepSpeed take as an argument."""
+_STRATEGIES = {
+    "no_shard": "none",
+    "optim": "optimizer",
+    "optim_grads": "gradients",
+    "optim_grads_params": "parameters",
+}
+
+
+def _write_sharding(draft: Draft) -> None:
+    flags = {draft.flag(name) for name in ("use_custom_fsdp", "use_megatron_fsdp", "use_torch_fsdp2")}
+    fsdp = True in flags
+    strategy = draft.word("data_parallel_sharding_strategy") or ""
+    stage = draft.look("zero_stage")
+    distributed = draft.flag("use_distributed_optimizer")
+    sharding = "optimizer" if distributed else "none"
+    if fsdp:
+        sharding = _STRATEGIES.get(strategy, "parameters")
+    said = fsdp or distributed is not None or stage is not None
+    if isinstance(stage, int) and stage in _STAGES and not fsdp:
+        sharding = _STAGES[stage]
+    draft.put(("parallelism", "sharding"), sharding, "" if said else f"whole copies, the default of {ARGUMENTS}")
+    instances = draft.count("num_distributed_optimizer_instances")
+    if instances and instances > 1 and sharding != "none":
+        data = draft.counted("parallelism", "data")
+        if data:
+            context = draft.counted("parallelism", "context") or 1
+            draft.put(("parallelism", "sharding_degree"), max(1, data * context // instances), "copies over instances")
+        else:
+            draft.lacks(("parallelism", "sharding_degree"), f"the data ranks over {instances} instances")
+
+
+def _write_batch(draft: Draft) -> None:
+    draft.copy(("batch", "micro_sequences"), "micro_batch_size", "batch_size")
+    whole = draft.copy(("batch", "global_sequences"), "global_batch_size")
+    if whole is None and draft.get("batch", "global_sequences") is None and not draft.reasons("global_batch_size"):
+        draft.put(("batch", "accumulation_steps"), 1, f"no global batch is given: one micro-batch, after {ARGUMENTS}")
+    per_token = draft.flag("calculate_per_token_loss")
+    reduction = "global-token-mean" if per_token else "mean-of-micro-batch-means"
+    draft.put(("batch", "loss_reduction"), reduction, "" if per_token else f"the default of {ARGUMENTS}")
+
+
+def _write_ramp(draft: Draft) -> None:
+    """`rampup_batch_size` start, increment, samples: equal shares of the samples at each size."""
+    ramp = draft.look("rampup_batch_size")
+    if ramp is None:
+        return
+    whole, length = draft.counted("batch", "global_sequences"), draft.counted("model", "sequence_length")
+    fits = isinstance(ramp, list) and len(ramp) == 3 and all(is_count(item) for item in ramp)
+    if not fits or whole is None or length is None:
+        draft.remark("rampup_batch_size is not understood: it takes the first batch, the increment and the samples")
+        draft.lacks(("batch", "ramp"), "rampup_batch_size is not understood")
+        return
+    start, increment, samples = ramp
+    count = (whole - start) // increment
+    if not 0 < count <= 512:
+        draft.remark(f"a ramp from {start} by {increment} to {whole} has {count} increments; it is not taken over")
+        return
+    stages = [
+        {"from_tokens": samples * step // count * length, "global_sequences": start + step * increment}
+        for step in range(count + 1)
+    ]
+    if (whole - start) % increment:
+        draft.remark(f"increments of {increment} do not lead from {start} to {whole} sequences", "rampup_batch_size")
+    draft.put_records(("batch", "ramp"), stages, f"{count} increments over {samples} samples, after {ARGUMENTS}")
+
+
+def _write_job(draft: Draft) -> None:
+    run = name_of(draft.word("wandb_exp_name") or "")
+    if run:
+        draft.put(("metadata", "name"), run)
+    draft.copy(("job", "num_steps"), "train_iters")
+    draft.copy(("job", "seed"), "seed", least=0)
+    samples = draft.count("train_samples")
+    whole, length = draft.counted("batch", "global_sequences"), draft.counted("model", "sequence_length")
+    if samples and length:
+        draft.put(("job", "num_tokens"), samples * length, "samples x sequence length")
+        if whole and not draft.get("batch", "ramp") and draft.get("job", "num_steps") is None:
+            draft.put(("job", "num_steps"), max(1, samples // whole), "samples over sequences of a step")
+    for name in ("save_interval", "non_persistent_save_interval"):
+        steps = draft.count(name)
+        if steps:
+            draft.remark(f"{name}: a checkpoint every {steps} steps; it belongs into a checkpoint policy", name)
+    if draft.flag("async_save"):
+        draft.remark(
+            "async_save: checkpoints are saved beside training; it belongs into a checkpoint policy", "async_save"
+        )

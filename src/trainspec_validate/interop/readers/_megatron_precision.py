@@ -1,0 +1,191 @@
+"""The only place that turns arguments of Megatron-LM on formats, communication and memory into parts of a plan."""
+
+from __future__ import annotations
+
+from trainspec_validate.interop.readers._plan_parts import Draft
+
+_SOURCE = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/arguments.py"
+_MIXED = "NVIDIA/Megatron-LM@d98e8a64:megatron/core/optimizer"
+_FUSED = "fused kernels do these in fp32, and the loss casts its input (NVIDIA/Megatron-LM@d98e8a64)"
+_DTYPES = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8", "uint8": "fp8", "float32": "fp32"}
+_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+_MOMENTS = {"adam": 2, "adamw": 2, "sgd": 1, "muon": 1, "dist_muon": 1, "lion": 1}
+_RECIPES = {"mxfp8": "mxfp8", "blockwise": "fp8-block"}
+_BLOCKS = {"mxfp8": 32, "fp8-block": 128, "nvfp4": 16}
+
+
+def write_precision(draft: Draft, *, logged: bool) -> None:
+    """Formats, recipe, loss scaling, overlap, buckets, time-out, recomputation and offload."""
+    _write_formats(draft)
+    _write_recipe(draft)
+    _write_communication(draft)
+    _write_memory(draft, logged=logged)
+
+
+def _write_formats(draft: Draft) -> None:
+    half, brain = draft.flag("fp16"), draft.flag("bf16")
+    compute = "fp16" if half else "bf16" if brain else "fp32"
+    if half and brain:
+        draft.remark("fp16 and bf16 are both set; fp16 was taken")
+    how = "" if half or brain else f"neither fp16 nor bf16 is set, the default of {_SOURCE}"
+    draft.put(("precision", "compute"), compute, how)
+    draft.put(("precision", "parameters"), compute, how or "stored in the compute format")
+    sums, why = _sums(draft, compute)
+    for key in ("gradients", "accumulation", "reduction"):
+        draft.put(("precision", key), sums, why)
+    if compute != "fp32":
+        _write_optimizer(draft)
+        operations = ["softmax", "normalization", *([] if draft.flag("fp16_lm_cross_entropy") else ["loss"])]
+        if draft.word("moe_router_dtype") in {"fp32", "fp64"}:
+            operations.append("router")
+        draft.put(("precision", "high_precision_operations"), operations, _FUSED)
+    if half:
+        _write_loss_scaling(draft)
+    moments = _MOMENTS.get((draft.word("optimizer") or "adam").lower())
+    if moments not in {None, 2}:
+        draft.put(("precision", "num_optimizer_moments"), moments, "moments of the optimizer")
+    if draft.flag("deterministic_mode"):
+        draft.put(("precision", "deterministic"), value=True)
+    _write_nonfinite(draft, dynamic=bool(half) and draft.look("loss_scale") is None)
+
+
+def _sums(draft: Draft, compute: str) -> tuple[str, str]:
+    """The format in which gradients are written, added up and reduced, and why."""
+    wide = draft.flag("accumulate_allreduce_grads_in_fp32", "grad_reduce_in_fp32")
+    if compute == "fp32":
+        return "fp32", f"neither fp16 nor bf16 is set, the default of {_SOURCE}"
+    if draft.flag("grad_reduce_in_bf16"):
+        return "bf16", "grad_reduce_in_bf16"
+    if wide:
+        return "fp32", "gradients are accumulated and reduced in fp32"
+    if compute == "bf16" and "grad_reduce_in_fp32" not in draft.values:
+        return "fp32", f"bf16 gradients are summed in fp32 unless told otherwise ({_SOURCE})"
+    return compute, "gradients stay in the compute format unless told otherwise"
+
+
+def _write_nonfinite(draft: Draft, *, dynamic: bool) -> None:
+    unchecked = draft.flag("no_check_for_nan_in_loss_and_grad") or draft.flag("check_for_nan_in_loss_and_grad") is False
+    if dynamic:
+        draft.put(("precision", "nonfinite_action"), "skip-step", f"dynamic loss scaling skips the step ({_MIXED})")
+    elif not unchecked:
+        draft.put(("precision", "nonfinite_action"), "stop", f"a loss that is not finite ends the run ({_SOURCE})")
+
+
+def _write_optimizer(draft: Draft) -> None:
+    aware = draft.flag("use_precision_aware_optimizer")
+    master = _DTYPES.get(draft.word("main_params_dtype") or "") if aware else None
+    draft.put(("precision", "master_parameters"), master or "fp32", "" if master else f"mixed precision of {_MIXED}")
+    states = (
+        {_DTYPES.get(draft.word(name) or "fp32") for name in ("exp_avg_dtype", "exp_avg_sq_dtype")}
+        if aware
+        else {"fp32"}
+    )
+    if len(states) == 1 and None not in states:
+        draft.put(("precision", "optimizer_state"), states.pop(), "" if aware else f"mixed precision of {_MIXED}")
+    else:
+        draft.lacks(("precision", "optimizer_state"), "the two moments have different formats, or one is not known")
+
+
+def _write_loss_scaling(draft: Draft) -> None:
+    pointer = ("precision", "loss_scaling")
+    static = draft.number("loss_scale")
+    if static:
+        draft.put((*pointer, "mode"), "static")
+        draft.put((*pointer, "initial_scale"), static)
+        return
+    draft.put((*pointer, "mode"), "dynamic", "no loss_scale is given")
+    default = f"the default of {_SOURCE}"
+    numbers = {"initial_loss_scale": ("initial_scale", 2.0**32), "min_loss_scale": ("min_scale", 1.0)}
+    for name, (key, usual) in numbers.items():
+        value = draft.number(name)
+        draft.put((*pointer, key), usual if value is None else value, default if value is None else "")
+    counts = {"loss_scale_window": ("growth_interval_steps", 1000), "hysteresis": ("hysteresis_steps", 2)}
+    for name, (key, steps) in counts.items():
+        value = draft.number(name)
+        draft.put((*pointer, key), steps if value is None else int(value), default if value is None else "")
+    draft.put((*pointer, "growth_factor"), 2.0, f"fixed in {_MIXED}")
+    draft.put((*pointer, "backoff_factor"), 0.5, f"fixed in {_MIXED}")
+
+
+def _write_recipe(draft: Draft) -> None:
+    eight, four = draft.word("fp8_format", "fp8"), draft.word("fp4_format", "fp4")
+    kind = draft.word("fp4_recipe", "fp8_recipe") if four else draft.word("fp8_recipe")
+    for reason in draft.reasons("fp8_format", "fp8", "fp4_format", "fp4", "fp8_recipe"):
+        draft.lacks(("precision", "recipe"), reason)
+        return
+    if not eight and not four:
+        return
+    pointer = ("precision", "recipe")
+    name = "nvfp4" if four else _RECIPES.get(kind or "", f"fp8-{eight}")
+    draft.put((*pointer, "format"), name)
+    if name in _BLOCKS:
+        draft.put((*pointer, "scaling"), "block")
+        draft.put((*pointer, "block_size"), _BLOCKS[name], "part of the format")
+    elif kind == "tensorwise":
+        draft.put((*pointer, "scaling"), "current")
+    else:
+        draft.put((*pointer, "scaling"), "delayed", "" if kind else f"the default of {_SOURCE}")
+        if draft.copy((*pointer, "amax_history_steps"), "fp8_amax_history_len") is None:
+            draft.put((*pointer, "amax_history_steps"), 1, f"the default of {_SOURCE}")
+        scope = "rank" if draft.flag("no_fp8_reduce_amax", "fp8_no_reduce_amax") else "group"
+        draft.put((*pointer, "amax_scope"), scope, f"the default of {_SOURCE}" if scope == "group" else "")
+        how = "Transformer Engine keeps scales and histories as extra state of its modules"
+        draft.put((*pointer, "scaling_state_checkpointed"), value=True, how=how)
+    draft.put((*pointer, "high_precision_layers"), _kept(draft), "Transformer Engine replaces the linear layers only")
+    if name in _BLOCKS or kind == "tensorwise":
+        draft.put(
+            (*pointer, "scaling_state_checkpointed"), value=False, how="scales follow from the tensors at each step"
+        )
+    if four:
+        draft.put((*pointer, "gradient_rounding"), "stochastic", "part of Transformer Engine's nvfp4 recipe")
+
+
+def _kept(draft: Draft) -> list[str]:
+    layers = ["embedding", "output-head"]
+    if draft.flag("first_last_layers_bf16"):
+        layers += ["first-layers", "last-layers"]
+    return layers
+
+
+def _write_communication(draft: Draft) -> None:
+    gradients, gathered = draft.flag("overlap_grad_reduce"), draft.flag("overlap_param_gather")
+    how = f"the default of {_SOURCE}: off"
+    draft.put(("communication", "overlap_gradients"), bool(gradients), "" if gradients is not None else how)
+    draft.put(("communication", "overlap_parameters"), bool(gathered), "" if gathered is not None else how)
+    elements = draft.count("ddp_bucket_size", "bucket_size")
+    size = _BYTES.get(draft.get("precision", "reduction") or "")
+    if elements and size:
+        how = f"{elements} elements of {size} bytes"
+        draft.put(("communication", "bucket_bytes"), elements * size, how)
+    minutes = draft.number("distributed_timeout_minutes")
+    draft.put(
+        ("communication", "timeout_seconds"),
+        60 * (10 if minutes is None else minutes),
+        f"10 minutes, the default of {_SOURCE}" if minutes is None else "minutes x 60",
+    )
+    backend = draft.word("distributed_backend")
+    if backend in {None, "nccl"}:
+        draft.put(("communication", "library", "name"), "nccl", "" if backend else f"the default of {_SOURCE}")
+
+
+def _write_memory(draft: Draft, *, logged: bool) -> None:
+    granularity = draft.word("recompute_granularity")
+    full = granularity == "full" or draft.flag("checkpoint_activations") or False
+    selective = granularity == "selective" or draft.flag("recompute_activations") or False
+    policy = "full" if full else "selective" if selective else "none"
+    how = "" if granularity or full or selective else f"nothing is asked for; the default of {_SOURCE}"
+    if draft.flag("cpu_offloading"):
+        policy, how = "offload", "cpu_offloading"
+    for reason in draft.reasons("recompute_granularity"):
+        draft.lacks(("memory", "activation_policy"), reason)
+    draft.default(("memory", "activation_policy"), policy, how)
+    for name in ("recompute_method", "recompute_num_layers", "recompute_modules"):
+        value = draft.look(name)
+        if value is not None and (policy != "none" or not logged):
+            draft.remark(f"{name}: which layers are recomputed has no place in a plan beyond the policy", name)
+    if draft.flag("optimizer_cpu_offload"):
+        fraction = draft.number("optimizer_offload_fraction")
+        entry = {"what": "optimizer", "target": "host", "fraction": 1.0 if fraction is None else fraction}
+        overlapped = draft.flag("overlap_cpu_optimizer_d2h_h2d")
+        draft.put_records(("memory", "offload"), [entry if overlapped is None else {**entry, "overlapped": overlapped}])
+    draft.copy(("memory", "num_loader_workers"), "num_workers", least=0)

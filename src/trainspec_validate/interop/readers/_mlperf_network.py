@@ -1,0 +1,120 @@
+"""The only place that records the network of an MLPerf system description: interfaces by role, and the fabric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainspec_validate.catalog import CatalogAccelerator
+from trainspec_validate.findings import Pointer
+from trainspec_validate.interop.readers._mlperf_text import NicText, nics
+from trainspec_validate.interop.readers._mlperf_words import words
+from trainspec_validate.interop.readers._sheet import Sheet, whole
+
+_ROLES = ("compute", "storage", "management")
+_FABRIC = "fabric"
+_SHAPES = (("rail-optimi", "rail-optimised"), ("fat tree", "fat-tree"), ("fat-tree", "fat-tree"))
+_SHOWN = 200
+
+
+def put_network(sheet: Sheet, said: Mapping[str, Any], model: CatalogAccelerator | None, per_node: int | None) -> None:
+    """Record interfaces and the fabric of the compute interfaces."""
+    written = words(said, "host_networking")
+    listed = _with_roles(nics(written))
+    position = 0
+    for nic in listed:
+        if _put_nic(sheet, position, nic):
+            position += 1
+    clear = [nic for nic in listed if nic.role == "compute" and _is_whole(nic)]
+    if position < len(listed) or not listed:
+        told = written[:_SHOWN] or "nothing"
+        if not position:
+            sheet.unknown(("node_groups", 0, "nics"), f"host_networking says {told}")
+        if written:
+            sheet.remark(f"host_networking is not clear in all: {told}")
+    for nic in clear:
+        if per_node and nic.num_per_node and nic.num_per_node > per_node:
+            told = f"{nic.num_per_node} compute interfaces for {per_node} accelerators of a node"
+            sheet.remark(f"host_networking lists {told}; check that it is not the text of another machine")
+    _put_fabric(sheet, said, written, clear)
+    _remark_cards(sheet, said, listed)
+    if not written and (whole(said.get("number_of_nodes"), 1, 10**6) or 1) > 1:
+        name = model.title if model else "accelerators"
+        sheet.remark(f"several nodes of {name}, but host_networking says nothing")
+
+
+def _is_whole(nic: NicText) -> bool:
+    return None not in (nic.num_per_node, nic.technology, nic.rate_bytes_per_second)
+
+
+def _with_roles(listed: list[NicText]) -> list[NicText]:
+    """A sole interface of several per node, or the sole InfiniBand among others, carries collectives."""
+    if any(nic.role for nic in listed):
+        return listed
+    chosen = [nic for nic in listed if nic.technology == "infiniband" and _is_whole(nic)]
+    if len(chosen) != 1:
+        chosen = listed if len(listed) == 1 and _is_whole(listed[0]) else []
+    return [
+        NicText(n.text, "compute", n.num_per_node, n.technology, n.generation, n.rate_bytes_per_second)
+        if n in chosen
+        else n
+        for n in listed
+    ]
+
+
+def _put_nic(sheet: Sheet, position: int, nic: NicText) -> bool:
+    """Record one interface when its role, technology and rate are clear; returns whether they are."""
+    if nic.role not in _ROLES or nic.technology is None or nic.rate_bytes_per_second is None:
+        return False
+    place: Pointer = ("node_groups", 0, "nics", position)
+    sheet.put((*place, "name"), nic.role, "a label by what the interface carries")
+    sheet.put((*place, "role"), nic.role)
+    if nic.role == "compute":
+        sheet.put((*place, "fabric"), _FABRIC, "a label; the form has one network for collectives")
+    if nic.num_per_node is not None:
+        sheet.put((*place, "num_per_node"), nic.num_per_node)
+    else:
+        sheet.put((*place, "num_per_node"), 1, f"named without a number: {nic.text[:_SHOWN]}")
+    sheet.put((*place, "technology"), nic.technology)
+    if nic.generation:
+        sheet.put((*place, "generation"), nic.generation)
+    sheet.put((*place, "rate_bytes_per_second"), nic.rate_bytes_per_second, f"host_networking says {nic.text[:_SHOWN]}")
+    return True
+
+
+def _put_fabric(sheet: Sheet, said: Mapping[str, Any], written: str, clear: list[NicText]) -> None:
+    """Record the fabric, where it is clear what the compute interfaces speak."""
+    shape_text = f"{words(said, 'host_networking_topology')} {words(said, 'accelerator_interconnect_topology')}"
+    shape = next((value for word, value in _SHAPES if word in shape_text.casefold()), None)
+    plain = written.casefold()
+    transport = None
+    if any(nic.technology == "infiniband" for nic in clear):
+        transport = "infiniband"
+    elif "roce" in plain and "infiniband" not in plain:
+        transport = "rocev2"
+    if not clear and transport is None and shape is None:
+        sheet.unknown(("fabrics",), f"host_networking says {written[:_SHOWN] or 'nothing'}")
+        return
+    sheet.put(("fabrics", 0, "name"), _FABRIC, "a label; the form gives the network no name")
+    if transport:
+        sheet.put(("fabrics", 0, "transport"), transport, f"host_networking says {written[:_SHOWN]}")
+    else:
+        sheet.unknown(("fabrics", 0, "transport"), f"host_networking says {written[:_SHOWN]}")
+    if shape:
+        sheet.put(("fabrics", 0, "topology"), shape, f"the form says {shape_text.strip()[:_SHOWN]}")
+        if shape == "rail-optimised" and len(clear) == 1:
+            sheet.put(
+                ("fabrics", 0, "num_rails"), clear[0].num_per_node, "one rail for each compute interface of a node"
+            )
+    else:
+        sheet.unknown(("fabrics", 0, "topology"), f"the form says {shape_text.strip()[:_SHOWN] or 'nothing'}")
+
+
+def _remark_cards(sheet: Sheet, said: Mapping[str, Any], listed: list[NicText]) -> None:
+    written = words(said, "host_network_card_count")
+    counted = sum(nic.num_per_node or 1 for nic in listed if nic.role)
+    number = whole(said.get("host_network_card_count"), 1, 1000)
+    if number is not None and counted and number != counted:
+        sheet.remark(f"host_network_card_count says {number}, but host_networking lists {counted}")
+    elif written and not counted:
+        sheet.remark(f"host_network_card_count says {written[:_SHOWN]}, without what each interface is for")

@@ -1,0 +1,88 @@
+"""The only place that records the software of an MLPerf system description."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from trainspec_validate.interop.readers._mlperf_words import words
+from trainspec_validate.interop.readers._sheet import Sheet, as_label, plain_text
+
+_VERSION = r"v?(?P<version>\d[\w.+-]{0,60})"
+_IN_TEXT: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
+    ("nccl", ("collective_library",), re.compile(rf"\bnccl[ :=]+{_VERSION}", re.IGNORECASE)),
+    ("rccl", ("collective_library",), re.compile(rf"\brccl[ :=]+{_VERSION}", re.IGNORECASE)),
+    ("cuda", ("runtime",), re.compile(rf"\bcuda[ :=]+{_VERSION}", re.IGNORECASE)),
+    ("rocm", ("runtime",), re.compile(rf"\brocm[ :=]+{_VERSION}", re.IGNORECASE)),
+)
+_KEYS = (
+    ("nccl_version", "collective_library", "nccl"),
+    ("rccl", "collective_library", "rccl"),
+    ("rccl_version", "collective_library", "rccl"),
+    ("cuda_version", "runtime", "cuda"),
+    ("rocm", "runtime", "rocm"),
+    ("rocm_version", "runtime", "rocm"),
+    ("libtpu", "runtime", "libtpu"),
+    ("nvidia_kernel_driver", "driver", "nvidia-driver"),
+    ("cuda_driver_version", "driver", "nvidia-driver"),
+)
+_ONE_VERSION = re.compile(r"v?\d[\w.+-]{0,60}")
+_SYSTEM = re.compile(r"(?P<name>[A-Za-z][A-Za-z ]{1,40}?) (?P<version>\d[\w.]{0,20})(?: LTS)?")
+_RELEASE = re.compile(r"(?P<name>[A-Za-z][A-Za-z ]{1,40}?),? Release (?P<version>\d\d\.\d\d)")
+_NAMED = re.compile(r"(?P<name>[A-Za-z][\w-]{1,40}) v?(?P<version>\d[\w.+-]{0,60})")
+
+
+def put_software(sheet: Sheet, said: Mapping[str, Any]) -> None:
+    """Record library, runtime, driver, framework and operating system where each has one version."""
+    stack = said.get("other_software_stack")
+    entries = [entry for entry in (stack if isinstance(stack, list) else [stack]) if isinstance(entry, dict)]
+    if len(entries) > 1:
+        sheet.remark(f"other_software_stack lists {len(entries)} stacks; the first is taken")
+    if entries:
+        _put_entries(sheet, entries[0])
+    elif isinstance(stack, str):
+        for name, key, pattern in _IN_TEXT:
+            match = pattern.search(stack[:2000])
+            if match and key[0] not in sheet.facts.get("software", {}):
+                _put(sheet, key[0], name, match["version"], f"other_software_stack says {plain_text(stack)[:160]}")
+    system = _SYSTEM.fullmatch(words(said, "operating_system"))
+    if system:
+        _put(sheet, "operating_system", system["name"], system["version"], "")
+    _put_framework(sheet, words(said, "framework"))
+
+
+def _put_entries(sheet: Sheet, entry: Mapping[str, Any]) -> None:
+    given = {str(key).casefold(): plain_text(value).strip() for key, value in entry.items()}
+    for key, target, name in _KEYS:
+        version = given.get(key, "")
+        present = sheet.facts.get("software", {}).get(target)
+        if not _ONE_VERSION.fullmatch(version):
+            continue
+        if present is None:
+            _put(sheet, target, name, version.removeprefix("v"), "")
+        elif present["version"] != version:
+            other = f"{present['name']} {present['version']}"
+            sheet.remark(f"{key} says {version}; {other} is taken for software.{target}")
+
+
+def _put_framework(sheet: Sheet, written: str) -> None:
+    match = _RELEASE.fullmatch(written)
+    if match:
+        name = as_label(match["name"].replace("NVIDIA", "").strip() or match["name"])
+        sheet.put(("software", "frameworks", 0, "name"), name, f"framework says {written}")
+        sheet.put(
+            ("software", "frameworks", 0, "version"), f"nvidia-{match['version']}", "a release of NVIDIA's containers"
+        )
+        return
+    match = _NAMED.fullmatch(written)
+    if match:
+        sheet.put(("software", "frameworks", 0, "name"), as_label(match["name"]))
+        sheet.put(("software", "frameworks", 0, "version"), match["version"])
+    elif written:
+        sheet.unknown(("software", "frameworks"), f"framework says {written[:200]}")
+
+
+def _put(sheet: Sheet, target: str, name: str, version: str, how: str) -> None:
+    sheet.put(("software", target, "name"), as_label(name), how)
+    sheet.put(("software", target, "version"), version, how)

@@ -1,0 +1,161 @@
+"""The only place that understands the free texts of MLPerf system descriptions: amounts, accelerators, links, NICs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trainspec_validate.catalog import links
+
+_AMOUNT = re.compile(r"(?P<number>\d{1,6}(?:\.\d{1,4})?)\s*(?P<unit>[KMGT]i?B?)", re.IGNORECASE)
+_SCALES = {"M": 1e6, "G": 1e9, "T": 1e12, "MI": 2.0**20, "GI": 2.0**30, "TI": 2.0**40}
+
+# Accelerators as submitters write them, most telling first; the memory parts those that come in two sizes.
+_MODELS: tuple[tuple[str, str], ...] = (
+    (r"\bgb300\b", "nvidia-gb300-288gb"),
+    (r"\bgb200\b", "nvidia-gb200-186gb"),
+    (r"\bb300[- ]sxm", "nvidia-b300-sxm-288gb"),
+    (r"\bb200[- ]sxm", "nvidia-b200-sxm-180gb"),
+    (r"\bh200[- ]sxm", "nvidia-h200-sxm-141gb"),
+    (r"\bh100[- ]sxm|\bh100 80gb hbm3", "nvidia-h100-sxm-80gb"),
+    (r"\bh100[- ]pcie", "nvidia-h100-pcie-80gb"),
+    (r"\ba100[- ]sxm4?[- ]80gb", "nvidia-a100-sxm-80gb"),
+    (r"\ba100[- ]sxm4?[- ]40gb", "nvidia-a100-sxm-40gb"),
+    (r"\bv100[- ]sxm2[- ]32gb", "nvidia-v100-sxm2-32gb"),
+    (r"\bmi300x\b", "amd-mi300x-192gb"),
+    (r"\bmi325x\b", "amd-mi325x-256gb"),
+    (r"\bmi355x\b", "amd-mi355x-288gb"),
+    (r"\bgaudi ?3\b", "intel-gaudi3-128gb"),
+    (r"\bgaudi ?2\b", "intel-gaudi2-96gb"),
+    (r"\btpu[- ]v4\b", "google-tpu-v4"),
+    (r"\btpu[- ]v5e\b", "google-tpu-v5e"),
+    (r"\btpu[- ]v5p\b", "google-tpu-v5p"),
+    (r"\btpu[- ](trillium|v6e)\b", "google-tpu-v6e"),
+)
+_VENDORS = (("nvidia", "nvidia"), ("amd", "amd"), ("intel", "intel"), ("tpu", "google"), ("h100", "nvidia"))
+
+
+def memory_bytes(text: str) -> float | None:
+    """Bytes of one amount such as `80 GB`, `81559 MiB`, `141G` or `2.25TiB`; None for anything more or else.
+
+    >>> memory_bytes("81559 MiB"), memory_bytes("2 TB"), memory_bytes("2x 24 GB"), memory_bytes("2T GB")
+    (85520809984.0, 2000000000000.0, None, None)
+    """
+    match = _AMOUNT.fullmatch(text.strip())
+    scale = _SCALES.get(match["unit"].upper().removesuffix("B")) if match else None
+    return float(match["number"]) * scale if match and scale else None
+
+
+def accelerator_model(text: str) -> str | None:
+    """Name of the catalog for an accelerator as submitters write it; None where it has none.
+
+    >>> accelerator_model("NVIDIA Blackwell GPU (GB200)"), accelerator_model("NVIDIA L40S")
+    ('nvidia-gb200-186gb', None)
+    """
+    plain = " ".join(re.sub(r"\(r\)|\(tm\)", "", text.casefold()).split())[:200]
+    return next((name for pattern, name in _MODELS if re.search(pattern, plain)), None)
+
+
+def vendor(text: str) -> str | None:
+    """Maker of an accelerator as submitters write it.
+
+    >>> vendor("AMD Instinct MI350X")
+    'amd'
+    """
+    plain = text.casefold()
+    return next((name for word, name in _VENDORS if word in plain), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Interconnect:
+    """What a text says about links between accelerators."""
+
+    technology: str | None
+    generation: str | None
+    switched: bool
+    rate_bytes_per_second: float | None
+    """The figure as it stands, whatever its direction."""
+
+
+_TECHNOLOGIES = (("nvlink", "nvlink"), ("xgmi", "xgmi"), ("infinity fabric", "xgmi"), ("pcie", "pcie"))
+_GENERATION = re.compile(r"nvlink (?:gen ?)?(?P<a>\d)(?:\.0)?\b|\b(?P<b>\d)(?:st|nd|rd|th)[- ]gen nvlink")
+_RATE = re.compile(r"(?P<number>\d{1,5}(?:\.\d{1,3})?) ?(?P<unit>[gt])b ?/ ?s(?:ec)?\b")
+
+
+def interconnect(text: str) -> Interconnect:
+    """Technology, generation and figure of a text about scale-up links.
+
+    >>> interconnect("NVLINK Gen4 900 GB/s + NVSWITCH Gen3")
+    Interconnect(technology='nvlink', generation='4', switched=True, rate_bytes_per_second=900000000000.0)
+    """
+    plain = " ".join(text.casefold().split())[:300]
+    technology = next((name for word, name in _TECHNOLOGIES if word in plain), None)
+    generation = _GENERATION.search(plain) if technology == "nvlink" else None
+    rates = [float(m["number"]) * (1e9 if m["unit"] == "g" else 1e12) for m in _RATE.finditer(plain)]
+    return Interconnect(
+        technology,
+        (generation["a"] or generation["b"]) if generation else None,
+        "switch" in plain,
+        rates[0] if len(rates) == 1 else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NicText:
+    """One kind of interface as a text describes it; None where it does not say."""
+
+    text: str
+    role: str | None
+    num_per_node: int | None
+    technology: str | None
+    generation: str | None
+    rate_bytes_per_second: float | None
+
+
+_ROLE = re.compile(r"(?P<role>storage ?[&+] ?\w+|storage|compute|management)\s*:", re.IGNORECASE)
+_COUNT = re.compile(r"\b(?P<count>\d{1,3}) ?x\b", re.IGNORECASE)
+_NIC_RATE = re.compile(r"\b(?P<number>\d{1,4}) ?g(?:ig)?(?:b ?/ ?s(?:ec)?|bps|be|b|bit/s)\b", re.IGNORECASE)
+_NIC_GENERATION = re.compile(r"\b(?P<name>xdr|ndr200|ndr|hdr100|hdr|edr|fdr)\b", re.IGNORECASE)
+_MAX_PARTS = 12
+
+
+def nics(text: str) -> list[NicText]:
+    """The interfaces that a text lists, each with what is said of it.
+
+    >>> [(n.role, n.num_per_node, n.technology, n.generation, n.rate_bytes_per_second)
+    ...  for n in nics("Compute: 8x ConnectX-7 IB NDR 400Gb/s, Management: 100Gb/s Ethernet NIC")]
+    [('compute', 8, 'infiniband', 'ndr', 50000000000.0), ('management', None, 'ethernet', None, 12500000000.0)]
+    """
+    return [_nic(part, role) for part, role in _nic_parts(text[:600])][:_MAX_PARTS]
+
+
+def _nic_parts(text: str) -> Iterator[tuple[str, str | None]]:
+    marks = list(_ROLE.finditer(text))
+    if not marks:
+        yield from ((part.strip(), None) for part in re.split(r"[,;+]", text) if part.strip())
+        return
+    for mark, following in zip(marks, [*marks[1:], None], strict=True):
+        end = following.start() if following else len(text)
+        yield text[mark.end() : end].strip(" ,;"), mark["role"].casefold()
+
+
+def _nic(text: str, role: str | None) -> NicText:
+    plain = text.casefold()
+    # `BF3`, `IB` and `Ethernet` tell the link layer; a name that tells both ("100GbE InfiniBand") tells none.
+    infiniband = bool(re.search(r"\bib\b|infiniband", plain))
+    ethernet = bool(re.search(r"ethernet|gbe\b|roce", plain))
+    counts, rates = _COUNT.findall(text), {int(number) for number in _NIC_RATE.findall(text)}
+    generation = _NIC_GENERATION.search(text)
+    technology = None if infiniband == ethernet else "infiniband" if infiniband else "ethernet"
+    rate = next(iter(rates)) * 1e9 / 8 if len(rates) == 1 else None
+    if rate is None and technology == "infiniband" and generation and not rates:
+        rate = links().nic_rate_bytes_per_second.get((technology, generation["name"].casefold()))
+    return NicText(
+        text,
+        role,
+        int(counts[0]) if len(counts) == 1 and int(counts[0]) else None,
+        technology,
+        generation["name"].casefold() if generation else None,
+        rate,
+    )

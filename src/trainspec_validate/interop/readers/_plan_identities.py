@@ -1,0 +1,178 @@
+"""The only place that completes an imported plan by the identities that its settings obey."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainspec_validate.costs.transformer import Shape, parameters
+from trainspec_validate.findings import Pointer
+from trainspec_validate.interop.readers._plan_parts import Draft
+
+_LARGEST_DIMENSION = 10**8
+_NEEDED = ("num_layers", "hidden_size", "num_attention_heads", "vocabulary_size")
+_COUNTED = "counted from the shape: queries, keys, values and output, feed-forward, norms, embedding tables"
+
+
+def complete(draft: Draft, world: int | None = None, world_from: str = "") -> None:
+    """Fill in the parameters of the shape, the degrees, the batch and the length of the job.
+
+    `world` is the number of ranks where the source tells it, `world_from` the words of the source for it.
+    """
+    complete_model(draft)
+    complete_degrees(draft, world, world_from)
+    complete_batch(draft)
+    complete_job(draft)
+
+
+def keep_model(draft: Draft) -> None:
+    """Complete a source that describes a model and no job."""
+    complete_model(draft, label=False)
+    draft.unknown = {pointer: why for pointer, why in draft.unknown.items() if pointer[0] == "model"}
+    for group in ("parallelism", "batch", "precision"):
+        draft.lacks((group,), "the file describes the model only")
+
+
+def complete_joint(facts: dict[str, Any], derived: dict[Pointer, str]) -> list[str]:
+    """Fill in what follows from a plan that several files make together; tells what disagrees.
+
+    >>> facts = {"parallelism": {"num_accelerators": 32}, "batch": {"micro_sequences": 2, "accumulation_steps": 4}}
+    >>> complete_joint(facts, {}), facts["batch"]["global_sequences"], facts["parallelism"]["data"]
+    ([], 256, 32)
+    """
+    draft = Draft({}, facts=facts, derived=derived)
+    complete(draft)
+    return [message for message, _ in draft.told]
+
+
+def complete_model(draft: Draft, *, label: bool = True) -> None:
+    """Parameters by the shape, after arXiv:2104.04473 equation 2, and the attention variant by its heads.
+
+    `label` is for a source that nobody joins with another one, which may know the name.
+    """
+    if not draft.facts.get("model"):
+        draft.facts.pop("model", None)
+        draft.lacks(("model",), "the source does not describe the model")
+        return
+    heads, groups = draft.counted("model", "num_attention_heads"), draft.counted("model", "num_key_value_heads")
+    if draft.get("model", "attention") is None and heads and groups:
+        variant = "full" if groups == heads else "multi-query" if groups == 1 else "grouped-query"
+        draft.put(("model", "attention"), variant, "by the number of key and value heads")
+    shape = _shape(draft)
+    if isinstance(shape, str):
+        draft.lacks(("model", "name"), "the source names no model")
+        draft.lacks(("model", "num_parameters"), shape)
+        return
+    counted = parameters(shape)
+    if draft.get("model", "num_parameters") is None:
+        draft.put(("model", "num_parameters"), int(counted.total), _COUNTED)
+    if draft.get("model", "name") is None and not label:
+        draft.lacks(("model", "name"), "the source names no model")
+    elif draft.get("model", "name") is None:
+        name = f"transformer-{counted.total / 1e9:.4g}b"
+        draft.put(("model", "name"), name, "the source names no model; made of its number of parameters")
+    if shape.num_expert_layers and draft.get("model", "num_active_parameters") is None:
+        draft.put(("model", "num_active_parameters"), int(counted.active), _COUNTED + ", experts that a token visits")
+
+
+def _shape(draft: Draft) -> Shape | str:
+    """The shape of the facts, or why there is none."""
+    values = {key: draft.counted("model", key) for key in _NEEDED}
+    lacking = [key for key, value in values.items() if value is None or value > _LARGEST_DIMENSION]
+    experts = draft.get("model", "experts")
+    layers = values["num_layers"] or 0
+    inside = experts if isinstance(experts, dict) else {}
+    expert_layers = inside.get("num_layers", layers) if inside else 0
+    numbers = [inside.get(key) for key in ("num_experts", "num_active_experts", "ffn_hidden_size")] if inside else []
+    if inside and not all(isinstance(value, int) and 0 < value <= _LARGEST_DIMENSION for value in numbers):
+        lacking.append("experts")
+    ffn = draft.counted("model", "ffn_hidden_size")
+    if (ffn is None and expert_layers != layers) or (not inside and ffn is None):
+        lacking.append("ffn_hidden_size")
+    if lacking or not isinstance(expert_layers, int) or not 0 <= expert_layers <= layers:
+        return f"the shape that it follows from lacks {', '.join(lacking) or 'a number of layers with experts'}"
+    hidden, heads = values["hidden_size"] or 1, values["num_attention_heads"] or 1
+    if draft.get("model", "family") not in {"dense-transformer", "moe-transformer"}:
+        return "the source does not tell whether the model is a plain transformer"
+    head_size = draft.counted("model", "head_size") or max(1, hidden // heads)
+    if draft.get("model", "attention") == "latent":
+        draft.remark("the projections of latent attention are counted as if they were full; correct num_parameters")
+    return Shape(
+        num_layers=layers,
+        hidden_size=hidden,
+        num_heads=heads,
+        num_key_value_heads=draft.counted("model", "num_key_value_heads") or heads,
+        head_size=head_size,
+        ffn_hidden_size=ffn or 0,
+        vocabulary_size=values["vocabulary_size"] or 1,
+        gated_ffn=draft.get("model", "gated_ffn") is True,
+        tied_embeddings=draft.get("model", "tied_embeddings") is True,
+        num_experts=inside.get("num_experts", 0),
+        num_active_experts=inside.get("num_active_experts", 0),
+        num_shared_experts=inside.get("num_shared_experts", 0),
+        expert_hidden_size=inside.get("ffn_hidden_size", 0),
+        num_expert_layers=expert_layers,
+    )
+
+
+def complete_degrees(draft: Draft, world: int | None, world_from: str) -> None:
+    """Data degree and ranks: `ranks = data x tensor x pipeline x context`, whichever of the two is open."""
+    splits = [draft.get("parallelism", axis) for axis in ("tensor", "pipeline", "context")]
+    data = draft.counted("parallelism", "data")
+    product = 1
+    for degree in splits:
+        product *= degree if isinstance(degree, int) and 1 <= degree <= 10**6 else 1
+    stated = draft.counted("parallelism", "num_accelerators")
+    if world is not None and stated is None:
+        draft.put(("parallelism", "num_accelerators"), world, world_from)
+    world = world or stated
+    if world is not None:
+        if data is None:
+            draft.put(("parallelism", "data"), max(1, world // product), f"ranks over {product}, the other degrees")
+            if world % product:
+                draft.remark(f"{world} ranks are no multiple of {product}, the product of the other degrees")
+    elif data is not None and draft.get("parallelism", "num_accelerators") is None:
+        if any(("parallelism", axis) in draft.unknown for axis in ("tensor", "pipeline", "context")):
+            draft.lacks(("parallelism", "num_accelerators"), "a degree that it is a product of is not known")
+        else:
+            how = "product of the data, tensor, pipeline and context degrees"
+            draft.put(("parallelism", "num_accelerators"), data * product, how)
+    why = "the source does not say on how many accelerators the job runs; it is in the command that starts it"
+    draft.lacks(("parallelism", "num_accelerators"), why)
+    if data is None and world is None:
+        draft.lacks(("parallelism", "data"), why)
+    if (draft.counted("parallelism", "pipeline") or 1) == 1 and draft.get("parallelism", "schedule"):
+        del draft.facts["parallelism"]["schedule"]
+
+
+def complete_batch(draft: Draft) -> None:
+    """The batch: `sequences of a step = data x micro-batch x accumulation`, whichever one of the four is open."""
+    whole, micro = draft.counted("batch", "global_sequences"), draft.counted("batch", "micro_sequences")
+    steps, data = draft.counted("batch", "accumulation_steps"), draft.counted("parallelism", "data")
+    stated = {key for key in ("global_sequences", "micro_sequences", "accumulation_steps") if draft.get("batch", key)}
+    if whole is None and micro and steps and data and "global_sequences" not in stated:
+        whole = data * micro * steps
+        draft.put(("batch", "global_sequences"), whole, "data degree x micro-batch x accumulation steps")
+    elif whole and micro and data and "accumulation_steps" not in stated:
+        steps = max(1, whole // (micro * data))
+        draft.put(("batch", "accumulation_steps"), steps, "batch over data degree and micro-batch")
+    elif whole and steps and data and "micro_sequences" not in stated:
+        micro = max(1, whole // (steps * data))
+        draft.put(("batch", "micro_sequences"), micro, "batch over data degree and accumulation steps")
+    if whole and micro and steps and data and whole != micro * steps * data:
+        draft.remark(
+            f"the batch of {whole} is not {data} data ranks x {micro} sequences x {steps} accumulation steps "
+            f"= {micro * steps * data}"
+        )
+    for key in ("global_sequences", "micro_sequences", "accumulation_steps"):
+        if draft.get("batch", key) is None:
+            draft.lacks(("batch", key), "the source does not tell it, nor the values that it follows from")
+    length = draft.counted("model", "sequence_length")
+    if whole and length and draft.get("batch", "global_tokens") is None:
+        draft.put(("batch", "global_tokens"), whole * length, "sequences of a step x sequence length")
+
+
+def complete_job(draft: Draft) -> None:
+    """Tokens of the job: `steps x tokens of a step`, where no ramp changes the batch."""
+    steps, tokens = draft.counted("job", "num_steps"), draft.counted("batch", "global_tokens")
+    if steps and tokens and not draft.get("batch", "ramp") and draft.get("job", "num_tokens") is None:
+        draft.put(("job", "num_tokens"), steps * tokens, "steps x tokens of a step")

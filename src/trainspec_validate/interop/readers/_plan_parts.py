@@ -1,0 +1,296 @@
+"""The only place that collects the facts of a plan from the named settings of a launch configuration."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainspec_validate.findings import Pointer
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment, Remark, Unknown
+from trainspec_validate.load import LoadError, Source, load_text
+
+LARGEST = 10**15
+"""Whole numbers above this are no sizes or counts of a plan; nothing is computed from them."""
+SECTIONS = ("metadata", "model", "parallelism", "batch", "precision", "communication", "memory", "job")
+"""Groups of a plan in the order of its schema."""
+MAX_LISTED = 400
+"""Names that one remark lists."""
+MAX_SETTINGS = 100_000
+_MAX_SHOWN = 60
+_MAX_KEY = 100
+_MAX_LEVELS = 6
+_WHOLE = re.compile(r"[+-]?[0-9][0-9_]{0,20}")
+_REAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+_WORDS = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}
+_GROUPED = re.compile(r"[0-9]{1,3}(?:_[0-9]{3}){1,4}")
+"""Numbers such as 10_000, which YAML 1.1 and command lines read as whole numbers."""
+_NO_NAME = re.compile(r"[^A-Za-z0-9._+-]+")
+
+Lines = Callable[[Iterable[str]], Mapping[str, int]]
+"""Lines of settings by name, for those that have one."""
+
+
+def shown(value: object) -> str:
+    """A value for a message, cut short.
+
+    >>> shown("fixed_linear")
+    "'fixed_linear'"
+    """
+    text = repr(value) if not isinstance(value, int) or abs(value) <= LARGEST else "a number of many digits"
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."
+
+
+def is_count(value: object) -> bool:
+    """Whether a value is a whole number of at least 1 that can be computed with.
+
+    >>> is_count(8), is_count(True), is_count(0), is_count("8")
+    (True, False, False, False)
+    """
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST
+
+
+def name_of(text: str) -> str | None:
+    """A model or run as a name of a document: the last part of a local path, otherwise with dashes for slashes.
+
+    >>> name_of("meta-llama/Llama-3.1-8B"), name_of("/data/checkpoints/llama 8b/"), name_of("...")
+    ('meta-llama-Llama-3.1-8B', 'llama-8b', None)
+    """
+    text = text[:1024].rstrip("/")
+    if text.startswith(("/", ".", "~")):
+        text = text.rpartition("/")[2]
+    return _NO_NAME.sub("-", text).strip("-._+")[:128] or None
+
+
+def word_value(text: str) -> Any:
+    """The value of a word on a command line or in a log.
+
+    >>> [word_value(text) for text in ("32", "1.5e-4", "True", "None", "fp8")]
+    [32, 0.00015, True, None, 'fp8']
+    """
+    if _WHOLE.fullmatch(text):
+        return int(text.replace("_", ""))
+    if len(text) <= _MAX_SHOWN and _REAL.fullmatch(text):
+        number = float(text)
+        return number if math.isfinite(number) else text
+    if text in {"None", "null", ""}:
+        return None
+    return _WORDS.get(text.lower(), text) if text.lower() in {"true", "false"} else text
+
+
+def why_open(value: object) -> str | None:
+    """Why a value is none: a reference that only the framework resolves, or a placeholder.
+
+    >>> why_open("${model.hidden_size}")
+    'the source refers to ${model.hidden_size}, which is not resolved'
+    """
+    if not isinstance(value, str):
+        return None
+    if "${" in value or "$(" in value or "`" in value or re.match(r"\$[A-Za-z_0-9@*]", value):
+        return f"the source refers to {value[:_MAX_SHOWN]}, which is not resolved"
+    if value == "???":
+        return "the source leaves it to the person who starts the job"
+    return "the source says auto: the program that starts the job fills it in" if value == "auto" else None
+
+
+def flatten(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings as one, with dotted names; lists, and mappings below the sixth level, stay values.
+
+    >>> flatten({"zero_optimization": {"stage": 2}, "steps": 1})
+    {'zero_optimization.stage': 2, 'steps': 1}
+
+    Raises:
+        ForeignFormatError: there are more settings than any launch configuration has.
+    """
+    flat: dict[str, Any] = {}
+    waiting: list[tuple[str, Any, int]] = [(str(key)[:_MAX_KEY], data[key], 1) for key in reversed(list(data))]
+    while waiting:
+        name, value, level = waiting.pop()
+        if isinstance(value, Mapping) and value and level < _MAX_LEVELS:
+            waiting.extend((f"{name}.{str(key)[:_MAX_KEY]}", value[key], level + 1) for key in reversed(list(value)))
+        else:
+            flat[name] = value
+        if len(flat) + len(waiting) > MAX_SETTINGS:
+            raise ForeignFormatError(f"more than {MAX_SETTINGS} settings", help="name the configuration of a job")
+    return flat
+
+
+def load_mapping(text: ForeignText, format: str | None = None) -> Source:  # noqa: A002
+    """A YAML or JSON text whose top is a mapping.
+
+    Raises:
+        ForeignFormatError: it is not.
+    """
+    try:
+        source = load_text(text.text, text.name, "yaml" if format == "yaml" else None)
+    except LoadError as error:
+        raise ForeignFormatError(error.message, error.span.line if error.span else None, error.help) from None
+    if not isinstance(source.data, dict):
+        raise ForeignFormatError("the file holds no settings", 1, "a mapping of names to values is read")
+    return source
+
+
+def lines_in(source: Source) -> Lines:
+    """Finds the lines of dotted names in a loaded file."""
+
+    def find(names: Iterable[str]) -> Mapping[str, int]:
+        wanted = {name: tuple(name.split(".")) for name in names}
+        spans = source.locate([(pointer, True) for pointer in wanted.values()])
+        return {name: spans[pointer, True].line for name, pointer in wanted.items()}
+
+    return find
+
+
+@dataclass(slots=True)
+class Draft:
+    """A plan in the making: settings that remember whether they were read, and what they say."""
+
+    values: Mapping[str, Any]
+    lines: Lines = lambda _: {}
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Names that the file itself has for settings, where they differ."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    unknown: dict[Pointer, str] = field(default_factory=dict)
+    derived: dict[Pointer, str] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+    _open: dict[str, str] = field(default_factory=dict)
+    told: list[tuple[str, str | int | None]] = field(default_factory=list)
+    """Remarks, each with a line, or the setting whose line it is about."""
+
+    def look(self, *names: str) -> Any:
+        """The value of the first of several settings that has one; None where none has, or it is unresolved."""
+        present = [name for name in names if name in self.values]
+        self.used.update(present)
+        for name in present:
+            value = self.values[name]
+            if value is None:
+                continue
+            reason = why_open(value)
+            if reason is None:
+                grouped = isinstance(value, str) and _GROUPED.fullmatch(value)
+                return int(value.replace("_", "")) if grouped else value
+            if name not in self._open:
+                self._open[name] = reason
+                self.remark(f"{name}: {reason}", name)
+            return None
+        return None
+
+    def reasons(self, *names: str) -> list[str]:
+        """Why settings that were looked at are unresolved."""
+        return [self._open[name] for name in names if name in self._open]
+
+    def count(self, *names: str) -> int | None:
+        """A whole number of at least 1; None for anything else."""
+        value = self.look(*names)
+        return value if is_count(value) else None
+
+    def number(self, *names: str) -> float | None:
+        """A finite number; None for anything else."""
+        value = self.look(*names)
+        plain = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST * LARGEST
+        return float(value) if plain else None
+
+    def flag(self, *names: str) -> bool | None:
+        """A truth value, also as a word or as 0 and 1; None for anything else."""
+        value = self.look(*names)
+        if isinstance(value, str):
+            return _WORDS.get(value.lower())
+        return bool(value) if isinstance(value, bool) or value in (0, 1) else None
+
+    def word(self, *names: str) -> str | None:
+        """A text; None for anything else."""
+        value = self.look(*names)
+        return value if isinstance(value, str) and value else None
+
+    def copy(self, pointer: Pointer, *names: str, least: int = 1) -> int | None:
+        """Take a whole number over as it stands; what is no number is kept with a remark, for rules to find."""
+        value = self.look(*names)
+        if value is None:
+            for reason in self.reasons(*names):
+                self.lacks(pointer, reason)
+            return None
+        if isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST:
+            value = int(value)
+        self.put(pointer, value)
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST:
+            return value
+        name = next(name for name in names if self.values.get(name) is not None)
+        wanted = f"a whole number of at least {least}"
+        self.remark(f"{name} is {shown(value)}, where {wanted} belongs; it is kept as it stands", name)
+        return None
+
+    def put(self, pointer: Pointer, value: Any, how: str = "") -> None:
+        """Set a fact to a plain value or a list of them; `how` says how it was derived."""
+        nested = isinstance(value, list | tuple) and any(isinstance(item, Mapping | list | tuple) for item in value)
+        if isinstance(value, Mapping) or nested:
+            self.lacks(pointer, f"the source gives a structure, {shown(value)}, where a plain value belongs")
+        elif isinstance(value, float) and not math.isfinite(value):
+            self.lacks(pointer, f"the source says {value}, which is no number of a document")
+        elif value is not None:
+            self._set(pointer, list(value) if isinstance(value, tuple) else value, how)
+
+    def put_records(self, pointer: Pointer, records: Sequence[Mapping[str, Any]], how: str = "") -> None:
+        """Set a fact to records that the reader itself made."""
+        self._set(pointer, [dict(record) for record in records], how)
+
+    def _set(self, pointer: Pointer, value: Any, how: str) -> None:
+        inner = self.facts
+        for key in pointer[:-1]:
+            inner = inner.setdefault(str(key), {})
+        inner[str(pointer[-1])] = value
+        if how:
+            self.derived[pointer] = how
+
+    def default(self, pointer: Pointer, value: Any, how: str) -> None:
+        """Set a fact that the source leaves to a default; what is known to be unknown stays so."""
+        if self.get(*map(str, pointer)) is None and pointer not in self.unknown:
+            self.put(pointer, value, how)
+
+    def get(self, *pointer: str) -> Any:
+        """A fact, or None."""
+        inner: Any = self.facts
+        for key in pointer:
+            inner = inner.get(key) if isinstance(inner, dict) else None
+        return inner
+
+    def counted(self, *pointer: str) -> int | None:
+        """A fact that can be computed with, or None."""
+        value = self.get(*pointer)
+        return value if is_count(value) else None
+
+    def lacks(self, pointer: Pointer, reason: str) -> None:
+        """Note a key that the source cannot tell; the first reason stays."""
+        self.unknown.setdefault(pointer, reason)
+
+    def remark(self, message: str, place: str | int | None = None) -> None:
+        """Note something odd, at a line or at the line of a setting."""
+        self.told.append((message, place))
+
+    def fragment(self, format: str, text: ForeignText) -> Fragment:  # noqa: A002
+        """Everything that was collected; settings that nobody read are listed in one remark."""
+        names = {place for _, place in self.told if isinstance(place, str)}
+        lines = self.lines(sorted(names)) if names else {}
+        remarks = [
+            Remark(message, lines.get(place) if isinstance(place, str) else place) for message, place in self.told
+        ]
+        unread = (name for name, value in self.values.items() if name not in self.used and value not in (None, {}, []))
+        rest = [self.origins.get(name, name) for name in unread]
+        if rest:
+            more = f" and {len(rest) - MAX_LISTED} more" if len(rest) > MAX_LISTED else ""
+            remarks.append(
+                Remark(f"not read, because a plan has no place for it: {', '.join(rest[:MAX_LISTED])}{more}")
+            )
+        open_keys = [
+            Unknown(pointer, why) for pointer, why in self.unknown.items() if self.get(*map(str, pointer)) is None
+        ]
+        return Fragment(
+            kind="TrainingPlan",
+            format=format,
+            name=text.name,
+            facts={key: self.facts[key] for key in (*SECTIONS, *self.facts) if key in self.facts},
+            unknown=tuple(open_keys),
+            remarks=tuple(remarks),
+            derived={place: how for place, how in self.derived.items() if self.get(*map(str, place)) is not None},
+        )

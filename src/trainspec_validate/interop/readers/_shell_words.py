@@ -1,0 +1,182 @@
+"""The only place that cuts a shell script into words with lines; nothing of it is ever run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from trainspec_validate.interop.fragment import ForeignFormatError
+
+MAX_CHARACTERS = 1024 * 1024
+_CLOSING = {"(": ")", "{": "}"}
+_ENDS_COMMAND = frozenset(";&|\n")
+_ESCAPED_IN_QUOTES = frozenset('$`"\\\n')
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of a word; `plain` where the shell would not substitute in it."""
+
+    text: str
+    plain: bool
+    quoted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A word, a parenthesis that opens or closes, or the end of a command."""
+
+    kind: Literal["word", "open", "close", "end"]
+    line: int
+    pieces: tuple[Piece, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The word without quotes, before substitution."""
+        return "".join(piece.text for piece in self.pieces)
+
+
+class _Scanner:
+    """Walks over a text once, from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at, self.line = text, 0, 1
+        self.pieces: list[Piece] = []
+        self.buffer: list[str] = []
+
+    def flush(self, *, plain: bool, quoted: bool, empty: bool = False) -> None:
+        """End the current stretch of the word."""
+        if self.buffer or empty:
+            self.pieces.append(Piece("".join(self.buffer), plain, quoted))
+            self.buffer = []
+
+    def step(self, count: int = 1) -> str:
+        """Take characters and count their lines."""
+        taken = self.text[self.at : self.at + count]
+        self.at += count
+        self.line += taken.count("\n")
+        return taken
+
+    def substitution(self) -> None:
+        """A `$...`: parentheses and braces are taken whole, so that their blanks do not end the word."""
+        self.buffer.append(self.step())
+        opening = self.text[self.at : self.at + 1]
+        if opening not in _CLOSING:
+            return
+        depth, closing = 0, _CLOSING[opening]
+        while self.at < len(self.text):
+            character = self.step()
+            self.buffer.append(character)
+            depth += (character == opening) - (character == closing)
+            if depth == 0:
+                return
+        raise ForeignFormatError(f"a ${opening} is never closed", self.line, f"close it with {closing}")
+
+    def single_quoted(self) -> None:
+        """What stands between single quotes means itself."""
+        start = self.line
+        end = self.text.find("'", self.at + 1)
+        if end < 0:
+            raise ForeignFormatError("a single quote is never closed", start, "close it")
+        self.flush(plain=False, quoted=False)
+        self.step()
+        self.buffer.append(self.step(end - self.at))
+        self.flush(plain=True, quoted=True, empty=True)
+        self.step()
+
+    def double_quoted(self) -> None:
+        """Between double quotes the shell substitutes, but does not cut."""
+        start = self.line
+        self.flush(plain=False, quoted=False)
+        self.step()
+        while self.at < len(self.text):
+            character = self.text[self.at]
+            if character == '"':
+                self.step()
+                self.flush(plain=False, quoted=True, empty=True)
+                return
+            if character == "\\" and self.text[self.at + 1 : self.at + 2] in _ESCAPED_IN_QUOTES:
+                self.escape(quoted=True)
+            elif character == "$":
+                self.substitution()
+            else:
+                self.buffer.append(self.step())
+        raise ForeignFormatError("a double quote is never closed", start, "close it")
+
+    def escape(self, *, quoted: bool) -> None:
+        """A backslash: before a line feed it joins lines, otherwise it makes a character plain."""
+        self.step()
+        character = self.step()
+        if character and character != "\n":
+            self.flush(plain=False, quoted=quoted)
+            self.buffer.append(character)
+            self.flush(plain=True, quoted=quoted)
+
+    def word(self) -> Token:
+        """The word that begins here."""
+        line = self.line
+        while self.at < len(self.text):
+            character = self.text[self.at]
+            if character in " \t();&|<>\n":
+                break
+            if character == "'":
+                self.single_quoted()
+            elif character == '"':
+                self.double_quoted()
+            elif character == "\\":
+                self.escape(quoted=False)
+            elif character == "$":
+                self.substitution()
+            else:
+                self.buffer.append(self.step())
+        self.flush(plain=False, quoted=False)
+        pieces, self.pieces = tuple(self.pieces), []
+        return Token("word", line, pieces)
+
+
+def tokens(text: str) -> Iterator[Token]:
+    r"""The words of a script and what ends commands; comments and redirections are left out.
+
+    >>> [token.text for token in tokens("A=1 # one\ntorchrun 'a b' \\\n  --x $A") if token.kind == "word"]
+    ['A=1', 'torchrun', 'a b', '--x', '$A']
+
+    Raises:
+        ForeignFormatError: a quote or bracket is never closed, or the text is too long for a script.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise ForeignFormatError(
+            f"the script is longer than {MAX_CHARACTERS} characters", help="name the launch script"
+        )
+    scanner = _Scanner(text)
+    while scanner.at < len(text):
+        character, line = text[scanner.at], scanner.line
+        if character in _ENDS_COMMAND:
+            scanner.step()
+            yield Token("end", line)
+        elif character in " \t":
+            scanner.step()
+        elif character in "<>":
+            _skip_redirection(scanner)
+        elif character in "()":
+            scanner.step()
+            yield Token("open" if character == "(" else "close", line)
+        elif character == "#":
+            end = text.find("\n", scanner.at)
+            scanner.step((end if end >= 0 else len(text)) - scanner.at)
+        else:
+            token = scanner.word()
+            redirected = scanner.text[scanner.at : scanner.at + 1] in {"<", ">"} and token.text.isdigit()
+            if token.pieces and not redirected:
+                yield token
+    yield Token("end", scanner.line)
+
+
+def _skip_redirection(scanner: _Scanner) -> None:
+    """A `>`, `2>&1` or `<<EOF` with its target; what follows a `<<` line is read like the rest."""
+    while scanner.text[scanner.at : scanner.at + 1] in {"<", ">", "&", "-"}:
+        scanner.step()
+    while scanner.text[scanner.at : scanner.at + 1] in {" ", "\t"}:
+        scanner.step()
+    if scanner.text[scanner.at : scanner.at + 1] not in {"", "(", "\n", "#"}:
+        scanner.word()

@@ -1,0 +1,91 @@
+"""The only place that records the shapes of Slurm other than trees: blocks, rings, tori and flat networks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainspec_validate.findings import Pointer
+from trainspec_validate.interop.readers._sheet import Sheet, plain_text, whole
+from trainspec_validate.interop.readers._switch_tree import put_fabric_unknowns, put_nodes
+
+_MAX_EXTENT = 100_000
+
+
+def put_blocks(sheet: Sheet, blocks: Mapping[str, Sequence[str]], sizes: Sequence[int]) -> None:
+    """Record blocks as nested groups of nodes; the sizes of the scheduler are groups of several blocks."""
+    put_nodes(sheet, {node for nodes in blocks.values() for node in nodes})
+    _remark_shared(sheet, blocks, "blocks")
+    counts = Counter(len(nodes) for nodes in blocks.values())
+    base = max(counts) if counts else None
+    if len(counts) > 1:
+        told = ", ".join(f"{number} with {size}" for size, number in counts.most_common(6))
+        sheet.remark(f"blocks differ in their nodes: {told}")
+    groups = sorted({*(size for size in sizes if base is None or size > base), *([base] if base else [])})
+    if base and sizes and base != min(sizes):
+        sheet.remark(f"the smallest of BlockSizes is {min(sizes)}, but the largest block has {base} nodes")
+    for level, size in enumerate(groups):
+        place: Pointer = ("fabrics", 0, "tiers", level)
+        sheet.put((*place, "name"), "block" if level == 0 else f"block-{size}", "a label by the size of the group")
+        sheet.put(
+            (*place, "group_num_nodes"), size, "nodes of the largest block" if size == base else "from BlockSizes"
+        )
+        sheet.unknown((*place, "num_switches"), "Slurm lists blocks of nodes, not switches")
+    put_fabric_unknowns(sheet, "Slurm")
+    sheet.unknown(
+        ("node_groups", 0, "scale_up", "domain_num_accelerators"),
+        "a block is often one scale-up domain; the file does not say whether it is, nor its accelerators",
+    )
+
+
+def put_rings(sheet: Sheet, rings: Mapping[str, Sequence[str]]) -> None:
+    """Record the nodes of rings; no key holds a ring of nodes."""
+    put_nodes(sheet, {node for nodes in rings.values() for node in nodes})
+    _remark_shared(sheet, rings, "rings")
+    put_fabric_unknowns(sheet, "Slurm")
+    told = ", ".join(f"{plain_text(name)} of {len(nodes)}" for name, nodes in list(rings.items())[:6])
+    sheet.remark(f"{len(rings)} rings of nodes, which no key of a fabric holds: {told}")
+
+
+def put_torus(sheet: Sheet, tori: Sequence[tuple[Mapping[str, Any], Sequence[str]]]) -> None:
+    """Record the nodes of three-dimensional tori; their extents count nodes, so no key takes them."""
+    names = {node for _, nodes in tori for node in nodes}
+    total = 0
+    for entry, _ in tori:
+        raw = entry.get("dims") or entry.get("dimensions")
+        if isinstance(raw, Mapping):
+            raw = [raw.get(axis) for axis in ("x", "y", "z")]
+        extents = (
+            [whole(extent, 1, _MAX_EXTENT) for extent in raw] if isinstance(raw, list) and len(raw) <= 3 else [None]
+        )
+        known = [extent for extent in extents if extent is not None]
+        if len(known) != len(extents):
+            sheet.remark(f"a torus has no three extents: {plain_text(raw)}")
+            continue
+        places = 1
+        for extent in known:
+            places *= extent
+        total += places
+        sheet.remark(f"a torus of {' x '.join(map(str, known))} nodes; scale_up.dimensions count accelerators")
+    put_nodes(sheet, names)
+    if total and names and total != len(names):
+        sheet.remark(f"the extents make {total:,} places, but {len(names):,} nodes are listed")
+    if total and not names:
+        sheet.put(("num_nodes",), total, "product of the extents; the file lists no nodes")
+    sheet.put(("fabrics", 0, "topology"), "torus")
+    put_fabric_unknowns(sheet, "Slurm")
+
+
+def put_flat(sheet: Sheet) -> None:
+    """Record that the file tells nothing."""
+    put_nodes(sheet, ())
+    sheet.unknown(("num_nodes",), "a flat topology lists no nodes")
+    sheet.remark("a flat topology says nothing about the network")
+
+
+def _remark_shared(sheet: Sheet, groups: Mapping[str, Sequence[str]], what: str) -> None:
+    counts = Counter(node for nodes in groups.values() for node in set(nodes))
+    shared = sorted(node for node, count in counts.items() if count > 1)
+    if shared:
+        sheet.remark(f"{len(shared):,} nodes are in several {what}, for example {', '.join(shared[:6])}")

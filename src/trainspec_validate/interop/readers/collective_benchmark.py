@@ -1,0 +1,114 @@
+"""The only place that reads what nccl-tests and rccl-tests print."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainspec_validate.costs.bandwidth import bus_bandwidth_factor
+from trainspec_validate.interop.formats import Format
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers._collective_library import is_log, put_observation, watch
+from trainspec_validate.interop.readers._collective_table import Row, Table, has_table, operation, tables
+from trainspec_validate.interop.readers._sheet import Sheet, plain_text
+
+NAME = "collective-benchmark"
+_RATIO_TOLERANCE = 0.005
+_LEAST_SECONDS = 1e-6
+_DOMAINS = "hosts of the ranks counted; fewer where one scale-up domain spans hosts"
+
+
+def looks_like(text: ForeignText) -> bool:
+    """Whether the text has the head of a table of these programs."""
+    return has_table(text.text)
+
+
+def read(text: ForeignText) -> Fragment:
+    """Measured collectives, out of place. Format: NVIDIA/nccl-tests@a0b82b22:doc/PERFORMANCE.md.
+
+    Sizes are in bytes of the benchmark's convention, times in microseconds, bandwidths in 10^9 bytes per second.
+
+    Raises:
+        ForeignFormatError: the text has no row.
+    """
+    found = tables(text.text)
+    if not found:
+        raise ForeignFormatError(
+            "a table without a row: the run ended before it measured", None, "keep the whole output"
+        )
+    sheet = Sheet()
+    for table in found:
+        _put_table(sheet, table, text.name)
+    libraries = {table.library for table in found if table.library}
+    if len(libraries) == 1:
+        name, version = libraries.pop()
+        sheet.put(
+            ("software", "collective_library"), {"name": name, "version": version}, f"{name}-library of the header"
+        )
+    sheet.remark("the columns in place are left out; a measurement has one time")
+    if is_log(text.text):
+        put_observation(sheet, watch(text.text), text.name)
+    return sheet.fragment(NAME, text)
+
+
+def _put_table(sheet: Sheet, table: Table, name: str) -> None:
+    line = table.rows[0].line
+    kind, number = operation(table), len(table.hosts)
+    if number < 2:
+        sheet.remark(f"{len(table.rows)} rows are left out: the list of ranks is missing, or has one", line)
+        return
+    if set(table.hosts) != set(range(number)):
+        sheet.remark(f"the list of ranks has gaps: {number} ranks up to {max(table.hosts)}", line)
+        return
+    if kind is None:
+        told = f"{table.program}_perf is no collective of a profile" if table.program else "no line names the program"
+        sheet.remark(f"{len(table.rows)} rows are left out: {told}", line)
+        return
+    num_hosts = len(set(table.hosts.values()))
+    models = ", ".join(sorted(plain_text(model) for model in table.models if model)) or "accelerators without a name"
+    sheet.remark(f"{kind} over {number} ranks on {num_hosts} hosts, {models}", line)
+    if not table.program:
+        sheet.remark(f"no line names the program; {kind} follows from its columns and bandwidths", line)
+    for row in table.rows:
+        _put_row(sheet, row, kind, (number, num_hosts), name)
+
+
+def _put_row(sheet: Sheet, row: Row, kind: str, spread: tuple[int, int], name: str) -> None:
+    if row.num_wrong:
+        sheet.remark(f"{row.num_wrong} wrong values at {row.size_bytes} bytes", row.line)
+    if not row.size_bytes:
+        return
+    number, num_hosts = spread
+    own: dict[str, Any] = {
+        "operation": kind,
+        "num_ranks": number,
+        "num_domains": num_hosts,
+        "message_bytes": row.size_bytes,
+    }
+    if row.is_exact:
+        own["algorithm_bandwidth_bytes_per_second"] = row.algorithm_bytes_per_second
+        own["bus_bandwidth_bytes_per_second"] = row.bus_bytes_per_second
+        _judge_ratio(sheet, row, kind, number)
+    if row.time_seconds >= _LEAST_SECONDS:
+        own["time_seconds"] = float(f"{row.time_seconds:.9g}")
+    own["source"] = {
+        "title": "Output of a collective benchmark",
+        "reference": f"{plain_text(name) or 'output'}:{row.line}",
+    }
+    position = len(sheet.facts.get("measurements", ()))
+    sheet.put(("measurements", position), own)
+    if position == 0:
+        sheet.put(("measurements", 0, "num_domains"), num_hosts, _DOMAINS)
+    if not row.is_exact:
+        reason = "bandwidths below 4 GB/s are printed with too few digits to be compared"
+        sheet.unknown(("measurements", position, "bus_bandwidth_bytes_per_second"), reason)
+
+
+def _judge_ratio(sheet: Sheet, row: Row, kind: str, number: int) -> None:
+    wanted = bus_bandwidth_factor(kind, number)
+    ratio = (row.bus_bytes_per_second or 0) / (row.algorithm_bytes_per_second or 1)
+    if abs(ratio / wanted - 1) > _RATIO_TOLERANCE:
+        told = f"busbw over algbw is {ratio:.4g}, but {kind} over {number} ranks has the factor {wanted:.4g}"
+        sheet.remark(f"{told}: the list of ranks is not of this run", row.line)
+
+
+FORMATS = (Format(NAME, "output of nccl-tests or rccl-tests", "ClusterProfile", looks_like, read),)

@@ -1,0 +1,135 @@
+"""The only place that reads files of Hugging Face: model configurations, Trainer arguments and accelerate."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from trainspec_validate.interop.formats import Format
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers._accelerate_plan import write_accelerate
+from trainspec_validate.interop.readers._huggingface_model import write_model
+from trainspec_validate.interop.readers._huggingface_training import write_training
+from trainspec_validate.interop.readers._plan_identities import complete, keep_model
+from trainspec_validate.interop.readers._plan_parts import Draft, flatten, lines_in, load_mapping
+from trainspec_validate.interop.readers._shell_options import draft_of_script, started_ranks
+
+_HEAD = 256 * 1024
+_MODEL = re.compile(r'"model_type"\s*:')
+_SHAPE = re.compile(r'"(?:hidden_size|n_embd|d_model|num_hidden_layers|n_layer)"\s*:')
+_TRAINER = re.compile(r'(?m)^[ \t{]*"?(?:per_device_train_batch_size|per_gpu_train_batch_size)"?[ \t]*:')
+_ANYWHERE = re.compile(r'"per_device_train_batch_size"\s*:')
+_OPTION = re.compile(r"--per_device_train_batch_size[\s=]")
+_ACCELERATE = re.compile(r'(?m)^[ \t]*"?(?:distributed_type|compute_environment)"?[ \t]*:')
+_INSIDE = "text_config."
+"""Where models that also see or hear keep the shape of their language model."""
+
+
+def looks_like_model(text: ForeignText) -> bool:
+    """Whether a text is a `config.json` of a model."""
+    head = text.text[:_HEAD]
+    return head.lstrip()[:1] == "{" and bool(_MODEL.search(head)) and bool(_SHAPE.search(head))
+
+
+def looks_like_trainer(text: ForeignText) -> bool:
+    """Whether a text holds arguments of the Trainer: YAML, JSON or a launch script."""
+    head = text.text[:_HEAD]
+    brace = head.lstrip()[:1] == "{"
+    found = _TRAINER.search(head) or (_ANYWHERE if brace else _OPTION).search(head)
+    return bool(found) and not _ACCELERATE.search(head) and not looks_like_model(text)
+
+
+def looks_like_accelerate(text: ForeignText) -> bool:
+    """Whether a text is a configuration of accelerate."""
+    return bool(_ACCELERATE.search(text.text[:_HEAD]))
+
+
+def read_model(text: ForeignText) -> Fragment:
+    """The model that a `config.json` describes.
+
+    Raises:
+        ForeignFormatError: it is no JSON object, or describes no model.
+    """
+    source = load_mapping(text)
+    flat = flatten(source.data)
+    prefix = _INSIDE if "num_hidden_layers" not in flat and f"{_INSIDE}num_hidden_layers" in flat else ""
+    draft = Draft(flat, lines_in(source))
+    write_model(draft, prefix)
+    if draft.get("model", "hidden_size") is None and draft.get("model", "num_layers") is None:
+        raise ForeignFormatError("the file gives no width and no layers", 1, "name the config.json of a language model")
+    if prefix:
+        draft.remark("only the language model of several parts is read")
+    keep_model(draft)
+    return draft.fragment("huggingface-model-config", text)
+
+
+def read_trainer(text: ForeignText) -> Fragment:
+    """The plan that arguments of the Trainer describe, with the DeepSpeed configuration that they may hold.
+
+    Raises:
+        ForeignFormatError: it is neither a mapping nor a script with such arguments.
+    """
+    if _OPTION.search(text.text[:_HEAD]):
+        found = draft_of_script(text.text, _OPTION, 1)
+        if found is None:
+            raise ForeignFormatError("no command has arguments of the Trainer", help="give the launch script")
+        draft = found[0]
+        world, source = started_ranks(draft, text.text)
+    else:
+        loaded = load_mapping(text)
+        draft = Draft(_filled(flatten(loaded.data)), lines_in(loaded))
+        world, source = draft.count("world_size", "num_processes"), "world_size of the arguments"
+    write_training(draft)
+    for axis, setting in (("tensor", "tp_size"), ("context", "cp_size")):
+        draft.copy(("parallelism", axis), f"parallelism_config.{setting}")
+    outer = draft.count("parallelism_config.dp_replicate_size")
+    inner = draft.count("parallelism_config.dp_shard_size")
+    if outer and inner:
+        draft.put(("parallelism", "data"), outer * inner, f"{outer} replicas x {inner} shards")
+    complete(draft, world, source)
+    return draft.fragment("huggingface-trainer-arguments", text)
+
+
+_FILLED = {
+    "train_micro_batch_size_per_gpu": "per_device_train_batch_size",
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+    "fp16.enabled": "fp16",
+    "bf16.enabled": "bf16",
+}
+"""Settings of DeepSpeed that the Trainer fills in where they say `auto`."""
+
+
+def _filled(flat: dict[str, Any]) -> dict[str, Any]:
+    """Settings with `auto` in an embedded DeepSpeed configuration replaced by the Trainer's own arguments."""
+    for setting, argument in _FILLED.items():
+        name = f"deepspeed.{setting}"
+        if flat.get(name) == "auto":
+            usual = False if setting.endswith("enabled") else "auto"
+            value = flat.get(argument)
+            flat[name] = usual if value is None else value
+    return flat
+
+
+def read_accelerate(text: ForeignText) -> Fragment:
+    """The ranks, degrees, formats and sharding that a configuration of accelerate describes.
+
+    Raises:
+        ForeignFormatError: it is no mapping.
+    """
+    source = load_mapping(text)
+    draft = Draft(flatten(source.data), lines_in(source))
+    world = write_accelerate(draft)
+    complete(draft, world, "num_processes")
+    return draft.fragment("huggingface-accelerate", text)
+
+
+FORMATS = (
+    Format(
+        "huggingface-accelerate", "configuration of accelerate", "TrainingPlan", looks_like_accelerate, read_accelerate
+    ),
+    Format("huggingface-model-config", "config.json of a model", "TrainingPlan", looks_like_model, read_model),
+    Format(
+        *("huggingface-trainer-arguments", "arguments of the transformers Trainer", "TrainingPlan"),
+        *(looks_like_trainer, read_trainer),
+    ),
+)

@@ -1,0 +1,173 @@
+"""The only place that reads the output of ibnetdiscover: switches, adapters, cables and lane rates."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from trainspec_validate.catalog import links
+from trainspec_validate.interop.formats import Format
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers._ibnetdiscover import Device, devices, looks_like_listing
+from trainspec_validate.interop.readers._port_survey import SurveyedSwitch, levels, put_survey, spread
+from trainspec_validate.interop.readers._sheet import Sheet, plain_text
+
+NAME = "ibnetdiscover"
+_AGGREGATION = "aggregation node"
+_LANES_OF_GENERATION = {"hdr100": 2, "ndr200": 2}
+_SHOWN = 6
+
+
+@dataclass(slots=True)
+class _Fabric:
+    """Devices by identifier, without the aggregation units that live inside switches."""
+
+    switches: dict[str, Device] = field(default_factory=dict)
+    adapters: dict[str, Device] = field(default_factory=dict)
+    units: set[str] = field(default_factory=set)
+
+
+def read(text: ForeignText) -> Fragment:
+    """Tiers, uplinks and lane rates of a surveyed fabric. Format: `man 8 ibnetdiscover` of rdma-core.
+
+    Leaves are the switches that carry adapters; every other layer is counted from there.
+
+    Raises:
+        ForeignFormatError: a line is malformed, or the output ends before the first switch.
+    """
+    fabric = _Fabric()
+    last = 1
+    for device in devices(text):
+        last = device.line
+        if device.is_switch:
+            fabric.switches[device.identifier] = device
+        elif _AGGREGATION in device.name.casefold():
+            fabric.units.add(device.identifier)
+        else:
+            fabric.adapters[device.identifier] = device
+    if not fabric.switches:
+        message = f"{len(fabric.adapters)} adapters and no switch: the output is cut off"
+        raise ForeignFormatError(message, last, "run ibnetdiscover again and keep all that it prints")
+    sheet = Sheet()
+    sheet.put(("fabrics", 0, "name"), "fabric", "a label; the survey gives the network no name")
+    sheet.put(("fabrics", 0, "transport"), "infiniband", "ibnetdiscover surveys InfiniBand subnets only")
+    _put_switches(sheet, fabric)
+    _put_nodes(sheet, fabric)
+    return sheet.fragment(NAME, text)
+
+
+def rate_of(width: str) -> float | None:
+    """Bytes per second of a port from its lanes and generation, `4xNDR`, in one direction; None when unknown.
+
+    Source of the rates: `links.yaml` of the specification.
+
+    >>> rate_of("4xNDR"), rate_of("2xHDR"), rate_of("4xSDR")
+    (50000000000.0, 12500000000.0, None)
+    """
+    lanes, _, generation = width.partition("x")
+    full = links().nic_rate_bytes_per_second.get(("infiniband", generation.casefold()))
+    if full is None or not lanes.isdigit():
+        return None
+    return full * int(lanes) / _LANES_OF_GENERATION.get(generation.casefold(), 4)
+
+
+def _put_switches(sheet: Sheet, fabric: _Fabric) -> None:
+    neighbours: dict[str, list[str]] = defaultdict(list)
+    for switch in fabric.switches.values():
+        neighbours[switch.identifier] = [port.target for port in switch.ports]
+    leaves = [name for name in fabric.switches if any(target in fabric.adapters for target in neighbours[name])]
+    found = levels(fabric.switches, leaves, neighbours)
+    _remark_odd(sheet, fabric, found)
+    surveyed = [_surveyed(fabric, fabric.switches[name], found) for name in fabric.switches if name in found]
+    put_survey(sheet, surveyed)
+    widths = Counter(port.width for switch in fabric.switches.values() for port in switch.ports if port.width)
+    if len(widths) > 1:
+        told = ", ".join(f"{count} of {width}" for width, count in widths.most_common(_SHOWN))
+        sheet.remark(f"ports run at different widths or rates: {told}")
+    strange = sorted(width for width in widths if rate_of(width) is None)
+    if strange:
+        sheet.remark(f"no rate is known for {', '.join(strange[:_SHOWN])}")
+    _put_shape(sheet, fabric, leaves)
+
+
+def _surveyed(fabric: _Fabric, switch: Device, found: Mapping[str, int]) -> SurveyedSwitch:
+    own = found[switch.identifier]
+    targets = [port.target for port in switch.ports]
+    up = sum(found.get(target, -1) > own for target in targets)
+    down = sum(target in fabric.adapters or -1 < found.get(target, own) < own for target in targets)
+    rates = Counter(rate_of(port.width) for port in switch.ports if port.target not in fabric.units)
+    # The last port of a housing with an aggregation unit is internal: 65 is a switch of 64.
+    inner = any(port.number == switch.num_ports and port.target in fabric.units for port in switch.ports)
+    rate = rates.most_common(1)[0][0] if rates else None
+    return SurveyedSwitch(plain_text(switch.name), own, down, up, switch.num_ports - inner, rate)
+
+
+def _remark_odd(sheet: Sheet, fabric: _Fabric, found: Mapping[str, int]) -> None:
+    lost = [switch for name, switch in fabric.switches.items() if name not in found]
+    if lost:
+        names = ", ".join(plain_text(switch.name) for switch in lost[:_SHOWN])
+        sheet.remark(f"{len(lost)} switches reach no adapter and are left out: {names}", lost[0].line)
+    for name, switch in fabric.switches.items():
+        beside = [port for port in switch.ports if name in found and found.get(port.target, -1) == found[name]]
+        if beside:
+            sheet.remark(f"{plain_text(switch.name)} has {len(beside)} cables within its own layer", switch.line)
+    known = {*fabric.switches, *fabric.adapters, *fabric.units}
+    absent = {port.target for switch in fabric.switches.values() for port in switch.ports} - known
+    if absent:
+        sheet.remark(f"{len(absent)} devices are named by cables but not listed: the output may be cut off")
+
+
+def _put_shape(sheet: Sheet, fabric: _Fabric, leaves: Iterable[str]) -> None:
+    """Rails, where every leaf carries one device of all its nodes."""
+    per_leaf = {leaf: _devices_on(fabric, fabric.switches[leaf]) for leaf in leaves}
+    named = {leaf: counts for leaf, counts in per_leaf.items() if counts}
+    mixed = {leaf: counts for leaf, counts in named.items() if len(counts) > 1}
+    reason = "the cabling plan tells whether the network is a fat tree, rail-optimised or other"
+    rails = {next(iter(counts)) for counts in named.values() if len(counts) == 1}
+    if len(named) > 1 and not mixed and len(rails) > 1:
+        place = ("fabrics", 0, "topology")
+        sheet.put(("fabrics", 0, "num_rails"), len(rails), "device names of the nodes counted, one on each leaf")
+        sheet.put(place, "rail-optimised", "every leaf carries the same device of all its nodes")
+    elif named and mixed:
+        most = [sum(counts.values()) - max(counts.values()) for counts in mixed.values()]
+        reason = (
+            f"{len(named) - len(mixed)} of {len(named)} leaves carry one device of each node, as rails would; "
+            f"{len(mixed)} carry others too, {sum(most)} in all; {reason}"
+        )
+        leaf = next(iter(mixed))
+        shown = spread_names(mixed[leaf])
+        sheet.remark(f"{plain_text(fabric.switches[leaf].name)} carries {shown}: rails are crossed, or named otherwise")
+    if "topology" not in sheet.facts["fabrics"][0]:
+        sheet.unknown(("fabrics", 0, "topology"), reason)
+
+
+def spread_names(counts: Mapping[str, int]) -> str:
+    """Device names with their number on one switch.
+
+    >>> spread_names({"mlx5_0": 3, "mlx5_1": 1})
+    'mlx5_0 (3), mlx5_1 (1)'
+    """
+    return ", ".join(f"{plain_text(name)} ({count})" for name, count in Counter(counts).most_common(_SHOWN))
+
+
+def _devices_on(fabric: _Fabric, switch: Device) -> Counter[str]:
+    adapters = (fabric.adapters[port.target] for port in switch.ports if port.target in fabric.adapters)
+    return Counter(adapter.device for adapter in adapters if adapter.device)
+
+
+def _put_nodes(sheet: Sheet, fabric: _Fabric) -> None:
+    hosts = Counter(adapter.host for adapter in fabric.adapters.values() if adapter.host)
+    anonymous = sum(not adapter.host for adapter in fabric.adapters.values())
+    if anonymous or len(set(hosts.values())) > 1:
+        told = f"{len(fabric.adapters):,} adapters on {len(hosts):,} named hosts ({spread(Counter(hosts.values()))})"
+        told += f", {anonymous} adapters without a host name" if anonymous else ""
+        sheet.remark(told)
+        sheet.unknown(("num_nodes",), f"{told}; count the nodes in the scheduler")
+    elif hosts:
+        sheet.put(("num_nodes",), len(hosts), "host names of the adapters counted, all with equally many adapters")
+    sheet.unknown(("num_accelerators",), "the survey sees adapters, not accelerators")
+    sheet.unknown(("node_groups",), "the survey sees adapters, not what nodes are made of")
+
+
+FORMATS = (Format(NAME, "output of ibnetdiscover", "ClusterProfile", looks_like_listing, read),)

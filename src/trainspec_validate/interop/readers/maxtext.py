@@ -1,0 +1,115 @@
+"""The only place that reads how MaxText was started: YAML, launch scripts and logged settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from trainspec_validate.interop.formats import Format
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers._maxtext_mesh import axes_of
+from trainspec_validate.interop.readers._maxtext_plan import write_model, write_plan
+from trainspec_validate.interop.readers._plan_identities import complete, keep_model
+from trainspec_validate.interop.readers._plan_parts import Draft, Lines, flatten, lines_in, load_mapping, word_value
+from trainspec_validate.interop.readers._shell_commands import read_script
+
+_HEAD = 1024 * 1024
+_OWN = (
+    r"(?:(?:ici|dcn)_[a-z_]+_parallelism|per_device_batch_size|base_emb_dim|base_num_decoder_layers|base_mlp_dim"
+    r"|max_target_length|remat_policy|base_output_directory|logits_via_embedding|base_config)"
+)
+_YAML = re.compile(rf"(?m)^(?P<key>{_OWN})[ \t]*:")
+_WORD = re.compile(rf"(?:^|[\s\"'])(?P<key>{_OWN})=")
+_LOG = re.compile(r"Config param (?P<key>[A-Za-z0-9_]{1,80}): ?(?P<value>[^\n]{0,4096})")
+_FEWEST = 2
+_OF_A_JOB = frozenset({"steps", "per_device_batch_size", "learning_rate", "base_output_directory"})
+"""Settings that a file which only describes a model does not have."""
+
+
+def _kind(text: str) -> str | None:
+    head = text[:_HEAD]
+    if head.lstrip()[:1] in {"{", "<"}:
+        return None
+    if _LOG.search(head) and "per_device_batch_size" in head:
+        return "log"
+    for name, pattern in (("yaml", _YAML), ("words", _WORD)):
+        if len({found["key"] for found in pattern.finditer(head)}) >= _FEWEST:
+            return name
+    return None
+
+
+def looks_like(text: ForeignText) -> bool:
+    """Whether a text sets at least two settings that only MaxText has."""
+    return _kind(text.text) is not None
+
+
+def read(text: ForeignText) -> Fragment:
+    """The plan that settings of MaxText describe; files that they inherit from are not read.
+
+    Raises:
+        ForeignFormatError: there are no such settings.
+    """
+    kind = _kind(text.text) or ("words" if "=" in text.text and ":" not in text.text else "yaml")
+    values, lines = {"log": _logged, "words": _words, "yaml": _yaml}[kind](text)
+    draft = Draft(values, lines)
+    base = draft.word("base_config")
+    if base:
+        draft.remark(f"the file inherits from {base[:80]}, which is not read", "base_config")
+    if not any(name in _OF_A_JOB or name.endswith("_parallelism") for name in values):
+        write_model(draft)
+        keep_model(draft)
+        return draft.fragment("maxtext-settings", text)
+    axes = axes_of(draft)
+    write_plan(draft, axes)
+    complete(draft, axes.world, axes.world_from)
+    return draft.fragment("maxtext-settings", text)
+
+
+def _yaml(text: ForeignText) -> tuple[Mapping[str, Any], Lines]:
+    source = load_mapping(text, "yaml")
+    return flatten(source.data), lines_in(source)
+
+
+def _logged(text: ForeignText) -> tuple[Mapping[str, Any], Lines]:
+    values: dict[str, Any] = {}
+    places: dict[str, int] = {}
+    line, at = 1, 0
+    for found in _LOG.finditer(text.text):
+        line += text.text.count("\n", at, found.start())
+        at = found.start()
+        if found["key"] not in values:
+            values[found["key"]] = _listed(found["value"].strip())
+            places[found["key"]] = line
+    return values, lambda names: {name: places[name] for name in names if name in places}
+
+
+def _words(text: ForeignText) -> tuple[Mapping[str, Any], Lines]:
+    script = read_script(text.text)
+    values: dict[str, Any] = {}
+    places: dict[str, int] = {}
+    for command in script.commands:
+        if len({found["key"] for word in command if (found := _WORD.match(" " + word.text))}) < 1:
+            continue
+        for word in command:
+            name, equals, value = word.text.partition("=")
+            if equals and re.fullmatch(r"[a-z][a-z0-9_]*", name):
+                values[name], places[name] = _listed(value), word.line
+    for name, value in script.variables.items():
+        # A setting that stands first on its line reads like an assignment of the shell.
+        if name not in values and re.fullmatch(_OWN, name):
+            values[name] = _listed(value)
+    if not values:
+        raise ForeignFormatError("no setting of MaxText is found", help="give the launch script or the YAML file")
+    return values, lambda names: {name: places[name] for name in names if name in places}
+
+
+def _listed(value: str) -> Any:
+    if value.startswith("[") and value.endswith("]") and "[" not in value[1:]:
+        return [word_value(item.strip().strip("'\"")) for item in value[1:-1].split(",") if item.strip()]
+    return word_value(value)
+
+
+FORMATS = (
+    Format("maxtext-settings", "YAML, launch script or logged settings of MaxText", "TrainingPlan", looks_like, read),
+)

@@ -1,0 +1,84 @@
+"""The only place that reads how Megatron-LM was started: launch scripts, argument lists and logged arguments."""
+
+from __future__ import annotations
+
+import re
+
+from trainspec_validate.interop.formats import Format
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers._megatron_plan import write_plan
+from trainspec_validate.interop.readers._plan_identities import complete
+from trainspec_validate.interop.readers._plan_parts import word_value
+from trainspec_validate.interop.readers._shell_options import Option, Options, draft_of, draft_of_script, started_ranks
+
+_FLAG = re.compile(
+    r"--(?:num-layers|hidden-size|num-attention-heads|seq-length|micro-batch-size|global-batch-size|train-iters"
+    r"|train-samples|tensor-model-parallel-size|pipeline-model-parallel-size)[\s=:]"
+)
+_LOGGED = re.compile(r"\b(?:tensor|pipeline)_model_parallel_size \.{3,} ")
+_FEWEST_FLAGS = 3
+_HEAD = 256 * 1024
+
+
+def looks_like(text: ForeignText) -> bool:
+    """Whether a text starts Megatron-LM or logs its arguments."""
+    head = text.text[:_HEAD]
+    if head.lstrip()[:1] in {"{", "<"}:
+        return False
+    return bool(_LOGGED.search(head)) or len({found[0][:-1] for found in _FLAG.finditer(head)}) >= _FEWEST_FLAGS
+
+
+def read(text: ForeignText) -> Fragment:
+    """The plan that a launch script, an argument list or a logged table of arguments describes.
+
+    Raises:
+        ForeignFormatError: there are no such arguments, or the script is cut off.
+    """
+    if _LOGGED.search(text.text):
+        return _read_log(text)
+    found = draft_of_script(text.text, _FLAG, _FEWEST_FLAGS)
+    if found is None:
+        raise ForeignFormatError(
+            "no command has arguments of Megatron-LM", help="give the launch script, or its arguments alone"
+        )
+    draft = found[0]
+    world, source = started_ranks(draft, text.text)
+    write_plan(draft)
+    complete(draft, world, source)
+    return draft.fragment("megatron-arguments", text)
+
+
+def logged_arguments(text: str) -> Options:
+    """The table of arguments that Megatron-LM prints when it starts: a name, dots, a value."""
+    options: dict[str, Option] = {}
+    for line, content in enumerate(text.split("\n"), 1):
+        left, dots, right = content.partition(" ...")
+        if not dots or len(content) > 4096:
+            continue
+        name = left.rpartition(" ")[2].rpartition(":")[2]
+        if re.fullmatch(r"[a-z][a-z0-9_]*", name):
+            value = right.lstrip(".").strip()
+            options.setdefault(name, Option(_logged_value(value), line))
+    return options
+
+
+def _logged_value(text: str) -> object:
+    if text.startswith("[") and text.endswith("]"):
+        return [word_value(item.strip().strip("'\"")) for item in text[1:-1].split(",") if item.strip()]
+    return word_value(text)
+
+
+def _read_log(text: ForeignText) -> Fragment:
+    options = logged_arguments(text.text)
+    if not options:
+        raise ForeignFormatError("no table of arguments is found", help="give the log of rank 0 from its beginning")
+    draft = draft_of(options)
+    world, source = started_ranks(draft, "")
+    write_plan(draft, logged=True)
+    complete(draft, world, source)
+    return draft.fragment("megatron-arguments", text)
+
+
+FORMATS = (
+    Format("megatron-arguments", "launch script or logged arguments of Megatron-LM", "TrainingPlan", looks_like, read),
+)

@@ -1,0 +1,239 @@
+"""The only place that reads configurations of NeMo's Megatron models and of Megatron Bridge."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from trainspec_validate.interop.formats import Format
+from trainspec_validate.interop.fragment import ForeignText, Fragment
+from trainspec_validate.interop.readers._megatron_plan import write_plan
+from trainspec_validate.interop.readers._plan_identities import complete
+from trainspec_validate.interop.readers._plan_parts import Draft, Lines, flatten, lines_in, load_mapping, name_of
+
+_HEAD = 256 * 1024
+_SIZES = re.compile(r"(?m)^[ \t]+(?:tensor_model_parallel_size|micro_batch_size|global_batch_size|hidden_size)[ \t]*:")
+_BRIDGE = re.compile(r"(?m)^[ \t]*_target_:[ \t]*['\"]?megatron\.bridge\.")
+_GATED = frozenset({"swiglu", "fast-swiglu", "geglu", "fast-geglu", "reglu", "fast-reglu"})
+_SHARDED = frozenset({"distributed_fused_adam", "mcore_distributed_optim", "distributed_adam"})
+
+_NEMO = {
+    "model.encoder_seq_length": "seq_length",
+    "model.override_vocab_size": "padded_vocab_size",
+    "model.activations_checkpoint_granularity": "recompute_granularity",
+    "model.activations_checkpoint_method": "recompute_method",
+    "model.activations_checkpoint_num_layers": "recompute_num_layers",
+    "model.native_amp_init_scale": "initial_loss_scale",
+    "model.native_amp_growth_interval": "loss_scale_window",
+    "model.optim.overlap_grad_sync": "overlap_grad_reduce",
+    "model.optim.overlap_param_sync": "overlap_param_gather",
+    "model.data.num_workers": "num_workers",
+    "trainer.max_steps": "train_iters",
+    "exp_manager.checkpoint_callback_params.every_n_train_steps": "save_interval",
+}
+"""Settings of NeMo that Megatron-LM calls by another name."""
+
+_SECTIONS = (
+    "model",
+    "dataset",
+    "train",
+    "optimizer",
+    "ddp",
+    "comm_overlap",
+    "mixed_precision",
+    "checkpoint",
+    "dist",
+    "rng",
+)
+"""Sections of Megatron Bridge whose settings have the names of Megatron-LM's arguments; later ones win."""
+_RENAMED = {"dataset.sequence_length": "seq_length", "optimizer.optimizer": "optimizer"}
+_DATASET = frozenset({"sequence_length", "num_workers"})
+
+
+def _top(head: str, name: str) -> bool:
+    return bool(re.search(rf"(?m)^{name}[ \t]*:", head))
+
+
+def looks_like_nemo(text: ForeignText) -> bool:
+    """Whether a text is YAML with the sections of a NeMo model with Megatron's sizes."""
+    head = text.text[:_HEAD]
+    return _top(head, "trainer") and _top(head, "model") and bool(_SIZES.search(head)) and not _BRIDGE.search(head)
+
+
+def looks_like_bridge(text: ForeignText) -> bool:
+    """Whether a text is YAML of a Megatron Bridge configuration or of overrides for one."""
+    head = text.text[:_HEAD]
+    if _BRIDGE.search(head):
+        return True
+    sections = _top(head, "model") or _top(head, "ddp") or _top(head, "mixed_precision")
+    return sections and _top(head, "train") and not _top(head, "trainer") and bool(_SIZES.search(head))
+
+
+def read_nemo(text: ForeignText) -> Fragment:
+    """The plan that a NeMo configuration of a Megatron model describes; references between keys are not resolved.
+
+    Raises:
+        ForeignFormatError: it is no YAML mapping.
+    """
+    source = load_mapping(text)
+    values, origins = _by_argument(flatten(source.data))
+    draft = Draft(values, _lines(lines_in(source), origins), origins)
+    name = draft.word("exp_manager.name", "name")
+    if name and name_of(name):
+        draft.put(("metadata", "name"), name_of(name))
+    _take_precision(draft, values)
+    activation = draft.word("activation")
+    if activation in _GATED:
+        values["swiglu"] = True
+    optimizer = draft.word("model.optim.name")
+    if optimizer in _SHARDED:
+        values["use_distributed_optimizer"] = True
+    write_plan(draft)
+    _correct(draft)
+    devices, nodes = draft.count("trainer.devices"), draft.count("trainer.num_nodes")
+    world = devices * nodes if devices and nodes else None
+    complete(draft, world, f"trainer.devices {devices} x trainer.num_nodes {nodes}")
+    return draft.fragment("nemo-megatron-yaml", text)
+
+
+def _by_argument(flat: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Settings by the names of Megatron-LM's arguments, and the names that the file has for them."""
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for name, value in flat.items():
+        section, _, key = name.partition(".")
+        argument = _NEMO.get(name) or (key if section == "model" and "." not in key else name)
+        if argument not in values or values[argument] is None:
+            values[argument], origins[argument] = value, name
+    return values, origins
+
+
+def _lines(find: Lines, origins: Mapping[str, str]) -> Lines:
+    def lines(names: Iterable[str]) -> Mapping[str, int]:
+        known = [name for name in names if name in origins]
+        found = find([origins[name] for name in known])
+        return {name: found[origins[name]] for name in known if origins[name] in found}
+
+    return lines
+
+
+def _take_precision(draft: Draft, values: dict[str, Any]) -> None:
+    """`trainer.precision` is a number, or a word such as `bf16-mixed`."""
+    precision = str(draft.look("trainer.precision") or "")
+    if "bf16" in precision:
+        values["bf16"] = True
+    elif precision.startswith("16") or precision == "fp16":
+        values["fp16"] = True
+    elif precision and not precision.startswith("32"):
+        draft.remark(
+            f"trainer.precision is {precision[:40]!r}, which is not known; fp32 was taken", "trainer.precision"
+        )
+    if draft.flag("fp8") and draft.flag("fp8_hybrid", "fp8_e4m3") is not None:
+        values["fp8"] = "hybrid" if draft.flag("fp8_hybrid") else "e4m3"
+    elif not draft.flag("fp8") and not draft.word("fp8"):
+        values.pop("fp8", None)
+
+
+def _correct(draft: Draft) -> None:
+    """What NeMo does in another way than Megatron-LM."""
+    wide = draft.flag("megatron_amp_O2")
+    if draft.get("precision", "compute") != "fp32" and not wide:
+        why = "without megatron_amp_O2 parameters stay in fp32 and operands are cast"
+        draft.facts["precision"].pop("master_parameters", None)
+        draft.derived.pop(("precision", "master_parameters"), None)
+        for key in ("parameters", "gradients", "accumulation", "reduction"):
+            draft.put(("precision", key), "fp32", why)
+    _drop_defaults(draft)
+
+
+def _drop_defaults(draft: Draft) -> None:
+    """Defaults of Megatron-LM's own command line, which hold for nobody else."""
+    for group, key in (
+        ("communication", "timeout_seconds"),
+        ("communication", "overlap_gradients"),
+        ("communication", "overlap_parameters"),
+        ("precision", "nonfinite_action"),
+        ("batch", "accumulation_steps"),
+    ):
+        how = draft.derived.get((group, key), "")
+        if "megatron/training/arguments.py" in how:
+            del draft.derived[group, key]
+            del draft.facts[group][key]
+            draft.lacks((group, key), "the file does not say, and the default depends on the version")
+
+
+def _drop_all_defaults(draft: Draft) -> None:
+    """Every fact that stands on a default: a file of overrides says nothing of what its recipe sets."""
+    for pointer, how in list(draft.derived.items()):
+        if "megatron/training/arguments.py" not in how:
+            continue
+        inner = draft.facts
+        for key in pointer[:-1]:
+            inner = inner.get(str(key), {})
+        inner.pop(str(pointer[-1]), None)
+        del draft.derived[pointer]
+        draft.lacks(pointer, "the file overrides a recipe and does not say; the recipe decides")
+    for group in [name for name, facts in draft.facts.items() if facts in ({}, {"library": {}})]:
+        del draft.facts[group]
+
+
+def read_bridge(text: ForeignText) -> Fragment:
+    """The plan that a configuration of Megatron Bridge describes, or overrides for a recipe.
+
+    Raises:
+        ForeignFormatError: it is no YAML mapping.
+    """
+    source = load_mapping(text)
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    flat = flatten(source.data)
+    ranks = {section: position for position, section in enumerate(_SECTIONS)}
+    for name in sorted(flat, key=lambda name: ranks.get(name.partition(".")[0], -1)):
+        section, _, key = name.partition(".")
+        inside = section in ranks and "." not in key and (section != "dataset" or key in _DATASET)
+        argument = _RENAMED.get(name) or (key if inside and key else name)
+        value = flat[name]
+        if name.endswith("._target_") and inside is False and section in ranks and key.count(".") == 1:
+            argument, value = key.partition(".")[0], _number_format(value)
+        if value is not None or argument not in values:
+            values[argument], origins[argument] = value, name
+    draft = Draft(values, _lines(lines_in(source), origins), origins)
+    draft.used.update(name for name in values if name.endswith(("_target_", "_call_")))
+    _take_recipe(draft, values)
+    write_plan(draft)
+    if "_target_" in flat:
+        _drop_defaults(draft)
+    else:
+        _drop_all_defaults(draft)
+    complete(draft)
+    return draft.fragment("megatron-bridge-yaml", text)
+
+
+def _number_format(target: object) -> object:
+    words = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32", "torch.uint8": "fp8"}
+    return words.get(target, target) if isinstance(target, str) else target
+
+
+def _take_recipe(draft: Draft, values: dict[str, Any]) -> None:
+    """`mixed_precision` may be the name of a recipe, such as `bf16_with_fp8_current_scaling_mixed`."""
+    name = draft.word("mixed_precision")
+    if name is None:
+        return
+    values["bf16"], values["fp16"] = "bf16" in name, "fp16" in name
+    for word, recipe in (
+        ("mxfp8", "mxfp8"),
+        ("subchannel", "blockwise"),
+        ("current", "tensorwise"),
+        ("delayed", "delayed"),
+    ):
+        if "fp8" in name and word in name:
+            values["fp8"], values["fp8_recipe"] = "hybrid", recipe
+            break
+    draft.remark(f"mixed_precision names the recipe {name[:60]!r}; read by the words in its name", "mixed_precision")
+
+
+FORMATS = (
+    Format("megatron-bridge-yaml", "configuration of Megatron Bridge", "TrainingPlan", looks_like_bridge, read_bridge),
+    Format("nemo-megatron-yaml", "configuration of a NeMo Megatron model", "TrainingPlan", looks_like_nemo, read_nemo),
+)

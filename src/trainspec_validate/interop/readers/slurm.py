@@ -1,0 +1,217 @@
+"""The only place that reads the topology files of the Slurm scheduler, topology.conf and topology.yaml."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from trainspec_validate.interop.formats import Format
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers._hostlist import MAX_NAMES, expand
+from trainspec_validate.interop.readers._sheet import Sheet, load_values, plain_text, whole
+from trainspec_validate.interop.readers._slurm_shapes import put_blocks, put_flat, put_rings, put_torus
+from trainspec_validate.interop.readers._switch_tree import Switch, put_tree
+from trainspec_validate.suggest import hint
+
+CONF = "slurm-topology-conf"
+YAML = "slurm-topology-yaml"
+_KEYS = ("SwitchName", "Switches", "Nodes", "LinkSpeed", "BlockName", "BlockSizes", "RingName")
+_STARTS = re.compile(r"^[ \t]*(switchname|blockname|ringname|blocksizes)[ \t]*=", re.IGNORECASE | re.MULTILINE)
+_PAIR = re.compile(r"(?<![A-Za-z])(?P<key>[A-Za-z]{1,32})[ \t]{0,8}=[ \t]{0,8}(?P<value>\S+)")
+_YAML_STARTS = re.compile(r"^- +topology:", re.MULTILINE)
+_YAML_SHAPES = ("tree", "block", "flat", "ring", "torus3d")
+_MAX_ENTRIES = 100_000
+
+
+def looks_like_conf(text: ForeignText) -> bool:
+    """Whether a line starts with a key of topology.conf."""
+    return bool(_STARTS.search(text.text))
+
+
+def looks_like_yaml(text: ForeignText) -> bool:
+    """Whether the text is a list of entries that start with `topology:`."""
+    return bool(_YAML_STARTS.search(text.text)) and not looks_like_conf(text)
+
+
+def read_conf(text: ForeignText) -> Fragment:
+    """Nodes and tiers of a topology.conf.
+
+    Format: https://slurm.schedmd.com/topology.conf.html.
+
+    Raises:
+        ForeignFormatError: a line has an unknown key, a list of names is malformed, or plug-ins are mixed.
+    """
+    sheet = Sheet()
+    lines = list(_conf_lines(text))
+    found = {key for _, pairs in lines for key in pairs}
+    shapes = [key for key in ("SwitchName", "BlockName", "RingName") if key in found]
+    if len(shapes) > 1:
+        number = next(number for number, pairs in lines if shapes[1] in pairs)
+        raise ForeignFormatError(f"{shapes[0]} and {shapes[1]} in one file", number, "the file serves one plug-in only")
+    names = _Names()
+    if shapes == ["SwitchName"]:
+        speeds = sorted({pairs["LinkSpeed"] for _, pairs in lines if "LinkSpeed" in pairs})
+        if speeds:
+            sheet.remark(f"LinkSpeed {', '.join(speeds[:6])} has no unit in Slurm, so no bandwidth is taken from it")
+        put_tree(sheet, [switch for number, pairs in lines for switch in _switches(number, pairs, names)], "Slurm")
+    elif shapes == ["RingName"]:
+        put_rings(sheet, _groups([(n, pairs.get("RingName"), pairs.get("Nodes", "")) for n, pairs in lines], names))
+    else:
+        sizes = [(n, pairs["BlockSizes"]) for n, pairs in lines if "BlockSizes" in pairs]
+        listed = [(n, p.get("BlockName"), p.get("Nodes", "")) for n, p in lines if p.keys() != {"BlockSizes"}]
+        put_blocks(sheet, _groups(listed, names), _sizes(*sizes[-1]) if sizes else [])
+    return sheet.fragment(CONF, text)
+
+
+class _Names:
+    """Expands lists of names and bounds their sum over one file."""
+
+    def __init__(self) -> None:
+        self._left = MAX_NAMES
+
+    def of(self, expression: str, line: int | None = None) -> list[str]:
+        found = expand(expression, line, self._left)
+        self._left -= len(found)
+        return found
+
+
+def _groups(listed: Iterable[tuple[int | None, str | None, str]], names: _Names) -> dict[str, list[str]]:
+    """Nodes by name of their block or ring."""
+    found: dict[str, list[str]] = {}
+    for line, name, nodes in listed:
+        if name is None:
+            raise ForeignFormatError("nodes of a block or ring without a name", line, "BlockName=rack1 Nodes=...")
+        if name in found:
+            raise ForeignFormatError(f"{plain_text(name)} is listed twice", line, "list each block or ring once")
+        found[name] = names.of(nodes, line)
+    return found
+
+
+def _conf_lines(text: ForeignText) -> Iterator[tuple[int, dict[str, str]]]:
+    """Number and keys of every line that says something; a backslash joins a line to the next."""
+    known = {key.casefold(): key for key in _KEYS}
+    joined, start = "", 0
+    for number, raw in enumerate(text.text.split("\n"), start=1):
+        line = raw.partition("#")[0].rstrip()
+        start = start if joined else number
+        if line.endswith("\\"):
+            joined += line[:-1] + " "
+            continue
+        line, joined = joined + line, ""
+        pairs: dict[str, str] = {}
+        for match in _PAIR.finditer(line):
+            key = known.get(match["key"].casefold())
+            if key is None:
+                told = hint(match["key"], _KEYS)
+                raise ForeignFormatError(f"topology.conf has no key {plain_text(match['key'])!r}", start, told)
+            pairs[key] = match["value"]
+        if line.strip() and not pairs:
+            raise ForeignFormatError(f"this line has no key: {plain_text(line)}", start, "SwitchName=leaf1 Nodes=...")
+        if pairs:
+            yield start, pairs
+    if joined:
+        raise ForeignFormatError("the file ends within a continued line", start)
+
+
+def _switches(line: int, pairs: Mapping[str, str], names: _Names) -> Iterator[Switch]:
+    if "SwitchName" not in pairs:
+        raise ForeignFormatError(f"{next(iter(pairs))} without SwitchName", line, "SwitchName=leaf1 Nodes=...")
+    children = tuple(names.of(pairs.get("Switches", ""), line))
+    nodes = tuple(names.of(pairs.get("Nodes", ""), line))
+    for name in names.of(pairs["SwitchName"], line):
+        yield Switch(name, children, nodes, line)
+
+
+def _sizes(line: int | None, written: str) -> list[int]:
+    sizes = [whole(part, 1, MAX_NAMES) for part in written.split(",")]
+    if None in sizes:
+        raise ForeignFormatError(f"BlockSizes {plain_text(written)} are no numbers of nodes", line, "BlockSizes=8,16")
+    return [size for size in sizes if size is not None]
+
+
+def read_yaml(text: ForeignText) -> Fragment:
+    """Nodes and tiers of a topology.yaml.
+
+    Format: https://slurm.schedmd.com/topology.yaml.html.
+
+    Raises:
+        ForeignFormatError: the text is not of that format, or a list of names is malformed.
+    """
+    data = load_values(text, "topology.yaml")
+    entries = [entry for entry in data if isinstance(entry, dict)] if isinstance(data, list) else []
+    if not entries or len(entries) != len(data):
+        raise ForeignFormatError("topology.yaml is a list of topologies", 1, "- topology: name")
+    sheet = Sheet()
+    default = [entry for entry in entries if entry.get("cluster_default") is True]
+    chosen = (default or entries)[0]
+    if len(entries) > 1:
+        others = ", ".join(plain_text(entry.get("topology")) for entry in entries if entry is not chosen)
+        sheet.remark(f"topology {plain_text(chosen.get('topology'))} is taken, the others are left out: {others}")
+    shapes = [shape for shape in _YAML_SHAPES if chosen.get(shape)]
+    if len(shapes) != 1:
+        message = (
+            f"topology {plain_text(chosen.get('topology'))} has {len(shapes)} of the keys {', '.join(_YAML_SHAPES)}"
+        )
+        raise ForeignFormatError(message, None, "each topology has exactly one")
+    _put_shape(sheet, shapes[0], chosen[shapes[0]])
+    return sheet.fragment(YAML, text)
+
+
+def _put_shape(sheet: Sheet, shape: str, value: Any) -> None:
+    names = _Names()
+    if shape == "flat":
+        put_flat(sheet)
+    elif shape == "tree":
+        put_tree(sheet, [_yaml_switch(entry, names) for entry in _entries(value, "switches")], "Slurm")
+    elif shape == "block":
+        listed = [(None, _text(entry, "block"), _text(entry, "nodes", "")) for entry in _entries(value, "blocks")]
+        sizes = value.get("block_sizes") or []
+        written = ",".join(map(str, sizes if isinstance(sizes, list) else [sizes]))
+        put_blocks(sheet, _groups(listed, names), _sizes(None, written) if written else [])
+    elif shape == "ring":
+        listed = [(None, _text(entry, "ring"), _text(entry, "nodes", "")) for entry in _entries(value, "rings")]
+        put_rings(sheet, _groups(listed, names))
+    else:
+        put_torus(sheet, [(entry, names.of(_text(entry, "nodes", ""))) for entry in _tori(value)])
+
+
+def _tori(value: Any) -> list[dict[str, Any]]:
+    """The torus entries: a list of them under `toruses` or `tori`, a bare list, or one alone."""
+    for key in ("toruses", "tori"):
+        if isinstance(value, dict) and key in value:
+            return _entries(value, key)
+    if isinstance(value, list):
+        return _entries({"torus3d": value}, "torus3d")
+    return _entries({"torus3d": [value]}, "torus3d")
+
+
+def _yaml_switch(entry: dict[str, Any], names: _Names) -> Switch:
+    children = tuple(names.of(_text(entry, "children", "")))
+    return Switch(_text(entry, "switch"), children, tuple(names.of(_text(entry, "nodes", ""))))
+
+
+def _entries(value: Any, key: str) -> list[dict[str, Any]]:
+    found = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+        raise ForeignFormatError(f"topology.yaml needs a list of entries under {key}")
+    if len(found) > _MAX_ENTRIES:
+        raise ForeignFormatError(f"more than {_MAX_ENTRIES:,} entries under {key}")
+    return found
+
+
+def _text(entry: Mapping[str, Any], key: str, default: str | None = None) -> str:
+    value = entry.get(key, default)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ",".join(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str):
+        raise ForeignFormatError(f"topology.yaml: {key} is no text in {plain_text(entry)}")
+    return value
+
+
+FORMATS = (
+    Format(CONF, "topology.conf of the Slurm scheduler", "ClusterProfile", looks_like_conf, read_conf),
+    Format(YAML, "topology.yaml of the Slurm scheduler", "ClusterProfile", looks_like_yaml, read_yaml),
+)

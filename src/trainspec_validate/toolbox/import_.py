@@ -1,0 +1,191 @@
+"""The only place that finds the files of an import, and turns what cannot be read into messages."""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import click
+
+from trainspec_validate import terminal
+from trainspec_validate.documents import KINDS
+from trainspec_validate.interop.formats import Format, by_name, formats, recognise
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.merge import Choice, merge
+from trainspec_validate.interop.open import decoded, foreign_text
+from trainspec_validate.load import MAX_BYTES
+from trainspec_validate.report.terminal import printable
+from trainspec_validate.terminal import Failure
+from trainspec_validate.toolbox import tables
+from trainspec_validate.toolbox.imported import hand_over
+
+MAX_FILES = 1_000
+MAX_NUM_NODES = 1_000_000
+_STDIN = "-"
+_MAX_NAME = 128
+
+
+def _show_formats(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if not wanted or context.resilient_parsing:
+        return
+    kinds = list(KINDS)
+    found = sorted(formats().values(), key=lambda entry: (kinds.index(entry.kind), entry.name))
+    tables.show(("format", "makes a", "what it is"), [(entry.name, entry.kind, entry.title) for entry in found])
+    context.exit(terminal.OK)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  trainspec import topology.conf system.json --name hall-a > cluster.yaml
+  ibnetdiscover | trainspec import - --output fabric.yaml
+  trainspec import logs/ --output observed.yaml --check
+"""
+)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--format", "format_name", metavar="NAME", help="Format of every file, where its content does not tell.")
+@click.option("--output", metavar="FILE", type=click.Path(dir_okay=False), help="Where to write, instead of stdout.")
+@click.option("--num-nodes", type=click.IntRange(1, MAX_NUM_NODES), help="Nodes of the cluster; wins over the files.")
+@click.option("--name", metavar="NAME", help="Name of the document; wins over the files.")
+@click.option(
+    "--list",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_formats,
+    help="List the formats that are read, and leave.",
+)
+@click.option("--force", is_flag=True, help="Overwrite what is there.")
+@click.option("--check", is_flag=True, help="Validate what was written; exit 1 when it has an error.")
+def command(  # noqa: PLR0913, PLR0917 - one parameter per option
+    files: tuple[str, ...],
+    format_name: str | None,
+    output: str | None,
+    num_nodes: int | None,
+    name: str | None,
+    force: bool,
+    check: bool,
+) -> None:
+    """Write one document of what files of other programs say.
+
+    The format is recognised by content. What a file does not tell becomes a comment that starts with `unknown`.
+    A directory stands for the files in it; `-` is standard input.
+    """
+    if check and output is None:
+        raise click.UsageError("--check needs --output")
+    fragments = _fragments(files, format_name)
+    if num_nodes is not None and any(fragment.kind != "ClusterProfile" for fragment in fragments):
+        raise click.UsageError("--num-nodes is about clusters; no other kind of document has it")
+    try:
+        merged = merge(fragments, Choice(num_nodes, valid_name(name)))
+    except ForeignFormatError as error:
+        raise Failure(_told("", error)) from None
+    hand_over(merged, fragments, output, force=force)
+    if check and output:
+        click.get_current_context().exit(_judge(output))
+
+
+def valid_name(name: str | None) -> str | None:
+    """The name that a person gave, if documents take it.
+
+    Raises:
+        click.UsageError: they do not.
+    """
+    from trainspec_validate.interop.shape import fitting  # noqa: PLC0415
+
+    if name is not None and fitting("ClusterProfile", {"metadata": {"name": name}})[1]:
+        raise click.UsageError(f"{name!r} is no name; letters, digits, '.', '_', '+' and '-', {_MAX_NAME} at most")
+    return name
+
+
+def _fragments(arguments: Sequence[str], format_name: str | None) -> list[Fragment]:
+    """What every file says.
+
+    Raises:
+        Failure: a file cannot be read, or nothing in a directory can; every such file has its line.
+    """
+    chosen = None
+    try:
+        chosen = by_name(format_name) if format_name is not None else None
+    except ForeignFormatError as error:
+        raise click.UsageError(str(error)) from None
+    found, failures, skipped = list[Fragment](), list[str](), list[str]()
+    paths = list(islice(_paths(arguments), MAX_FILES + 1))
+    if len(paths) > MAX_FILES:
+        raise Failure(f"more than {MAX_FILES:,} files; name fewer")
+    names = _names([path for path, _ in paths])
+    for (path, explicit), shown in zip(paths, names, strict=True):
+        try:
+            found.append(_read(path, shown, chosen))
+        except ForeignFormatError as error:
+            (failures if explicit else skipped).append(_told(path, error))
+    if failures or not found:
+        raise Failure("\n".join(failures or skipped or ["no file was found"]))
+    for line in skipped:
+        click.echo(printable(f"left out: {line}"), err=True)
+    return found
+
+
+def _read(path: str, name: str, chosen: Format | None) -> Fragment:
+    text = _text(path, name)
+    return (chosen or recognise(text)).read(text)
+
+
+def _text(path: str, name: str) -> ForeignText:
+    if path == _STDIN:
+        return decoded(sys.stdin.buffer.read(MAX_BYTES + 1), name)
+    return foreign_text(Path(path), name)
+
+
+def _paths(arguments: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Every path with whether it was named itself; a pattern or directory stands for files, never outside of it."""
+    for argument in arguments:
+        if argument != _STDIN and Path(argument).is_dir():
+            yield from ((path, False) for path in _inside(argument))
+        elif glob.has_magic(argument) and not os.path.lexists(argument):
+            # Path.glob takes no absolute pattern.
+            found = islice(glob.iglob(argument), MAX_FILES + 1)  # noqa: PTH207
+            matches = sorted(path for path in found if Path(path).is_file())
+            if not matches:
+                raise Failure(f"{argument}: no file matches")
+            yield from ((path, False) for path in matches)
+        else:
+            yield argument, True
+
+
+def _inside(directory: str) -> list[str]:
+    """Files directly in a directory, by name, without hidden ones and links."""
+    try:
+        with os.scandir(directory) as entries:
+            chosen = (entry for entry in entries if entry.is_file(follow_symlinks=False))
+            return sorted(entry.path for entry in islice(chosen, MAX_FILES + 1) if not entry.name.startswith("."))
+    except OSError as error:
+        raise Failure(f"{directory}: cannot be listed: {(error.strerror or str(error)).lower()}") from error
+
+
+def _names(paths: Sequence[str]) -> list[str]:
+    """What documents call each file: its last part, the whole path where two share it."""
+    short = ["standard input" if path == _STDIN else Path(path).name for path in paths]
+    return [name if short.count(name) == 1 else Path(path).as_posix() for name, path in zip(short, paths, strict=True)]
+
+
+def _told(path: str, error: ForeignFormatError) -> str:
+    line = f":{error.line}" if error.line else ""
+    place = f"{path}{line}: " if path else ""
+    return f"{place}{error}" + (f" ({error.help})" if error.help else "")
+
+
+def _judge(path: str) -> int:
+    """Findings of the written document on standard error, and the exit code that they mean."""
+    from trainspec_validate.check import validate  # noqa: PLC0415 - only a check pays for the rules
+    from trainspec_validate.findings import Severity  # noqa: PLC0415
+    from trainspec_validate.report import concise  # noqa: PLC0415
+    from trainspec_validate.report.options import Options  # noqa: PLC0415
+
+    report = validate([path])
+    click.echo(concise.render(report, Options()), err=True, nl=False)
+    return terminal.FINDINGS if any(f.severity is Severity.ERROR for f in report.findings) else terminal.OK

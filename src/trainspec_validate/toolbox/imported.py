@@ -1,0 +1,74 @@
+"""The only place that hands an imported document over: to standard output or a file, with a summary beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trainspec_validate import terminal
+from trainspec_validate.interop.document import document, unknowns
+from trainspec_validate.interop.fragment import Fragment
+from trainspec_validate.interop.merge import Merged
+from trainspec_validate.report.terminal import printable
+from trainspec_validate.terminal import Failure
+from trainspec_validate.toolbox import tables
+
+_MAX_REMARKS = 60
+
+
+def hand_over(merged: Merged, fragments: Sequence[Fragment], output: str | None, *, force: bool) -> None:
+    """Write the document, then what was found to standard error.
+
+    Raises:
+        Failure: the file is already there and may not be overwritten, or cannot be written.
+    """
+    text = document(merged)
+    if output is None:
+        terminal.emit(text)
+    else:
+        _write(Path(output), text, force=force)
+    click.echo(summary(merged, fragments), err=True, nl=False)
+    shown = output or "the document"
+    left = len(unknowns(merged))
+    step = f"fill in what is unknown ({left}), then run" if left else "run"
+    click.echo(f"next: {step}: trainspec-validate {shown if output else 'FILE'}", err=True)
+
+
+def _write(path: Path, text: str, *, force: bool) -> None:
+    try:
+        with path.open("w" if force else "x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except FileExistsError:
+        raise Failure(f"{path.as_posix()}: already there; --force overwrites") from None
+    except OSError as error:
+        message = (error.strerror or str(error)).lower()
+        raise Failure(f"{path.as_posix()}: cannot be written: {message}") from error
+
+
+def summary(merged: Merged, fragments: Sequence[Fragment]) -> str:
+    """A table of the files with their counts, then every remark with its place."""
+    rows = [
+        (printable(f.name), f.format, str(_leaves(f.facts)), str(len(f.unknown)), str(len(f.remarks)))
+        for f in fragments
+    ]
+    lines = [tables.plain(("source", "format", "facts", "unknown", "remarks"), rows, frozenset({2, 3, 4}))]
+    for entry in merged.remarks[:_MAX_REMARKS]:
+        line = f":{entry.remark.line}" if entry.remark.line else ""
+        place = f"{entry.name}{line}: " if entry.name else ""
+        lines.append(printable(f"remark: {place}{entry.remark.message}") + "\n")
+    more = len(merged.remarks) - _MAX_REMARKS
+    if more > 0:
+        lines.append(f"{more} more remarks are left out\n")
+    return "".join(lines)
+
+
+def _leaves(value: Any) -> int:
+    """Values that are no mapping and no list of mappings."""
+    if isinstance(value, dict):
+        return sum(_leaves(item) for item in value.values())
+    if isinstance(value, list | tuple) and any(isinstance(item, dict) for item in value):
+        return sum(_leaves(item) for item in value)
+    return 1

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from topology_facts import FIXTURES, assert_fits_schema, fixture, group, messages, mutated, read_or_refuse, unknown_keys
+
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers import device_queries, hwloc, nccl_graph, nccl_xml, nvidia_matrix, rocm_matrix
+
+FORMATS = {entry.name: entry for entry in device_queries.FORMATS}
+ALL = [
+    entry
+    for module in (device_queries, hwloc, nccl_graph, nccl_xml, nvidia_matrix, rocm_matrix)
+    for entry in module.FORMATS
+]
+FILES = {
+    "nvidia-smi-query-csv": fixture("nvidia-query.csv"),
+    "nvidia-smi-log-xml": fixture("nvidia-log.xml"),
+    "dcgm-discovery": fixture("dcgm-discovery.txt"),
+    "tpu-info": fixture("tpu-info.txt"),
+    "rocm-smi-list": fixture("rocm-list.txt"),
+    "amd-smi": fixture("amd-static.txt"),
+}
+
+
+def read(name: str, *changes: tuple[str, str]) -> Fragment:
+    text = FILES[name].text
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    fragment = FORMATS[name].read(ForeignText(FILES[name].name, text))
+    assert_fits_schema(fragment)
+    return fragment
+
+
+def test_every_fixture_is_recognised_by_one_format_alone() -> None:
+    for path in sorted(FIXTURES.iterdir()):
+        fitting = [entry.name for entry in ALL if entry.looks_like(fixture(path.name))]
+        assert len(fitting) == 1, (path.name, fitting)
+    assert set(FILES) == set(FORMATS)
+
+
+PCIE5 = {"technology": "pcie", "generation": 5, "num_lanes": 16}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "nvidia-smi-query-csv",
+            {
+                "accelerator": {"model": "nvidia-h100-sxm-80gb", "vendor": "nvidia", "power_watts": 700.0},
+                "num_accelerators_per_node": 4,
+                "host_link": PCIE5,
+            },
+        ),
+        (
+            "nvidia-smi-log-xml",
+            {
+                "accelerator": {"model": "nvidia-b200-sxm-180gb", "vendor": "nvidia", "power_watts": 1000.0},
+                "num_accelerators_per_node": 2,
+                "host_link": PCIE5,
+            },
+        ),
+        (
+            "dcgm-discovery",
+            {
+                "accelerator": {"model": "nvidia-h200-sxm-141gb", "vendor": "nvidia"},
+                "num_accelerators_per_node": 2,
+                "scale_up": {"technology": "nvlink", "topology": "switched", "num_switches": 4},
+            },
+        ),
+        ("tpu-info", {"accelerator": {"model": "google-tpu-v6e", "vendor": "google"}, "num_accelerators_per_node": 4}),
+        (
+            "rocm-smi-list",
+            {
+                "accelerator": {"model": "amd-mi300x-192gb", "vendor": "amd", "power_watts": 750.0},
+                "num_accelerators_per_node": 8,
+            },
+        ),
+        (
+            "amd-smi",
+            {
+                "accelerator": {"model": "amd-mi325x-256gb", "vendor": "amd", "power_watts": 1000.0},
+                "num_accelerators_per_node": 2,
+                "host_link": PCIE5,
+            },
+        ),
+    ],
+)
+def test_each_tool_tells_product_count_and_what_it_was_asked_for(name: str, expected: dict[str, Any]) -> None:
+    assert group(read(name)) == {"name": "nodes", **expected}
+
+
+def test_versions_of_software() -> None:
+    assert read("nvidia-smi-query-csv").facts["software"] == {"driver": {"name": "nvidia", "version": "550.90.07"}}
+    assert read("nvidia-smi-log-xml").facts["software"]["runtime"] == {"name": "cuda", "version": "12.8"}
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "key"),
+    [
+        ("nvidia-smi-query-csv", "NVIDIA H100 80GB HBM3", "[N/A]", "accelerator.model"),
+        ("nvidia-smi-query-csv", "700.00 W", "[N/A]", "accelerator.power_watts"),
+        ("nvidia-smi-query-csv", ", 5, 16,", ", [N/A], 16,", "host_link.generation"),
+        ("nvidia-smi-query-csv", ", 5, 16,", ", 5, [N/A],", "host_link.num_lanes"),
+        ("nvidia-smi-log-xml", "<max_link_gen>5</max_link_gen>", "", "host_link.generation"),
+        ("nvidia-smi-log-xml", "<product_name>NVIDIA B200</product_name>", "", "accelerator.model"),
+        ("nvidia-smi-log-xml", "1000.00 W", "N/A", "accelerator.power_watts"),
+        ("dcgm-discovery", "NVIDIA H200", "", "accelerator.model"),
+        ("rocm-smi-list", "AMD Instinct MI300X OAM", "0x74a1", "accelerator.model"),
+        ("rocm-smi-list", ": Max Graphics Package Power (W): 750.0", "", "accelerator.power_watts"),
+        ("amd-smi", "MARKET_NAME: AMD Instinct MI325X", "MARKET_NAME: N/A", "accelerator.model"),
+        ("amd-smi", "MAX_PCIE_SPEED: 32 GT/s", "", "host_link.generation"),
+    ],
+)
+def test_what_a_tool_does_not_print_is_unknown(name: str, old: str, new: str, key: str) -> None:
+    fragment = read(name, (old, new))
+    assert key in unknown_keys(fragment)
+
+
+def test_memory_decides_between_products_of_one_name() -> None:
+    facts = group(read("nvidia-smi-query-csv", ("81559 MiB", "65247 MiB")))
+    assert facts["accelerator"]["model"] == "nvidia-h100-80gb-hbm3"
+    assert facts["accelerator"]["memory_bytes"] == 65247 * 2**20
+    facts = group(read("nvidia-smi-query-csv", ("NVIDIA H100 80GB HBM3", "NVIDIA H20"), ("81559 MiB", "97871 MiB")))
+    assert facts["accelerator"]["model"] == "nvidia-h20"
+
+
+def test_differing_devices_are_said() -> None:
+    fragment = read(
+        "nvidia-smi-query-csv",
+        ("3, NVIDIA H100 80GB HBM3, 81559 MiB, 700.00 W, 5, 16", "3, NVIDIA H200, 143771 MiB, 650.00 W, 4, 8"),
+    )
+    told = messages(fragment)
+    assert "accelerators differ within the node: nvidia-h100-sxm-80gb, nvidia-h200-sxm-141gb" in told
+    assert "650 W, 700 W" in told
+    facts = group(fragment)
+    assert "model" not in facts["accelerator"]
+    assert facts["host_link"] == {"technology": "pcie", "generation": 4, "num_lanes": 8}
+    assert [item["link_num_lanes"] for item in fragment.facts["layout"]["nodes"][0]["accelerators"]] == [16, 16, 16, 8]
+
+
+def test_partitions_are_said() -> None:
+    assert "MIG is enabled" in messages(read("nvidia-smi-query-csv", ("Disabled", "Enabled")))
+    assert "partitions" in messages(read("amd-smi", ("BDF:", "PARTITION_ID: 3\n        BDF:")))
+
+
+def test_dies_count_as_one_package() -> None:
+    fragment = read(
+        "rocm-smi-list", ("AMD Instinct MI300X OAM", "AMD Instinct MI250X"), ("206141652992", "68702699520")
+    )
+    facts = group(fragment)
+    assert facts["num_accelerators_per_node"] == 4
+    assert facts["accelerator"] == {"model": "amd-mi250x-128gb", "vendor": "amd", "num_ranks_per_accelerator": 2}
+
+
+def test_cores_of_a_chip_are_not_counted() -> None:
+    fragment = read("tpu-info", ("TPU v6e chip │ 1", "TPU v3 chip │ 2"))
+    assert group(fragment)["num_accelerators_per_node"] == 4
+    assert "which are cores" in messages(fragment)
+
+
+def test_an_old_table_without_borders_reads_alike() -> None:
+    rows = "".join(f"/dev/accel{k}   TPU v4 chip   1   130007\n" for k in range(4))
+    fragment = FORMATS["tpu-info"].read(ForeignText("x", f"TPU Chips\n{rows}"))
+    assert group(fragment)["accelerator"]["model"] == "google-tpu-v4"
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "words"),
+    [
+        ("nvidia-smi-query-csv", ", 5, 16, Disabled, 550.90.07", "", "4 fields, the header 8"),
+        ("nvidia-smi-query-csv", "pcie.link.gen.max", "name", "twice"),
+        ("nvidia-smi-log-xml", "nvidia_smi_log", "other", "starts with <other>"),
+        ("dcgm-discovery", "2 GPUs found.", "3 GPUs found.", "3 GPUs are announced, 2 listed"),
+        ("dcgm-discovery", "2 GPUs found.", "", "does not say"),
+        ("tpu-info", "/dev/", "/nix/", "lists no chip"),
+        ("rocm-smi-list", "GPU[", "CPU[", "lists no device"),
+        ("amd-smi", "GPU: ", "APU: ", "lists no device"),
+    ],
+)
+def test_damage_is_refused(name: str, old: str, new: str, words: str) -> None:
+    text = FILES[name].text
+    assert old in text
+    with pytest.raises(ForeignFormatError, match=words):
+        FORMATS[name].read(ForeignText("x", text.replace(old, new)))
+
+
+def test_rows_without_a_header_are_refused() -> None:
+    rows = FILES["nvidia-smi-query-csv"].text.partition("\n")[2]
+    with pytest.raises(ForeignFormatError, match="has no header") as caught:
+        FORMATS["nvidia-smi-query-csv"].read(ForeignText("x", rows))
+    assert "noheader" in caught.value.help
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_long_lines_and_many_devices_are_refused(name: str) -> None:
+    with pytest.raises(ForeignFormatError):
+        FORMATS[name].read(ForeignText("x", " " * 2_000_000))
+    many = {
+        "nvidia-smi-query-csv": "name, uuid\n" + "a, b\n" * 5000,
+        "nvidia-smi-log-xml": "<nvidia_smi_log>" + "<gpu/>" * 5000 + "</nvidia_smi_log>",
+        "dcgm-discovery": "5000 GPUs found.\n" + "| 0 | Name: x |\n" * 5000,
+        "tpu-info": "TPU Chips\n" + "/dev/a TPU v4 1 2\n" * 5000,
+        "rocm-smi-list": "".join(f"GPU[{k}] : Card Series: x\n" for k in range(5000)),
+        "amd-smi": "GPU: 0\n  BDF: x\n" * 5000,
+    }[name]
+    with pytest.raises(ForeignFormatError, match="devices"):
+        FORMATS[name].read(ForeignText("x", many))
+
+
+@settings(max_examples=200)
+@given(
+    st.sampled_from(sorted(FORMATS)).flatmap(
+        lambda name: st.tuples(st.just(name), mutated(FILES[name].text) | st.text(max_size=200))
+    )
+)
+def test_any_text_is_facts_or_a_refusal(pair: tuple[str, str]) -> None:
+    read_or_refuse(FORMATS[pair[0]], pair[1])
+
+
+@settings(max_examples=100)
+@given(st.text(max_size=200))
+def test_no_format_takes_offence_at_any_text(text: str) -> None:
+    for entry in ALL:
+        read_or_refuse(entry, text)

@@ -1,0 +1,121 @@
+"""ibnetdiscover: tiers inferred from cables, missing uplinks, lane rates, and output that is cut off."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from network_files import assert_recognised, assert_sound, damaged, fixture, sample, survives, told, value
+
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers.infiniband import NAME, rate_of, read
+
+
+def changed(*pairs: tuple[str, str]) -> Fragment:
+    text = fixture("ibnetdiscover.out").text
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new)
+    return read(ForeignText("changed", text))
+
+
+def test_a_survey() -> None:
+    text = fixture("ibnetdiscover.out")
+    assert_recognised(text, NAME)
+    fragment = read(text)
+    assert_sound(fragment, NAME)
+    assert value(fragment, "num_nodes") == 4
+    assert value(fragment, "fabrics", 0, "transport") == "infiniband"
+    assert value(fragment, "fabrics", 0, "topology") == "rail-optimised"
+    assert value(fragment, "fabrics", 0, "num_rails") == 3
+    leaf, spine = value(fragment, "fabrics", 0, "tiers")
+    assert (leaf["num_switches"], leaf["num_ports"], leaf["num_down_ports"], leaf["num_up_ports"]) == (3, 8, 4, 2)
+    assert leaf["uplinks_found"] == [2, 2, 1]
+    assert leaf["port_bandwidth_bytes_per_second"] == 50e9
+    assert (spine["num_switches"], spine["num_up_ports"]) == (2, 0)
+    assert "1 of 3 leaf switches have fewer than 2 uplinks, 1 links in all: leaf-2 has 1" in told(fragment)
+
+
+def test_crossed_rails_leave_the_topology_open() -> None:
+    fragment = changed(('"host1 mlx5_0"', '"host1 mlx5_9"'))
+    assert "topology" not in value(fragment, "fabrics", 0)
+    assert "leaf-0 carries mlx5_0 (3), mlx5_9 (1)" in told(fragment)
+
+
+def test_a_cable_within_a_layer_is_no_uplink() -> None:
+    cable = '[7]\t"S-0000000000000101"[7]\t\t# "leaf-1" lid 1 4xNDR\n[9]\t"H-0000000000000900"'
+    fragment = changed(('[9]\t"H-0000000000000900"', cable))
+    assert value(fragment, "fabrics", 0, "tiers", 0, "uplinks_found") == [2, 2, 1]
+    assert value(fragment, "fabrics", 0, "tiers", 0, "num_down_ports") == 4
+    assert "leaf-0 has 1 cables within its own layer" in told(fragment)
+
+
+def test_adapters_without_host_names_leave_the_nodes_open() -> None:
+    fragment = changed(('"host1 mlx5_0"', '"MT4129 ConnectX7   Mellanox Technologies"'))
+    assert "num_nodes" not in fragment.facts
+    assert "1 adapters without a host name" in told(fragment)
+
+
+def test_ports_of_another_rate_are_told() -> None:
+    fragment = changed(('"host1 mlx5_0" lid 7 4xNDR', '"host1 mlx5_0" lid 7 4xHDR'))
+    assert "ports run at different widths or rates" in told(fragment)
+    assert value(fragment, "fabrics", 0, "tiers", 0, "port_bandwidth_bytes_per_second") == 50e9
+
+
+def test_an_unknown_generation_is_told() -> None:
+    fragment = changed(("4xNDR", "4xZDR"))
+    assert "no rate is known for 4xZDR" in told(fragment)
+    assert "port_bandwidth_bytes_per_second" not in value(fragment, "fabrics", 0, "tiers", 0)
+
+
+@pytest.mark.parametrize(
+    ("width", "rate"),
+    [("4xNDR", 50e9), ("1xNDR", 12.5e9), ("4xXDR", 100e9), ("2xHDR100", 12.5e9), ("4xFDR", 7e9), ("4xQDR", None)],
+)
+def test_lane_rates(width: str, rate: float | None) -> None:
+    assert rate_of(width) == rate
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ('Ca\t1 "H-1"\t\t# "host1 mlx5_0"\n', 1, "1 adapters and no switch: the output is cut off"),
+        ('[1]\t"H-1"[1](1) \t\t# "host1 mlx5_0" lid 1 4xNDR\n', 1, "a port before any switch"),
+        ('Switch\t8 "S-1"\t\t# "leaf" base\nwhat is this\n', 2, "no line of ibnetdiscover"),
+        ("\n", 1, "0 adapters and no switch"),
+    ],
+)
+def test_what_is_no_survey(text: str, line: int, words: str) -> None:
+    with pytest.raises(ForeignFormatError, match=words) as caught:
+        read(ForeignText("broken", text))
+    assert caught.value.line == line
+
+
+def test_devices_that_are_not_listed_are_told() -> None:
+    text = fixture("ibnetdiscover.out").text
+    cut = text[: text.index("Ca\t1")]
+    with_one = cut + text[text.index('Ca\t1 "H-0000000000030000"') :]
+    assert "devices are named by cables but not listed" in told(read(ForeignText("cut", with_one)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(damaged("ibnetdiscover.out") | st.text(max_size=200))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    survives(read, text)
+
+
+def test_a_real_fabric_misses_uplinks_on_twelve_leaves() -> None:
+    fragment = read(sample("topograph-ibnetdiscover-example.out"))
+    leaf, spine = value(fragment, "fabrics", 0, "tiers")
+    assert (leaf["num_switches"], spine["num_switches"], leaf["num_up_ports"]) == (31, 9, 18)
+    assert leaf["num_ports"] == 64
+    assert Counter(leaf["uplinks_found"]) == {18: 19, 16: 7, 17: 2, 15: 2, 14: 1}
+    assert "12 of 31 leaf switches have fewer than 18 uplinks, 26 links in all" in told(fragment)
+
+
+def test_a_truncated_dump_is_an_error_with_its_line() -> None:
+    with pytest.raises(ForeignFormatError, match="the output is cut off") as caught:
+        read(sample("topograph-ibnetdiscover-example-bad.out"))
+    assert caught.value.line == 10

@@ -1,0 +1,181 @@
+"""DeepSpeed: configuration files become parts of plans."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plan_files import assert_sound, at, broken, converted, document, findings, how, imported, remarks_of, unknown_keys
+
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.merge import merge
+from trainspec_validate.interop.readers._elastic_sizes import elastic_sizes
+from trainspec_validate.interop.readers._plan_identities import complete_joint
+from trainspec_validate.interop.readers._plan_parts import MAX_SETTINGS
+from trainspec_validate.interop.readers.deepspeed import read
+
+FP32_OPERATIONS = {"high_precision_operations": ["softmax", "normalization", "loss"]}
+MODEL: dict[str, Any] = {
+    "name": "dense",
+    "family": "dense-transformer",
+    "num_parameters": 8_030_261_248,
+    "num_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "ffn_hidden_size": 14336,
+    "gated_ffn": True,
+    "vocabulary_size": 128256,
+    "sequence_length": 4096,
+    "attention": "grouped-query",
+}
+
+
+def config(**values: Any) -> Fragment:
+    return read(ForeignText("ds.json", json.dumps(values)))
+
+
+def test_stage_2_with_offload(tmp_path: Path) -> None:
+    fragment = imported("deepspeed-zero2.json")
+    assert_sound(fragment)
+    assert fragment.facts["parallelism"] == {"data": 32, "sharding": "gradients"}
+    assert at(fragment, "communication", "bucket_bytes") == 200e6
+    assert at(fragment, "memory", "offload") == [{"what": "optimizer", "target": "host", "fraction": 1.0}]
+    assert "optimizer.params.lr" in remarks_of(fragment)
+    assert {"model", "memory.activation_policy", "precision.high_precision_operations"} <= unknown_keys(fragment)
+    answers = {
+        "model": MODEL,
+        "parallelism": {"num_accelerators": 32},
+        "precision": FP32_OPERATIONS,
+        "memory": {"activation_policy": "full"},
+    }
+    converted(document(fragment, answers))
+    assert broken(document(fragment, answers), tmp_path) == set()
+
+
+def test_elastic_sizes_of_the_documented_algorithm(tmp_path: Path) -> None:
+    fragment = imported("deepspeed-fp16-elastic.json")
+    assert_sound(fragment)
+    assert at(fragment, "batch", "global_sequences") == 9792
+    degrees = at(fragment, "batch", "elastic", "data_degrees")
+    assert len(degrees) == 23
+    for degree in degrees:
+        assert any(9792 % (degree * micro) == 0 for micro in (8, 12, 16, 17))
+    assert at(fragment, "precision", "loss_scaling", "initial_scale") == 2**15
+    answers = {
+        "model": MODEL,
+        "parallelism": {"num_accelerators": 72, "data": 72},
+        "precision": FP32_OPERATIONS,
+        "memory": {"activation_policy": "full"},
+        "batch": {"micro_sequences": 8, "accumulation_steps": 17},
+    }
+    converted(document(fragment, answers))
+    assert broken(document(fragment, answers), tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    ("batch", "micro", "least", "most"), [(64, [2, 3], 1, 40), (100, [4], 2, 10), (37, [5, 7], 1, 99)]
+)
+def test_elastic_sizes_are_all_of_them(batch: int, micro: list[int], least: int, most: int) -> None:
+    found, counts = elastic_sizes(batch, micro, least, most)
+    every = [g for g in range(least, most + 1) if any(found % (size * g) == 0 for size in micro)]
+    assert counts == every
+    assert found <= batch
+
+
+@pytest.mark.parametrize(("batch", "micro"), [(10, []), (10, [0]), (10, [11]), (10**9, [1])])
+def test_elastic_sizes_out_of_bounds(batch: int, micro: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"micro-batches|not computed"):
+        elastic_sizes(batch, micro, 1, 10)
+
+
+def test_a_batch_that_does_not_multiply(tmp_path: Path) -> None:
+    fragment = imported("deepspeed-bad-triple.json")
+    assert at(fragment, "parallelism", "data") is None
+    assert "2: train_batch_size 1000 is no multiple" in remarks_of(fragment)
+    answers = {"model": MODEL, "parallelism": {"num_accelerators": 20, "data": 20}, "precision": FP32_OPERATIONS}
+    assert ("TS-BAT-001", "batch.global_sequences") in broken(document(fragment, answers), tmp_path)
+
+
+def test_types_as_the_documentation_page_prints_them(tmp_path: Path) -> None:
+    fragment = imported("deepspeed-bad-elastic.json")
+    assert_sound(fragment)
+    assert at(fragment, "batch", "elastic", "micro_sequences") == 8
+    told = remarks_of(fragment)
+    for words in (
+        "7: elasticity.micro_batch_sizes is 8",
+        "max_train_batch_size is 'seqlen'",
+        "max_gpus is 'fixed_linear'",
+    ):
+        assert words in told
+    assert "batch.elastic.data_degrees" in unknown_keys(fragment)
+    places = {".".join(map(str, found.pointer)) for found in findings(document(fragment), tmp_path)}
+    assert {"batch.elastic.micro_sequences", "batch.micro_sequences"} <= places
+
+
+def test_fp16_without_loss_scaling_is_found(tmp_path: Path) -> None:
+    fragment = config(train_batch_size=64, train_micro_batch_size_per_gpu=8, fp16={"enabled": True})
+    answers = {"model": MODEL, "parallelism": {"num_accelerators": 8, "data": 8}, "precision": FP32_OPERATIONS}
+    plan = document(fragment, {"batch": {"accumulation_steps": 1}}, answers)
+    assert broken(plan, tmp_path) == set()
+    del plan["precision"]["loss_scaling"]
+    assert "TS-PRC-001" in {requirement for requirement, _ in broken(plan, tmp_path)}
+
+
+def test_a_file_and_the_ranks_of_accelerate_make_the_batch() -> None:
+    whole = merge([imported("deepspeed-fp16-elastic.json"), imported("accelerate-deepspeed.yaml")])
+    assert whole.facts["parallelism"]["num_accelerators"] == 32
+    facts: dict[str, Any] = {"parallelism": {"num_accelerators": 32, "tensor": 2}, "batch": {"micro_sequences": 4}}
+    facts["batch"]["accumulation_steps"] = 2
+    assert complete_joint(facts, {}) == []
+    assert facts["parallelism"]["data"] == 16
+    assert facts["batch"]["global_sequences"] == 128
+
+
+def test_words_that_the_trainer_fills_in() -> None:
+    fragment = config(train_batch_size="auto", fp16={"enabled": "auto"}, zero_optimization={"stage": 2})
+    assert {"batch.global_sequences", "precision.compute"} <= unknown_keys(fragment)
+    assert "auto" in remarks_of(fragment)
+
+
+def test_compressed_gradients() -> None:
+    optimizer = {"type": "OneBitAdam", "params": {"freeze_step": 400}}
+    fragment = config(train_batch_size=64, optimizer=optimizer, fp16={"enabled": True, "loss_scale": 128})
+    compression = {"method": "one-bit", "error_feedback": True, "start_step": 400}
+    assert at(fragment, "communication", "compression") == compression
+    assert at(fragment, "precision", "loss_scaling") == {"mode": "static", "initial_scale": 128.0}
+
+
+def test_defaults_name_their_page() -> None:
+    fragment = config(train_batch_size=64, zero_optimization={"stage": 3})
+    assert at(fragment, "communication", "overlap_gradients") is True
+    assert "config-json.md" in how(fragment, "communication.overlap_gradients")
+
+
+def test_more_settings_than_any_job_has() -> None:
+    with pytest.raises(ForeignFormatError, match="more than"):
+        config(**{f"key{number}": 1 for number in range(MAX_SETTINGS + 1)})
+
+
+def test_structures_where_numbers_belong() -> None:
+    fragment = config(train_batch_size={"a": 1}, train_micro_batch_size_per_gpu=[{"a": 1}], zero_optimization=3)
+    assert_sound(fragment)
+    assert {"batch.micro_sequences", "batch.global_sequences"} <= unknown_keys(fragment)
+    assert at(fragment, "batch", "micro_sequences") is None
+
+
+@pytest.mark.parametrize("stage", [4, "2", True])
+def test_a_stage_that_is_none(stage: object) -> None:
+    fragment = config(train_batch_size=64, zero_optimization={"stage": stage})
+    assert_sound(fragment)
+    if stage is not True:
+        assert "where 0 to 3 belongs" in remarks_of(fragment)
+        assert at(fragment, "parallelism", "sharding") == stage
+
+
+@pytest.mark.parametrize("text", ["[1]", "{", "{'a': 1", '{"train_batch_size": 1, "train_batch_size": 2}'])
+def test_what_is_refused(text: str) -> None:
+    with pytest.raises(ForeignFormatError):
+        read(ForeignText("ds.json", text))

@@ -1,0 +1,181 @@
+"""Hugging Face: model configurations, Trainer arguments and accelerate become parts of plans."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plan_files import assert_sound, at, broken, converted, document, how, imported, remarks_of, unknown_keys
+
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.merge import merge
+from trainspec_validate.interop.readers._plan_identities import complete_joint
+from trainspec_validate.interop.readers.huggingface import read_accelerate, read_model, read_trainer
+
+GPT2 = {"model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024, "vocab_size": 50257}
+
+
+def model(**values: Any) -> Fragment:
+    return read_model(ForeignText("config.json", json.dumps(values)))
+
+
+def trainer(*lines: str) -> Fragment:
+    return read_trainer(ForeignText("args.yaml", "\n".join(["per_device_train_batch_size: 4", *lines]) + "\n"))
+
+
+def accelerate(*lines: str) -> Fragment:
+    return read_accelerate(ForeignText("config.yaml", "\n".join([*lines, "num_processes: 16"]) + "\n"))
+
+
+def test_a_dense_model() -> None:
+    fragment = imported("hf-llama-config.json")
+    assert_sound(fragment)
+    assert set(fragment.facts) == {"model"}
+    assert at(fragment, "model", "name") == "example-org-Dense-8B"
+    assert at(fragment, "model", "num_parameters") == 8_030_261_248
+    assert at(fragment, "model", "attention") == "grouped-query"
+    assert "up to 131072 tokens" in str(fragment.unknown)
+    assert "rope_scaling.factor" in remarks_of(fragment)
+
+
+def test_a_mixture() -> None:
+    fragment = imported("hf-moe-config.json")
+    assert_sound(fragment)
+    assert at(fragment, "model", "num_parameters") == 30_532_110_336
+    assert at(fragment, "model", "num_active_parameters") == 3_353_020_416
+    assert "model.name" in unknown_keys(fragment)
+
+
+def test_older_names_and_defaults_of_a_kind() -> None:
+    fragment = model(**GPT2)
+    assert at(fragment, "model", "ffn_hidden_size") == 3072
+    assert at(fragment, "model", "tied_embeddings") is True
+    assert "transformers" in how(fragment, "model.tied_embeddings")
+    assert at(fragment, "model", "num_parameters") == pytest.approx(124e6, rel=0.02)
+
+
+def test_a_kind_that_is_not_known() -> None:
+    fragment = model(**{**GPT2, "model_type": "brand_new"})
+    assert_sound(fragment)
+    assert {"model.family", "model.num_parameters"} <= unknown_keys(fragment)
+
+
+def test_latent_attention_and_windows() -> None:
+    shape = {"hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 16, "vocab_size": 1000}
+    latent = model(model_type="deepseek_v3", kv_lora_rank=512, intermediate_size=8192, **shape)
+    assert at(latent, "model", "attention") == "latent"
+    window = model(model_type="mistral", sliding_window=4096, intermediate_size=8192, **shape)
+    assert at(window, "model", "attention") == "sliding-window"
+
+
+def test_the_language_part_of_several() -> None:
+    inner = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 500}
+    fragment = model(model_type="llava", text_config={**inner, "model_type": "llama", "intermediate_size": 128})
+    assert at(fragment, "model", "num_layers") == 2
+    assert "only the language model" in remarks_of(fragment)
+
+
+def test_three_files_make_a_plan(tmp_path: Path) -> None:
+    parts = [imported(name) for name in ("accelerate-hsdp.yaml", "hf-llama-config.json", "hf-trainer.yaml")]
+    for part in parts:
+        assert_sound(part)
+    whole = merge(parts)
+    facts, derived = dict(whole.facts), dict(whole.derived)
+    assert complete_joint(facts, derived) == []
+    assert facts["batch"]["global_sequences"] == 16 * 2 * 16
+    assert facts["batch"]["global_tokens"] == 512 * 8192
+    plan = document(facts)
+    converted(plan)
+    assert broken(plan, tmp_path) == set()
+
+
+def test_accelerate_with_copies_and_shards() -> None:
+    fragment = imported("accelerate-hsdp.yaml")
+    assert fragment.facts["parallelism"] == {
+        "num_accelerators": 32,
+        "data": 16,
+        "tensor": 2,
+        "context": 1,
+        "sharding": "parameters",
+        "sharding_degree": 8,
+    }
+    assert at(fragment, "memory", "activation_policy") == "full"
+    assert at(fragment, "precision", "reduction") == "bf16"
+
+
+def test_degrees_that_do_not_make_the_ranks(tmp_path: Path) -> None:
+    lines = ["distributed_type: FSDP", "mixed_precision: bf16", "parallelism_config:"]
+    fragment = accelerate(*lines, "  parallelism_config_dp_shard_size: 6", "  parallelism_config_tp_size: 2")
+    parts = (fragment, imported("hf-llama-config.json"), {"model": {"sequence_length": 4096}})
+    batch = {"batch": {"global_sequences": 6, "micro_sequences": 1, "accumulation_steps": 1}}
+    assert ("TS-PAR-001", "parallelism.num_accelerators") in broken(document(*parts, batch), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "sharding"),
+    [("FULL_SHARD", "parameters"), ("2", "gradients"), ("NO_SHARD", "none"), ("HYBRID_SHARD", "parameters")],
+)
+def test_strategies_of_fsdp(strategy: str, sharding: str) -> None:
+    fragment = accelerate("distributed_type: FSDP", "fsdp_config:", f"  fsdp_sharding_strategy: {strategy}")
+    assert at(fragment, "parallelism", "sharding") == sharding
+    assert ("parallelism.sharding_degree" in unknown_keys(fragment)) == ("HYBRID" in strategy)
+
+
+def test_deepspeed_and_megatron_inside_accelerate() -> None:
+    lines = ["distributed_type: DEEPSPEED", "mixed_precision: 'no'", "deepspeed_config:", "  zero_stage: 3"]
+    fragment = accelerate(*lines, "  gradient_accumulation_steps: 4", "  offload_param_device: cpu")
+    assert at(fragment, "parallelism", "sharding") == "parameters"
+    assert at(fragment, "batch", "accumulation_steps") == 4
+    assert at(fragment, "memory", "offload") == [{"what": "parameters", "target": "host", "fraction": 1.0}]
+    lines = ["distributed_type: MEGATRON_LM", "megatron_lm_config:", "  megatron_lm_tp_degree: 4"]
+    fragment = accelerate(*lines, "  megatron_lm_pp_degree: 2", "  megatron_lm_num_micro_batches: 8")
+    assert at(fragment, "parallelism", "data") == 2
+    assert at(fragment, "parallelism", "schedule") == "1f1b"
+    assert at(fragment, "batch", "accumulation_steps") == 8
+
+
+def test_a_launch_script() -> None:
+    fragment = imported("hf-launch.sh")
+    assert_sound(fragment)
+    assert at(fragment, "parallelism", "num_accelerators") == 16
+    assert at(fragment, "batch", "global_sequences") == 16 * 8
+    assert "parallelism.sharding" in unknown_keys(fragment)
+    assert "ds_zero3.json, which is not read" in remarks_of(fragment)
+
+
+def test_a_deepspeed_configuration_inside() -> None:
+    fragment = imported("hf-trainer-deepspeed.json")
+    assert_sound(fragment)
+    assert at(fragment, "precision", "compute") == "fp16"
+    assert at(fragment, "precision", "loss_scaling", "mode") == "dynamic"
+    assert at(fragment, "parallelism", "sharding") == "parameters"
+    assert {"batch.global_sequences", "job.num_steps"} <= unknown_keys(fragment)
+
+
+def test_formats_of_autocast(tmp_path: Path) -> None:
+    fragment = trainer("fp16: true", "world_size: 8", "max_seq_length: 2048", "gradient_accumulation_steps: 2")
+    assert at(fragment, "precision", "parameters") == "fp32"
+    assert at(fragment, "precision", "loss_scaling", "growth_interval_steps") == 2000
+    plan = document(imported("hf-llama-config.json"), fragment)
+    converted(plan)
+    assert broken(plan, tmp_path) == set()
+    del plan["precision"]["loss_scaling"]
+    assert "TS-PRC-001" in {requirement for requirement, _ in broken(plan, tmp_path)}
+
+
+def test_words_where_numbers_belong() -> None:
+    fragment = trainer("gradient_accumulation_steps: sixteen", "max_steps: -1", "save_steps: 0.1", "optim: adamw_8bit")
+    assert at(fragment, "batch", "accumulation_steps") == "sixteen"
+    assert "2: gradient_accumulation_steps is 'sixteen'" in remarks_of(fragment)
+    assert at(fragment, "job", "num_steps") is None
+    assert at(fragment, "precision", "optimizer_state") == "int8"
+
+
+@pytest.mark.parametrize("read", [read_model, read_trainer, read_accelerate])
+@pytest.mark.parametrize("text", ["", "[]", "{", "a: 1\na: 2\n"])
+def test_what_is_refused(read: object, text: str) -> None:
+    assert callable(read)
+    with pytest.raises(ForeignFormatError):
+        read(ForeignText("config.json", text))

@@ -1,0 +1,172 @@
+"""MaxText: YAML, launch scripts and logged settings become plans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from plan_files import assert_sound, at, broken, converted, document, how, imported, remarks_of, unknown_keys
+
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers.maxtext import looks_like, read
+
+MODEL = "base_emb_dim: 1024\nbase_num_query_heads: 8\nbase_num_kv_heads: 8\nbase_mlp_dim: 4096\n"
+MODEL += "base_num_decoder_layers: 12\nhead_dim: 128\nvocab_size: 32_000\nmlp_activations: [gelu]\n"
+JOB = "per_device_batch_size: 2\nmax_target_length: 2048\nsteps: 100\nlogits_via_embedding: true\n"
+
+
+def settings(*lines: str) -> Fragment:
+    return read(ForeignText("run.yml", MODEL + JOB + "\n".join(lines) + "\n"))
+
+
+def test_copies_between_slices_and_shards_inside(tmp_path: Path) -> None:
+    fragment = imported("maxtext-hybrid.yml")
+    assert_sound(fragment)
+    assert fragment.facts["parallelism"] == {
+        "num_accelerators": 512,
+        "data": 128,
+        "tensor": 4,
+        "context": 1,
+        "pipeline": 1,
+        "sharding": "parameters",
+        "sharding_degree": 64,
+    }
+    assert "2 slices of 256 chips" in how(fragment, "parallelism.num_accelerators")
+    assert fragment.facts["batch"] == {
+        "global_sequences": 2048,
+        "micro_sequences": 8,
+        "accumulation_steps": 2,
+        "global_tokens": 16777216,
+    }
+    assert at(fragment, "model", "vocabulary_size") == 128256
+    assert at(fragment, "job", "num_steps") == 30000
+    assert "base.yml, which is not read" in remarks_of(fragment)
+    converted(document(fragment))
+    assert broken(document(fragment), tmp_path) == set()
+
+
+def test_a_command_with_settings(tmp_path: Path) -> None:
+    fragment = imported("maxtext-launch.sh")
+    assert_sound(fragment)
+    assert at(fragment, "model", "name") == "gpt3-22b"
+    assert at(fragment, "metadata", "name") == "gpt3-22b-1024"
+    assert at(fragment, "parallelism", "num_accelerators") == 1024
+    assert at(fragment, "batch", "micro_sequences") == 2
+    assert at(fragment, "model", "gated_ffn") is False
+    answers = {"precision": {"recipe": {"high_precision_layers": ["embedding", "logits"]}}}
+    assert "precision.recipe.high_precision_layers" in unknown_keys(fragment)
+    converted(document(fragment, answers))
+    assert broken(document(fragment, answers), tmp_path) == set()
+
+
+def test_more_tensor_ranks_than_heads(tmp_path: Path) -> None:
+    fragment = imported("maxtext-bad-heads.yml")
+    assert broken(document(fragment), tmp_path) == {("TS-PAR-016", "model.num_attention_heads")}
+
+
+def test_an_axis_that_takes_the_rest() -> None:
+    fragment = settings("ici_fsdp_parallelism: -1", "ici_tensor_parallelism: 2", "dcn_data_parallelism: 1")
+    assert at(fragment, "parallelism", "data") is None
+    assert at(fragment, "parallelism", "tensor") == 2
+    assert {"parallelism.data", "parallelism.num_accelerators", "batch.global_sequences"} <= unknown_keys(fragment)
+    fragment = settings("ici_fsdp_parallelism: -1", "ici_tensor_parallelism: 2", "compile_topology: v5p-128")
+    assert at(fragment, "parallelism", "num_accelerators") == 64
+    assert at(fragment, "parallelism", "data") == 32
+
+
+def test_sequences_of_a_device_that_are_no_whole_number() -> None:
+    fragment = settings("per_device_batch_size: 0.3".replace("per_device", "x"), "ici_fsdp_parallelism: 4")
+    assert_sound(fragment)
+    text = (MODEL + JOB).replace("size: 2", "size: 0.3") + "ici_fsdp_parallelism: 4\ndcn_data_parallelism: 1\n"
+    fragment = read(ForeignText("run.yml", text))
+    assert "batch.micro_sequences" in unknown_keys(fragment)
+    assert "no whole number" in remarks_of(fragment)
+
+
+def test_a_scale_of_all_dimensions() -> None:
+    fragment = settings("global_parameter_scale: 16", "dcn_data_parallelism: 1", "ici_fsdp_parallelism: 4")
+    assert at(fragment, "model", "hidden_size") == 2048
+    assert at(fragment, "model", "num_attention_heads") == 32
+    assert at(fragment, "model", "num_layers") == 24
+
+
+def test_stages_in_a_circle() -> None:
+    axes = ["ici_pipeline_parallelism: 4", "ici_fsdp_parallelism: 2", "dcn_data_parallelism: 1"]
+    fragment = settings(*axes, "num_layers_per_pipeline_stage: 1")
+    assert at(fragment, "parallelism", "num_virtual_stages") == 3
+    assert at(fragment, "parallelism", "schedule") == "other"
+    assert at(fragment, "batch", "accumulation_steps") == 4
+    assert at(fragment, "batch", "global_sequences") == 16
+
+
+def test_experts() -> None:
+    text = "num_experts: 8\nnum_experts_per_tok: 2\nshared_experts: 1\nfirst_num_dense_layers: 2\n"
+    fragment = settings(text, "ici_expert_parallelism: 8", "ici_fsdp_parallelism: 1", "dcn_data_parallelism: 1")
+    assert at(fragment, "model", "experts") == {
+        "num_experts": 8,
+        "num_active_experts": 2,
+        "ffn_hidden_size": 4096,
+        "num_shared_experts": 1,
+        "num_layers": 10,
+    }
+    assert at(fragment, "parallelism", "expert") == 8
+    assert at(fragment, "parallelism", "data") == 8
+
+
+def test_placeholders_of_the_base_file() -> None:
+    lines = ["num_experts: 8", "num_experts_per_tok: 2", "base_moe_mlp_dim: -1", "learning_rate_schedule_steps: 500"]
+    text = (MODEL + JOB).replace("steps: 100", "steps: -1") + "\n".join(lines) + "\n"
+    fragment = read(ForeignText("run.yml", text))
+    assert_sound(fragment)
+    assert at(fragment, "model", "experts", "ffn_hidden_size") == 4096
+    assert at(fragment, "job", "num_steps") == 500
+    assert "-1" not in remarks_of(fragment)
+
+
+def test_axes_with_a_meaning_of_their_own() -> None:
+    axes = ["ici_tensor_sequence_parallelism: 2", "dcn_diloco_parallelism: 2", "dcn_data_parallelism: 1"]
+    fragment = settings(*axes, "ici_fsdp_parallelism: 4", "ici_context_usp_ulysses_parallelism: 2")
+    assert fragment.facts["parallelism"]["sequence"] is True
+    assert fragment.facts["parallelism"]["context"] == 2
+    assert at(fragment, "parallelism", "num_accelerators") == 32
+    assert "DiLoCo" in remarks_of(fragment)
+
+
+def test_logged_settings() -> None:
+    lines = ["emb_dim: 1024", "num_query_heads: 8", "num_kv_heads: 8", "mlp_dim: 4096", "num_decoder_layers: 12"]
+    lines += ["vocab_size: 32000", "mlp_activations: ['silu', 'linear']", "per_device_batch_size: 2.0", "steps: 10"]
+    lines += ["logits_via_embedding: False", "max_target_length: 2048", "num_target_devices: 8", "num_slices: 1"]
+    lines += ["ici_fsdp_parallelism: -1", "dcn_data_parallelism: -1", "base_emb_dim: 9", "quantization: "]
+    text = "\n".join(f"I0317 09:59:16.24 1253 pyconfig.py:413] Config param {line}" for line in lines)
+    assert looks_like(ForeignText("log", text))
+    fragment = read(ForeignText("log", text))
+    assert_sound(fragment)
+    assert at(fragment, "model", "hidden_size") == 1024
+    assert at(fragment, "parallelism", "data") == 8
+    assert at(fragment, "batch", "global_sequences") == 16
+
+
+def test_a_file_of_a_model_alone() -> None:
+    fragment = read(ForeignText("model.yml", MODEL))
+    assert_sound(fragment)
+    assert set(fragment.facts) == {"model"}
+    assert {"parallelism", "batch", "precision", "model.name"} <= unknown_keys(fragment)
+
+
+@pytest.mark.parametrize(
+    ("policy", "word"), [("full", "full"), ("minimal", "selective"), ("minimal_offloaded", "offload")]
+)
+def test_recomputation(policy: str, word: str) -> None:
+    assert at(settings(f"remat_policy: {policy}"), "memory", "activation_policy") == word
+
+
+def test_a_degree_that_is_none() -> None:
+    fragment = settings("ici_tensor_parallelism: four")
+    assert "parallelism.tensor" in unknown_keys(fragment)
+    assert "where a degree or -1 belongs" in remarks_of(fragment)
+
+
+@pytest.mark.parametrize("text", ["", "- a\n", "steps=\n", "python train.py 'open\nsteps=1"])
+def test_what_is_refused(text: str) -> None:
+    with pytest.raises(ForeignFormatError):
+        read(ForeignText("x", text))

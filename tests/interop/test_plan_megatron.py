@@ -1,0 +1,276 @@
+"""Megatron-LM: launch scripts, argument lists and logged arguments become plans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from plan_files import assert_sound, at, broken, converted, document, how, imported, remarks_of, unknown_keys
+
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers._megatron_model import expert_layers
+from trainspec_validate.interop.readers._shell_commands import MAX_VALUE, read_script
+from trainspec_validate.interop.readers._shell_words import MAX_CHARACTERS
+from trainspec_validate.interop.readers.megatron import looks_like, read
+
+SHAPE = "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --vocab-size 50304"
+BATCH = "--micro-batch-size 4 --global-batch-size 64 --train-iters 100"
+
+
+def run(arguments: str, before: str = "", launcher: str = "torchrun --nproc_per_node 8 --nnodes 2") -> Fragment:
+    return read(ForeignText("run.sh", f"{before}\n{launcher} pretrain_gpt.py {SHAPE} {BATCH} {arguments}\n"))
+
+
+def test_a_launch_script(tmp_path: Path) -> None:
+    fragment = imported("megatron-launch.sh")
+    assert_sound(fragment)
+    assert fragment.facts["parallelism"] == {
+        "num_accelerators": 128,
+        "data": 4,
+        "tensor": 8,
+        "pipeline": 4,
+        "context": 1,
+        "expert": 1,
+        "sequence": True,
+        "num_virtual_stages": 4,
+        "schedule": "interleaved-1f1b",
+        "sharding": "optimizer",
+    }
+    assert fragment.facts["job"] == {"seed": 1234, "num_tokens": 25_000_000 * 8192}
+    assert at(fragment, "model", "num_parameters") == 70_553_706_496
+    assert "shape" in how(fragment, "model.num_parameters")
+    assert at(fragment, "memory", "allocator") == "expandable-segments"
+    assert at(fragment, "communication", "timeout_seconds") == 1800
+    assert not fragment.unknown
+    plan = converted(document(fragment))
+    assert plan.batch.accumulation_steps == 128
+    assert broken(document(fragment), tmp_path) == set()
+
+
+def test_the_ramp_of_a_batch() -> None:
+    ramp = at(imported("megatron-launch.sh"), "batch", "ramp")
+    assert [stage["global_sequences"] for stage in ramp] == [128, 256, 384, 512]
+    assert [stage["from_tokens"] for stage in ramp] == [0, 1_000_000 * 8192, 2_000_000 * 8192, 3_000_000 * 8192]
+
+
+def test_what_is_not_read_is_listed_once() -> None:
+    fragment = imported("megatron-launch.sh")
+    unread = [remark.message for remark in fragment.remarks if remark.message.startswith("not read")]
+    assert len(unread) == 1
+    for name in ("lr", "min_lr", "clip_grad", "data_path", "normalization"):
+        assert name in unread[0]
+    assert "num_layers" not in unread[0]
+    assert "a checkpoint every 500 steps" in remarks_of(fragment)
+    lines = [remark.line for remark in fragment.remarks if "every 500" in remark.message]
+    assert lines == [65]
+
+
+def test_logged_arguments_of_a_mixture(tmp_path: Path) -> None:
+    fragment = imported("megatron-log.txt")
+    assert_sound(fragment)
+    assert at(fragment, "model", "experts") == {"num_experts": 8, "num_active_experts": 2, "ffn_hidden_size": 14336}
+    assert at(fragment, "model", "num_parameters") == 46_702_792_704
+    assert at(fragment, "model", "num_active_parameters") == 12_879_925_248
+    assert at(fragment, "parallelism", "data") == 8
+    assert at(fragment, "parallelism", "num_accelerators") == 64
+    converted(document(fragment))
+    assert broken(document(fragment), tmp_path) == set()
+
+
+def test_a_list_of_arguments_with_too_many_tensor_ranks(tmp_path: Path) -> None:
+    fragment = imported("megatron-bad-heads.txt")
+    assert at(fragment, "model", "vocabulary_size") == 53248
+    assert "50257 padded to a multiple of 4096" in how(fragment, "model.vocabulary_size")
+    assert at(fragment, "precision", "loss_scaling") == {"mode": "static", "initial_scale": 1024.0}
+    assert ("TS-PAR-016", "model.num_attention_heads") in broken(document(fragment), tmp_path)
+
+
+def test_a_batch_and_layers_that_do_not_divide(tmp_path: Path) -> None:
+    fragment = imported("megatron-bad-batch.sh")
+    found = {requirement for requirement, _ in broken(document(fragment), tmp_path)}
+    assert {"TS-BAT-001", "TS-PAR-010"} <= found
+    assert "given several times" in remarks_of(fragment)
+    assert "480" in remarks_of(fragment)
+
+
+def test_formats() -> None:
+    fragment = run("--bf16")
+    assert at(fragment, "precision", "reduction") == "fp32"
+    assert "told otherwise" in how(fragment, "precision.reduction")
+    assert at(run("--bf16 --grad-reduce-in-bf16"), "precision", "gradients") == "bf16"
+    assert at(run("--fp16"), "precision", "reduction") == "fp16"
+    assert at(run("--fp16 --accumulate-allreduce-grads-in-fp32"), "precision", "accumulation") == "fp32"
+    plain = run("")
+    assert at(plain, "precision", "compute") == "fp32"
+    assert at(plain, "precision", "master_parameters") is None
+
+
+def test_dynamic_loss_scaling(tmp_path: Path) -> None:
+    fragment = run("--fp16 --initial-loss-scale 65536 --loss-scale-window 500 --accumulate-allreduce-grads-in-fp32")
+    scaling = at(fragment, "precision", "loss_scaling")
+    assert scaling["mode"] == "dynamic"
+    assert scaling["initial_scale"] == 65536
+    assert scaling["growth_interval_steps"] == 500
+    assert scaling["hysteresis_steps"] == 2
+    assert "the default of NVIDIA/Megatron-LM@" in how(fragment, "precision.loss_scaling.hysteresis_steps")
+    assert broken(document(fragment), tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "recipe"),
+    [
+        ("--fp8-format hybrid --fp8-amax-history-len 1024", {"format": "fp8-hybrid", "scaling": "delayed"}),
+        ("--fp8-format e4m3 --fp8-recipe mxfp8", {"format": "mxfp8", "scaling": "block", "block_size": 32}),
+        ("--fp8-format e4m3 --fp8-recipe blockwise", {"format": "fp8-block", "scaling": "block", "block_size": 128}),
+        ("--fp8-format hybrid --fp8-recipe tensorwise", {"format": "fp8-hybrid", "scaling": "current"}),
+    ],
+)
+def test_recipes(arguments: str, recipe: dict[str, object], tmp_path: Path) -> None:
+    fragment = run(f"--bf16 {arguments}")
+    assert recipe.items() <= at(fragment, "precision", "recipe").items()
+    assert broken(document(fragment), tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sharding"),
+    [
+        ("", "none"),
+        ("--use-distributed-optimizer", "optimizer"),
+        ("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads", "gradients"),
+        ("--use-torch-fsdp2", "parameters"),
+        ("--deepspeed --zero-stage 2", "gradients"),
+    ],
+)
+def test_sharding(arguments: str, sharding: str) -> None:
+    assert at(run(arguments), "parallelism", "sharding") == sharding
+
+
+def test_stages_of_different_length(tmp_path: Path) -> None:
+    split = (
+        "--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 5 --decoder-last-pipeline-num-layers 5"
+    )
+    fragment = run(f"--bf16 {split}")
+    assert at(fragment, "parallelism", "stage_layers") == [5, 7, 7, 5]
+    assert broken(document(fragment), tmp_path) == set()
+    ends = "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split"
+    fragment = run(f"--pipeline-model-parallel-size 2 {ends}")
+    assert at(fragment, "parallelism", "stage_layers") == [12, 12]
+    fragment = run("--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'Et|(tt|)*3L'")
+    assert "parallelism.stage_layers" in unknown_keys(fragment)
+
+
+def test_sequence_parallelism_without_tensor_ranks() -> None:
+    fragment = run("--sequence-parallel")
+    assert at(fragment, "parallelism", "sequence") is False
+    assert "switches it off" in remarks_of(fragment)
+
+
+def test_width_that_follows_from_the_gate() -> None:
+    assert at(run("--swiglu"), "model", "ffn_hidden_size") == 2688
+    assert at(run(""), "model", "ffn_hidden_size") == 4096
+    assert "the default" in how(run(""), "model.ffn_hidden_size")
+
+
+def test_the_name_of_a_run() -> None:
+    assert run("--wandb-exp-name 'gpt 1.3b/first'").facts["metadata"] == {"name": "gpt-1.3b-first"}
+
+
+def test_layers_with_experts() -> None:
+    assert expert_layers("([0]*3+[1]*58)", 61) == 58
+    assert expert_layers("[0]*3+[2]*58", 61) is None
+    fragment = run("--num-experts 64 --moe-router-topk 6 --moe-ffn-hidden-size 512 --moe-layer-freq '[0]*1+[1]*23'")
+    assert at(fragment, "model", "experts", "num_layers") == 23
+
+
+def test_the_number_of_ranks() -> None:
+    slurm = "#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=8"
+    assert at(run("", slurm, "srun python"), "parallelism", "num_accelerators") == 32
+    unknown = run("", "", "torchrun --nproc_per_node 8 --nnodes $NODES")
+    assert at(unknown, "parallelism", "num_accelerators") is None
+    assert {"parallelism.num_accelerators", "parallelism.data"} <= unknown_keys(unknown)
+
+
+def test_variables_of_the_script() -> None:
+    before = 'TP=2\nPP=$((TP * 2))\nexport CP=${CP:-2}\nMORE="--bf16 --context-parallel-size $CP"\nMORE+=" --swiglu"'
+    fragment = run("--tensor-model-parallel-size $TP --pipeline-model-parallel-size ${PP} $MORE", before)
+    assert fragment.facts["parallelism"]["tensor"] == 2
+    assert fragment.facts["parallelism"]["pipeline"] == 4
+    assert fragment.facts["parallelism"]["context"] == 2
+    assert at(fragment, "model", "gated_ffn") is True
+    assert "CP='2'" in remarks_of(fragment)
+
+
+def test_a_variable_from_outside_stays_unknown() -> None:
+    fragment = run("--tensor-model-parallel-size $TP")
+    assert at(fragment, "parallelism", "tensor") is None
+    assert "parallelism.tensor" in unknown_keys(fragment)
+    assert "$TP" in remarks_of(fragment)
+
+
+def test_what_depends_on_a_variable_from_outside_is_unknown() -> None:
+    given = "--num-experts $EXPERTS --fp8-format $FP8 --recompute-granularity $RECOMPUTE --num-query-groups $GROUPS"
+    fragment = run(f"--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage $LAYERS {given}")
+    assert_sound(fragment)
+    wanted = {"model.family", "precision.recipe", "memory.activation_policy", "model.num_key_value_heads"}
+    assert wanted | {"parallelism.schedule", "parallelism.num_virtual_stages"} <= unknown_keys(fragment)
+
+
+def test_nothing_is_run(tmp_path: Path) -> None:
+    target = tmp_path / "made"
+    fragment = run(f"--tensor-model-parallel-size $(touch {target}; echo 2) --pipeline-model-parallel-size `echo 2`")
+    assert not target.exists()
+    assert {"parallelism.tensor", "parallelism.pipeline"} <= unknown_keys(fragment)
+
+
+def test_branches_are_told() -> None:
+    fragment = run("$EXTRA", 'if [[ "$1" == "fp8" ]]; then\n  EXTRA="--fp8-format hybrid"\nfi\nX=1')
+    assert at(fragment, "precision", "recipe", "format") == "fp8-hybrid"
+    assert "branches and loops" in remarks_of(fragment)
+
+
+def test_a_file_of_arguments_for_another_script() -> None:
+    fragment = read(ForeignText("conf.sh", f'MODEL_ARGS=" \\\n  {SHAPE} \\\n  --swiglu \\\n"\n'))
+    assert at(fragment, "model", "num_layers") == 24
+    assert at(fragment, "model", "gated_ffn") is True
+
+
+def test_a_command_in_a_variable() -> None:
+    fragment = read(
+        ForeignText("run.sh", f'CMD="python pretrain_gpt.py {SHAPE} --micro-batch-size \\"2\\""\nsrun $CMD\n')
+    )
+    assert at(fragment, "batch", "micro_sequences") == 2
+
+
+def test_models_beside_the_decoder() -> None:
+    fragment = run("--decoder-seq-length 128 --mtp-num-layers 1")
+    assert at(fragment, "model", "family") == "other"
+    assert "model.num_parameters" in unknown_keys(fragment)
+    assert "no plain decoder" in remarks_of(fragment)
+    assert "further tokens" in remarks_of(fragment)
+
+
+def test_a_script_beyond_bounds() -> None:
+    with pytest.raises(ForeignFormatError, match="longer than"):
+        read(ForeignText("run.sh", "x" * (MAX_CHARACTERS + 1)))
+
+
+def test_growing_variables_are_refused() -> None:
+    lines = ["A=" + "x" * 1024, *(f"A=$A$A # {step}" for step in range(40))]
+    with pytest.raises(ForeignFormatError, match="grow"):
+        read_script("\n".join(lines))
+    with pytest.raises(ForeignFormatError, match="grow"):
+        read_script("A=" + "x" * (MAX_VALUE + 1))
+
+
+@pytest.mark.parametrize("text", ["echo 'open", 'X="open', "echo ${open", "echo $(open"])
+def test_a_script_that_is_cut_off(text: str) -> None:
+    with pytest.raises(ForeignFormatError, match="never closed") as caught:
+        read(ForeignText("run.sh", f"ls\n{text}\n"))
+    assert caught.value.line is not None
+
+
+def test_a_text_without_arguments() -> None:
+    text = ForeignText("run.sh", "echo hello\n")
+    assert not looks_like(text)
+    with pytest.raises(ForeignFormatError, match="no command"):
+        read(text)

@@ -1,0 +1,122 @@
+"""NeMo and Megatron Bridge: their YAML becomes plans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from plan_files import assert_sound, at, broken, converted, document, how, imported, remarks_of, unknown_keys
+
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers.nemo import read_bridge, read_nemo
+
+
+def nemo(model: str, trainer: str = "precision: bf16") -> Fragment:
+    shape = "num_layers: 24\n  hidden_size: 1024\n  num_attention_heads: 16\n  encoder_seq_length: 2048"
+    text = f"trainer:\n  devices: 8\n  num_nodes: 2\n  {trainer}\nmodel:\n  {shape}\n  {model}\n"
+    return read_nemo(ForeignText("gpt.yaml", text))
+
+
+def test_a_nemo_model(tmp_path: Path) -> None:
+    fragment = imported("nemo-gpt.yaml")
+    assert_sound(fragment)
+    assert fragment.facts["metadata"] == {"name": "gpt-20b"}
+    assert at(fragment, "model", "num_parameters") == 20_246_452_224
+    assert fragment.facts["parallelism"] == {
+        "num_accelerators": 128,
+        "data": 8,
+        "tensor": 4,
+        "pipeline": 4,
+        "context": 1,
+        "expert": 1,
+        "sequence": True,
+        "schedule": "1f1b",
+        "sharding": "optimizer",
+    }
+    assert at(fragment, "batch", "accumulation_steps") == 64
+    assert at(fragment, "precision", "reduction") == "fp32"
+    assert "a checkpoint every 1000 steps" in remarks_of(fragment)
+    assert "exp_manager.checkpoint_callback_params.monitor" in remarks_of(fragment)
+    assert {"communication.timeout_seconds", "precision.nonfinite_action"} <= unknown_keys(fragment)
+    converted(document(fragment))
+    assert broken(document(fragment), tmp_path) == set()
+
+
+def test_references_are_not_resolved(tmp_path: Path) -> None:
+    fragment = imported("nemo-bad-stages.yaml")
+    assert_sound(fragment)
+    assert at(fragment, "model", "ffn_hidden_size") is None
+    assert {"model.ffn_hidden_size", "model.num_parameters"} <= unknown_keys(fragment)
+    assert "15: ffn_hidden_size: the source refers to ${multiply:4" in remarks_of(fragment)
+    answers = {"model": {"name": "gpt", "ffn_hidden_size": 8192, "num_parameters": 1_613_096_960}}
+    plan = document(fragment, answers)
+    converted(plan)
+    assert {requirement for requirement, _ in broken(plan, tmp_path)} == {"TS-PAR-010"}
+
+
+def test_formats_without_level_2() -> None:
+    fragment = nemo("megatron_amp_O2: false")
+    assert at(fragment, "precision", "compute") == "bf16"
+    assert at(fragment, "precision", "parameters") == "fp32"
+    assert at(fragment, "precision", "master_parameters") is None
+
+
+@pytest.mark.parametrize(
+    ("written", "compute"),
+    [("16", "fp16"), ("bf16-mixed", "bf16"), ("32-true", "fp32"), ("'64'", "fp32"), ("null", "fp32")],
+)
+def test_words_for_formats(written: str, compute: str) -> None:
+    assert at(nemo("megatron_amp_O2: true", f"precision: {written}"), "precision", "compute") == compute
+
+
+def test_gates_and_ranks_that_are_all_there_are() -> None:
+    assert at(nemo("activation: fast-swiglu"), "model", "gated_ffn") is True
+    text = "trainer:\n  devices: -1\n  num_nodes: 2\nmodel:\n  micro_batch_size: 1\n"
+    fragment = read_nemo(ForeignText("gpt.yaml", text))
+    assert "parallelism.num_accelerators" in unknown_keys(fragment)
+
+
+def test_a_mixture_of_megatron_bridge(tmp_path: Path) -> None:
+    fragment = imported("bridge-moe.yaml")
+    assert_sound(fragment)
+    assert at(fragment, "model", "num_parameters") == 30_532_110_336
+    assert at(fragment, "precision", "optimizer_state") == "bf16"
+    assert at(fragment, "precision", "recipe", "format") == "mxfp8"
+    assert at(fragment, "parallelism", "num_virtual_stages") == 3
+    assert {"parallelism.num_accelerators", "parallelism.data", "batch.accumulation_steps"} <= unknown_keys(fragment)
+    answers = {"parallelism": {"num_accelerators": 64, "data": 32}, "batch": {"accumulation_steps": 16}}
+    plan = document(fragment, answers)
+    converted(plan)
+    assert broken(plan, tmp_path) == set()
+
+
+def test_overrides_say_nothing_of_what_they_leave_out() -> None:
+    fragment = imported("bridge-overrides.yaml")
+    assert_sound(fragment)
+    assert fragment.facts["parallelism"] == {"tensor": 4, "sequence": True}
+    assert "precision" not in fragment.facts
+    assert {"precision.compute", "parallelism.pipeline", "parallelism.sharding"} <= unknown_keys(fragment)
+
+
+def test_a_recipe_by_name() -> None:
+    text = "mixed_precision: bf16_with_fp8_current_scaling_mixed\nmodel:\n  hidden_size: 64\ntrain:\n  train_iters: 5\n"
+    fragment = read_bridge(ForeignText("override.yaml", text))
+    assert at(fragment, "precision", "compute") == "bf16"
+    assert at(fragment, "precision", "recipe", "scaling") == "current"
+    assert "names the recipe" in remarks_of(fragment)
+
+
+def test_bridge_says_how_gradients_are_reduced() -> None:
+    text = "mixed_precision:\n  bf16: true\n  grad_reduce_in_fp32: {}\nmodel:\n  hidden_size: 64\n"
+    for word, format_ in (("true", "fp32"), ("false", "bf16")):
+        fragment = read_bridge(ForeignText("override.yaml", text.format(word)))
+        assert at(fragment, "precision", "reduction") == format_
+    assert "told otherwise" in how(fragment, "precision.reduction")
+
+
+@pytest.mark.parametrize("read", [read_nemo, read_bridge])
+@pytest.mark.parametrize("text", ["- 1\n- 2\n", "a: 1\na: 2\n", "a: [\n", ""])
+def test_what_is_refused(read: object, text: str) -> None:
+    assert callable(read)
+    with pytest.raises(ForeignFormatError):
+        read(ForeignText("x.yaml", text))

@@ -1,0 +1,143 @@
+"""All readers of launch configurations: each text fits one format, and no text breaks a reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from plan_files import FIXTURES, assert_sound, text_of
+
+from trainspec_validate.interop.formats import Format, formats, recognise
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
+
+NAMES = sorted(path.name for path in FIXTURES.iterdir())
+EVERY = sorted(path for path in FIXTURES.parent.rglob("*") if path.is_file())
+PREFIXES = {
+    "accelerate": "huggingface-accelerate",
+    "bridge": "megatron-bridge-yaml",
+    "deepspeed": "deepspeed-json",
+    "hf-launch": "huggingface-trainer-arguments",
+    "hf-trainer": "huggingface-trainer-arguments",
+    "hf-llama": "huggingface-model-config",
+    "hf-moe": "huggingface-model-config",
+    "maxtext": "maxtext-settings",
+    "megatron": "megatron-arguments",
+    "nemo": "nemo-megatron-yaml",
+    "torchtitan": "torchtitan-toml",
+}
+PLANS = [entry for entry in formats().values() if entry.kind == "TrainingPlan" and entry.name in set(PREFIXES.values())]
+
+
+def test_every_format_has_a_fixture() -> None:
+    assert {entry.name for entry in PLANS} == set(PREFIXES.values())
+    for prefix in PREFIXES:
+        assert any(name.startswith(prefix) for name in NAMES), prefix
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_format_fits(name: str) -> None:
+    text = text_of(name)
+    found = recognise(text)
+    assert found.name == PREFIXES[max((prefix for prefix in PREFIXES if name.startswith(prefix)), key=len)]
+    assert_sound(found.read(text))
+
+
+@pytest.mark.parametrize("path", EVERY, ids=lambda path: path.name)
+def test_no_reader_of_plans_claims_other_files(path: Path) -> None:
+    text = ForeignText("x", path.read_text(encoding="utf-8", errors="replace"))
+    claiming = [entry.name for entry in PLANS if entry.looks_like(text)]
+    assert len(claiming) == (1 if path.parent == FIXTURES else 0)
+
+
+WORDS = st.sampled_from(
+    [
+        *("--num-layers", "--bf16", "--fp8-format", "--rampup-batch-size", "--moe-layer-freq", "--micro-batch-size=4"),
+        *("--per_device_train_batch_size", "ici_fsdp_parallelism=-1", "per_device_batch_size=0.5", "base_emb_dim: 4"),
+        *(
+            "model:",
+            "trainer:",
+            "train:",
+            "  micro_batch_size: 1",
+            "num_layers ... 4",
+            "tensor_model_parallel_size .... 2",
+        ),
+        *("[training]", "[model]", "seq_len = 8", "steps = 1_0", '{"zero_optimization": {"stage": 2}}', "${A}", "$(x)"),
+        *(
+            "A=",
+            "A+=$A",
+            "(",
+            ")",
+            "'",
+            '"',
+            "\\",
+            "\n",
+            "\n  ",
+            "# x",
+            "<<EOF",
+            "2>&1",
+            "-1",
+            "9" * 30,
+            "1e999",
+            "nan",
+        ),
+        *(
+            "distributed_type: FSDP",
+            "num_processes: 8",
+            "global_parameter_scale: 7",
+            "Config param steps: 3",
+            "null",
+            "[0]*3",
+        ),
+    ]
+)
+TEXTS = st.one_of(
+    st.text(max_size=300), st.lists(WORDS, max_size=30).map(" ".join), st.lists(WORDS, max_size=30).map("\n".join)
+)
+
+
+def survives(entry: Format, text: ForeignText) -> None:
+    """A reader gives a sound fragment, or says that the text is not what it reads."""
+    try:
+        fragment = entry.read(text)
+    except ForeignFormatError:
+        return
+    assert_sound(fragment)
+
+
+@given(TEXTS)
+@settings(max_examples=150, deadline=None)
+def test_any_text_is_read_or_refused(text: str) -> None:
+    for entry in PLANS:
+        source = ForeignText("noise", text)
+        assert isinstance(entry.looks_like(source), bool)
+        survives(entry, source)
+
+
+VALUES = st.one_of(
+    *(st.none(), st.booleans(), st.integers(-(10**25), 10**25), st.floats(), st.text(max_size=8)),
+    *(st.sampled_from(["auto", "${a}", "???", "-1", "0", "1_000"]), st.lists(st.integers(-2, 9), max_size=3).map(str)),
+).map(str)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(data=st.data())
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_damaged_fixtures_are_read_or_refused(name: str, data: st.DataObject) -> None:
+    whole = text_of(name).text
+    lines = whole.split("\n")
+    for _ in range(data.draw(st.integers(1, 4))):
+        index = data.draw(st.integers(0, len(lines) - 1))
+        stem = lines[index].rstrip(" ,")
+        cut = max(stem.rfind(mark) for mark in (" ", ":", "="))
+        kind = data.draw(st.sampled_from(["drop", "value", "cut", "double"]))
+        if kind == "value" and cut > 0:
+            lines[index] = stem[: cut + 1] + data.draw(VALUES)
+        elif kind == "double":
+            lines.insert(index, lines[index])
+        elif kind == "cut":
+            lines[index] = lines[index][: data.draw(st.integers(0, 30))]
+        elif len(lines) > 1:
+            del lines[index]
+    survives(recognise(text_of(name)), ForeignText(name, "\n".join(lines)))

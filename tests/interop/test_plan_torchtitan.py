@@ -1,0 +1,146 @@
+"""torchtitan: job configurations in TOML become plans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from plan_files import assert_sound, at, broken, converted, document, how, imported, remarks_of, unknown_keys
+
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers.torchtitan import MAX_CHARACTERS, read
+
+
+def job(tables: str) -> Fragment:
+    head = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 4\nseq_len = 4096\nsteps = 10\n'
+    return read(ForeignText("job.toml", f"{head}{tables}"))
+
+
+def test_hybrid_shards(tmp_path: Path) -> None:
+    fragment = imported("torchtitan-hsdp.toml")
+    assert_sound(fragment)
+    assert fragment.facts["parallelism"] == {
+        "num_accelerators": 64,
+        "data": 32,
+        "tensor": 2,
+        "pipeline": 1,
+        "context": 1,
+        "sequence": True,
+        "sharding": "parameters",
+        "sharding_degree": 8,
+    }
+    assert fragment.facts["batch"] == {
+        "global_sequences": 128,
+        "micro_sequences": 2,
+        "accumulation_steps": 2,
+        "global_tokens": 1048576,
+    }
+    assert at(fragment, "precision", "recipe", "format") == "fp8-e4m3"
+    assert at(fragment, "model", "num_parameters") == 8_030_261_248
+    assert how(fragment, "model.num_layers").startswith("the flavour 8B in pytorch/torchtitan@")
+    converted(document(fragment))
+    assert broken(document(fragment), tmp_path) == set()
+
+
+def test_a_pipeline_with_uneven_stages(tmp_path: Path) -> None:
+    fragment = imported("torchtitan-pipeline.toml")
+    assert_sound(fragment)
+    assert at(fragment, "parallelism", "num_accelerators") == 256
+    assert "a comment of the file" in how(fragment, "parallelism.num_accelerators")
+    assert at(fragment, "parallelism", "stage_layers") == [7, *[8] * 14, 7]
+    assert at(fragment, "parallelism", "sharding") == "gradients"
+    assert at(fragment, "batch", "micro_sequences") == 1
+    assert at(fragment, "batch", "accumulation_steps") == 32
+    converted(document(fragment))
+    assert broken(document(fragment), tmp_path) == set()
+
+
+def test_more_tensor_ranks_than_heads(tmp_path: Path) -> None:
+    fragment = imported("torchtitan-bad-tensor.toml")
+    assert ("TS-PAR-016", "model.num_attention_heads") in broken(document(fragment), tmp_path)
+
+
+def test_a_flavour_that_only_the_program_knows() -> None:
+    fragment = imported("torchtitan-unknown-flavour.toml")
+    assert_sound(fragment)
+    assert at(fragment, "model", "name") == "qwen3-14B"
+    wanted = {"model.num_layers", "model.num_parameters", "parallelism.data", "parallelism.num_accelerators"}
+    assert wanted <= unknown_keys(fragment)
+    assert at(fragment, "batch", "micro_sequences") == "four"
+    assert "6: training.local_batch_size is 'four'" in remarks_of(fragment)
+
+
+def test_degrees_that_the_ranks_decide() -> None:
+    fragment = job("[parallelism]\ntensor_parallel_degree = 2\n")
+    assert at(fragment, "parallelism", "data") is None
+    assert at(fragment, "parallelism", "sharding") == "parameters"
+    assert "batch.global_sequences" in unknown_keys(fragment)
+
+
+def test_copies_without_shards() -> None:
+    fragment = job("[parallelism]\ndata_parallel_replicate_degree = 8\ndata_parallel_shard_degree = 1\n")
+    assert at(fragment, "parallelism", "sharding") == "none"
+    assert at(fragment, "precision", "parameters") == "fp32"
+    assert at(fragment, "precision", "master_parameters") is None
+    assert at(fragment, "batch", "global_sequences") == 32
+
+
+@pytest.mark.parametrize(
+    ("policy", "stages", "sharding"),
+    [("default", 1, "parameters"), ("never", 1, "gradients"), ("always", 4, "parameters"), ("default", 4, "gradients")],
+)
+def test_resharding(policy: str, stages: int, sharding: str) -> None:
+    tables = f'[parallelism]\nfsdp_reshard_after_forward = "{policy}"\npipeline_parallel_degree = {stages}\n'
+    assert at(job(tables), "parallelism", "sharding") == sharding
+
+
+def test_older_tables() -> None:
+    old = "[training]\nbatch_size = 2\nseq_len = 2048\ntensor_parallel_degree = 4\ndata_parallel_shard_degree = 2\n"
+    fragment = read(ForeignText("old.toml", f"{old}[experimental]\npipeline_parallel_degree = 2\n[job]\n"))
+    assert at(fragment, "parallelism", "tensor") == 4
+    assert at(fragment, "parallelism", "num_accelerators") == 16
+    assert at(fragment, "batch", "micro_sequences") == 1
+
+
+def test_split_points() -> None:
+    points = '["layers.7", "layers.15", "layers.23"]'
+    fragment = job(f"[parallelism]\npipeline_parallel_degree = 4\npipeline_parallel_split_points = {points}\n")
+    assert at(fragment, "parallelism", "stage_layers") == [7, 8, 8, 9]
+
+
+def test_offload_and_remarks() -> None:
+    fragment = job(
+        "enable_cpu_offload = true\n[activation_checkpoint]\nmode = 'memory_budget'\n[optimizer]\nlr = 1e-4\n"
+    )
+    assert {entry["what"] for entry in at(fragment, "memory", "offload")} == {"parameters", "gradients", "optimizer"}
+    assert "memory.activation_policy" in unknown_keys(fragment)
+    assert "optimizer.lr" in remarks_of(fragment)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "line"),
+    [
+        ("[training]\nsteps = \n", "no TOML", 2),
+        ("[model]\nname = 'x'\n", "no table", None),
+        ("a = " + "[" * 5000, "no TOML|nested", None),
+    ],
+)
+def test_what_is_refused(text: str, message: str, line: int | None) -> None:
+    with pytest.raises(ForeignFormatError, match=message) as caught:
+        read(ForeignText("job.toml", text))
+    assert line is None or caught.value.line == line
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("a" * (MAX_CHARACTERS + 1), "longer than"), (f"[training]\n{'a.' * 300}b = 1\n", "more than 200 dots")],
+)
+def test_texts_beyond_bounds(text: str, message: str) -> None:
+    with pytest.raises(ForeignFormatError, match=message):
+        read(ForeignText("job.toml", text))
+
+
+def test_numbers_that_no_document_holds() -> None:
+    fragment = job("[comm]\ntrain_timeout_seconds = inf\n[parallelism]\ntensor_parallel_degree = nan\n")
+    assert_sound(fragment)
+    assert "parallelism.tensor" in unknown_keys(fragment)
