@@ -70,6 +70,20 @@ def test_latent_attention_and_windows() -> None:
     assert at(window, "model", "attention") == "sliding-window"
 
 
+def test_the_parameters_of_latent_attention(tmp_path: Path) -> None:
+    fragment = imported("hf-latent-config.json")
+    assert_sound(fragment)
+    assert at(fragment, "model", "num_parameters") == pytest.approx(671.0e9, rel=1e-4)
+    assert at(fragment, "model", "num_active_parameters") == pytest.approx(37.6e9, rel=3e-3)
+    assert "counted as if" not in remarks_of(fragment)
+    shape = {"model": {"sequence_length": 4096}, "parallelism": {"num_accelerators": 64, "data": 64}}
+    batch = {"batch": {"global_sequences": 64, "micro_sequences": 1, "accumulation_steps": 1}}
+    formats = {"compute": "fp32", "parameters": "fp32", "gradients": "fp32", "reduction": "fp32"}
+    plan = document(fragment, shape, batch, {"precision": formats})
+    converted(plan)
+    assert broken(plan, tmp_path) == set()
+
+
 def test_the_language_part_of_several() -> None:
     inner = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 500}
     fragment = model(model_type="llava", text_config={**inner, "model_type": "llama", "intermediate_size": 128})

@@ -155,8 +155,19 @@ def test_stages_of_different_length(tmp_path: Path) -> None:
     ends = "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split"
     fragment = run(f"--pipeline-model-parallel-size 2 {ends}")
     assert at(fragment, "parallelism", "stage_layers") == [12, 12]
-    fragment = run("--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'Et|(tt|)*3L'")
+    fragment = run("--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'E?t'")
     assert "parallelism.stage_layers" in unknown_keys(fragment)
+
+
+def test_a_layout_of_chunks(tmp_path: Path) -> None:
+    layout = "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout 'Ettt|(tttt|)*2ttt|(ttt|)*3tL'"
+    fragment = run(f"--bf16 {layout}")
+    assert at(fragment, "parallelism", "stage_layers") == [3, 4, 4, 3, 3, 3, 3, 1]
+    assert at(fragment, "parallelism", "num_virtual_stages") == 2
+    assert at(fragment, "parallelism", "schedule") == "interleaved-1f1b"
+    assert broken(document(fragment), tmp_path) == set()
+    short = run(f"--bf16 {layout.replace('tttt', 'ttt')}")
+    assert "TS-PAR-010" in {requirement for requirement, _ in broken(document(short), tmp_path)}
 
 
 def test_sequence_parallelism_without_tensor_ranks() -> None:

@@ -20,6 +20,7 @@ PREFIXES = {
     "deepspeed": "deepspeed-json",
     "hf-launch": "huggingface-trainer-arguments",
     "hf-trainer": "huggingface-trainer-arguments",
+    "hf-latent": "huggingface-model-config",
     "hf-llama": "huggingface-model-config",
     "hf-moe": "huggingface-model-config",
     "maxtext": "maxtext-settings",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainspec_validate.interop.readers._latent_attention import count_latent
 from trainspec_validate.interop.readers._plan_parts import Draft, name_of
 
 VERSION = "transformers 5.23.0"
@@ -19,6 +20,7 @@ _GATED_TIED = frozenset({"gemma", "gemma2", "gemma3_text", "granite", "cohere", 
 _PLAIN_TIED = frozenset({"gpt2", "opt", "bloom", "gpt_bigcode", "starcoder2", "falcon"})
 _PLAIN_UNTIED = frozenset({"gpt_neox", "gptj", "phi"})
 _LATENT = frozenset({"deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2"})
+_LATENT_NAMES = {"head": "qk_nope_head_dim", "rotary": "qk_rope_head_dim", "value": "v_head_dim"}
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 
 
@@ -82,8 +84,7 @@ def _write_attention(draft: Draft, kind: str, names: _Inside) -> None:
         draft.default(("model", "num_key_value_heads"), 1 if one else heads, how)
     if kind in _LATENT or draft.look(*names("kv_lora_rank")) is not None:
         draft.put(("model", "attention"), "latent")
-        for key in ("num_key_value_heads", "head_size"):
-            draft.facts["model"].pop(key, None)
+        count_latent(draft, lambda key: names(_LATENT_NAMES.get(key, key))[0])
     elif draft.look(*names("sliding_window")) is not None and draft.flag(*names("use_sliding_window")) is not False:
         draft.put(("model", "attention"), "sliding-window")
         if kind in _MIXED_WINDOWS:

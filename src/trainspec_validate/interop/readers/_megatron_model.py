@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
+from trainspec_validate.interop.readers._latent_attention import count_latent
 from trainspec_validate.interop.readers._plan_parts import LARGEST, Draft, is_count, name_of
 
 ARGUMENTS = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/arguments.py"
 _PADDING = 128
 _OTHER_MODELS = ("decoder_seq_length", "decoder_num_layers", "vision_model_type", "img_h", "bert_binary_head")
 """Arguments of models with a part beside the decoder."""
+_LATENT_NAMES = {"head": "qk_head_dim", "rotary": "qk_pos_emb_head_dim", "value": "v_head_dim"}
 _TERM = re.compile(r"\[([01](?:,[01])*)\](?:\*([0-9]{1,4}))?")
 
 
@@ -58,7 +60,10 @@ def _write_heads(draft: Draft) -> None:
     pointer = ("model", "num_key_value_heads")
     if draft.flag("multi_latent_attention"):
         draft.put(("model", "attention"), "latent")
-    elif draft.flag("group_query_attention") is False:
+        draft.look("num_query_groups")
+        count_latent(draft, lambda key: _LATENT_NAMES.get(key, key))
+        return
+    if draft.flag("group_query_attention") is False:
         draft.look("num_query_groups")
     else:
         draft.copy(pointer, "num_query_groups")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainspec_validate.interop.readers._megatron_layout import layout_layers
 from trainspec_validate.interop.readers._megatron_model import ARGUMENTS, write_model
 from trainspec_validate.interop.readers._megatron_precision import write_precision
 from trainspec_validate.interop.readers._plan_parts import Draft, is_count, name_of
@@ -64,10 +65,30 @@ def _write_pipeline(draft: Draft) -> None:
         draft.lacks(("parallelism", "num_virtual_stages"), reason)
         draft.lacks(("parallelism", "schedule"), reason)
         return
+    layout = draft.look("pipeline_model_parallel_layout")
+    listed = layout_layers(layout) if layout is not None else None
+    if listed and chunks is None and stages > 1 and len(listed) % stages == 0:
+        chunks = len(listed) // stages
+        draft.put(("parallelism", "num_virtual_stages"), chunks, "chunks of the layout over stages")
     if stages > 1:
         schedule = "interleaved-1f1b" if (chunks or 1) > 1 else "1f1b"
         draft.put(("parallelism", "schedule"), schedule, "Megatron-LM runs 1F1B, interleaved with several chunks")
-        _write_split(draft, layers, stages, chunks or 1)
+        if layout is None:
+            _write_split(draft, layers, stages, chunks or 1)
+        else:
+            _write_layout(draft, listed, stages * (chunks or 1))
+
+
+def _write_layout(draft: Draft, listed: list[int] | None, total: int) -> None:
+    """Layers of each chunk as a layout lists them."""
+    if listed is None or len(listed) > _MAX_STAGES:
+        draft.lacks(("parallelism", "stage_layers"), "the layout is not understood; list the layers of each chunk")
+        draft.remark("pipeline_model_parallel_layout is not understood", "pipeline_model_parallel_layout")
+        return
+    if len(listed) != total:
+        told = f"the layout has {len(listed)} chunks, the stages have {total}"
+        draft.remark(told, "pipeline_model_parallel_layout")
+    draft.put(("parallelism", "stage_layers"), listed, "layers of each chunk in the layout")
 
 
 def _write_split(draft: Draft, layers: int | None, stages: int, chunks: int) -> None:
@@ -76,10 +97,9 @@ def _write_split(draft: Draft, layers: int | None, stages: int, chunks: int) -> 
     first = draft.count("decoder_first_pipeline_num_layers", "num_layers_in_first_pipeline_stage")
     last = draft.count("decoder_last_pipeline_num_layers", "num_layers_in_last_pipeline_stage")
     ends = [bool(draft.flag(f"account_for_{end}_in_pipeline_split")) for end in ("embedding", "loss")]
-    layout = draft.look("pipeline_model_parallel_layout")
     total = stages * chunks
-    if layout is not None or ((first or last) and chunks > 1):
-        draft.lacks(pointer, "the layers are split by a layout; list the layers of each chunk")
+    if (first or last) and chunks > 1:
+        draft.lacks(pointer, "the ends hold another number of layers over several chunks; list the layers of each")
         draft.remark("an uneven split of layers over chunks is not read; list it in parallelism.stage_layers")
         return
     if layers is None or total > _MAX_STAGES or total < 2 or not (first or last or any(ends)):

@@ -63,15 +63,23 @@ def complete_model(draft: Draft, *, label: bool = True) -> None:
         draft.lacks(("model", "num_parameters"), shape)
         return
     counted = parameters(shape)
+    own = draft.attention_parameters
+    surplus = 0 if own is None else own * shape.num_layers - int(counted.attention)
     if draft.get("model", "num_parameters") is None:
-        draft.put(("model", "num_parameters"), int(counted.total), _COUNTED)
+        if own is None and draft.get("model", "attention") == "latent":
+            draft.remark("the projections of latent attention are counted as if they were full; correct num_parameters")
+        draft.put(("model", "num_parameters"), int(counted.total) + surplus, _COUNTED)
     if draft.get("model", "name") is None and not label:
         draft.lacks(("model", "name"), "the source names no model")
     elif draft.get("model", "name") is None:
-        name = f"transformer-{counted.total / 1e9:.4g}b"
+        name = f"transformer-{(counted.total + surplus) / 1e9:.4g}b"
         draft.put(("model", "name"), name, "the source names no model; made of its number of parameters")
     if shape.num_expert_layers and draft.get("model", "num_active_parameters") is None:
-        draft.put(("model", "num_active_parameters"), int(counted.active), _COUNTED + ", experts that a token visits")
+        draft.put(
+            ("model", "num_active_parameters"),
+            int(counted.active) + surplus,
+            _COUNTED + ", experts that a token visits",
+        )
 
 
 def _shape(draft: Draft) -> Shape | str:
@@ -94,8 +102,6 @@ def _shape(draft: Draft) -> Shape | str:
     if draft.get("model", "family") not in {"dense-transformer", "moe-transformer"}:
         return "the source does not tell whether the model is a plain transformer"
     head_size = draft.counted("model", "head_size") or max(1, hidden // heads)
-    if draft.get("model", "attention") == "latent":
-        draft.remark("the projections of latent attention are counted as if they were full; correct num_parameters")
     return Shape(
         num_layers=layers,
         hidden_size=hidden,

@@ -155,6 +155,8 @@ class Draft:
     unknown: dict[Pointer, str] = field(default_factory=dict)
     derived: dict[Pointer, str] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
+    attention_parameters: int | None = None
+    """Parameters of the attention of one layer, where they do not follow from heads alone."""
     _open: dict[str, str] = field(default_factory=dict)
     told: list[tuple[str, str | int | None]] = field(default_factory=list)
     """Remarks, each with a line, or the setting whose line it is about."""
