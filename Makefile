@@ -37,7 +37,11 @@ demo: $(READY) ## validate the examples, then a broken file
 	@echo "== one broken cluster profile =="
 	@$(BIN)/trainspec-validate $(BROKEN); status=$$?; echo; \
 	if [ $$status -ne 1 ]; then echo "demo: expected exit status 1, got $$status"; exit 1; fi
-	@echo "You saw public examples pass (status 0) and a broken file fail (status 1, as it must)."
+	@echo "== the best plan for a published machine =="
+	@$(BIN)/trainspec plan examples/clusters/meta-llama3-24k.yaml --model llama3-405b --num-ranks 16384 \
+		--global-sequences 2048 --top 3
+	@echo
+	@echo "You saw public examples pass (status 0), a broken file fail (status 1, as it must), and a plan with its reasons."
 
 test: lint check-generated ## everything that must be green before a change is merged
 	@echo "== pytest =="
@@ -60,12 +64,17 @@ check-generated: $(READY) ## fail when a generated file is out of date
 	@echo "== generated files =="
 	@$(BIN)/python tools/generate.py --check
 
+SCORES := collectives memory step_time reliability energy
+
 bench: $(READY) ## measure, and score the models against published figures
 	@$(BIN)/python benchmarks/run.py
+	@for score in $(SCORES); do echo; $(BIN)/python benchmarks/score_$$score.py || exit 1; done
+	@echo; $(BIN)/python benchmarks/plans.py
 
 bench-short: $(READY) ## the same in short, for CI
 	@echo "== benchmarks, short =="
 	@$(BIN)/python benchmarks/run.py --short
+	@$(BIN)/python benchmarks/plans.py --short
 
 dist: $(READY) ## build the wheel and the source archive into dist/
 	@rm -rf dist

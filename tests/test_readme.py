@@ -105,7 +105,11 @@ def at_terminal(command: str, folder: Path) -> tuple[int, list[str]]:
             written += piece
         code = process.wait(timeout=60)
     os.close(ours)
-    text = re.sub(r"\x1b\[[0-9;]*m", "", written.decode("utf-8"))
+    # A progress bar comes and goes on a slow machine, and hides the cursor meanwhile.
+    still = re.sub(
+        r"\x1b\[\?25l.*?\x1b\[\?25h(?:\r\n)?(?:\r?\x1b\[1A\x1b\[2K)?", "", written.decode("utf-8"), flags=re.DOTALL
+    )
+    text = re.sub(r"\x1b\[[0-9;]*m", "", still)
     return code, [line.rstrip() for line in text.splitlines()]
 
 

@@ -133,20 +133,21 @@ def use_color(choice: str) -> bool:
 class Bar:
     """A progress bar on standard error, at a terminal, for work that takes longer than a second."""
 
-    def __init__(self, *, wanted: bool) -> None:
+    def __init__(self, *, wanted: bool, doing: str = "reading") -> None:
+        self._doing = doing
         self._wanted = wanted and is_terminal(sys.stderr)
         self._start = time.monotonic()
         self._bar: Any = None
         self._task: Any = None
 
     def __call__(self, done: int, total: int) -> None:
-        """Show how many files are done."""
+        """Show how much is done."""
         if self._bar is None and self._wanted and time.monotonic() - self._start > _PATIENCE_SECONDS:
             from rich.console import Console  # noqa: PLC0415 - most runs end before it is needed
             from rich.progress import Progress  # noqa: PLC0415
 
             self._bar = Progress(console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task("reading", total=total)
+            self._task = self._bar.add_task(self._doing, total=total)
             self._bar.start()
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=total)

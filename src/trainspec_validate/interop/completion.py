@@ -6,6 +6,7 @@ from typing import Any
 
 from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.fragment import Kind
+from trainspec_validate.interop.readers._plan_identities import complete_joint
 
 _CARRIED = {
     "infiniband": ("infiniband",),
@@ -35,6 +36,8 @@ def complete(
     if name is not None:
         facts.setdefault("metadata", {})["name"] = name
         derived[("metadata", "name")] = "given with --name"
+    if kind == "TrainingPlan":
+        return complete_joint(facts, derived)
     if kind != "ClusterProfile":
         return remarks
     if num_nodes is not None:

@@ -117,16 +117,23 @@ def _replacement(request: Request) -> tuple[float | None, float]:
     return known.spare_start_seconds or _USUAL_SPARE_SECONDS, repair
 
 
+def with_spares(request: Request, figures: PolicyFigures) -> float | None:
+    """Share of wall time that makes lasting progress if spares were ready; None where they are, or one node is all."""
+    if figures.spare_seconds is not None or request.num_nodes == 1:
+        return None
+    return replace(figures, spare_seconds=_USUAL_SPARE_SECONDS).effective_share
+
+
 def advice(request: Request, scored: Scored) -> tuple[str, ...]:
     """What would make the job lose less time, with the number."""
     names = Names("plan", "policy", "{name: cluster}", "{name: plan}")
     figures = policy_figures(request, scored, names)
-    if figures.spare_seconds is not None or request.num_nodes == 1:
+    better = with_spares(request, figures)
+    if better is None:
         return ()
     reliability = request.cluster.reliability
     rate = reliability.failures_per_1000_node_days if reliability else USUAL_FAILURES
     spares = spare_nodes(request.num_nodes, rate, figures.repair_seconds)
-    better = replace(figures, spare_seconds=_USUAL_SPARE_SECONDS).effective_share
     now = f"a lost node waits for its repair, and {figures.effective_share:.0%} of the time makes progress"
     return (
         f"the profile declares no spare nodes: {now}; with {spares} spares (99 % quantile) it would be {better:.0%}",

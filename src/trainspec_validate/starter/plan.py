@@ -17,7 +17,7 @@ Lines = list[tuple[str, str]]
 
 
 def document(sizes: Sizes) -> str:
-    """A dense transformer, as large as the memory allows, sharded over all ranks."""
+    """A dense transformer, as large as the memory allows."""
     lines: Lines = [
         ("metadata:", ""),
         (f"  name: {NAME}", "replace"),
@@ -70,7 +70,7 @@ def _parallelism(sizes: Sizes) -> Lines:
     if layout.tensor > 1:
         lines.append(("  sequence: true", "replace"))
     if layout.data > 1:
-        lines.append(("  sharding: parameters", "replace"))
+        lines.append((f"  sharding: {layout.sharding}", "replace"))
     placements: Lines = []
     if layout.tensor > 1:
         placements.append(("    - {axis: tensor, within: scale-up-domain}", "replace"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import product
 
 from trainspec_validate.catalog import CatalogAccelerator
 from trainspec_validate.costs import reliability
@@ -15,6 +16,7 @@ _MOST_TOKENS = 8e7
 _SHORTEST_STEP_SECONDS, _LONGEST_STEP_SECONDS = 0.05, 15.0
 STATE_BYTES = 18
 """Bytes of one parameter: 2 weights, 4 master copy, 4 gradients, 8 moments."""
+_WEIGHT_AND_GRADIENT_BYTES = 6
 SAVED_BYTES = 14
 """Bytes of one parameter in a checkpoint: weights, master copy, moments."""
 RESERVE_BYTES = 4e9
@@ -74,6 +76,8 @@ class Layout:
     tensor: int
     sequence: int
     recompute: str
+    sharding: str
+    """What the data ranks share, as a plan names it."""
     peak_bytes: float
 
 
@@ -209,9 +213,9 @@ def _layout(accelerator: CatalogAccelerator, build: Build, num_nodes: int) -> La
         data, sequence = world // tensor, _SEQUENCE
         while data * sequence > _MOST_TOKENS:
             sequence //= 2
-        for recompute in ("selective", "full"):
-            peak = _peak_bytes(preset, world, tensor, sequence, recompute)
-            layout = Layout(preset, data, tensor, sequence, recompute, peak)
+        for sharding, recompute in product(("optimizer", "parameters"), ("selective", "full")):
+            peak = _peak_bytes(preset, world, tensor, sequence, recompute, sharding)
+            layout = Layout(preset, data, tensor, sequence, recompute, sharding, peak)
             shortest = 6.0 * preset.num_parameters * sequence / (tensor * flops)
             enough = 6.0 * preset.num_parameters * _TOKENS_PER_PARAMETER * preset.num_parameters / (world * flops)
             if peak <= capacity and shortest <= _LONGEST_STEP_SECONDS and enough <= _LONGEST_RUN_SECONDS:
@@ -226,15 +230,21 @@ def _tensor(accelerator: CatalogAccelerator, build: Build, preset: Preset, world
     return most if wanted and accelerator.scale_up else 1
 
 
-def _peak_bytes(preset: Preset, world: int, tensor: int, sequence: int, recompute: str) -> float:
+def _peak_bytes(  # noqa: PLR0913, PLR0917
+    preset: Preset, world: int, tensor: int, sequence: int, recompute: str, sharding: str
+) -> float:
     """State, gathered layers and activations of one sequence on one rank.
+
+    Weights that all ranks share are gathered anew for each micro-batch, so that they are shared only where they
+    would not fit otherwise.
 
     With selective recomputation a layer keeps 34 bytes per token and hidden value: arXiv:2205.05198, table 2;
     with full recomputation it keeps its input in 16 bits, and one layer at a time is whole.
     """
-    state = STATE_BYTES * preset.num_parameters / world
+    kept_whole = _WEIGHT_AND_GRADIENT_BYTES if sharding == "optimizer" else 0
+    state = (kept_whole / tensor + (STATE_BYTES - kept_whole) / world) * preset.num_parameters
     layer_parameters = (preset.num_parameters - preset.vocabulary * preset.hidden) / preset.num_layers
-    gathered = 3 * 2 * max(layer_parameters, preset.vocabulary * preset.hidden) / tensor
+    gathered = 0 if kept_whole else 3 * 2 * max(layer_parameters, preset.vocabulary * preset.hidden) / tensor
     cell = sequence * preset.hidden / tensor
     kept = 34 * preset.num_layers if recompute == "selective" else 2 * preset.num_layers + 34
     logits = 6 * sequence * preset.vocabulary / tensor

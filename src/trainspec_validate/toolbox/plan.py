@@ -75,7 +75,7 @@ def command(cluster: str, model: str, **options: Any) -> None:
         asked = request(profile, _model(model), wishes)  # type: ignore[arg-type]
     except (Impossible, Unpredictable) as error:
         raise Failure(f"{cluster}: {error}") from error
-    bar = terminal.Bar(wanted=True)
+    bar = terminal.Bar(wanted=True, doing="comparing")
     try:
         ranking = search(asked.goal, max(options["top"], options["picked"]), bar)
     finally:

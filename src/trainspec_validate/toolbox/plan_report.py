@@ -12,17 +12,13 @@ from trainspec_validate import terminal
 from trainspec_validate.forecast.outlook import PlannedCollective
 from trainspec_validate.planner.explain import SHARDINGS, reasons
 from trainspec_validate.planner.request import Request
-from trainspec_validate.planner.safety import Names, advice, policy_figures
+from trainspec_validate.planner.safety import Names, advice, policy_figures, with_spares
 from trainspec_validate.planner.search import Ranking, Scored
 from trainspec_validate.planner.talk import collectives_of
 from trainspec_validate.toolbox import tables
 from trainspec_validate.units import bytes_, number, seconds
 
-_HEADER = (
-    *("plan", "step", "eight of ten", "MFU", "memory", "exposed", "idle", "effective"),
-    *("tensor", "context", "pipeline", "expert", "data", "micro", "recompute", "sharding"),
-)
-_NUMBERS = frozenset({0, 1, 3, 4, 5, 6, 7, 8, 9, 11, 12})
+_PLANS_SIDE_BY_SIDE = 5
 _UNNAMED = Names("plan", "policy", "{name: cluster}", "{name: plan}")
 
 
@@ -44,34 +40,44 @@ def show(request: Request, ranking: Ranking, num_shown: int, style: str) -> None
     if style == "json":
         terminal.emit(json.dumps(_json(request, ranking, num_shown), indent=2, ensure_ascii=False) + "\n")
         return
-    tables.show(_HEADER, [_row(request, scored, rank) for rank, scored in enumerate(best, 1)], _NUMBERS)
+    for first in range(0, len(best), _PLANS_SIDE_BY_SIDE):
+        group = best[first : first + _PLANS_SIDE_BY_SIDE]
+        columns = [_column(request, scored) for scored in group]
+        header = ("", *(f"plan {first + place}" for place in range(1, len(group) + 1)))
+        rows = [(name, *(column[name] for column in columns)) for name in columns[0]]
+        tables.show(header, rows, frozenset(range(1, len(header))))
     terminal.emit(_told(request, ranking))
     for note in [*(f"assumed {words}" for words in request.assumptions), *advice(request, best[0])]:
         click.echo(note, err=True)
 
 
-def _row(request: Request, scored: Scored, rank: int) -> tuple[str, ...]:
+def _column(request: Request, scored: Scored) -> dict[str, str]:
+    """What is shown of one plan, by the name of its row."""
     layout, step, figures = scored.choice.layout, scored.outlook.step, policy_figures(request, scored, _UNNAMED)
-    chunks = f" x{layout.num_virtual_stages}" if layout.num_virtual_stages > 1 else ""
-    shards = f"/{layout.sharding_degree}" if layout.sharding_stage and layout.sharding_degree else ""
-    return (
-        str(rank),
-        seconds(float(f"{step.seconds:.3g}")),
-        f"{step.low_seconds:.3g}-{step.high_seconds:.3g} s",
-        f"{scored.outlook.utilisation:.1%}",
-        f"{scored.memory.total / request.goal.machine.memory_bytes:.0%}",
-        f"{scored.outlook.exposed_share:.1%}",
-        f"{step.bubble_seconds / step.seconds:.1%}",
-        f"{figures.effective_share:.1%}",
-        str(layout.tensor),
-        str(layout.context),
-        f"{layout.pipeline}{chunks}",
-        str(layout.expert),
-        str(layout.data),
-        f"{layout.micro_sequences} x {layout.num_micro_batches}",
-        scored.choice.recompute,
-        f"{SHARDINGS[layout.sharding_stage]}{shards}",
-    )
+    chunks = f" x {layout.num_virtual_stages}" if layout.num_virtual_stages > 1 else ""
+    shards = f" / {layout.sharding_degree}" if layout.sharding_stage and layout.sharding_degree else ""
+    better = with_spares(request, figures)
+    spares = {} if better is None else {"with spare nodes": f"{better:.1%}"}
+    experts = {"expert": str(layout.expert)} if request.model.experts else {}
+    return {
+        "step": seconds(float(f"{step.seconds:.3g}")),
+        "eight of ten runs": f"{step.low_seconds:.3g}-{step.high_seconds:.3g} s",
+        "MFU": f"{scored.outlook.utilisation:.1%}",
+        "memory": f"{scored.memory.total / request.goal.machine.memory_bytes:.0%}",
+        "exposed": f"{scored.outlook.exposed_share:.1%}",
+        "idle": f"{step.bubble_seconds / step.seconds:.1%}",
+        "effective": f"{figures.effective_share:.1%}",
+        **spares,
+        "tensor": str(layout.tensor),
+        "context": str(layout.context),
+        "pipeline": f"{layout.pipeline}{chunks}",
+        **experts,
+        "data": str(layout.data),
+        "micro-batches": f"{layout.micro_sequences} x {layout.num_micro_batches}",
+        "recompute": scored.choice.recompute,
+        "sharding": f"{SHARDINGS[layout.sharding_stage]}{shards}",
+        "outermost": scored.choice.order[-1],
+    }
 
 
 def _told(request: Request, ranking: Ranking) -> str:
