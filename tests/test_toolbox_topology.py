@@ -1,0 +1,91 @@
+"""`trainspec topology`: the graph of a machine, what parallel groups talk over, and the roles of a rank."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from trainspec_validate.toolbox import command
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+META = str(EXAMPLES / "clusters" / "meta-llama3-24k.yaml")
+LLAMA = str(EXAMPLES / "plans" / "llama3-405b-16384.yaml")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(command, ["topology", *arguments], prog_name="trainspec")
+
+
+def told(*arguments: str) -> dict[str, Any]:
+    result = run(*arguments, "--format", "json")
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_blocks_and_what_is_narrow() -> None:
+    found = told(META)
+    assert [(block["name"], block["num_ranks"], block["num_blocks"]) for block in found["blocks"]] == [
+        ("node", 8, 3072),
+        ("rack", 16, 1536),
+        ("pod", 3072, 8),
+        ("core", 24576, 1),
+    ]
+    assert found["bisection_bytes_per_second"] == pytest.approx(24576 / 2 * 50e9 / 7)
+    assert "what leaves a pod is 7 times narrower" in run(META).stdout
+
+
+def test_groups_of_a_plan() -> None:
+    groups = {item["axis"]: item for item in told(META, "--plan", LLAMA)["groups"]}
+    assert groups["tensor"]["num_domains"] == 1
+    assert groups["pipeline"] == {
+        "axis": "pipeline",
+        "num_ranks": 16,
+        "stride": 8,
+        "num_domains": 16,
+        "fabric_bytes_per_second": 50e9,
+        "num_crossed_tiers": 1,
+    }
+    assert groups["data"]["num_crossed_tiers"] == 2
+
+
+def test_roles_of_a_rank_agree_with_those_of_its_neighbours() -> None:
+    mine = {role["axis"]: role for role in told(META, "--plan", LLAMA, "--rank", "13")["roles"]}
+    after = mine["data"]["ring"]["next"]
+    theirs = {role["axis"]: role for role in told(META, "--plan", LLAMA, "--rank", str(after))["roles"]}
+    assert theirs["data"]["ring"]["previous"] == 13
+    assert mine["tensor"]["members"] == list(range(8, 16))
+    assert mine["pipeline"]["stages"] == {"previous": 5, "next": 21}
+
+
+def test_the_largest_machine_is_a_handful_of_lines() -> None:
+    stdout = run(str(EXAMPLES / "clusters" / "mrc-131072.yaml")).stdout
+    assert "131,072 ranks" in stdout
+    assert len(stdout.splitlines()) < 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((META, "--rank", "3"), "--rank needs --plan"),
+        ((META, "--plan", LLAMA, "--rank", "16384"), "ranks 0 to 16383"),
+        ((META, "--node-group", "west"), "name a node group: h100"),
+        (("nowhere.yaml",), "nowhere.yaml"),
+        ((LLAMA,), "no ClusterProfile"),
+    ],
+)
+def test_what_cannot_be_shown_is_said(arguments: tuple[str, ...], words: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+@pytest.mark.parametrize("path", sorted((EXAMPLES / "clusters").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_example_has_a_graph(path: Path) -> None:
+    found = told(str(path))
+    assert found["blocks"]
+    assert run(str(path)).exit_code == 0
