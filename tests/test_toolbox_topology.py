@@ -75,7 +75,7 @@ def test_the_largest_machine_is_a_handful_of_lines() -> None:
         ((META, "--plan", LLAMA, "--rank", "16384"), "ranks 0 to 16383"),
         ((META, "--node-group", "west"), "name a node group: h100"),
         (("nowhere.yaml",), "nowhere.yaml"),
-        ((LLAMA,), "no ClusterProfile"),
+        ((LLAMA,), "a ClusterProfile is wanted"),
     ],
 )
 def test_what_cannot_be_shown_is_said(arguments: tuple[str, ...], words: str) -> None:

@@ -19,6 +19,8 @@ class Machine:
     group: NodeGroup
     index: int
     memory_bytes_per_rank: float | None
+    memory_bytes_per_second_per_rank: float | None
+    """Bandwidth of the device memory."""
     watts_per_accelerator: float | None
     peak_rates: Mapping[str, float]
     num_ranks_per_node: int
@@ -27,7 +29,7 @@ class Machine:
     def host_bytes_per_second_per_rank(self) -> float | None:
         """One-way rate between host and device that a rank can count on."""
         link = self.group.host_link
-        rate = _host_rate(link) if link else None
+        rate = host_rate(link) if link else None
         return None if rate is None else rate / self.group.accelerator.num_ranks_per_accelerator
 
 
@@ -36,23 +38,28 @@ def find_machine(plan: TrainingPlan, cluster: ClusterProfile) -> Machine | None:
 
     None when the cluster has several groups and the plan names none of them.
     """
-    groups = cluster.node_groups
-    wanted = [i for i, group in enumerate(groups) if plan.node_group in (None, group.name)]
-    if len(wanted) != 1:
-        return None
-    group = groups[wanted[0]]
+    wanted = [i for i, group in enumerate(cluster.node_groups) if plan.node_group in (None, group.name)]
+    return machine_of_group(cluster, wanted[0]) if len(wanted) == 1 else None
+
+
+def machine_of_group(cluster: ClusterProfile, index: int) -> Machine:
+    """A node group by its position, with declared figures before those of the catalog."""
+    group = cluster.node_groups[index]
     own, known = group.accelerator, accelerators().get(group.accelerator.model)
     memory = own.memory_bytes or (known.memory_bytes if known else None)
+    bandwidth = own.memory_bandwidth_bytes_per_second or (known.memory_bandwidth_bytes_per_second if known else None)
+    per = own.num_ranks_per_accelerator
     rates = dict(known.peak_flops_per_second) if known else {}
     rates.update({rate.format: rate.flops_per_second for rate in own.peak_rates})
     return Machine(
         cluster=cluster,
         group=group,
-        index=wanted[0],
-        memory_bytes_per_rank=memory / own.num_ranks_per_accelerator if memory else None,
+        index=index,
+        memory_bytes_per_rank=memory / per if memory else None,
+        memory_bytes_per_second_per_rank=bandwidth / per if bandwidth else None,
         watts_per_accelerator=own.power_watts or (known.power_watts if known else None),
         peak_rates=rates,
-        num_ranks_per_node=group.num_accelerators_per_node * own.num_ranks_per_accelerator,
+        num_ranks_per_node=group.num_accelerators_per_node * per,
     )
 
 
@@ -74,7 +81,8 @@ def step_seconds(plan: TrainingPlan) -> float | None:
     return job.planned_seconds / job.num_steps if job and job.planned_seconds and job.num_steps else None
 
 
-def _host_rate(link: HostLink) -> float | None:
+def host_rate(link: HostLink) -> float | None:
+    """One-way rate of one device over a host link that it may share."""
     rate = link.bandwidth_bytes_per_second
     if rate is None and link.technology == "pcie" and link.generation:
         rate = pcie_bandwidth(link.generation, link.num_lanes or 16)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from trainspec_validate.catalog import accelerators
 from trainspec_validate.costs.kernel_efficiency import matmul_fraction
 from trainspec_validate.costs.layout import Layout
 from trainspec_validate.costs.memory import FORMAT_BYTES, ModelState, model_state
 from trainspec_validate.costs.transformer import Shape
 from trainspec_validate.derived.job import JobNodes, find_job_nodes, job_fabric
-from trainspec_validate.derived.machine import find_machine
+from trainspec_validate.derived.machine import machine_of_group
 from trainspec_validate.derived.plan import compute_formats, shape_of
 from trainspec_validate.derived.state import STAGES
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
@@ -89,24 +88,19 @@ def machine_facts(cluster: ClusterProfile, nodes: JobNodes, fabric: Fabric | Non
         Unpredictable: memory, its bandwidth or the peak rate of the accelerator is known neither from the document
             nor from the catalog.
     """
-    group = nodes.group
-    own, known = group.accelerator, accelerators().get(group.accelerator.model)
-    per = own.num_ranks_per_accelerator
-    memory = own.memory_bytes or (known.memory_bytes if known else None)
-    rates = dict(known.peak_flops_per_second) if known else {}
-    rates.update({rate.format: rate.flops_per_second for rate in own.peak_rates})
-    if memory is None or not rates:
+    known = machine_of_group(cluster, nodes.index)
+    own = nodes.group.accelerator
+    if known.memory_bytes_per_rank is None or not known.peak_rates:
         raise Unpredictable(f"memory or peak rate of {own.model} is not known")
-    bandwidth = own.memory_bandwidth_bytes_per_second or (known.memory_bandwidth_bytes_per_second if known else None)
-    if bandwidth is None:
+    if known.memory_bytes_per_second_per_rank is None:
         raise Unpredictable(f"the memory bandwidth of {own.model} is not known")
     return MachineFacts(
         topology=topology_of(cluster, nodes, fabric, num_ranks),
-        memory_bytes=memory / per,
-        peak_flops_per_second={name: rate / per for name, rate in rates.items()},
+        memory_bytes=known.memory_bytes_per_rank,
+        peak_flops_per_second={name: rate / own.num_ranks_per_accelerator for name, rate in known.peak_rates.items()},
         accelerator=own.model,
-        memory_bandwidth_bytes_per_second=bandwidth / per,
-        host_bytes_per_second=None,
+        memory_bandwidth_bytes_per_second=known.memory_bytes_per_second_per_rank,
+        host_bytes_per_second=known.host_bytes_per_second_per_rank,
     )
 
 
@@ -116,12 +110,11 @@ def machine_of(plan: TrainingPlan, cluster: ClusterProfile) -> MachineFacts:
     Raises:
         Unpredictable: the plan does not say where it runs, or a figure is not known.
     """
-    nodes, machine = find_job_nodes(plan, cluster), find_machine(plan, cluster)
-    if nodes is None or machine is None:
+    nodes = find_job_nodes(plan, cluster)
+    if nodes is None:
         raise Unpredictable("the plan does not say which node group it runs on")
     found = job_fabric(plan, cluster, nodes)
-    facts = machine_facts(cluster, nodes, found[1] if found else None, plan.parallelism.num_accelerators)
-    return replace(facts, host_bytes_per_second=machine.host_bytes_per_second_per_rank)
+    return machine_facts(cluster, nodes, found[1] if found else None, plan.parallelism.num_accelerators)
 
 
 def model_facts(model: Model, precision: Precision) -> ModelFacts:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Mapping
 from functools import cache
 
 from trainspec_validate.interop import writers
+from trainspec_validate.interop.registry import collected
 from trainspec_validate.interop.writers._target import Exported, Format, Job, NotExpressible
 
 __all__ = ["Exported", "Format", "Job", "NotExpressible", "export_all", "formats"]
@@ -15,20 +14,8 @@ __all__ = ["Exported", "Format", "Job", "NotExpressible", "export_all", "formats
 
 @cache
 def formats() -> Mapping[str, Format]:
-    """Every format by name, in the order of names.
-
-    Raises:
-        ValueError: two writers claim one name.
-    """
-    found: dict[str, Format] = {}
-    for module in sorted(item.name for item in pkgutil.iter_modules(writers.__path__)):
-        if module.startswith("_"):
-            continue
-        for entry in importlib.import_module(f"{writers.__name__}.{module}").FORMATS:
-            if entry.name in found:
-                raise ValueError(f"two writers claim the format {entry.name}")
-            found[entry.name] = entry
-    return dict(sorted(found.items()))
+    """Every format by name, in the order of names."""
+    return collected(writers, Format)
 
 
 def export_all(job: Job) -> tuple[dict[str, Exported], dict[str, NotExpressible]]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from trainspec_validate.interop import readers
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment, Kind
+from trainspec_validate.interop.registry import collected
 from trainspec_validate.suggest import hint
 
 
@@ -30,20 +29,8 @@ class Format:
 
 @cache
 def formats() -> Mapping[str, Format]:
-    """Every format by name, in the order of names.
-
-    Raises:
-        ValueError: two readers claim one name.
-    """
-    found: dict[str, Format] = {}
-    for module in sorted(item.name for item in pkgutil.iter_modules(readers.__path__)):
-        if module.startswith("_"):
-            continue
-        for entry in importlib.import_module(f"{readers.__name__}.{module}").FORMATS:
-            if entry.name in found:
-                raise ValueError(f"two readers claim the format {entry.name}")
-            found[entry.name] = entry
-    return dict(sorted(found.items()))
+    """Every format by name, in the order of names."""
+    return collected(readers, Format)
 
 
 def recognise(text: ForeignText) -> Format:
@@ -70,4 +57,5 @@ def by_name(name: str) -> Format:
     try:
         return formats()[name]
     except KeyError:
-        raise ForeignFormatError(f"no format {name!r}; {hint(name, formats())}") from None
+        told = hint(name, formats()) or "`trainspec import --list` shows what is read"
+        raise ForeignFormatError(f"no format {name!r}; {told}") from None

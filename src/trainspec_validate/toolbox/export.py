@@ -11,6 +11,7 @@ from trainspec_validate import terminal
 from trainspec_validate.findings import Report, Severity
 from trainspec_validate.interop.export import Exported, Job, NotExpressible, export_all, formats
 from trainspec_validate.terminal import Failure
+from trainspec_validate.toolbox.files import write
 from trainspec_validate.toolbox.lookup import pick
 
 ALL = "all"
@@ -116,13 +117,21 @@ def _job(report: Report, plan: str, cluster: str | None, policy: str | None) -> 
     binding = next(entry for entry in bound if entry.get(TrainingPlan) is mine and CheckpointPolicy not in entry)
     machine = binding.get(ClusterProfile)
     if machine is None:
-        found = [entry for entry in report.findings if entry.path == mine.path and entry.pointer[:1] == ("cluster",)]
-        why = "".join(f": {entry.message}; {entry.help}" for entry in found[:1])
-        raise Failure(f"{plan}: the plan's cluster is not known{why or '; name its file with --cluster'}")
+        wanted = mine.document.cluster  # type: ignore[union-attr]
+        raise Failure(_clusterless(report, mine.path, wanted.file if wanted else None))
     if cluster and of_kind(cluster, ClusterProfile) is not machine:
         raise Failure(f"{plan}: the plan is for the cluster in {machine.path}; change that, or leave --cluster out")
     rules = of_kind(policy, CheckpointPolicy).document if policy else None
     return Job(mine.document, machine.document, rules)  # type: ignore[arg-type]
+
+
+def _clusterless(report: Report, plan: str, wanted: str | None) -> str:
+    """Why a plan, which may want the cluster in a file, is bound to none."""
+    found = [entry for entry in report.findings if entry.path == plan and entry.pointer[:1] == ("cluster",)]
+    why = "".join(f": {entry.message}; {entry.help}" for entry in found[:1])
+    if not why and wanted:
+        return f"{plan}: its cluster in {wanted} cannot be read; see: trainspec-validate {plan}"
+    return f"{plan}: the plan's cluster is not known{why or '; name its file with --cluster'}"
 
 
 def _real(path: str) -> str:
@@ -166,13 +175,4 @@ def _put(files: Iterable[Exported], output: str | None, *, several: bool, overwr
     target = Path(output)
     inside = several or target.is_dir() or output.endswith("/")
     texts = {target / file.name if inside else target: file.text for file in files}
-    present = [path.as_posix() for path in texts if path.exists()]
-    if present and not overwrite:
-        raise Failure(f"{', '.join(present)}: already there; --overwrite overwrites")
-    try:
-        for path, text in texts.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise Failure(f"{error.filename}: cannot be written: {(error.strerror or str(error)).lower()}") from error
-    terminal.emit("".join(f"{path.as_posix()}\n" for path in texts))
+    write(texts, force=overwrite, advice="--overwrite overwrites")

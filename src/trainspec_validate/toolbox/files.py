@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,7 +17,8 @@ def document(path: str, kind: str, *, allow_errors: bool = False) -> Document:
     """The document of a kind in a file that the validator finds no errors in.
 
     Raises:
-        Failure: the file cannot be read, is of another kind, or has errors that are not allowed.
+        Failure: the file cannot be read, is of another kind, lacks what the kind needs, or has errors that are not
+            allowed.
     """
     from trainspec_validate.check import InputError, validate  # noqa: PLC0415 - `--help` goes without
 
@@ -25,27 +27,34 @@ def document(path: str, kind: str, *, allow_errors: bool = False) -> Document:
     except InputError as error:
         raise Failure(str(error)) from error
     errors = [found for found in report.at_or_above(Severity.ERROR) if found.path == path]
-    if errors and not allow_errors:
-        raise Failure(f"{path}: {len(errors)} errors; see: trainspec-validate {path}, or go on with --force")
+    found = f"{len(errors)} error{'s' if len(errors) > 1 else ''}"
+    kinds = [entry.kind for entry in report.documents if entry.path == path]
+    if kind in kinds and errors and not allow_errors:
+        raise Failure(f"{path}: {found}; see: trainspec-validate {path}, or go on with --force")
     for entry in report.documents:
         if entry.path == path and entry.kind == kind:
             return read(kind, load_text(entry.text.encode(), path).data)
-    raise Failure(f"{path}: this is no {kind} that can be read; see: trainspec-validate {path}")
+    if kinds:
+        raise Failure(f"{path}: a {kind} is wanted, this is a {kinds[0]}")
+    why = f"{found}, and no {kind} can be read; " if errors else f"this is no {kind} that can be read; "
+    raise Failure(f"{path}: {why}see: trainspec-validate {path}")
 
 
-def write(texts: Mapping[Path, str], *, force: bool) -> None:
+def write(texts: Mapping[Path, str], *, force: bool, advice: str = "--force overwrites") -> None:
     """Write every file, or none where one of them is there already, and print their names.
 
     Raises:
         Failure: a file is there, or cannot be written.
     """
-    present = [path.as_posix() for path in texts if path.exists()]
+    # A link that leads nowhere is there too: writing would follow it.
+    present = [path.as_posix() for path in texts if os.path.lexists(path)]
     if present and not force:
-        raise Failure(f"{', '.join(present)}: already there; --force overwrites, --output writes elsewhere")
+        raise Failure(f"{', '.join(present)}: already there; {advice}")
     try:
         for path, text in texts.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
-        raise Failure(f"{error.filename}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+        place = error.filename or path.as_posix()
+        raise Failure(f"{place}: cannot be written: {(error.strerror or str(error)).lower()}") from error
     terminal.emit("".join(f"{path.as_posix()}\n" for path in texts))

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import click
 
-from trainspec_validate import terminal
 from trainspec_validate.catalog import accelerators
 from trainspec_validate.starter import FILES, MAX_NUM_NODES, documents
-from trainspec_validate.terminal import Failure
+from trainspec_validate.toolbox.files import write
 from trainspec_validate.toolbox.lookup import complete_accelerator, pick
 
 _SHORT = {Path(file).stem: kind for kind, file in FILES.items()}
@@ -56,15 +55,6 @@ def command(kinds: tuple[str, ...], accelerator: str, num_nodes: int, directory:
     known = pick(accelerator, accelerators(), "accelerator", "`trainspec catalog`")
     target = Path(directory)
     texts = {target / file: text for file, text in documents(dict.fromkeys(wanted), known, num_nodes).items()}
-    present = [path.as_posix() for path in texts if path.exists()]
-    if present and not force:
-        raise Failure(f"{', '.join(present)}: already there; --force overwrites, --directory writes elsewhere")
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        for path, text in texts.items():
-            path.write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise Failure(f"{error.filename}: cannot be written: {(error.strerror or str(error)).lower()}") from error
-    terminal.emit("".join(f"{path.as_posix()}\n" for path in texts))
+    write(texts, force=force, advice="--force overwrites, --directory writes elsewhere")
     files = " ".join(path.as_posix() for path in texts)
     click.echo(f"next: replace the figures that say so, then run: trainspec-validate {files}", err=True)

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from math import ceil, inf
 from typing import Literal
 
+from trainspec_validate.costs.collective_libraries import LIBRARIES
 from trainspec_validate.costs.network import DomainShape, Link
-from trainspec_validate.derived.cluster import host_link_rate, scale_up_rate
+from trainspec_validate.derived.cluster import scale_up_rate
 from trainspec_validate.derived.job import JobNodes
+from trainspec_validate.derived.machine import host_rate
 from trainspec_validate.documents import ClusterProfile
 from trainspec_validate.documents.fabric import Fabric
 from trainspec_validate.documents.hardware import Nic, NodeGroup
@@ -80,13 +82,13 @@ def topology_of(
     Where there is no scale-up domain, accelerators of a node reach each other over the host link.
     """
     group, ranks_per_node = nodes.group, nodes.ranks_per_node
+    library = _library(cluster, group)
     used = min(num_ranks or nodes.num_ranks, nodes.num_ranks)
     scale_up = group.scale_up
-    domain = _domain_link(group)
+    domain = _domain_link(group, library)
     domain_ranks = nodes.domain_num_ranks if scale_up else (ranks_per_node if domain else 1)
     per = group.accelerator.num_ranks_per_accelerator
-    share = _fabric_link(group, ranks_per_node, fabric)
-    library = cluster.software.collective_library if cluster.software else None
+    share = _fabric_link(nodes, library, fabric)
     return Topology(
         group=group.name,
         num_ranks=used,
@@ -101,13 +103,16 @@ def topology_of(
         fabric_name=fabric.name if fabric and share else None,
         fabric_reduces=bool(fabric and fabric.in_network_reduction),
         transport=fabric.transport if fabric else "other",
-        library=library.name if library else _usual_library(group),
+        library=library,
         num_rails=fabric.num_rails if fabric else None,
-        blocks=_blocks(nodes, used, domain_ranks, share, fabric),
+        blocks=_blocks(nodes, used, domain_ranks, (domain, share), fabric),
     )
 
 
-def _usual_library(group: NodeGroup) -> str:
+def _library(cluster: ClusterProfile, group: NodeGroup) -> str:
+    """The collective library that the profile names, else the one that the maker of the accelerator ships."""
+    if cluster.software and cluster.software.collective_library:
+        return cluster.software.collective_library.name
     vendor = group.accelerator.vendor or group.accelerator.model.split("-")[0]
     return {"nvidia": "nccl", "amd": "rccl"}.get(vendor, "other")
 
@@ -119,24 +124,23 @@ def _dimensions(group: NodeGroup, ranks_per_accelerator: int) -> tuple[int, ...]
     return (scale_up.dimensions[0] * ranks_per_accelerator, *scale_up.dimensions[1:])
 
 
-def _domain_link(group: NodeGroup) -> Link | None:
+def _latency(stated: float | None, library: str, usual: float) -> float:
+    """A stated latency, else none where the constants of the library hold it already, else the usual one."""
+    return stated or (0.0 if library in LIBRARIES else usual)
+
+
+def _domain_link(group: NodeGroup, library: str) -> Link | None:
     per = group.accelerator.num_ranks_per_accelerator
     if group.scale_up is not None:
         rate = scale_up_rate(group.scale_up)
-        latency = group.scale_up.latency_seconds or domain_latency_seconds(group.scale_up.technology)
-        return Link(rate / per, latency) if rate else None
-    rate = _host_rate(group)
-    return Link(rate / per, domain_latency_seconds("pcie")) if rate else None
+        usual = domain_latency_seconds(group.scale_up.technology)
+        return Link(rate / per, _latency(group.scale_up.latency_seconds, library, usual)) if rate else None
+    rate = _host(group)
+    return Link(rate / per, _latency(None, library, domain_latency_seconds("pcie"))) if rate else None
 
 
-def _host_rate(group: NodeGroup) -> float | None:
-    link = group.host_link
-    if link is None:
-        return None
-    rate = link.bandwidth_bytes_per_second or host_link_rate(link)
-    if rate and link.upstream_bandwidth_bytes_per_second and link.num_devices_per_upstream_link:
-        rate = min(rate, link.upstream_bandwidth_bytes_per_second / link.num_devices_per_upstream_link)
-    return rate
+def _host(group: NodeGroup) -> float | None:
+    return host_rate(group.host_link) if group.host_link else None
 
 
 def nic_rate(nic: Nic) -> float:
@@ -144,37 +148,36 @@ def nic_rate(nic: Nic) -> float:
     slot = nic.host_link
     if slot is None:
         return nic.rate_bytes_per_second
-    rate = min(nic.rate_bytes_per_second, slot.bandwidth_bytes_per_second or host_link_rate(slot) or inf)
-    if slot.upstream_bandwidth_bytes_per_second and slot.num_devices_per_upstream_link:
-        rate = min(rate, slot.upstream_bandwidth_bytes_per_second / slot.num_devices_per_upstream_link)
-    return rate
+    return min(nic.rate_bytes_per_second, host_rate(slot) or inf)
 
 
-def _fabric_link(group: NodeGroup, ranks_per_node: int, fabric: Fabric | None) -> Link | None:
+def _fabric_link(nodes: JobNodes, library: str, fabric: Fabric | None) -> Link | None:
     if fabric is None:
         return None
+    group = nodes.group
     nics = [nic for nic in group.nics if nic.role == "compute" and nic.fabric == fabric.name]
     total = sum(nic_rate(nic) * nic.num_per_node for nic in nics)
     if not total:
         return None
-    host = _host_rate(group)
+    host = _host(group)
     if host is not None and not all(nic.gpu_direct for nic in nics) and any(nic.gpu_direct is False for nic in nics):
         total = min(total, host * group.num_accelerators_per_node)
-    return Link(total / ranks_per_node, fabric.latency_seconds or fabric_latency_seconds(fabric.transport))
+    latency = _latency(fabric.latency_seconds, library, fabric_latency_seconds(fabric.transport))
+    return Link(total / nodes.ranks_per_node, latency)
 
 
 def _blocks(
-    nodes: JobNodes, total: int, domain_ranks: int, share: Link | None, fabric: Fabric | None
+    nodes: JobNodes, total: int, domain_ranks: int, links: tuple[Link | None, Link | None], fabric: Fabric | None
 ) -> tuple[Block, ...]:
+    inside, share = links
     rate = share.bandwidth_bytes_per_second if share else None
     sizes: list[tuple[str, BlockKind, int, float | None]] = []
     if domain_ranks > nodes.ranks_per_node:
-        domain = _domain_link(nodes.group)
-        sizes.append(("node", "node", nodes.ranks_per_node, domain.bandwidth_bytes_per_second if domain else None))
+        sizes.append(("node", "node", nodes.ranks_per_node, inside.bandwidth_bytes_per_second if inside else None))
         sizes.append(("scale-up-domain", "scale-up-domain", domain_ranks, rate))
     else:
         if 1 < domain_ranks < nodes.ranks_per_node:
-            sizes.append(("scale-up-domain", "scale-up-domain", domain_ranks, _host_rate(nodes.group)))
+            sizes.append(("scale-up-domain", "scale-up-domain", domain_ranks, _host(nodes.group)))
         sizes.append(("node", "node", nodes.ranks_per_node, rate))
     for tier in fabric.tiers if fabric and rate else ():
         rate = rate / (tier.oversubscription or 1) if rate else None
