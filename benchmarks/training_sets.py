@@ -4,9 +4,8 @@ A row of `published/training_runs.csv` without figures takes them from the row o
 `tests/vectors/published_runs.csv`. What no publication prints is assumed here, in one place and the same for all rows:
 
 - micro-batch: all sequences of a data rank where there is one pipeline stage, else one sequence;
-- chunks of an interleaved schedule: two;
-- vocabulary and chunks of MegaScale (64,000 and 6) and chunks of Llama 3 (8, of one layer each) are not
-  checked against the papers: with two chunks everywhere the pooled error moves by half a point;
+- chunks of an interleaved schedule: two, for Megatron-LM on H100 alone; all others are published, but for Llama 3,
+  where eight follow from stages of eight layers whose chunks hold one (arXiv:2407.21783, section 3.3.2);
 - node: eight accelerators, as in DGX A100 and DGX H100, whose NICs carry 200 and 400 Gb/s for each accelerator.
 """
 
@@ -69,11 +68,25 @@ class Software:
     transport: str = "infiniband"
 
 
+CASES_OF_2021 = {
+    "megatron2021_t1-001": (16, 1),
+    "megatron2021_t1-002": (16, 1),
+    "megatron2021_t1-003": (16, 1),
+    "megatron2021_t1-004": (8, 1),
+    "megatron2021_t1-005": (4, 1),
+    "megatron2021_t1-006": (2, 3),
+    "megatron2021_t1-007": (2, 2),
+    "megatron2021_t1-008": (1, 2),
+    "megatron2021_t1-009": (1, 3),
+    "megatron2021_t1-010": (1, 1),
+}
+"""Sequences of a micro-batch and chunks of a rank: NVIDIA/Megatron-LM@36e284c9:examples/sc21/run_table_1.sh."""
+
 SOFTWARE: dict[str, Software] = {
-    # arXiv:2104.04473: section 5.1 interleaves Table 1, not Table 2; scores are not fused with their product (section
+    # arXiv:2104.04473: scores are not fused with their product (section
     # 4.2); fp16 gradients, reduced after the backward pass; DGX A100 with 8 HDR links (section 5).
     "megatron2021_t1": Software(
-        "unfused", tied_embeddings=True, chunks=2, overlap_data=False, sharding_stage=0, gradient_bytes=2
+        "unfused", tied_embeddings=True, overlap_data=False, sharding_stage=0, gradient_bytes=2
     ),
     "megatron2021_t2": Software(
         "unfused", tied_embeddings=True, overlap_data=False, sharding_stage=0, gradient_bytes=2
@@ -152,6 +165,9 @@ def _run(row: dict[str, str]) -> Run:
     software = SOFTWARE.get(name) or SOFTWARE[row["dataset"]]
     if row["dataset"] == "korthikanti2022_t5" and int(row["num_layers"]) in {96, 105}:
         software = replace(software, chunks=3)
+    if row["row_id"] in CASES_OF_2021:
+        micro, chunks = CASES_OF_2021[row["row_id"]]
+        software, row = replace(software, chunks=chunks), {**row, "micro_sequences": str(micro)}
     layout = _layout(row, software)
     shape = shape_of(row, gated_ffn=software.gated_ffn, tied_embeddings=software.tied_embeddings)
     peak, bandwidth, link = HARDWARE[row["accelerator"]]

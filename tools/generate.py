@@ -1,4 +1,4 @@
-"""Writes everything that is generated: schemas, the requirement index, packaged data; `--check` only compares."""
+"""Writes all that is generated: schemas, requirement index, packaged data, appendix; `--check` only compares."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "src"), str(Path(__file__).resolve().parent)]
+sys.path.append(str(ROOT))
 
+import appendix  # noqa: E402
 import catalogs  # noqa: E402
 import spec_text  # noqa: E402
 
@@ -32,6 +34,8 @@ def outputs() -> dict[Path, str]:
     files[data / "requirements.json"] = index_text([with_module(with_documents(entry)) for entry in entries])
     for name, text in catalogs.catalogs(ROOT / "spec" / "v1").items():
         files[data / name] = text
+    for name, text in appendix.pages().items():
+        files[ROOT / "spec" / "reference" / name] = text
     return files
 
 

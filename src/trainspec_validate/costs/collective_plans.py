@@ -31,14 +31,15 @@ from trainspec_validate.costs.collective_libraries import (
 from trainspec_validate.costs.network import Network
 
 TIER_SECONDS = 1.2e-6
-"""Two more switches for each tier that a message climbs; 0.6 us through one (InfiniBand HDR,
-stas00/ml-engineering@744d01e1:network/README.md)."""
+"""Two more switches for each tier that a message climbs, taken at 0.6 us each, the latency that is listed for
+InfiniBand HDR (stas00/ml-engineering@744d01e1:network/README.md)."""
 _FAMILIES = frozenset({"tree", "in-network", "in-network-tree"})
 _REDUCING = frozenset({"in-network", "in-network-tree"})
 _SCORED = frozenset({"all-reduce", "all-gather", "reduce-scatter"})
 """Operations with published measurements, of ring, tree and reducing switches; other estimates have no such band."""
 _LEAST_REDUCED = 4
-"""Switches reduce from five ranks of a domain on (stas00/ml-engineering@744d01e1:network/README.md, H200)."""
+"""Switches reduce from five ranks of a domain on in a node of H200, from six on in one of B200
+(stas00/ml-engineering@744d01e1:network/README.md)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 ZHANG_SEQUENCE_TOKENS = 512
-"""Tokens of one sequence in the runs behind the laws of arXiv:2410.21676."""
+"""Tokens of one sequence in the runs behind the laws of arXiv:2410.21676 (hlzhang109/critical-batch-size@c5b509d:
+configs/critical-bs)."""
 
 
 def _positive(**values: float) -> None:
@@ -145,8 +146,8 @@ class LawValue:
 def kaplan_critical_batch(loss_nats_per_token: float) -> LawValue:
     """Critical batch in tokens at a loss in nats per token: 2e8 / L^4.76, with the definition of least E over least S.
 
-    Fitted on decoder-only language models of up to 1.5 billion parameters trained with Adam. The note that this is
-    taken from states no range of losses; 2 to 10, what such models pass through while they learn, is ours.
+    Fitted on decoder-only language models of up to 1.5 billion parameters trained with Adam. The range of losses, 2 to
+    10, is ours: what such models pass through while they learn.
     Source: arXiv:2001.08361, section 5.1.
 
     >>> round(kaplan_critical_batch(2.5).tokens / 1e6, 2)
@@ -162,10 +163,10 @@ def kaplan_critical_batch(loss_nats_per_token: float) -> LawValue:
 def zhang_data_critical_batch(num_tokens: float) -> LawValue:
     """Critical batch in tokens of a run over `num_tokens`: 22.91 D^0.47 sequences of 512 tokens, D in millions.
 
-    Here the critical batch is the largest with at most a fifth more steps than linear scaling. D in millions is the
-    unit with which the data and the size law meet at 20 tokens per parameter; in billions they are a factor of 26
-    apart. Fitted on models of 85 million to 1.2 billion parameters, so on about 1.7 to 24 billion tokens at 20 per
-    parameter, with Adam. Source: arXiv:2410.21676.
+    Here the critical batch is the largest with at most a fifth more steps than linear scaling. The units are those of
+    the authors' fit (hlzhang109/critical-batch-size@c5b509d:plots/chinchilla.ipynb): 93.2 N^0.468 sequences for N
+    million parameters with 20 tokens each, which is 22.9 D^0.468. Fitted on models of 85 million to 1.2 billion
+    parameters, so on about 1.7 to 24 billion tokens at 20 per parameter, with Adam. Source: arXiv:2410.21676.
 
     >>> round(zhang_data_critical_batch(3.02e9).tokens / 512)
     990

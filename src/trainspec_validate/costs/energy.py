@@ -8,7 +8,7 @@ from dataclasses import dataclass
 JOULES_PER_KILOWATT_HOUR = 3.6e6
 HOST_SHARE = 0.8
 """Full power of the rest of a node over that of its accelerators: 0.82 in a DGX H100 (10.2 kW for 5.6 kW), 0.79 in a
-DGX B200 (14.3 kW for 8 kW); NVIDIA user guide and data sheet. Older nodes have more, a DGX A100 1.03."""
+DGX B200 (14.3 kW for 8 kW); largest input by NVIDIA's user guides. Older nodes have more, a DGX A100 1.03."""
 BUSY_SHARE = 0.69
 """Mean power of a node that works without waiting, over its full power."""
 WAITING_SHARE = 0.46

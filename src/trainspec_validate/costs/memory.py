@@ -110,8 +110,8 @@ def micro_batches_in_flight(
 def attention_score_bytes(heads: float, sequence: float, micro_batch: float) -> float:
     """Bytes that one layer keeps for attention scores when the kernel is not fused, in 16 bits.
 
-    Scores, their softmax and the dropout mask take 2 + 2 + 1 bytes for each pair of tokens and head:
-    arXiv:2205.05198, section 4.1.
+    The softmax, the mask of its dropout and what the dropout leaves take 2 + 1 + 2 bytes for each pair of tokens and
+    head: arXiv:2205.05198, section 4.1.
 
     >>> attention_score_bytes(heads=96, sequence=2048, micro_batch=1)
     2013265920

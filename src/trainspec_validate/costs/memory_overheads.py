@@ -39,8 +39,9 @@ class Overheads:
     accumulated_gradient_bytes: float = 4.0
     """Bytes of one gradient of a stage that stays gathered, which adds up its micro-batches."""
     keeps_stage_outputs: bool = False
-    """Whether a stage keeps its outputs of all micro-batches, and as many buffers for their gradients, until the
-    step ends: pytorch/pytorch@01386103:torch/distributed/pipelining/stage.py does."""
+    """Whether a stage keeps two tensors of its boundary for every micro-batch until the step ends, the last stage
+    its outputs: pytorch/pytorch@01386103:torch/distributed/pipelining/stage.py has a buffer for the input and one
+    for the gradient of each micro-batch, and its last stage collects the outputs."""
     cached_copy_bytes: float = 0.0
     """Bytes of one weight's cached low-precision copies, beside its weights where those are not sharded."""
     offloaded_optimizer: float = 0.0

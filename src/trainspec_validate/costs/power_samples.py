@@ -40,7 +40,8 @@ def sampled_energy(
     """Energy as the sum of each reading times the time until the next one that is there.
 
     A missing reading is None, never 0, and widens the gap; a gap longer than `max_gap_seconds` is left out.
-    Source: MLPerf training power rules (mlcommons/training_policies, power measurement).
+    As in the MLPerf training power rules, which give each reading the time since the one before instead
+    (mlcommons/training_policies:power_measurement.adoc).
 
     >>> found = sampled_energy([0, 1, 2, 3, 10], [100, 110, None, 120, 130], max_gap_seconds=5)
     >>> found.joules, found.coverage, found.num_missing, found.longest_gap_seconds

@@ -119,7 +119,7 @@ def _job(shape: Shape, layout: Layout, state: ModelState, policy: ActivationPoli
 
 
 def _kept_outputs(job: _Job, stage: Stage) -> float:
-    """Bytes of what a stage has put out for all micro-batches, and of the buffers for its gradients."""
+    """Bytes of what a stage keeps at its boundary for all micro-batches; see `Overheads.keeps_stage_outputs`."""
     if not job.overheads.keeps_stage_outputs or job.layout.pipeline == 1:
         return 0.0
     passing = job.layout.num_virtual_stages - stage.output_tables

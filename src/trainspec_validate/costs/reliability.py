@@ -235,7 +235,8 @@ def saves_of_job(planned: float, recommended: float) -> int:
 def snapshots_to_keep(error_detection: float, interval: float) -> int:
     """Checkpoints to keep so that one is older than the oldest corruption not noticed yet; at least 2.
 
-    Source: arXiv:2410.18124 (the interval covers the detection latency, or several snapshots do).
+    Source: arXiv:2410.18124, abstract (the interval is no shorter than a long detection latency); that several
+    snapshots cover it as well is ours.
 
     Raises:
         ValueError: interval is not above 0, or error_detection is negative.
@@ -277,7 +278,7 @@ def spare_nodes(
 ) -> int:
     """Spares that suffice with probability `quantile` while lost nodes are repaired.
 
-    Source: arXiv:2509.16293 sizes its standby pool to the 99th percentile of simultaneous failures.
+    Source: the warm standbys of arXiv:2509.16293; the Poisson count of nodes under repair is ours.
 
     Raises:
         ValueError: a count or rate is not above 0, repair_seconds is negative, or quantile is not in (0, 1).

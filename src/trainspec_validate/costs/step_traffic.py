@@ -104,7 +104,7 @@ def recomputed(sent: tuple[Transfer, ...], share: float) -> tuple[Transfer, ...]
     """The same messages when `share` of the forward pass runs, and talks, a second time.
 
     Half of the messages of tensor and expert ranks, and half of the gathers of context ranks, belong to the forward
-    pass. Source: arXiv:2205.05198, section 5 (full recomputation repeats the forward communication).
+    pass. Source: arXiv:2205.05198, section 5 (full recomputation is one more forward pass); the count is ours.
 
     >>> once = Transfer("tensor", "all-reduce", 1e6, 4, "none")
     >>> recomputed((once,), 1.0)[0].count
@@ -142,7 +142,7 @@ def _context(shape: Shape, layout: Layout, width: float) -> Iterator[Transfer]:
 
 
 def _expert(message: float, layers: float) -> Transfer:
-    """Tokens sent to their experts and back, forward and backward: arXiv:2006.16668, section 3.2."""
+    """Tokens sent to their experts and back, forward and backward: arXiv:2006.16668, section 3."""
     return Transfer("expert", "all-to-all", message, 4 * layers, "none")
 
 

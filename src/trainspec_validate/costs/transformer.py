@@ -67,7 +67,7 @@ def parameters(shape: Shape) -> Parameters:
     Per layer: queries and output `2 h a`, keys and values `2 h k`, feed-forward `2 h f` or, gated, `3 h f`,
     and in layers with experts the router `h E`; h is the hidden size, a the attention width, k that of keys.
     Source: arXiv:2104.04473 equation 2, extended to grouped queries, gates and experts as
-    NVIDIA/Megatron-LM@d98e8a64:megatron/training/training.py counts them.
+    NVIDIA/Megatron-LM@d98e8a64:megatron/training/theoretical_memory_usage.py counts them.
 
     >>> llama_70b = Shape(80, 8192, 64, 8, 128, 28672, 128256, gated_ffn=True)
     >>> round(parameters(llama_70b).total / 1e9, 2)
@@ -114,7 +114,7 @@ def model_flops_per_token(num_parameters: float, attention_flops: float, input_e
 
     With `input_embedding` 0 and full attention this is the convention of mosaicml/llm-foundry@8c8dd48f
     (scripts/train/benchmarking) and of PaLM (arXiv:2204.02311 appendix B); with the input table taken out and
-    causal attention it is that of NVIDIA-NeMo/Megatron-Bridge@067f987d (docs/performance-summary.md).
+    causal attention it is that of NVIDIA-NeMo/Megatron-Bridge@067f987d (bridge/training/utils/flop_utils.py).
 
     >>> round(model_flops_per_token(70.55e9, 32.21e9, 128256 * 8192) / 1e9, 1)
     449.2

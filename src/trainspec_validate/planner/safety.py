@@ -19,8 +19,8 @@ _USUAL_REPAIR_SECONDS = 86400.0
 _USUAL_SPARE_SECONDS = 60.0
 _USUAL_BLOCKING_SECONDS = 5.0
 _COPY_SHARE = 0.5
-"""Share of the host link that a copy of the state reaches; pinned copies were measured at 0.35 to 0.79 of it
-(stas00/ml-engineering@744d01e1, PyTorch forum)."""
+"""Share of the host link that a copy of the state reaches; pinned copies were measured at 0.35 to 0.79 of it on A100
+(NVIDIA developer forum, thread 352186) and at 0.88 on H200 (stas00/ml-engineering@744d01e1:network/README.md)."""
 _SLOW_RESTORE_SECONDS = 20.0
 """A restore beyond this leaves no room in 90 s for detection, restart and a first step: a copy in memory is added."""
 _PARTNER_SHARE = 0.5

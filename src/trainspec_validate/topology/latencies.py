@@ -6,8 +6,8 @@ from __future__ import annotations
 # NVIDIA/nccl@5067397c:src/graph/tuning.cc (v2.30), xGMI of ROCm/rccl@0cbce2a7:src/graph/tuning.cc (tuning model 0).
 # Torus hops: jax-ml/scaling-book@0819a7d8:sharding.md. EFA, RoCE, TCPXO and TCPX: derived from the small-message rows
 # of published sweeps (aws-samples/awsome-distributed-training@7217859f, GoogleCloudPlatform/cluster-toolkit@10470803),
-# as time of the smallest message over network steps. The others are assumed: NeuronLink as a torus hop, other fabrics
-# of the same kind as InfiniBand, sockets as 100 us.
+# as time of the smallest message over network steps. The others are assumed: NeuronLink as a torus hop; MRC, UET,
+# Slingshot and Omni-Path as InfiniBand; sockets and networks between data centres at 100 us.
 _DOMAIN_SECONDS = {"nvlink": 1.9e-6, "xgmi": 2.2e-6, "pcie": 2.5e-6, "ici": 1e-6, "neuronlink": 1e-6}
 _FABRIC_SECONDS = {
     "infiniband": 4e-6,

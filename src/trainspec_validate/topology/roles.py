@@ -78,7 +78,7 @@ def double_tree(members: Sequence[int], rank: int) -> tuple[TreeRole, TreeRole]:
     Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", Parallel Computing 35 (2009).
 
     >>> [role.parent for role in double_tree((0, 1, 2, 3), 1)]
-    [2, None]
+    [2, 3]
     """
     size, place = len(members), members.index(rank)
 

@@ -1,0 +1,223 @@
+"""The only place that writes the page of memory: state by sharding, activations, micro-batches in flight, peaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from appendix_machines import shape
+from appendix_memory_formulas import ADAM, GPT3, memory_formulas
+from appendix_text import GIB, MIB, digits, fixed, formulas, page, percent, section, signed_percent, table
+
+from benchmarks import score_memory
+from trainspec_validate.costs import activations, layout, memory, memory_overheads, rank_memory, stage_memory
+
+Recompute = Literal["none", "full"]
+RANKS = (1, 8, 64, 256, 1024)
+SCHEDULES = ("gpipe", "1f1b", "interleaved-1f1b", "dual-pipe", *stage_memory.RELATIVE_ACTIVATIONS)
+FORMATS = (
+    ("bf16, fp32 gradients", ("bf16", "fp32", "fp32", "fp32", 2)),
+    ("bf16, bf16 gradients", ("bf16", "fp32", "bf16", "fp32", 2)),
+    ("fp32 throughout", ("fp32", None, "fp32", "fp32", 2)),
+    ("bf16, no master copy", ("bf16", None, "bf16", "bf16", 2)),
+    ("bf16, 8-bit moments", ("bf16", "fp32", "bf16", "int8", 2)),
+    ("bf16, one moment", ("bf16", "fp32", "fp32", "fp32", 1)),
+)
+INTRODUCTION = """
+What one rank keeps in device memory, by class, at the fullest moment of a step: weights, gradients, optimizer,
+activations, the loss, and what an implementation adds. This page is informative: it states no requirement.
+
+Words: s tokens of a sequence, b sequences of a micro-batch, h hidden size, a heads, f feed-forward width, V vocabulary,
+L layers, t tensor ranks, p pipeline stages, v chunks of a rank, m micro-batches, d ranks that share one copy of the
+state. How a job is divided is a `layout.Layout`.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A typical layout of a model."""
+
+    model: str
+    layout: layout.Layout
+    recompute: Recompute
+
+
+def _sharded(model: str, recompute: Recompute, data: int, stage: int, micro_sequences: int = 1) -> Job:
+    where = layout.Layout(data=data, sharding_stage=stage, micro_sequences=micro_sequences, sequence_length=8192)
+    return Job(model, where, recompute)
+
+
+def _staged(model: str, recompute: Recompute, data: int, pipeline: int) -> Job:
+    """Eight tensor ranks that split sequences too, the optimizer shared, 16 micro-batches in a pipeline."""
+    where = layout.Layout(
+        data=data,
+        tensor=8,
+        pipeline=pipeline,
+        sequence_parallel=True,
+        sharding_stage=1,
+        num_micro_batches=16 if pipeline > 1 else 1,
+        sequence_length=8192,
+    )
+    return Job(model, where, recompute)
+
+
+JOBS = (
+    _sharded("llama3-8b", "none", 8, 3),
+    _sharded("llama3-8b", "full", 8, 3),
+    _sharded("llama3-8b", "full", 8, 1),
+    _sharded("llama3-8b", "full", 128, 3, micro_sequences=2),
+    _sharded("llama3-70b", "full", 64, 3),
+    _staged("llama3-70b", "none", 8, 1),
+    _staged("llama3-70b", "none", 16, 4),
+    _sharded("llama3-405b", "full", 512, 3),
+    _staged("llama3-405b", "none", 128, 16),
+    _staged("llama3-405b", "full", 128, 16),
+)
+
+
+def schemes() -> Iterator[tuple[str, ...]]:
+    """ZeRO stage and bytes of one parameter by number of ranks."""
+    for stage in range(4):
+        cells = [digits(memory.sharded_bytes_per_parameter(ADAM, stage, ranks)) for ranks in RANKS]
+        yield f"ZeRO-{stage}", *cells
+
+
+def formats() -> Iterator[tuple[str, ...]]:
+    """Bytes of one parameter by formats, class by class."""
+    for name, arguments in FORMATS:
+        state = memory.model_state(*arguments)
+        yield (
+            name,
+            *(digits(float(part)) for part in (state.weights, state.master, state.gradients, state.moments)),
+            (digits(float(state.total))),
+        )
+
+
+def layers() -> Iterator[tuple[str, ...]]:
+    """MiB that one layer keeps for one sequence of 8,192 tokens, by recomputation and split."""
+    splits = ((1, False), (8, False), (8, True))
+    for model in ("llama3-8b", "llama3-70b", "llama3-405b"):
+        for recompute in ("none", "alternate", "full"):
+            policy = activations.ActivationPolicy(recompute)
+            cells = []
+            for tensor, split in splits:
+                where = layout.Layout(tensor=tensor, sequence_parallel=split, sequence_length=8192)
+                cells.append(digits(activations.layer_bytes(shape(model), where, policy) / MIB))
+            yield model, recompute, *cells
+
+
+def unfused() -> Iterator[tuple[str, ...]]:
+    """GPT-3, where attention is not fused: MiB of one layer by recomputation."""
+    for recompute in ("none", "selective", "full"):
+        policy = activations.ActivationPolicy(recompute, fused_attention=False, dropout=True)
+        cells = []
+        for tensor, split in ((1, False), (8, False), (8, True)):
+            where = layout.Layout(tensor=tensor, sequence_parallel=split, sequence_length=2048)
+            cells.append(digits(activations.layer_bytes(GPT3.value, where, policy) / MIB))
+        yield recompute, *cells
+
+
+def flights() -> Iterator[tuple[str, ...]]:
+    """Micro-batches in flight by schedule, first, middle and last of 8 stages."""
+    for schedule in SCHEDULES:
+        chunks = 4 if schedule == "interleaved-1f1b" else 1
+        where = layout.Layout(pipeline=8, num_micro_batches=32, schedule=schedule, num_virtual_stages=chunks)
+        yield schedule, *(digits(stage_memory.in_flight(where, stage)) for stage in (0, 4, 7))
+
+
+def peaks() -> Iterator[tuple[str, ...]]:
+    """Model, layout and GiB by class of the fullest rank."""
+    for job in JOBS:
+        policy = activations.ActivationPolicy(job.recompute)
+        _, full = rank_memory.peak(shape(job.model), job.layout, ADAM, policy)
+        counts = f"{job.layout.data} x {job.layout.tensor} x {job.layout.pipeline}"
+        rest = full.logits + full.communication + full.context + full.fragmentation
+        parts = (full.weights, full.gradients, full.optimizer, full.activations, rest, full.total)
+        sequences = str(job.layout.micro_sequences)
+        cells = [fixed(part / GIB) for part in parts]
+        yield job.model, counts, str(job.layout.sharding_stage), job.recompute, sequences, *cells
+
+
+def overheads() -> Iterator[tuple[str, str]]:
+    """Name and default of every overhead."""
+    defaults = memory_overheads.Overheads()
+    for field in fields(defaults):
+        value = getattr(defaults, field.name)
+        if field.name in {"context_bytes", "communication_bytes"}:
+            text = f"{fixed(value / GIB, 2)} GiB"
+        else:
+            text = str(value).lower() if isinstance(value, bool) else digits(value)
+        yield f"`{field.name}`", text
+
+
+def measured() -> Iterator[tuple[str, ...]]:
+    """Published memory beside the prediction with constants of the other tables."""
+    for cell in score_memory.by_table(score_memory.measured()):
+        yield cell.name, digits(cell.published), digits(cell.predicted), signed_percent(cell.error)
+
+
+def _activation_sections() -> list[str]:
+    splits = ("t = 1", "t = 8", "t = 8, sequences split")
+    return [
+        *section(
+            "Activations of a layer",
+            "MiB of one layer for one sequence of 8,192 tokens, fused attention. Selective recomputation saves nothing "
+            "where attention is fused. The last column splits sequences over the tensor ranks too.",
+            table(("model", "recomputation", *splits), layers()),
+            "GPT-3, 2,048 tokens, attention that is not fused, with dropout:",
+            table(("recomputation", *splits), unfused()),
+        ),
+        *section(
+            "Micro-batches in flight",
+            "Eight stages, 32 micro-batches, four chunks where interleaved; all layers of a rank count as one.",
+            table(("schedule", "first stage", "stage 4", "last stage"), flights()),
+        ),
+    ]
+
+
+def _peak_sections() -> list[str]:
+    classes = ("weights", "gradients", "optimizer", "activations", "rest", "total")
+    errors = score_memory.by_table(score_memory.measured())
+    mean, worst = percent(score_memory.mean(errors)), percent(score_memory.worst(errors))
+    return [
+        *section(
+            "Peak of a rank",
+            "GiB of the fullest rank, sequences of 8,192 tokens, 18 bytes of state per parameter, default overheads. "
+            "Ranks are data x tensor x pipeline; with tensor ranks sequences are split. Rest is the loss, collective "
+            "buffers, the context and what the allocator reserves beyond its tensors. The optimizer's own working "
+            "memory is not in it.",
+            table(("model", "ranks", "ZeRO", "recomputation", "sequences", *classes), peaks()),
+        ),
+        *section(
+            "Overheads",
+            "Defaults of `memory_overheads.Overheads`; each has its source in the code.",
+            table(("field", "default"), overheads()),
+        ),
+        *section(
+            "Error",
+            "Measured memory of torchtitan in GiB. The share that the allocator reserves is the one fitted number; "
+            f"each table is predicted from the others. Mean error {mean}, worst {worst} "
+            "(`benchmarks/score_memory.py`).",
+            table(("row", "measured", "predicted", "error"), measured()),
+        ),
+    ]
+
+
+def write() -> str:
+    """The page of memory."""
+    widths = ("weights", "master", "gradients", "moments", "total")
+    return page(
+        "Memory",
+        INTRODUCTION,
+        section("Formulas", formulas(memory_formulas())),
+        section(
+            "State by format and sharding",
+            "Bytes of one parameter, before sharding:",
+            table(("formats, Adam", *widths), formats()),
+            "Bytes of one parameter on each of the d ranks that share a copy, bf16 with fp32 gradients:",
+            table(("scheme", *(f"d = {digits(ranks)}" for ranks in RANKS)), schemes()),
+        ),
+        _activation_sections(),
+        _peak_sections(),
+    )

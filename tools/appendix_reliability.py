@@ -1,0 +1,147 @@
+"""The only place that writes the page of reliability: intervals, effective time, spares, detection, blast radius."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from appendix_reliability_formulas import BUDGET_SECONDS, JOB, LAYERS, LAYOUTS, PARTS, PHASES, reliability_formulas
+from appendix_text import digits, fixed, formulas, page, percent, section, table
+
+from trainspec_validate.costs import blast_radius, detection, reliability
+
+MTBF_MINUTES = (15, 60, 180, 360, 1440, 10080)
+SAVE_SECONDS = (1, 10, 60, 300)
+NODES = (128, 512, 2048, 12500)
+RATES = (1.0, 3.79, 6.5)
+RECOVERIES = (2, 10, 30)
+QUANTILES = (0.5, 0.9, 0.99, 0.999)
+REPAIR_HOURS = (4, 24, 72)
+BLOCKS = (
+    blast_radius.Domain("process", 1),
+    blast_radius.Domain("node", 8),
+    blast_radius.Domain("rack", 16),
+    blast_radius.Domain("leaf switch", 16, stride=8),
+    blast_radius.Domain("pod", 3072),
+)
+INTRODUCTION = """
+How often to save, how much of the time is effective, how many spares suffice, how soon a fault is noticed and what it
+takes along. This page is informative: it states no requirement.
+
+Words: C is the time that a save blocks the job, M the mean time between failures of the job, T the productive time
+between saves, R the time to recover, P the time until an asynchronous save is durable. One call has one unit of time.
+Failures are independent and exponential, and one can strike while a job saves or recovers.
+"""
+
+
+def intervals() -> Iterator[tuple[str, ...]]:
+    """Minutes between failures, and Daly's interval in minutes for each blocking time of a save."""
+    for mtbf in MTBF_MINUTES:
+        cells = [digits(reliability.daly_interval(seconds / 60, mtbf)) for seconds in SAVE_SECONDS]
+        yield digits(mtbf), *cells
+
+
+def effective() -> Iterator[tuple[str, ...]]:
+    """Nodes, failures, minutes between them, and effective share by recovery time, with saves of 10 s."""
+    blocking = 10 / 60
+    for nodes in NODES:
+        for rate in RATES:
+            mtbf = reliability.job_mtbf_seconds(nodes, rate) / 60
+            interval = reliability.daly_interval(blocking, mtbf)
+            ratios = [
+                reliability.effective_training_time_ratio(interval, blocking, mtbf, recovery) for recovery in RECOVERIES
+            ]
+            yield digits(nodes), digits(rate), digits(mtbf), digits(interval), *(percent(ratio) for ratio in ratios)
+
+
+def spares() -> Iterator[tuple[str, ...]]:
+    """Nodes, hours of repair, mean nodes in repair, and spares by quantile at 6.5 failures per 1,000 node-days."""
+    for nodes in NODES:
+        for hours in REPAIR_HOURS:
+            mean = hours * 3600 / reliability.job_mtbf_seconds(nodes, 6.5)
+            cells = [reliability.spare_nodes(nodes, 6.5, hours * 3600, quantile) for quantile in QUANTILES]
+            yield digits(nodes), str(hours), digits(mean), *map(digits, cells)
+
+
+def watched() -> Iterator[tuple[str, ...]]:
+    """Layer, time-out, poll, what it waits for, and its longest time."""
+    for layer in LAYERS:
+        worst = detection.worst_seconds(LAYERS, layer.name)
+        times = (digits(float(layer.timeout_seconds)), digits(float(layer.poll_seconds)))
+        yield layer.name, ", ".join(sorted(layer.faults)), *times, layer.after or "nothing", digits(worst)
+
+
+def budgets() -> Iterator[tuple[str, ...]]:
+    """Fault, what notices it, time to the first step, and what would have to be shorter."""
+    faults = ("process-loss", "node-loss", "hang")
+    verdicts = detection.recoveries(LAYERS, dict.fromkeys(faults, PHASES), dict.fromkeys(faults, BUDGET_SECONDS))
+    for fault, verdict in verdicts.items():
+        found, total = verdict.detection, verdict.total_seconds or 0.0
+        shorten = (
+            f"{verdict.shorten} to {fixed(verdict.shorten_to_seconds)} s" if verdict.shorten_to_seconds else "nothing"
+        )
+        seen = found.layer if found else "nothing"
+        yield fault, seen, fixed(total), fixed(verdict.over_seconds), verdict.longest, shorten
+
+
+def trials() -> Iterator[tuple[str, ...]]:
+    """Share that is to be shown, and trials by misses."""
+    for quantile in (0.5, 0.9, 0.95, 0.99):
+        yield percent(quantile, 0), *(digits(detection.trials_needed(quantile, misses=misses)) for misses in (0, 1, 3))
+
+
+def radii() -> Iterator[tuple[str, ...]]:
+    """Layout, domain, and what its loss takes."""
+    for name, where, order in LAYOUTS:
+        for domain in BLOCKS:
+            radius = blast_radius.blast_radius(where, domain, order)
+            share = percent(radius.stopped_share)
+            hit = digits(radius.replicas_hit)
+            yield name, domain.name, digits(radius.lost_ranks), hit, digits(radius.stopped_ranks), share
+
+
+def _detection() -> list[str]:
+    return [
+        *section(
+            "Detection",
+            "Layers that watch a job, with common time-outs; seconds.",
+            table(("layer", "sees", "time-out", "poll", "after", "at the latest"), watched()),
+            f"Against a budget of {BUDGET_SECONDS} s from the fault to the first completed step, with {PARTS.words}:",
+            table(("fault", "noticed by", "total s", "over s", "longest part", "shorten"), budgets()),
+            "Trials that show, with 95 % confidence, that this share of recoveries keeps a budget:",
+            table(("share", "no miss", "one miss", "three misses"), trials()),
+        ),
+        *section(
+            "Blast radius",
+            f"{JOB.words}. Shares are of the ranks that stop in the worst place. Sharded state couples replicas.",
+            table(("layout", "lost", "its ranks", "replicas hit", "ranks stopped", "share"), radii()),
+        ),
+    ]
+
+
+def write() -> str:
+    """The page of reliability."""
+    saves = (f"save of {seconds} s" for seconds in SAVE_SECONDS)
+    recoveries = (f"recovery {minutes} min" for minutes in RECOVERIES)
+    quantiles = (f"{digits(100 * quantile)} %" for quantile in QUANTILES)
+    return page(
+        "Reliability",
+        INTRODUCTION,
+        section("Formulas", formulas(reliability_formulas())),
+        section(
+            "Interval",
+            "Daly's interval in minutes, by minutes between failures and time that a save blocks.",
+            table(("minutes between failures", *saves), intervals()),
+        ),
+        section(
+            "Effective time",
+            "Effective share of the wall time at Daly's interval, with saves that block 10 s. Failures are per 1,000 "
+            "node-days: 3.79 in arXiv:2407.21783, 6.5 in arXiv:2410.21680; the other is an example.",
+            table(("nodes", "failures", "minutes between", "interval, min", *recoveries), effective()),
+        ),
+        section(
+            "Spares",
+            "Spares that suffice with a probability, at 6.5 failures per 1,000 node-days.",
+            table(("nodes", "repair, hours", "mean in repair", *quantiles), spares()),
+        ),
+        _detection(),
+    )
