@@ -181,3 +181,28 @@ def test_all_tells_which_formats_were_not_written(tmp_path: Path, monkeypatch: p
     assert {path.name for path in (tmp_path / "launch").iterdir()} >= {"job.sbatch", "jobset.yaml"}
     assert "note: deepspeed: not written: DeepSpeed's pipeline engine refuses" in result.stderr
     assert not (tmp_path / "launch" / "tf_config.py").exists()
+
+
+def test_a_referenced_cluster_that_cannot_be_read_is_named() -> None:
+    edit("plan.yaml", "cluster: {name: ", "cluster: {file: cluster.yaml, name: ")
+    edit("cluster.yaml", "node_groups:", "node_gruops:")
+    result = invoke("plan.yaml", "--to", "slurm")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "plan.yaml: its cluster in cluster.yaml cannot be read; see: trainspec-validate plan.yaml" in result.stderr
+
+
+def test_a_link_that_leads_nowhere_is_not_followed_unasked() -> None:
+    Path("job.sh").symlink_to("elsewhere.sh")
+    arguments = ("plan.yaml", "--to", "slurm", "--cluster", "cluster.yaml", "--output", "job.sh")
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert "job.sh: already there" in result.stderr
+    assert not Path("elsewhere.sh").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
+def test_a_full_disk_is_told_with_the_name_of_the_file() -> None:
+    arguments = ("plan.yaml", "--to", "slurm", "--cluster", "cluster.yaml", "--output", "/dev/full", "--overwrite")
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert "/dev/full: cannot be written: no space left on device" in result.stderr

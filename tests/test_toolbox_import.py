@@ -143,6 +143,7 @@ def test_a_folder_that_is_not_there() -> None:
     ("arguments", "words"),
     [
         (["--format", "slurm-topology-con"], "did you mean 'slurm-topology-conf'?"),
+        (["--format", "x"], "no format 'x'; `trainspec import --list` shows what is read"),
         (["--name", "a b"], "'a b' is no name"),
         (["--num-nodes", "0"], "0 is not in the range"),
         (["--check"], "--check needs --output"),
@@ -176,3 +177,15 @@ def test_discover_writes_what_it_finds() -> None:
     assert data["node_groups"][0]["num_nodes"] == 3
     assert "next: " in result.stderr
     assert invoke("discover", "--output", "node.yaml").exit_code == 2
+
+
+def test_an_empty_directory_is_named() -> None:
+    Path("bare").mkdir()
+    result = invoke("import", "bare")
+    assert (result.exit_code, result.stderr) == (2, "Error: bare: no file was found\n")
+
+
+def test_a_document_without_a_name_says_how_to_give_one() -> None:
+    told = "# unknown: metadata: a document needs a name; --name gives it"
+    assert told in invoke("import", "tree.conf").stdout
+    assert told not in invoke("import", "tree.conf", "--name", "hall").stdout

@@ -138,7 +138,10 @@ def test_what_is_there_is_kept_unless_forced(here: Path) -> None:
         (("cluster.yaml", "--model", "llama3-8b", "--num-ranks", "65"), "65 ranks are asked for"),
         (("cluster.yaml", "--model", "llama3-8b", "--node-group", "west"), "no node group 'west'"),
         (("cluster.yaml", "--model", "llama3-405b", "--num-ranks", "8"), "fits into"),
-        (("cluster.yaml", "--model", "llama3-8b", "--num-ranks", "7", "--global-sequences", "1"), "no layout divides 1"),
+        (
+            ("cluster.yaml", "--model", "llama3-8b", "--num-ranks", "7", "--global-sequences", "1"),
+            "no layout divides 1",
+        ),
         (("cluster.yaml", *QUICK, "--pick", "100", "--top", "1", "--global-sequences", "2"), "plan 100 is asked for"),
     ],
 )
@@ -157,3 +160,14 @@ def test_exit_status_of_wrong_use(here: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(here)
     assert terminal.run(command, "trainspec", ["plan", "cluster.yaml"]) == terminal.WRONG_USE
     assert terminal.run(command, "trainspec", ["plan", "nowhere.yaml", "--model", "llama3-8b"]) == terminal.WRONG_USE
+
+
+def test_what_holds_no_profile_is_told_without_false_advice(here: Path) -> None:
+    (here / "torn.yaml").write_text("apiVersion: trainspec/v1\nkind: ClusterProfile\nnum_nodes: 2\n", encoding="utf-8")
+    told = failure(run("torn.yaml", *QUICK, where=here))
+    assert told == "torn.yaml: 1 error, and no ClusterProfile can be read; see: trainspec-validate torn.yaml"
+    forced = failure(run("torn.yaml", *QUICK, "--force", where=here))
+    assert forced == told
+    assert run("cluster.yaml", *QUICK, "--output", "run", where=here).exit_code == 0
+    told = failure(run("run/plan.yaml", *QUICK, where=here))
+    assert told == "run/plan.yaml: a ClusterProfile is wanted, this is a TrainingPlan"

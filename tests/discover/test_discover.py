@@ -146,6 +146,15 @@ def test_a_broken_node_gives_what_is_left() -> None:
     assert {"host.num_cores", "host.memory_bytes", "host.virtualised"} <= unknown(kernel)
 
 
+def test_a_tool_that_is_there_but_gives_no_answer_is_told() -> None:
+    told = "failed, took too long or printed nothing; run it by hand"
+    machine = replace(MACHINES["cpu-only"](), silent=frozenset({"nvidia-smi"}))
+    remarks = messages(by_format(machine)["linux-kernel"])
+    assert f"`nvidia-smi topo -m` {told}" in remarks
+    assert remarks.count(told) == 2
+    assert told not in messages(by_format(MACHINES["cpu-only"]())["linux-kernel"])
+
+
 def test_an_empty_machine_is_described_as_unknown() -> None:
     [kernel] = discover(RecordedMachine())
     assert group(kernel) == {"name": "nodes"}
@@ -246,9 +255,11 @@ def test_the_local_machine_runs_reads_and_lists(tmp_path: Path, monkeypatch: pyt
     assert machine.run(("../bin/fine",)) is None
     assert machine.run((str(tools / "fine"),)) is None
     assert machine.run(()) is None
+    assert [machine.has(name) for name in ("fine", "fails", "missing", "../bin/fine")] == [True, True, False, False]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "bin")
     assert machine.run(("fine",)) is None
+    assert not machine.has("fine")
 
 
 def test_the_local_machine_reads_within_bounds(tmp_path: Path) -> None:

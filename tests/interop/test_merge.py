@@ -230,3 +230,32 @@ def test_a_file_merged_with_itself_is_itself(facts: dict[str, Any]) -> None:
     assert set(once.facts) == set(twice.facts)
     scalars = {key: item for key, item in facts.items() if not isinstance(item, dict | list)}
     assert scalars.items() <= twice.facts.items()
+
+
+def with_links(**links: Any) -> Fragment:
+    own = {"model": "nvidia-h100-sxm-80gb"}
+    group = {"name": "n", "accelerator": own, "scale_up": {"technology": "nvlink", **links}}
+    return part("node.xml", {"node_groups": [group]})
+
+
+@pytest.mark.parametrize("links", [{}, {"num_links": 18}])
+def test_links_of_a_known_product_have_its_generation(links: dict[str, Any]) -> None:
+    merged = merge([with_links(**links)])
+    assert merged.facts["node_groups"][0]["scale_up"]["generation"] == "4"
+    place = ("node_groups", 0, "scale_up", "generation")
+    assert merged.derived[place] == "the catalog's links of NVIDIA H100 SXM"
+
+
+@pytest.mark.parametrize(
+    "links",
+    [{"num_links": 12}, {"technology": "pcie"}, {"link_bandwidth_bytes_per_second": 25e9}],
+    ids=["fewer links", "another technology", "a rate that is told"],
+)
+def test_the_generation_stays_open_where_the_product_does_not_settle_it(links: dict[str, Any]) -> None:
+    assert "generation" not in merge([with_links(**links)]).facts["node_groups"][0]["scale_up"]
+
+
+def test_a_generation_that_a_file_tells_stays() -> None:
+    merged = merge([with_links(generation="3")])
+    assert merged.facts["node_groups"][0]["scale_up"]["generation"] == "3"
+    assert merged.derived == {}

@@ -124,6 +124,13 @@ def test_a_file_that_ends_within_a_line() -> None:
         read_conf(ForeignText("topology.conf", "SwitchName=a Nodes=n1 \\"))
 
 
+@pytest.mark.parametrize("text", ["", "\n", "# SwitchName=leaf Nodes=n1\n"])
+def test_a_file_without_a_line_is_refused(text: str) -> None:
+    with pytest.raises(ForeignFormatError, match="no line tells of a switch") as caught:
+        read_conf(ForeignText("topology.conf", text))
+    assert caught.value.help == "copy the whole topology.conf"
+
+
 def test_many_ranges_share_one_limit() -> None:
     lines = [f"SwitchName=s{i} Nodes=n{i}x[1-60000]" for i in range(4)]
     with pytest.raises(ForeignFormatError, match="more than") as caught:

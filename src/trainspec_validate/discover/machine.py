@@ -27,6 +27,10 @@ class Machine(Protocol):
         """What a command prints; None where it is missing, fails, takes too long or prints too much."""
         ...
 
+    def has(self, name: str) -> bool:
+        """Whether a program of this name can be started."""
+        ...
+
     def read(self, path: str) -> str | None:
         """The text of a file."""
         ...
@@ -53,11 +57,8 @@ class LocalMachine:
 
     def run(self, command: tuple[str, ...]) -> str | None:
         """What a command prints. It is found by a plain name in absolute places of PATH and started without a shell."""
-        if not command or not _PLAIN_NAME.fullmatch(command[0]):
-            return None
-        places = [place for place in os.environ.get("PATH", "").split(os.pathsep) if Path(place).is_absolute()]
-        program = shutil.which(command[0], path=os.pathsep.join(places))
-        if program is None or os.name != "posix":
+        program = _program(command[0]) if command else None
+        if program is None:
             return None
         try:
             process = subprocess.Popen(  # noqa: S603 - a fixed vector of a known tool
@@ -77,6 +78,10 @@ class LocalMachine:
         if printed is None or process.returncode != 0:
             return None
         return printed.decode("utf-8", "replace").replace("\r\n", "\n")
+
+    def has(self, name: str) -> bool:
+        """Whether a program of this name is in an absolute place of PATH."""
+        return _program(name) is not None
 
     def _collect(self, process: subprocess.Popen[bytes]) -> bytes | None:
         """Everything printed until the command ends; None past a bound."""
@@ -131,6 +136,14 @@ class LocalMachine:
         return self.root / path.lstrip("/")
 
 
+def _program(name: str) -> str | None:
+    """Where a program lies; None where its name is not plain or it is in no absolute place of PATH."""
+    if not _PLAIN_NAME.fullmatch(name) or os.name != "posix":
+        return None
+    places = [place for place in os.environ.get("PATH", "").split(os.pathsep) if Path(place).is_absolute()]
+    return shutil.which(name, path=os.pathsep.join(places))
+
+
 def _stop(process: subprocess.Popen[bytes]) -> None:
     """Ends a command with everything that it started, and takes its exit status."""
     if process.poll() is None:
@@ -151,6 +164,8 @@ class RecordedMachine:
     files: Mapping[str, str] = field(default_factory=dict)
     """Text by absolute path; directories follow from the paths."""
     variables: Mapping[str, str] = field(default_factory=dict)
+    silent: frozenset[str] = frozenset()
+    """Programs that were installed and of which some calls gave no answer."""
 
     @classmethod
     def load(cls, directory: Path) -> RecordedMachine:
@@ -176,6 +191,10 @@ class RecordedMachine:
     def run(self, command: tuple[str, ...]) -> str | None:
         """What the command printed then."""
         return self.commands.get(command)
+
+    def has(self, name: str) -> bool:
+        """Whether calls of the program without a recorded answer had failed."""
+        return name in self.silent
 
     def read(self, path: str) -> str | None:
         """The text that the file had then."""

@@ -66,4 +66,7 @@ def ask(machine: Machine, tool: Tool) -> Answer:
         except ForeignFormatError as error:
             place = "" if error.line is None else f" (line {error.line})"
             return Answer(tool, None, f"`{name}` printed something unexpected: {error}{place}")
+    for command in tool.commands:
+        if machine.has(command[0]):
+            return Answer(tool, None, f"`{' '.join(command)}` failed, took too long or printed nothing; run it by hand")
     return Answer(tool, None)

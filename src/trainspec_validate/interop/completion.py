@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainspec_validate.catalog import accelerators, links
 from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.fragment import Kind
 from trainspec_validate.interop.readers._plan_identities import complete_joint
@@ -16,6 +17,8 @@ _CARRIED = {
     "omni-path": ("omni-path",),
 }
 """Transports that the network of a link layer carries."""
+_RATES = frozenset({"generation", "bandwidth_bytes_per_second", "link_bandwidth_bytes_per_second"})
+"""Keys of scale-up links from which their rate follows."""
 
 
 def complete(
@@ -47,8 +50,26 @@ def complete(
         facts["num_nodes"] = num_nodes
         derived[("num_nodes",)] = "given with --num-nodes"
     _count(facts, derived, remarks, given=num_nodes is not None)
+    _name_generation(facts, derived)
     _refer(facts, derived)
     return remarks
+
+
+def _name_generation(facts: dict[str, Any], derived: dict[Pointer, str]) -> None:
+    """The generation of links that a product always has, where nothing else tells their rate.
+
+    It stays open where another number of links was found than the product has, since its rate would be wrong then.
+    """
+    for index, group in enumerate(facts.get("node_groups", ())):
+        own = group.get("accelerator", {}) if isinstance(group, dict) else {}
+        known = accelerators().get(own.get("model", "")) if isinstance(own, dict) else None
+        found = group.get("scale_up") if known else None
+        if known is None or not isinstance(found, dict) or found.keys() & _RATES:
+            continue
+        row = links().scale_up.get((known.scale_up.get("technology", ""), known.scale_up.get("generation", "")))
+        if row and found.get("technology") == row.technology and found.get("num_links") in {None, row.num_links}:
+            found["generation"] = row.generation
+            derived[("node_groups", index, "scale_up", "generation")] = f"the catalog's links of {known.title}"
 
 
 def _count(facts: dict[str, Any], derived: dict[Pointer, str], remarks: list[str], *, given: bool) -> None:

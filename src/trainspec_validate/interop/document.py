@@ -25,6 +25,8 @@ _MAX_ALIKE = 8
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._+/-]*(?: [A-Za-z0-9(][A-Za-z0-9._+/()-]*)*")
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
 _NEEDED = "a document needs it, and no file tells it"
+_NEEDED_NAME = "a document needs a name; --name gives it"
+_NAMES = frozenset({("metadata",), ("metadata", "name")})
 _SILENCER = re.compile(r"trainspec\s*:", re.IGNORECASE)
 
 
@@ -46,7 +48,7 @@ def unknowns(merged: Merged) -> list[Unknown]:
 def _lacking(pointers: Sequence[Pointer]) -> Iterator[Unknown]:
     """A key that entries of one list lack: each entry is told, of many only the first."""
     if len(pointers) <= _MAX_ALIKE:
-        yield from (Unknown(pointer, _NEEDED) for pointer in pointers)
+        yield from (Unknown(pointer, _NEEDED_NAME if pointer in _NAMES else _NEEDED) for pointer in pointers)
     else:
         yield Unknown(pointers[0], f"{_NEEDED}; {len(pointers) - 1:,} more entries lack it too")
 

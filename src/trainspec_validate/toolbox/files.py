@@ -28,7 +28,7 @@ def document(path: str, kind: str, *, allow_errors: bool = False) -> Document:
         raise Failure(str(error)) from error
     errors = [found for found in report.at_or_above(Severity.ERROR) if found.path == path]
     found = f"{len(errors)} error{'s' if len(errors) > 1 else ''}"
-    kinds = [entry.kind for entry in report.documents if entry.path == path]
+    kinds = [entry.kind for entry in report.documents if entry.path == path and entry.kind]
     if kind in kinds and errors and not allow_errors:
         raise Failure(f"{path}: {found}; see: trainspec-validate {path}, or go on with --force")
     for entry in report.documents:

@@ -124,7 +124,8 @@ def _fragments(arguments: Sequence[str], format_name: str | None) -> list[Fragme
         except ForeignFormatError as error:
             (failures if explicit else skipped).append(_told(path, error))
     if failures or not found:
-        raise Failure("\n".join(failures or skipped or ["no file was found"]))
+        nothing = f"{', '.join(arguments)}: no file was found"
+        raise Failure("\n".join(failures or skipped or [nothing]))
     for line in skipped:
         click.echo(printable(f"left out: {line}"), err=True)
     return found

@@ -40,10 +40,12 @@ def read_conf(text: ForeignText) -> Fragment:
     Format: https://slurm.schedmd.com/topology.conf.html.
 
     Raises:
-        ForeignFormatError: a line has an unknown key, a list of names is malformed, or plug-ins are mixed.
+        ForeignFormatError: no line has a key, a key is unknown, a list of names is malformed, or plug-ins are mixed.
     """
     sheet = Sheet()
     lines = list(_conf_lines(text))
+    if not lines:
+        raise ForeignFormatError("no line tells of a switch, a block or a ring", None, "copy the whole topology.conf")
     found = {key for _, pairs in lines for key in pairs}
     shapes = [key for key in ("SwitchName", "BlockName", "RingName") if key in found]
     if len(shapes) > 1:
