@@ -1,0 +1,120 @@
+"""The benchmarks of the planner run, print the figures that they promise, and count them as they say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.planner_makers import Make, make
+from trainspec_validate.planner.search import search
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
+@pytest.fixture
+def asked() -> Make:
+    return make
+
+
+def printed(*arguments: str) -> str:
+    command = [sys.executable, str(BENCHMARKS / "plans.py"), "--short", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_published_plans_are_ranked() -> None:
+    text = printed("--part", "published")
+    assert "Planner's search" not in text
+    for row in ("llama3_t4-002", "megatron2021_t1-010", "korthikanti2022_t5-004", "megatron_h100_2024-009"):
+        figures = re.search(rf"^{row} +[\d,]+ +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+) ", text, re.MULTILINE)
+        assert figures, row
+        measured, published, planner, ratio = map(float, figures.groups())
+        assert ratio == pytest.approx(planner / published, abs=0.002)
+        assert 0.5 < published / measured < 2
+    assert re.search(r"at or below the published one in 4 of 4 rows", text)
+    assert re.search(r"published plan in the top tenth in \d of 4 rows", text)
+
+
+def test_default_and_plan_are_chained() -> None:
+    text = printed("--part", "default")
+    rows = re.findall(
+        r"^(\S+ [\d,]+) +\S+ +[\d.]+M +(\S+) +(.*%) +(\S+) +(-?\d+)% +(apart|overlap)$", text, re.MULTILINE
+    )
+    assert len(rows) == 3
+    for job, default, changes, plan, less, _ in rows:
+        left = float(default)
+        for change in re.findall(r"([+-][\d.]+)%", changes):
+            left *= 1 + float(change) / 100
+        assert left == pytest.approx(float(plan), rel=0.01), job
+        assert 100 * (1 - float(plan) / float(default)) == pytest.approx(float(less), abs=1), job
+    assert "the field claims" in text
+    assert "bytes over slowest links" in text
+
+
+def test_search_and_enumeration_are_compared() -> None:
+    text = printed("--part", "exhaustive")
+    distance = re.search(r"worst distance within the limits ([\d.]+)%", text)
+    assert distance
+    assert float(distance[1]) < 5
+    assert re.search(r"^llama3-405b, 16,384 ranks +[\d,]+ +[\d,]+ +[\d.]+ +t\d+ c\d+ p\d+", text, re.MULTILINE)
+
+
+def test_nothing_of_the_search_is_outside_the_enumeration(asked: Make) -> None:
+    from every_choice import enumerate_all, every_layout, within_limits
+
+    goal = asked("aws-p4de-a100", "llama3-8b", num_ranks=4, global_sequences=4).goal
+    best = search(goal, 1).best[0]
+    found = enumerate_all(goal)
+    assert found.within is not None
+    assert found.everything is not None
+    assert found.everything.seconds <= found.within.seconds <= best.outlook.step.seconds
+    unsharded = replace(best.choice.layout, sharding_stage=0, sharding_degree=None)
+    assert unsharded in [layout for layout in every_layout(goal) if within_limits(goal, layout)]
+
+
+def test_the_default_recipe_is_the_smallest_pipeline_that_fits(asked: Make) -> None:
+    from default_plans import default_choice
+
+    request = asked("dgx-superpod-h100", "llama3-70b", num_ranks=64, global_sequences=64)
+    choice = default_choice(request.goal, 8)
+    assert choice is not None
+    assert (choice.layout.tensor, choice.layout.pipeline, choice.layout.data) == (8, 2, 4)
+    assert choice.recompute == "full"
+    assert default_choice(replace(request.goal, reserve_bytes=79e9), 8) is None
+
+
+def test_bytes_over_the_slowest_links_shrink_in_the_order_of_the_topology(asked: Make) -> None:
+    from default_plans import default_choice, slow_bytes
+
+    from trainspec_validate.forecast.outlook import Settings
+
+    goal = asked("meta-llama3-24k", "llama3-405b", num_ranks=16384, global_sequences=2048).goal
+    choice = default_choice(goal, 8)
+    assert choice is not None
+    anywhere, links = slow_bytes(goal, choice.layout, Settings(rank_order="alphabetical"), flat=True)
+    placed, _ = slow_bytes(goal, choice.layout, Settings(), flat=True)
+    assert links == "pod"
+    assert 0 < placed < anywhere / 5
+
+
+def test_a_published_layout_with_chunks_without_layers_is_kept() -> None:
+    from plan_rows import goal_of, published_choices
+    from training_sets import load, rows
+
+    run = next(run for run in load()[0] if run.row == "llama3_t4-001")
+    row = next(row for row in rows() if row["row_id"] == run.row)
+    chunks = {choice.layout.num_virtual_stages: choice.layout.stage_layers for choice in published_choices(run, row)}
+    assert chunks[8] == (0, *(1,) * 126, 0)
+    assert sum(chunks[7]) == 126
+    assert goal_of(run).global_sequences == 2048
