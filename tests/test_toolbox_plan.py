@@ -142,6 +142,8 @@ def test_what_is_there_is_kept_unless_forced(here: Path) -> None:
             ("cluster.yaml", "--model", "llama3-8b", "--num-ranks", "7", "--global-sequences", "1"),
             "no layout divides 1",
         ),
+        (("cluster.yaml", *QUICK, "--tokens", "nan"), "nan is not a finite number"),
+        (("cluster.yaml", *QUICK, "--output", ".", "--plot", "plan.yaml"), "--plot would replace plan.yaml"),
         (("cluster.yaml", *QUICK, "--pick", "100", "--top", "1", "--global-sequences", "2"), "plan 100 is asked for"),
     ],
 )

@@ -59,6 +59,23 @@ def scale_up_rate(scale_up: ScaleUp) -> float | None:
     return row.bandwidth_bytes_per_second if row else None
 
 
+def domain_rate(group: NodeGroup) -> float | None:
+    """Rate of one accelerator into its domain, with the generation of the catalog where the profile states none."""
+    scale_up, known = group.scale_up, listed(group)
+    if scale_up is None:
+        return None
+    rate = scale_up_rate(scale_up)
+    if (
+        rate is None
+        and scale_up.generation is None
+        and known
+        and known.scale_up.get("technology") == scale_up.technology
+    ):
+        row = links().scale_up.get((scale_up.technology, known.scale_up.get("generation", "").casefold()))
+        return row.bandwidth_bytes_per_second if row else None
+    return rate
+
+
 def compute_nics(group: NodeGroup) -> list[tuple[int, Nic]]:
     """Interfaces that carry collectives, with their position."""
     return [(j, nic) for j, nic in enumerate(group.nics) if nic.role == "compute"]

@@ -10,7 +10,7 @@ from typing import Literal
 from trainspec_validate.costs import collectives
 from trainspec_validate.costs.activations import ActivationPolicy
 from trainspec_validate.costs.collectives import Estimate
-from trainspec_validate.costs.kernel_efficiency import Generation
+from trainspec_validate.costs.kernel_efficiency import AttentionKernel, Generation
 from trainspec_validate.costs.layout import Layout
 from trainspec_validate.costs.memory import ModelState
 from trainspec_validate.costs.network import Network
@@ -23,6 +23,7 @@ from trainspec_validate.topology.networks import RankOrder
 
 Recompute = Literal["none", "selective", "full"]
 DEFAULT_ORDER = ("tensor", "context", "expert", "data", "pipeline")
+_NEWER = ("nvidia-h", "nvidia-b", "nvidia-gb")
 _OLDER = ("nvidia-a100", "nvidia-v100", "google-tpu-v4", "google-tpu-v5", "intel-gaudi2", "amd-mi250")
 """Accelerators whose attention runs closer to the measured share of A100 than to that of H100."""
 
@@ -36,6 +37,8 @@ class Settings:
     """Axes from adjacent ranks outwards."""
     rank_order: RankOrder = "topology"
     fused_attention: bool = True
+    overlap_tensor: bool = False
+    """Whether messages of tensor ranks are split and hidden behind the products beside them."""
     overlap_gradients: bool = True
     overlap_parameters: bool = True
     data_stall_seconds: float = 0.0
@@ -94,6 +97,11 @@ def _generation(accelerator: str) -> Generation:
     return "ampere" if accelerator.startswith(_OLDER) else "hopper"
 
 
+def _kernel(accelerator: str) -> AttentionKernel:
+    """The fastest fused attention that is usual on an accelerator: the third FlashAttention is for Hopper and later."""
+    return "flash-3" if accelerator.startswith(_NEWER) else "flash-2"
+
+
 def _optimizer_bytes(state: ModelState) -> float:
     """Bytes that the optimizer moves for a parameter: gradient read, own state read and written, weight written."""
     return state.gradients + 2 * state.optimizer + state.weights * (1 if state.master else 2)
@@ -121,7 +129,9 @@ def work_of(model: ModelFacts, machine: MachineFacts, layout: Layout, settings: 
         generation=_generation(machine.accelerator),
         attention_peak_flops_per_second=machine.wide_peak,
         fused_attention=settings.fused_attention,
+        attention_kernel=_kernel(machine.accelerator),
         recompute=settings.recompute,
+        overlap_tensor=settings.overlap_tensor,
         overlap_gradients=settings.overlap_gradients,
         overlap_parameters=settings.overlap_parameters,
         data_stall_seconds=settings.data_stall_seconds,

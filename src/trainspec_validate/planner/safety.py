@@ -102,6 +102,7 @@ def policy_figures(request: Request, scored: Scored, names: Names) -> PolicyFigu
         mtbf_reason=mtbf_reason,
         tiers=copies.tiers,
         loss_scaling=request.precision.loss_scaling is not None,
+        low_precision_scales=request.precision.recipe is not None,
         hang_seconds=hang_seconds(step, blocking),
         spare_seconds=spare,
         repair_seconds=repair,
@@ -135,9 +136,8 @@ def advice(request: Request, scored: Scored) -> tuple[str, ...]:
     rate = reliability.failures_per_1000_node_days if reliability else USUAL_FAILURES
     spares = spare_nodes(request.num_nodes, rate, figures.repair_seconds)
     now = f"a lost node waits for its repair, and {figures.effective_share:.0%} of the time makes progress"
-    return (
-        f"the profile declares no spare nodes: {now}; with {spares} spares (99 % quantile) it would be {better:.0%}",
-    )
+    nodes = f"{spares} spare node{'s' if spares > 1 else ''} (99 % quantile)"
+    return (f"the profile declares no spare nodes: {now}; with {nodes} it would be {better:.0%}",)
 
 
 def num_steps(request: Request) -> int:

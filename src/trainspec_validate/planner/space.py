@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from trainspec_validate.costs.layout import Layout
+from trainspec_validate.costs.transformer import Shape, parameters
 from trainspec_validate.forecast.outlook import Recompute
 from trainspec_validate.planner.goal import Goal
 
@@ -24,8 +25,11 @@ TILE = 64
 """Columns of a rank's matrices come in multiples of it (TS-PRC-021)."""
 MAX_IDLE_RATIO = 0.5
 """Idle over busy time of a pipeline that is still considered: the specification's own limit (TS-PAR-012)."""
-MAX_IMBALANCE = 1.1
-"""Layers of the fullest rank over their mean beyond which a split is not considered; all others wait for it."""
+MAX_IMBALANCE = 1.25
+"""Work of the fullest rank over the mean beyond which a split is not considered; all others wait for it. Eight
+billion parameters on four stages, with a vocabulary that is worth more than two layers, are at 1.21."""
+MIN_EXPERT_COLUMNS = 256
+"""Fewest columns of an expert on one rank; narrower products keep matrix units idle."""
 RECOMPUTATIONS: tuple[Recompute, ...] = ("none", "selective", "full")
 
 
@@ -80,19 +84,20 @@ def divisors(value: int) -> tuple[int, ...]:
 
 
 def even_split(num_layers: int, num_chunks: int) -> tuple[int, ...]:
-    """Layers of each chunk; empty where they divide evenly.
+    """Layers of each chunk in pipeline order; empty where they divide evenly.
 
-    Where they do not, the chunks at both ends are the smaller ones, since they carry the embedding and the output.
+    Where they do not, the chunks at both ends are the smaller ones, since they carry the embedding and the output: each
+    counts as a layer where that makes an even split, as in Llama 3 405B (arXiv:2407.21783, section 3.3.2).
 
     >>> even_split(126, 16)
     (7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7)
-    >>> even_split(80, 8)
-    ()
+    >>> even_split(80, 8), even_split(6, 8)
+    ((), (0, 1, 1, 1, 1, 1, 1, 0))
 
     Raises:
-        ValueError: there are more chunks than layers.
+        ValueError: there are more chunks than layers and both ends together.
     """
-    if num_chunks > num_layers:
+    if num_chunks > num_layers + 2:
         raise ValueError(f"{num_layers} layers cannot fill {num_chunks} chunks")
     least, rest = divmod(num_layers, num_chunks)
     if rest == 0:
@@ -159,7 +164,7 @@ def _expert_degrees(goal: Goal, tensor: int, context: int, data: int) -> Iterato
         yield 1, None
         return
     for inner in sorted({1, tensor}):
-        if shape.expert_hidden_size % inner or (inner > 1 and shape.expert_hidden_size // inner % TILE):
+        if shape.expert_hidden_size % inner or (inner > 1 and shape.expert_hidden_size // inner < MIN_EXPERT_COLUMNS):
             continue
         stage = tensor * context * data
         for degree in divisors(shape.num_experts):
@@ -177,33 +182,35 @@ def _schedules(goal: Goal, base: Layout) -> Iterator[Layout]:
         if base.pipeline == 1:
             yield plain
             continue
-        if (base.pipeline - 1) / count <= MAX_IDLE_RATIO:
-            yield replace(plain, stage_layers=even_split(layers, base.pipeline))
-        if count % base.pipeline:
-            continue
-        for chunks in range(2, min(MAX_VIRTUAL_STAGES, layers // base.pipeline) + 1):
-            split = even_split(layers, base.pipeline * chunks)
-            if imbalance(split, base.pipeline) > MAX_IMBALANCE or base.pipeline - 1 > MAX_IDLE_RATIO * count * chunks:
+        for chunks in range(1, min(MAX_VIRTUAL_STAGES, (layers + 2) // base.pipeline) + 1):
+            if base.pipeline - 1 > MAX_IDLE_RATIO * count * chunks or (chunks > 1 and count % base.pipeline):
                 continue
-            yield replace(plain, schedule="interleaved-1f1b", num_virtual_stages=chunks, stage_layers=split)
+            split = even_split(layers, base.pipeline * chunks)
+            if imbalance(goal.model.shape, split, base.pipeline) > MAX_IMBALANCE:
+                continue
+            schedule = "interleaved-1f1b" if chunks > 1 else "1f1b"
+            yield replace(plain, schedule=schedule, num_virtual_stages=chunks, stage_layers=split)
 
 
-def imbalance(stage_layers: Sequence[int], num_stages: int) -> float:
-    """Layers of the fullest pipeline rank over their mean, when chunks go round the ranks; 1 for an even split.
+def imbalance(shape: Shape, stage_layers: Sequence[int], num_stages: int) -> float:
+    """Work of the fullest pipeline rank over the mean, when chunks go round the ranks and the last has the output.
 
-    >>> imbalance((7, 8, 8, 7), 2), imbalance((), 4)
-    (1.0, 1.0)
-    >>> imbalance((1, 2, 2, 1, 2, 2), 3)
-    1.2
+    The output layer counts by its parameters, as layers do. An empty list stands for an even split. GPT-3 on eight
+    stages of twelve layers, whose output is a third of a layer:
+
+    >>> gpt3 = Shape(96, 12288, 96, 96, 128, 49152, 51200)
+    >>> round(imbalance(gpt3, (), 8), 3)
+    1.025
 
     Raises:
         ValueError: there is no stage.
     """
     if num_stages < 1:
         raise ValueError("a pipeline has a stage")
-    if not stage_layers:
-        return 1.0
-    loads = [sum(stage_layers[rank::num_stages]) for rank in range(num_stages)]
+    each = shape.num_layers / num_stages
+    loads = [float(sum(stage_layers[rank::num_stages])) if stage_layers else each for rank in range(num_stages)]
+    counted = parameters(shape)
+    loads[-1] += shape.embedding_parameters * shape.num_layers / (counted.attention + counted.active_feed_forward)
     return max(loads) * num_stages / sum(loads)
 
 

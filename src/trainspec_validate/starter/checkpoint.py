@@ -58,6 +58,8 @@ class PolicyFigures:
     """Why the policy states the time between failures itself; empty where it follows from the profile."""
     tiers: tuple[TierFigures, ...]
     loss_scaling: bool
+    low_precision_scales: bool
+    """Whether products below 16 bits have scales that a resumed run needs."""
     hang_seconds: float
     """Time-out of collectives, as in the plan."""
     spare_seconds: float | None
@@ -187,7 +189,9 @@ def _state(figures: PolicyFigures) -> Lines:
         "step",
         "samples-or-tokens",
     ]
-    items += ["layout", "config-digest", *(["gradient-scaler"] if figures.loss_scaling else [])]
+    items += ["layout", "config-digest"]
+    items += ["gradient-scaler"] if figures.loss_scaling else []
+    items += ["low-precision-scales"] if figures.low_precision_scales else []
     return [
         ("state:", ""),
         ("  items:", ""),

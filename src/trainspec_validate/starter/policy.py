@@ -36,6 +36,7 @@ def _figures(sizes: Sizes) -> checkpoint.PolicyFigures:
         mtbf_reason="",
         tiers=(checkpoint.TierFigures("durable", "cluster", "shared-files"),),
         loss_scaling=sizes.build.format == "fp16",
+        low_precision_scales=False,
         hang_seconds=plan.TIMEOUT_SECONDS,
         spare_seconds=cluster.SPARE_SECONDS,
         repair_seconds=cluster.REPAIR_SECONDS,

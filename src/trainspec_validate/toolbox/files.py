@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from trainspec_validate import terminal
@@ -40,16 +40,25 @@ def document(path: str, kind: str, *, allow_errors: bool = False) -> Document:
     raise Failure(f"{path}: {why}see: trainspec-validate {path}")
 
 
+def refuse_present(paths: Iterable[Path], *, force: bool, advice: str = "--force overwrites") -> None:
+    """Say which files are there already.
+
+    Raises:
+        Failure: some are, and they are not to be overwritten.
+    """
+    # A link that leads nowhere is there too: writing would follow it.
+    present = [path.as_posix() for path in paths if os.path.lexists(path)]
+    if present and not force:
+        raise Failure(f"{', '.join(present)}: already there; {advice}")
+
+
 def write(texts: Mapping[Path, str], *, force: bool, advice: str = "--force overwrites") -> None:
     """Write every file, or none where one of them is there already, and print their names.
 
     Raises:
         Failure: a file is there, or cannot be written.
     """
-    # A link that leads nowhere is there too: writing would follow it.
-    present = [path.as_posix() for path in texts if os.path.lexists(path)]
-    if present and not force:
-        raise Failure(f"{', '.join(present)}: already there; {advice}")
+    refuse_present(texts, force=force, advice=advice)
     try:
         for path, text in texts.items():
             path.parent.mkdir(parents=True, exist_ok=True)

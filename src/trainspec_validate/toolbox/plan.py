@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,21 @@ from trainspec_validate.terminal import Failure
 from trainspec_validate.toolbox.lookup import complete_model, pick
 
 _COUNT = click.IntRange(1, 100_000_000)
+
+
+class Finite(click.FloatRange):
+    """A number between bounds that is a number; click lets `nan` pass between any."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number.
+
+        Raises:
+            click.BadParameter: it is none, or lies outside.
+        """
+        number = float(super().convert(value, param, ctx))
+        if not isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
 
 
 @click.command(
@@ -35,7 +51,7 @@ Examples:
 @click.option("--node-group", metavar="NAME", help="Node group to run on, where there are several.")
 @click.option("--global-sequences", type=_COUNT, help="Sequences of one optimizer step.")
 @click.option("--sequence-length", type=_COUNT, help="Tokens of one sequence.")
-@click.option("--tokens", "num_tokens", type=click.FloatRange(1, 1e15), help="Tokens of the whole job.")
+@click.option("--tokens", "num_tokens", type=Finite(1, 1e15), help="Tokens of the whole job.")
 @click.option(
     "--precision",
     "number_format",
@@ -46,7 +62,7 @@ Examples:
 )
 @click.option(
     "--reserve-bytes",
-    type=click.FloatRange(0, 1e13),
+    type=Finite(0, 1e13),
     default=4e9,
     show_default=True,
     help="Memory of a rank to leave free.",
@@ -70,6 +86,7 @@ def command(cluster: str, model: str, **options: Any) -> None:
 
     names = ("num_ranks", "node_group", "global_sequences", "sequence_length", "num_tokens", "number_format")
     wishes = Wishes(reserve_bytes=options["reserve_bytes"], **{name: options[name] for name in names})
+    _refuse_early(options)
     profile = files.document(cluster, "ClusterProfile", allow_errors=options["force"])
     try:
         asked = request(profile, _model(model), wishes)  # type: ignore[arg-type]
@@ -86,6 +103,18 @@ def command(cluster: str, model: str, **options: Any) -> None:
         raise Failure(f"plan {options['picked']} is asked for, there are {len(ranking.best)}")
     plan_report.show(asked, ranking, options["top"], options["style"])
     _write(asked, ranking, cluster, options)
+
+
+def _refuse_early(options: dict[str, Any]) -> None:
+    """Say before a long search that its result could not be written."""
+    from trainspec_validate.planner.write import PLAN_FILE, POLICY_FILE  # noqa: PLC0415
+    from trainspec_validate.toolbox import files  # noqa: PLC0415
+
+    output, plot = options["output"], options["plot"]
+    targets = [Path(output) / name for name in (PLAN_FILE, POLICY_FILE)] if output else []
+    if plot and Path(plot) in targets:
+        raise click.UsageError(f"--plot would replace {plot}")
+    files.refuse_present([*targets, *([Path(plot)] if plot else [])], force=options["force"])
 
 
 def _write(asked: Any, ranking: Any, cluster: str, options: dict[str, Any]) -> None:

@@ -60,8 +60,8 @@ def _column(request: Request, scored: Scored) -> dict[str, str]:
     spares = {} if better is None else {"with spare nodes": f"{better:.1%}"}
     experts = {"expert": str(layout.expert)} if request.model.experts else {}
     return {
-        "step": seconds(float(f"{step.seconds:.3g}")),
-        "eight of ten runs": f"{step.low_seconds:.3g}-{step.high_seconds:.3g} s",
+        "step": _short(step.seconds),
+        "eight of ten runs": f"{_short(step.low_seconds)} to {_short(step.high_seconds)}",
         "MFU": f"{scored.outlook.utilisation:.1%}",
         "memory": f"{scored.memory.total / request.goal.machine.memory_bytes:.0%}",
         "exposed": f"{scored.outlook.exposed_share:.1%}",
@@ -97,9 +97,13 @@ def _told(request: Request, ranking: Ranking) -> str:
 
 def _counts(ranking: Ranking) -> str:
     compared, layouts = number(ranking.num_compared), number(ranking.num_layouts)
-    return (
-        f"Compared {compared} plans of {layouts} layouts; {number(ranking.num_too_large)} layouts fit into no memory."
-    )
+    large = number(ranking.num_too_large)
+    return f"Compared {compared} plans of {layouts} layouts; {large} layouts do not fit into memory."
+
+
+def _short(value: float) -> str:
+    """A time with three digits."""
+    return seconds(float(f"{value:.3g}"))
 
 
 def _collective(item: PlannedCollective) -> str:

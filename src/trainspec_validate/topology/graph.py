@@ -11,7 +11,7 @@ from typing import Literal
 
 from trainspec_validate.costs.collective_libraries import LIBRARIES
 from trainspec_validate.costs.network import DomainShape, Link
-from trainspec_validate.derived.cluster import scale_up_rate
+from trainspec_validate.derived.cluster import domain_rate
 from trainspec_validate.derived.job import JobNodes
 from trainspec_validate.derived.machine import host_rate
 from trainspec_validate.documents import ClusterProfile
@@ -132,7 +132,7 @@ def _latency(stated: float | None, library: str, usual: float) -> float:
 def _domain_link(group: NodeGroup, library: str) -> Link | None:
     per = group.accelerator.num_ranks_per_accelerator
     if group.scale_up is not None:
-        rate = scale_up_rate(group.scale_up)
+        rate = domain_rate(group)
         usual = domain_latency_seconds(group.scale_up.technology)
         return Link(rate / per, _latency(group.scale_up.latency_seconds, library, usual)) if rate else None
     rate = _host(group)
