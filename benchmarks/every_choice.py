@@ -24,8 +24,10 @@ from trainspec_validate.planner.space import (
     MAX_MICRO_SEQUENCES,
     MAX_VIRTUAL_STAGES,
     MIN_CONTEXT_TOKENS,
+    MIN_EXPERT_COLUMNS,
     RECOMPUTATIONS,
     TILE,
+    VOCABULARY_TILE,
     Choice,
     divisors,
     even_split,
@@ -163,10 +165,10 @@ def within_limits(goal: Goal, layout: Layout) -> bool:
     shape, w, domain = goal.model.shape, layout, max(1, goal.machine.topology.domain_num_ranks)
     if shape.num_experts and w.expert_tensor_degree not in {1, w.tensor}:
         return False
-    widths = [(shape.ffn_hidden_size, w.tensor)]
-    if shape.num_experts:
-        widths.append((shape.expert_hidden_size, w.expert_tensor_degree))
-    narrow = any(degree > 1 and width // degree % TILE for width, degree in widths)
+    narrow = w.tensor > 1 and shape.ffn_hidden_size // w.tensor % TILE != 0
+    narrow |= w.tensor > 1 and shape.vocabulary_size // w.tensor % VOCABULARY_TILE != 0
+    inner = w.expert_tensor_degree if shape.num_experts else 1
+    narrow |= inner > 1 and shape.expert_hidden_size // inner < MIN_EXPERT_COLUMNS
     if narrow or domain % w.tensor or shape.vocabulary_size % w.tensor:
         return False
     tokens = goal.sequence_length // w.context
@@ -175,5 +177,5 @@ def within_limits(goal: Goal, layout: Layout) -> bool:
     if w.micro_sequences > MAX_MICRO_SEQUENCES or w.num_virtual_stages > MAX_VIRTUAL_STAGES:
         return False
     idle = (w.pipeline - 1) / (w.num_micro_batches * w.num_virtual_stages)
-    uneven = w.num_virtual_stages > 1 and imbalance(w.stage_layers, w.pipeline) > MAX_IMBALANCE
+    uneven = w.pipeline > 1 and imbalance(shape, w.stage_layers, w.pipeline) > MAX_IMBALANCE
     return idle <= MAX_IDLE_RATIO and not uneven

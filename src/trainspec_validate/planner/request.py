@@ -23,6 +23,7 @@ _LARGE_BATCH_TOKENS, _BATCH_TOKENS = 16 * 2**20, 4 * 2**20
 _DOUBLINGS = 6
 _LONGEST_STEP_SECONDS = 15.0
 """Longer steps leave no room in 90 s for a recovery that ends with one (TS-CKP-042)."""
+_LONGEST_RUN_SECONDS = 365 * 86400.0
 _USUAL_UTILISATION = 0.25
 """A low one, so that few steps turn out longer."""
 _TOKENS_PER_PARAMETER = 20
@@ -85,7 +86,7 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
     precision = precision_of(wishes.number_format, routed=model.experts is not None)
     facts, machine = model_facts(model, precision), machine_facts(cluster, nodes, fabric, num_ranks)
     batch = _Batch(model, num_ranks, num_ranks * machine.peak(facts.compute_formats)[1])
-    tokens = wishes.num_tokens or _usual_tokens(model, assumptions)
+    tokens = wishes.num_tokens or batch.usual_tokens(assumptions)
     goal = Goal(
         model=facts,
         machine=machine,
@@ -147,6 +148,17 @@ class _Batch:
         odd = self.num_ranks // (self.num_ranks & -self.num_ranks)
         return odd << max(0, round(log2(wanted / odd)))
 
+    def usual_tokens(self, assumptions: list[str]) -> float:
+        """Twenty tokens for each parameter that a token uses, or what a year is enough for where that is less."""
+        active = self.model.num_active_parameters or self.model.num_parameters
+        wanted = _TOKENS_PER_PARAMETER * active
+        year = _LONGEST_RUN_SECONDS * _USUAL_UTILISATION * self.flops_per_second / (6 * active)
+        why = f"{_TOKENS_PER_PARAMETER} for each parameter that a token uses (arXiv:2203.15556)"
+        if year < wanted:
+            wanted, why = year, f"what a year is enough for, less than {why}"
+        assumptions.append(f"length: {number(float(f'{wanted:.4g}'))} tokens, {why}; set --tokens")
+        return wanted
+
     def told(self, sequences: int) -> str:
         """Where the size comes from, in words."""
         tokens = sequences * (self.model.sequence_length or 1)
@@ -165,15 +177,6 @@ def _divisible(goal: Goal) -> Goal:
         if next(layouts(larger), None) is not None:
             return larger
     return goal
-
-
-def _usual_tokens(model: Model, assumptions: list[str]) -> float:
-    tokens = _TOKENS_PER_PARAMETER * (model.num_active_parameters or model.num_parameters)
-    assumptions.append(
-        f"length: {number(tokens)} tokens, {_TOKENS_PER_PARAMETER} for each parameter that a token uses "
-        "(arXiv:2203.15556); set --tokens"
-    )
-    return tokens
 
 
 def precision_of(number_format: NumberFormat, *, routed: bool = False) -> Precision:

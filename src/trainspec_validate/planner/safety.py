@@ -28,6 +28,8 @@ _PARTNER_SHARE = 0.5
 _STORE_STRETCH = 1.5
 """How much longer the slowest save of twenty takes than its bytes at the sustained rate; assumed."""
 _LEAST_HANG_SECONDS = 60.0
+_MUCH_WAITING = 0.5
+_MORE_WORK = "use a larger batch, longer sequences or fewer ranks"
 _LEAST_STATE_BYTES = 2.0
 
 
@@ -129,15 +131,16 @@ def advice(request: Request, scored: Scored) -> tuple[str, ...]:
     """What would make the job lose less time, with the number."""
     names = Names("plan", "policy", "{name: cluster}", "{name: plan}")
     figures = policy_figures(request, scored, names)
-    better = with_spares(request, figures)
+    better, waiting = with_spares(request, figures), scored.outlook.exposed_share
+    notes = () if waiting <= _MUCH_WAITING else (f"{waiting:.0%} of a step waits for communication; {_MORE_WORK}",)
     if better is None:
-        return ()
+        return notes
     reliability = request.cluster.reliability
     rate = reliability.failures_per_1000_node_days if reliability else USUAL_FAILURES
     spares = spare_nodes(request.num_nodes, rate, figures.repair_seconds)
     now = f"a lost node waits for its repair, and {figures.effective_share:.0%} of the time makes progress"
     nodes = f"{spares} spare node{'s' if spares > 1 else ''} (99 % quantile)"
-    return (f"the profile declares no spare nodes: {now}; with {nodes} it would be {better:.0%}",)
+    return (*notes, f"the profile declares no spare nodes: {now}; with {nodes} it would be {better:.0%}")
 
 
 def num_steps(request: Request) -> int:

@@ -25,6 +25,8 @@ TILE = 64
 """Columns of a rank's matrices come in multiples of it (TS-PRC-021)."""
 MAX_IDLE_RATIO = 0.5
 """Idle over busy time of a pipeline that is still considered: the specification's own limit (TS-PAR-012)."""
+VOCABULARY_TILE = 8
+"""The same for the rows of the vocabulary."""
 MAX_IMBALANCE = 1.25
 """Work of the fullest rank over the mean beyond which a split is not considered; all others wait for it. Eight
 billion parameters on four stages, with a vocabulary that is worth more than two layers, are at 1.21."""
@@ -132,13 +134,14 @@ def layouts(goal: Goal) -> Iterator[Layout]:
 
 
 def _tensor_degrees(goal: Goal) -> Iterator[int]:
-    shape, limit = goal.model.shape, max(1, goal.machine.topology.domain_num_ranks)
+    shape, topology = goal.model.shape, goal.machine.topology
+    limit = max(1, topology.domain_num_ranks) if topology.has_scale_up else 1
     for degree in divisors(goal.num_ranks):
         if degree > limit or limit % degree:
             continue
         parts = (shape.num_heads, shape.vocabulary_size, shape.ffn_hidden_size, goal.sequence_length)
         keys = shape.num_key_value_heads
-        if degree > 1 and shape.ffn_hidden_size // degree % TILE:
+        if degree > 1 and (shape.ffn_hidden_size // degree % TILE or shape.vocabulary_size // degree % VOCABULARY_TILE):
             continue
         if not any(part % degree for part in parts) and (keys % degree == 0 or degree % keys == 0):
             yield degree

@@ -46,6 +46,8 @@ class Topology:
     """Into the scale-up domain, or to the other accelerators of the node where there is no fast domain."""
     domain_num_ranks: int
     """Ranks of one domain that jobs use; 1 where accelerators share nothing."""
+    has_scale_up: bool
+    """Whether links faster than the host's join the ranks of a domain."""
     physical_domain_num_ranks: int
     domain_shape: DomainShape
     domain_dimensions: tuple[int, ...]
@@ -95,6 +97,7 @@ def topology_of(
         ranks_per_node=ranks_per_node,
         domain=domain,
         domain_num_ranks=min(domain_ranks, used),
+        has_scale_up=scale_up is not None,
         physical_domain_num_ranks=scale_up.domain_num_accelerators * per if scale_up else domain_ranks,
         domain_shape=scale_up.topology if scale_up else "other",
         domain_dimensions=_dimensions(group, per),
