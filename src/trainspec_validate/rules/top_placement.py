@@ -12,7 +12,7 @@ from trainspec_validate.documents.fabric import Fabric
 from trainspec_validate.documents.parallelism import Axis, Placement
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._layout import job_nodes
-from trainspec_validate.units import number
+from trainspec_validate.units import number, seconds
 
 MAX_OVERSUBSCRIPTION = 2
 """Ratio above which gradients that cross a tier want to be reduced below it first."""
@@ -207,9 +207,21 @@ def rank_order(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violatio
         reach = f"{number(leaf)} meet at one leaf" if leaf else "the network between them is not uniform"
         yield Violation(
             at(plan, "parallelism", "rank_order"),
-            f"hosts become ranks in {order} order on {number(count)} nodes, of which {reach}",
+            f"hosts become ranks in {order} order on {number(count)} nodes, of which {reach}"
+            f"{_cost_of_order(plan, cluster)}",
             "sort the hosts by topology before ranks are given out, and set rank_order: topology",
         )
+
+
+def _cost_of_order(plan: TrainingPlan, cluster: ClusterProfile) -> str:
+    """What the order of hosts costs in a step, where that is predicted."""
+    # Few plans come here, and start-up would pay for the models.
+    from trainspec_validate.rules._forecast import rank_order_seconds  # noqa: PLC0415
+
+    times = rank_order_seconds(plan, cluster)
+    if times is None or times[0] <= times[1]:
+        return ""
+    return f"; a step is predicted to take {seconds(times[0])}, and {seconds(times[1])} in the order of the topology"
 
 
 @rule("TS-TOP-023")

@@ -1,0 +1,93 @@
+"""The only place that gives a rule the prediction of a plan on its cluster, and says how far it is trusted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from trainspec_validate.documents import ClusterProfile, TrainingPlan
+from trainspec_validate.forecast.facts import Unpredictable
+from trainspec_validate.forecast.outlook import outlook
+from trainspec_validate.forecast.predict import Prediction, predict
+from trainspec_validate.rules import NotApplicable
+
+FASTEST, SLOWEST = 0.6, 1.9
+"""Least and largest time of a step over its prediction that a rule accepts: 1.5 times the error that eight of ten
+published runs keep to, 0.9 to 1.3 (`costs.step_compute.CALIBRATION`). Requirements state these numbers."""
+
+MAX_CHUNKS = 2048
+"""Pipeline stages times chunks that are predicted at the most, so that no document costs much time; the published runs
+in benchmarks/ have 64 stages or fewer."""
+
+
+class _Pair:
+    """A plan with its cluster, compared by identity: documents of one run are the same objects for every rule."""
+
+    __slots__ = ("cluster", "plan")
+
+    def __init__(self, plan: TrainingPlan, cluster: ClusterProfile) -> None:
+        self.plan, self.cluster = plan, cluster
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Pair) and self.plan is other.plan and self.cluster is other.cluster
+
+    def __hash__(self) -> int:
+        return hash((id(self.plan), id(self.cluster)))
+
+
+@lru_cache(maxsize=4)
+def _predicted(pair: _Pair) -> Prediction | str:
+    """The prediction, or why there is none. The cache keeps the documents, so that no identity is given twice."""
+    try:
+        return predict(pair.plan, pair.cluster)
+    except Unpredictable as reason:
+        return str(reason)
+
+
+def prediction_of(plan: TrainingPlan, cluster: ClusterProfile) -> Prediction:
+    """What is predicted of a plan on its cluster; several rules share one prediction.
+
+    Raises:
+        NotApplicable: the documents lack what a prediction needs, or contradict each other.
+    """
+    batch = plan.batch
+    if plan.parallelism.data * batch.micro_sequences * batch.accumulation_steps != batch.global_sequences:
+        raise NotApplicable("no prediction: the batch is not data ranks times micro-batch times accumulation")
+    check_chunks(plan)
+    found = _predicted(_Pair(plan, cluster))
+    if isinstance(found, str):
+        raise NotApplicable(f"no prediction: {found}")
+    return found
+
+
+def check_chunks(plan: TrainingPlan) -> None:
+    """Refuse a pipeline that would take long to add up.
+
+    Raises:
+        NotApplicable: it has more than `MAX_CHUNKS` chunks.
+    """
+    if plan.parallelism.pipeline * plan.parallelism.num_virtual_stages > MAX_CHUNKS:
+        raise NotApplicable(f"no prediction: the pipeline has more than {MAX_CHUNKS} chunks")
+
+
+def timed_prediction_of(plan: TrainingPlan, cluster: ClusterProfile) -> Prediction:
+    """A prediction whose time of a step can be held against other figures.
+
+    Raises:
+        NotApplicable: as `prediction_of`, or the pipeline has a schedule whose idle time no formula gives.
+    """
+    found = prediction_of(plan, cluster)
+    if plan.parallelism.pipeline > 1 and plan.parallelism.schedule in {None, "none", "other"}:
+        raise NotApplicable("the idle time of the pipeline is not known for its schedule")
+    return found
+
+
+def rank_order_seconds(plan: TrainingPlan, cluster: ClusterProfile) -> tuple[float, float] | None:
+    """Predicted step with hosts in the order that the plan states, and in that of the topology; None if unknown."""
+    try:
+        found = prediction_of(plan, cluster)
+        sorted_hosts = replace(found.settings, rank_order="topology")
+        best = outlook(found.model, found.machine, found.layout, sorted_hosts)
+    except (NotApplicable, Unpredictable, ValueError):
+        return None
+    return found.outlook.step.seconds, best.step.seconds

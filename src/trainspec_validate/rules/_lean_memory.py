@@ -1,0 +1,64 @@
+"""The only place that predicts the least memory that a rank of a plan can need, for rules that speak only then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trainspec_validate.costs.activations import ActivationPolicy
+from trainspec_validate.costs.layout import Layout
+from trainspec_validate.costs.rank_memory import Overheads, RankMemory, peak
+from trainspec_validate.forecast.facts import ModelFacts
+from trainspec_validate.forecast.outlook import Settings
+
+ERROR = 0.12
+"""What the model says too much at the most, against 24 measured peaks; the largest was 10 % (benchmarks/
+score_memory.py)."""
+UNMEASURED = "the memory of mixtures of experts is predicted, but no measured peak backs it"
+
+
+MOST_KEPT = 2.0
+"""Activations that code keeps over the formula at the most: 1.59 to 1.96 in eager code of six models."""
+
+
+def lean_memory(model: ModelFacts, layout: Layout, settings: Settings) -> tuple[int, RankMemory]:
+    """The fullest stage and its bytes when code keeps no more than the formulas.
+
+    `selective` names two things: recomputing attention scores (arXiv:2205.05198), and keeping every second matrix
+    product (pytorch/torchtitan@9dec370a). The second keeps less and is taken here.
+
+    Raises:
+        ValueError: the layers do not fit the stages, or the schedule has no formula.
+    """
+    recompute = "alternate" if settings.recompute == "selective" else settings.recompute
+    policy = ActivationPolicy(recompute, fused_attention=settings.fused_attention)
+    return peak(model.shape, layout, model.state, policy, _overheads(settings))
+
+
+def generous_memory(model: ModelFacts, layout: Layout, settings: Settings) -> tuple[int, RankMemory]:
+    """The fullest stage and its bytes when code keeps twice the formulas, and a stage its weights and outputs.
+
+    Raises:
+        ValueError: as `lean_memory`.
+    """
+    policy = ActivationPolicy(
+        settings.recompute, fused_attention=settings.fused_attention, implementation_factor=MOST_KEPT
+    )
+    stays = layout.pipeline > 1
+    overheads = replace(_overheads(settings), stage_stays_gathered=stays, keeps_stage_outputs=stays)
+    return peak(model.shape, layout, model.state, policy, overheads)
+
+
+def _overheads(settings: Settings) -> Overheads:
+    return Overheads(
+        offloaded_optimizer=settings.offloaded_optimizer, offloaded_activations=settings.offloaded_activations
+    )
+
+
+def needed_bytes(memory: RankMemory, reserve_bytes: float) -> float:
+    """Bytes of a rank whose code keeps no more than the formulas and computes the loss in pieces.
+
+    The reserve stands in the place of contexts, buffers and fragmentation, where it is larger than these.
+    """
+    overheads = memory.fragmentation + memory.communication + memory.context
+    tensors = memory.total - overheads - memory.logits
+    return tensors / (1 + ERROR) + max(reserve_bytes, overheads / (1 + ERROR))

@@ -1,0 +1,99 @@
+"""The only place for the rules on elastic sizes that need memory, nodes or a search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import gcd
+
+from trainspec_validate.derived.state import state_bytes_per_rank
+from trainspec_validate.documents import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.batch import ElasticBatch
+from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules._layout import job_nodes
+from trainspec_validate.rules._machine import at_machine, machine_of
+from trainspec_validate.rules._records import resized
+from trainspec_validate.units import bytes_, number
+
+MAX_LISTED = 8
+"""Missed degrees that a finding names."""
+
+
+def elastic_of(plan: TrainingPlan) -> ElasticBatch:
+    """The elastic section.
+
+    Raises:
+        NotApplicable: the plan has none.
+    """
+    if plan.batch.elastic is None:
+        raise NotApplicable("the job is not elastic")
+    return plan.batch.elastic
+
+
+@rule("TS-BAT-029")
+def elastic_state(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """The state that is sharded over fewer ranks still fits."""
+    elastic, machine = elastic_of(plan), machine_of(plan, cluster)
+    capacity, memory = machine.memory_bytes_per_rank, plan.memory
+    if capacity is None or (memory and memory.unified_memory != "none"):
+        raise NotApplicable("the memory of a rank is not known, or shared with the host")
+    spare = (memory.reserve_bytes if memory else None) or 0
+    least = {degree: state_bytes_per_rank(resized(plan, degree, 1)) + spare for degree in set(elastic.data_degrees)}
+    fitting = [degree for degree, needed in least.items() if needed <= capacity]
+    for position, degree in enumerate(elastic.data_degrees):
+        if least[degree] > capacity:
+            fits = f"the smallest listed degree that fits is {min(fitting)}" if fitting else "no listed degree fits"
+            yield Violation(
+                at(plan, "batch", "elastic", "data_degrees", position),
+                f"with data {degree} the sharded state takes at least {bytes_(least[degree] - spare)} of a rank, and "
+                f"{bytes_(spare)} are kept free, but a rank has {bytes_(capacity)}",
+                f"leave {degree} out: {fits}",
+                related=((at_machine(machine, "accelerator"), "the accelerator"),),
+            )
+
+
+@rule("TS-BAT-031")
+def elastic_nodes(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """Every size of several nodes fills them."""
+    elastic, p = elastic_of(plan), plan.parallelism
+    per_node, replica = job_nodes(plan, cluster).ranks_per_node, p.tensor * p.pipeline * p.context
+    step = per_node // gcd(per_node, replica)
+    for position, degree in enumerate(elastic.data_degrees):
+        ranks = degree * replica
+        if ranks > per_node and ranks % per_node:
+            yield Violation(
+                at(plan, "batch", "elastic", "data_degrees", position),
+                f"data {degree} is {number(ranks)} ranks: {ranks // per_node} nodes of {per_node} and "
+                f"{ranks % per_node} accelerators of one more",
+                f"use multiples of {step}: {degree // step * step or step} or {(degree // step + 1) * step}",
+            )
+
+
+@rule("TS-BAT-032")
+def elastic_missed(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """No size between the listed ones is left out that the batch allows."""
+    elastic, p, batch = elastic_of(plan), plan.parallelism, plan.batch
+    if len(set(elastic.data_degrees)) < 2:
+        raise NotApplicable("fewer than two sizes are listed")
+    # Few jobs are elastic, and start-up would pay for the search.
+    from trainspec_validate.costs.elastic import Bounds, data_degrees  # noqa: PLC0415
+
+    replica, per_node = p.tensor * p.pipeline * p.context, job_nodes(plan, cluster).ranks_per_node
+    low, high = min(elastic.data_degrees) * replica, max(elastic.data_degrees) * replica
+    step = per_node if low >= per_node else 1
+    possible = data_degrees(batch.global_sequences, elastic.micro_sequences, Bounds(low, high, replica, step))
+    missed = [degree for degree in possible if degree not in elastic.data_degrees and _experts_divide(plan, degree)]
+    if missed:
+        listed = ", ".join(number(degree) for degree in missed[:MAX_LISTED])
+        more = f" and {len(missed) - MAX_LISTED} more" if len(missed) > MAX_LISTED else ""
+        every = ", ".join(str(degree) for degree in sorted({*elastic.data_degrees, *missed[:MAX_LISTED]}))
+        yield Violation(
+            at(plan, "batch", "elastic", "data_degrees"),
+            f"the batch of {number(batch.global_sequences)} also divides over data {listed}{more}: with fewer sizes a "
+            "lost node costs more ranks",
+            f"list {every}",
+        )
+
+
+def _experts_divide(plan: TrainingPlan, degree: int) -> bool:
+    p = plan.parallelism
+    return degree * p.context * p.tensor % (p.expert * (p.expert_tensor or p.tensor)) == 0

@@ -1,0 +1,110 @@
+"""The only place for the rules on memory that need a prediction on a machine: peak against capacity, host traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from trainspec_validate.costs.layout import Layout
+from trainspec_validate.derived import machine as machines
+from trainspec_validate.derived.state import state_bytes_per_rank
+from trainspec_validate.documents import ClusterProfile, TrainingPlan
+from trainspec_validate.forecast.outlook import Settings
+from trainspec_validate.forecast.predict import Prediction
+from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules._forecast import SLOWEST, prediction_of, timed_prediction_of
+from trainspec_validate.rules._lean_memory import UNMEASURED, lean_memory, needed_bytes
+from trainspec_validate.rules._machine import at_machine, machine_of
+from trainspec_validate.rules._state import memory_of
+from trainspec_validate.units import bytes_, bytes_per_second, number, seconds
+
+
+@rule("TS-MEM-020")
+def predicted_fit(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """What a rank of a plan without a peak of its own is predicted to need fits on its accelerator."""
+    memory = memory_of(plan)
+    if memory.unified_memory != "none" or memory.predicted_peak_bytes is not None:
+        raise NotApplicable("the plan states a peak, or tensors may spill into memory shared with the host")
+    if plan.model.experts:
+        raise NotApplicable(UNMEASURED)
+    predicted, spare = prediction_of(plan, cluster), memory.reserve_bytes or 0
+    if state_bytes_per_rank(plan) + spare > predicted.machine.memory_bytes:
+        raise NotApplicable("not even the state fits")
+    if predicted.memory is None:
+        raise NotApplicable("the pipeline schedule has no formula for memory")
+    capacity = predicted.machine.memory_bytes
+    stage, found = lean_memory(predicted.model, predicted.layout, predicted.settings)
+    least = needed_bytes(found, spare)
+    if least > capacity:
+        parts = {
+            "weights": found.weights,
+            "gradients": found.gradients,
+            "optimizer state": found.optimizer,
+            "activations": found.activations,
+        }
+        text = ", ".join(f"{bytes_(size)} {what}" for what, size in parts.items())
+        yield Violation(
+            at(plan, "memory", "activation_policy"),
+            f"a rank of stage {stage} is predicted to need {bytes_(least)} or more, and has {bytes_(capacity)}: {text}",
+            _smaller(predicted, spare),
+            related=((at_machine(machine_of(plan, cluster), "accelerator"), "the accelerator"),),
+        )
+
+
+def _smaller(predicted: Prediction, reserve: float) -> str:
+    """The first change that makes the rank fit, with what it then needs."""
+    for text, layout, settings in _choices(predicted.layout, predicted.settings):
+        try:
+            _, found = lean_memory(predicted.model, layout, settings)
+        except ValueError:
+            continue
+        least = needed_bytes(found, reserve)
+        if least <= predicted.machine.memory_bytes:
+            return f"{text}: {bytes_(least)}"
+    return "split the model over more ranks: neither recomputation nor smaller micro-batches nor sharding suffices"
+
+
+def _choices(layout: Layout, settings: Settings) -> Iterator[tuple[str, Layout, Settings]]:
+    if settings.recompute == "none":
+        yield "set activation_policy: selective", layout, replace(settings, recompute="selective")
+    if layout.micro_sequences > 1:
+        fewer, steps = layout.micro_sequences // 2, layout.num_micro_batches * 2
+        smaller = replace(layout, micro_sequences=fewer, num_micro_batches=steps)
+        yield f"set micro_sequences: {fewer} and accumulation_steps: {steps}", smaller, settings
+    if settings.recompute != "full":
+        yield "set activation_policy: full", layout, replace(settings, recompute="full")
+    for stage, name in ((1, "optimizer"), (2, "gradients"), (3, "parameters")):
+        if stage > layout.sharding_stage:
+            yield f"set sharding: {name}", replace(layout, sharding_stage=stage), settings
+            yield (
+                f"set sharding: {name} and activation_policy: full",
+                replace(layout, sharding_stage=stage),
+                replace(settings, recompute="full"),
+            )
+
+
+@rule("TS-MEM-022")
+def host_traffic_predicted(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """Where no step time is stated, what crosses the host link in a step fits into the predicted one."""
+    memory = memory_of(plan)
+    flows: list[tuple[tuple[str | int, ...], float | None, int]] = [
+        (("offload", i, "bytes_per_step"), o.bytes_per_step, 2) for i, o in enumerate(memory.offload)
+    ]
+    flows.append((("input_bytes_per_step",), memory.input_bytes_per_step, 1))
+    known = [(place, flow, ways) for place, flow, ways in flows if flow is not None]
+    machine = machine_of(plan, cluster)
+    rate = machine.host_bytes_per_second_per_rank
+    if not known or rate is None or machines.step_seconds(plan) is not None:
+        raise NotApplicable("no traffic over a known host link is stated, or the plan states the time of a step")
+    step = timed_prediction_of(plan, cluster).outlook.step.seconds
+    busy = sum(flow / ways for _, flow, ways in known) / rate
+    if busy > step * SLOWEST:
+        place, flow, _ = max(known, key=lambda item: item[1] / item[2])
+        yield Violation(
+            at(plan, "memory", *place),
+            f"the stated traffic keeps the host link of {bytes_per_second(rate)} busy for {seconds(busy)}, and a step "
+            f"is predicted to take {seconds(step)}; {bytes_(flow)} of it is this flow",
+            f"move less in each step: {bytes_(rate * step)} each way hide behind it, {number(round(busy / step, 2))} "
+            "times less",
+            related=((at_machine(machine, "host_link"), "the link"),),
+        )

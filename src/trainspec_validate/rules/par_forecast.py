@@ -1,0 +1,67 @@
+"""The only place that compares the speed that a plan states with the one that is predicted on its cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.derived.plan import tokens_per_step
+from trainspec_validate.documents import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.plan import Performance
+from trainspec_validate.forecast.outlook import Outlook
+from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules._forecast import FASTEST, SLOWEST, timed_prediction_of
+from trainspec_validate.units import percent, seconds
+
+CONTRADICTION = 0.1
+"""Difference of two figures of speed from which neither is held against a prediction."""
+
+
+def _stated(plan: TrainingPlan, performance: Performance) -> float:
+    """Seconds of the step that a plan states.
+
+    Raises:
+        NotApplicable: it states none, took it from a publication, or contradicts itself.
+    """
+    step, tokens, rate = performance.step_seconds, tokens_per_step(plan), performance.tokens_per_second
+    if step is None or performance.kind == "published":
+        raise NotApplicable("no predicted or measured time of a step is stated")
+    if tokens and rate and abs(tokens / rate - step) > CONTRADICTION * step:
+        raise NotApplicable("the time of a step contradicts the tokens of a second")
+    return step
+
+
+@rule("TS-PAR-035")
+def predicted_step(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """A step that was predicted or measured takes about as long as the model says."""
+    performance = plan.performance
+    if performance is None:
+        raise NotApplicable("the plan gives no performance figures")
+    step = _stated(plan, performance)
+    outlook = timed_prediction_of(plan, cluster).outlook
+    low, high = outlook.step.seconds * FASTEST, outlook.step.seconds * SLOWEST
+    if not low <= step <= high:
+        yield Violation(
+            at(plan, "performance", "step_seconds"),
+            f"a step of {seconds(step)} is {performance.kind}, but {seconds(outlook.step.seconds)} is what the models "
+            f"expect: {_parts(outlook)}",
+            f"expected {seconds(low)} to {seconds(high)}; {_advice(outlook, slow=step > high)}",
+        )
+
+
+def _times(outlook: Outlook) -> dict[str, float]:
+    step = outlook.step
+    times = {"computation": step.compute_seconds, "idle stages": step.bubble_seconds}
+    times |= {f"waiting for {axis} ranks": part for axis, part in step.exposed_seconds.items()}
+    return times | {"optimizer": step.optimizer_seconds, "input": step.data_stall_seconds}
+
+
+def _parts(outlook: Outlook) -> str:
+    return ", ".join(f"{what} {seconds(time)}" for what, time in _times(outlook).items() if time > 0)
+
+
+def _advice(outlook: Outlook, *, slow: bool) -> str:
+    if not slow:
+        return f"a utilisation of {percent(outlook.utilisation)} is predicted, so check units and degrees"
+    beside = {what: time for what, time in _times(outlook).items() if what != "computation"}
+    worst = max(beside, key=lambda what: beside[what])
+    return f"profile one step; beside computation {worst} takes most"
