@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 from trainspec_validate.costs.layout import Layout
 from trainspec_validate.costs.transformer import Shape
@@ -18,6 +19,10 @@ RELATIVE_ACTIVATIONS = {
 """Activations relative to the first stage of 1F1B, on every stage: sail-sg/zero-bubble-pipeline-parallelism, README."""
 FOLDED = frozenset({"zero-bubble-v", "v-half", "v-min"})
 """Schedules whose second chunk runs back along the ranks, so that the first rank holds both ends of the model."""
+
+
+MAX_CHUNKS = 2048
+"""Chunks of all ranks together beyond which no model has layers; a slip of a digit must not cost minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +74,15 @@ def stages(
     [2, 3, 3, 2]
 
     Raises:
-        ValueError: the declared layers do not fit the chunks or the model.
+        ValueError: the declared layers do not fit the chunks or the model, or there are thousands of chunks.
     """
     if schedule in FOLDED:
         num_virtual_stages = 2
     num_chunks = num_ranks * (1 if schedule == "dual-pipe" else num_virtual_stages)
+    if num_chunks > MAX_CHUNKS:
+        raise ValueError(f"{num_chunks} chunks are more than the {MAX_CHUNKS} that are laid out one by one")
     layers = _chunk_layers(shape.num_layers, num_chunks, stage_layers)
-    starts = [sum(layers[:index]) for index in range(num_chunks)]
+    starts = (0, *accumulate(layers))
     num_dense = shape.num_layers - shape.num_expert_layers
     held = []
     for rank in range(num_ranks):

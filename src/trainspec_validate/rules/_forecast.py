@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
+from trainspec_validate.costs.stage_memory import MAX_CHUNKS
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.forecast.facts import Unpredictable
 from trainspec_validate.forecast.outlook import outlook
@@ -14,10 +15,6 @@ from trainspec_validate.rules import NotApplicable
 FASTEST, SLOWEST = 0.6, 1.9
 """Least and largest time of a step over its prediction that a rule accepts: 1.5 times the error that eight of ten
 published runs keep to, 0.9 to 1.3 (`costs.step_compute.CALIBRATION`). Requirements state these numbers."""
-
-MAX_CHUNKS = 2048
-"""Pipeline stages times chunks that are predicted at the most, so that no document costs much time; the published runs
-in benchmarks/ have 64 stages or fewer."""
 
 
 class _Pair:

@@ -14,6 +14,8 @@ _RESTART_SECONDS = 15
 _DECIDE_SECONDS = 2
 _PROCESS_SECONDS, _NODE_SECONDS = 5, 15
 _SHORTEST_DETECTION_SECONDS = 3600.0
+_LONGEST_BUDGET_SECONDS = 90
+"""What a lost accelerator may cost (TS-CKP-042)."""
 _LEAST_TARGET = 0.05
 """Share of lasting progress below which a policy promises none."""
 Lines = list[tuple[str, str]]
@@ -226,11 +228,14 @@ def _recovery(figures: PolicyFigures) -> Lines:
 
 
 def _path(figures: PolicyFigures, fault: str, action: str, timeout: float, restart: float) -> Lines:
-    budget = math.ceil(1.1 * figures.recovery_seconds(timeout, restart))
+    parts = figures.recovery_seconds(timeout, restart)
+    budget = math.ceil(1.1 * parts)
+    if parts <= _LONGEST_BUDGET_SECONDS < budget:
+        budget = _LONGEST_BUDGET_SECONDS
     return [
         (f"  - fault: {fault}", ""),
         (f"    action: {action}", "replace"),
-        (f"    budget_seconds: {budget}", "derived: detection and the four parts, a tenth more"),
+        (f"    budget_seconds: {budget}", "derived: detection and the four parts, up to a tenth more"),
         ("    quantile: 0.95", "replace"),
         (f"    decide_seconds: {_DECIDE_SECONDS}", "replace"),
         (f"    restart_seconds: {figure(restart)}", "replace"),
