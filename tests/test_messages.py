@@ -12,6 +12,7 @@ import pytest
 
 from trainspec_validate.aliases import KEYS, VALUES, fold
 from trainspec_validate.check import InputError, validate
+from trainspec_validate.commented import said
 from trainspec_validate.findings import Finding, Report, Severity
 from trainspec_validate.keys import key_paths
 from trainspec_validate.quantities import in_words, read_quantity, written
@@ -20,7 +21,6 @@ from trainspec_validate.report.places import MAX_SHOWN
 from trainspec_validate.requirements import load_index
 from trainspec_validate.schema import load_schema
 from trainspec_validate.selection import resolve
-from trainspec_validate.commented import said
 from trainspec_validate.wording import FORMS
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"

@@ -15,13 +15,13 @@ from click.testing import CliRunner, Result
 from trainspec_validate import coverage
 from trainspec_validate.catalog import accelerators
 from trainspec_validate.check import validate
+from trainspec_validate.commented import figure
 from trainspec_validate.coverage import Hole
 from trainspec_validate.documents import KINDS, SIDE_KINDS
 from trainspec_validate.findings import Severity
 from trainspec_validate.requirements import load_index
 from trainspec_validate.starter import FILES, documents
 from trainspec_validate.starter.cluster import torus
-from trainspec_validate.commented import figure
 from trainspec_validate.toolbox import COMMANDS, PROGRAM, command
 
 ROOT = Path(__file__).resolve().parents[1]
