@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 from dataclasses import astuple, replace
+from statistics import quantiles
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from trainspec_validate.costs import memory_overheads, rank_memory, rank_state, 
 from trainspec_validate.costs.activations import ActivationPolicy, layer_bytes
 from trainspec_validate.costs.layout import Layout
 from trainspec_validate.costs.memory import ModelState, model_state, sharded_bytes_per_parameter
-from trainspec_validate.costs.rank_memory import GIB, Overheads, RankMemory, peak
+from trainspec_validate.costs.rank_memory import GIB, HIGH_FACTOR, LOW_FACTOR, Overheads, RankMemory, peak
 from trainspec_validate.costs.stage_memory import FOLDED, RELATIVE_ACTIVATIONS, in_flight, rank_parameters, stages
 from trainspec_validate.costs.transformer import Shape, parameters
 
@@ -330,3 +331,10 @@ def test_the_context_is_outside_the_allocator() -> None:
     assert alone.communication == 0
     assert together.communication == 1.45 * GIB
     assert together.total - together.allocator == pytest.approx((1.45 + 0.92) * GIB)
+
+
+def test_the_band_is_that_of_held_out_tables() -> None:
+    ratios = sorted(1 / (1 + cell.error) for cell in score_memory.by_table(score_memory.measured()))
+    tenths = quantiles(ratios, n=10, method="inclusive")
+    assert tenths[0] == pytest.approx(LOW_FACTOR, abs=0.015)
+    assert tenths[-1] == pytest.approx(HIGH_FACTOR, abs=0.015)

@@ -30,6 +30,11 @@ from trainspec_validate.costs.transformer import Shape
 __all__ = ["GIB", "Overheads", "RankMemory", "peak", "rank_memory"]
 
 
+LOW_FACTOR, HIGH_FACTOR = 0.96, 1.1
+"""10th and 90th percentile of measured over predicted memory, each table predicted from the others:
+benchmarks/score_memory.py. Dense models alone; none with experts was measured."""
+
+
 @dataclass(frozen=True, slots=True)
 class RankMemory:
     """Bytes of one rank by class, at the moment when all of them together are largest."""
@@ -57,6 +62,16 @@ class RankMemory:
     def total(self) -> float:
         """All bytes that the device must have."""
         return self.allocator + self.communication + self.context
+
+    @property
+    def low_total(self) -> float:
+        """One published run in ten needed less, relative to its prediction."""
+        return self.total * LOW_FACTOR
+
+    @property
+    def high_total(self) -> float:
+        """One published run in ten needed more, relative to its prediction."""
+        return self.total * HIGH_FACTOR
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,11 +120,11 @@ def _replacement(request: Request) -> tuple[float | None, float]:
     return known.spare_start_seconds or _USUAL_SPARE_SECONDS, repair
 
 
-def with_spares(request: Request, figures: PolicyFigures) -> float | None:
-    """Share of wall time that makes lasting progress if spares were ready; None where they are, or one node is all."""
+def with_spares(request: Request, figures: PolicyFigures) -> PolicyFigures | None:
+    """The figures if spares were ready; None where they are, or one node is all."""
     if figures.spare_seconds is not None or request.num_nodes == 1:
         return None
-    return replace(figures, spare_seconds=_USUAL_SPARE_SECONDS).effective_share
+    return replace(figures, spare_seconds=_USUAL_SPARE_SECONDS)
 
 
 def advice(request: Request, scored: Scored) -> tuple[str, ...]:
@@ -140,7 +140,10 @@ def advice(request: Request, scored: Scored) -> tuple[str, ...]:
     spares = spare_nodes(request.num_nodes, rate, figures.repair_seconds)
     now = f"a lost node waits for its repair, and {figures.effective_share:.0%} of the time makes progress"
     nodes = f"{spares} spare node{'s' if spares > 1 else ''} (99 % quantile)"
-    return (*notes, f"the profile declares no spare nodes: {now}; with {nodes} it would be {better:.0%}")
+    return (
+        *notes,
+        f"the profile declares no spare nodes: {now}; with {nodes} it would be {better.effective_share:.0%}",
+    )
 
 
 def num_steps(request: Request) -> int:

@@ -15,10 +15,12 @@ from trainspec_validate.planner.request import Request
 from trainspec_validate.planner.safety import Names, advice, policy_figures, with_spares
 from trainspec_validate.planner.search import Ranking, Scored
 from trainspec_validate.planner.talk import collectives_of
+from trainspec_validate.planner.uncertainty import Band, effective_band, memory_band, utilisation_band
 from trainspec_validate.toolbox import tables
 from trainspec_validate.units import bytes_, number, seconds
 
 _PLANS_SIDE_BY_SIDE = 5
+_BAND = "  eight of ten"
 _UNNAMED = Names("plan", "policy", "{name: cluster}", "{name: plan}")
 
 
@@ -44,40 +46,57 @@ def show(request: Request, ranking: Ranking, num_shown: int, style: str) -> None
         group = best[first : first + _PLANS_SIDE_BY_SIDE]
         columns = [_column(request, scored) for scored in group]
         header = ("", *(f"plan {first + place}" for place in range(1, len(group) + 1)))
-        rows = [(name, *(column[name] for column in columns)) for name in columns[0]]
+        rows = [(label, *(column[place][1] for column in columns)) for place, (label, _) in enumerate(columns[0])]
         tables.show(header, rows, frozenset(range(1, len(header))))
     terminal.emit(_told(request, ranking))
     for note in [*(f"assumed {words}" for words in request.assumptions), *advice(request, best[0])]:
         click.echo(note, err=True)
 
 
-def _column(request: Request, scored: Scored) -> dict[str, str]:
-    """What is shown of one plan, by the name of its row."""
-    layout, step, figures = scored.choice.layout, scored.outlook.step, policy_figures(request, scored, _UNNAMED)
+def _column(request: Request, scored: Scored) -> list[tuple[str, str]]:
+    """What is shown of one plan: labels of rows, which are the same for all plans of a request, and values."""
+    layout, step = scored.choice.layout, scored.outlook.step
     chunks = f" x {layout.num_virtual_stages}" if layout.num_virtual_stages > 1 else ""
     shards = f" / {layout.sharding_degree}" if layout.sharding_stage and layout.sharding_degree else ""
+    capacity = request.goal.machine.memory_bytes
+    return [
+        ("step", _short(step.seconds)),
+        (_BAND, f"{_short(step.low_seconds)} to {_short(step.high_seconds)}"),
+        ("MFU", f"{scored.outlook.utilisation:.1%}"),
+        (_BAND, _shares(utilisation_band(scored))),
+        ("memory", f"{scored.memory.total / capacity:.0%}"),
+        (_BAND, _shares(memory_band(scored), capacity)),
+        ("exposed", f"{scored.outlook.exposed_share:.1%}"),
+        ("idle", f"{step.bubble_seconds / step.seconds:.1%}"),
+        *_effective(request, scored),
+        ("tensor", str(layout.tensor)),
+        ("context", str(layout.context)),
+        ("pipeline", f"{layout.pipeline}{chunks}"),
+        *([("expert", str(layout.expert))] if request.model.experts else []),
+        ("data", str(layout.data)),
+        ("micro-batches", f"{layout.micro_sequences} x {layout.num_micro_batches}"),
+        ("recompute", scored.choice.recompute),
+        ("sharding", f"{SHARDINGS[layout.sharding_stage]}{shards}"),
+        ("outermost", scored.choice.order[-1]),
+    ]
+
+
+def _effective(request: Request, scored: Scored) -> list[tuple[str, str]]:
+    figures = policy_figures(request, scored, _UNNAMED)
+    shown = [("effective", figures)]
     better = with_spares(request, figures)
-    spares = {} if better is None else {"with spare nodes": f"{better:.1%}"}
-    experts = {"expert": str(layout.expert)} if request.model.experts else {}
-    return {
-        "step": _short(step.seconds),
-        "eight of ten runs": f"{_short(step.low_seconds)} to {_short(step.high_seconds)}",
-        "MFU": f"{scored.outlook.utilisation:.1%}",
-        "memory": f"{scored.memory.total / request.goal.machine.memory_bytes:.0%}",
-        "exposed": f"{scored.outlook.exposed_share:.1%}",
-        "idle": f"{step.bubble_seconds / step.seconds:.1%}",
-        "effective": f"{figures.effective_share:.1%}",
-        **spares,
-        "tensor": str(layout.tensor),
-        "context": str(layout.context),
-        "pipeline": f"{layout.pipeline}{chunks}",
-        **experts,
-        "data": str(layout.data),
-        "micro-batches": f"{layout.micro_sequences} x {layout.num_micro_batches}",
-        "recompute": scored.choice.recompute,
-        "sharding": f"{SHARDINGS[layout.sharding_stage]}{shards}",
-        "outermost": scored.choice.order[-1],
-    }
+    if better is not None:
+        shown.append(("with spare nodes", better))
+    return [
+        row
+        for label, each in shown
+        for row in ((label, f"{each.effective_share:.1%}"), (_BAND, _shares(effective_band(request, each))))
+    ]
+
+
+def _shares(band: Band, whole: float = 1.0) -> str:
+    """A band in per cent of a whole."""
+    return f"{band.low / whole:.0%} to {band.high / whole:.0%}"
 
 
 def _told(request: Request, ranking: Ranking) -> str:
@@ -141,10 +160,13 @@ def _plan_json(request: Request, scored: Scored) -> dict[str, Any]:
         "exposed_seconds": dict(step.exposed_seconds),
         "optimizer_seconds": step.optimizer_seconds,
         "model_flops_utilisation": scored.outlook.utilisation,
+        "model_flops_utilisation_band": asdict(utilisation_band(scored)),
         "tokens_per_second": scored.outlook.tokens_per_second,
         "memory_bytes": {**asdict(scored.memory), "total": scored.memory.total, "stage": scored.stage},
+        "memory_band_bytes": asdict(memory_band(scored)),
         "interval_seconds": figures.interval_seconds,
         "effective_training_time": figures.effective_share,
+        "effective_training_time_band": asdict(effective_band(request, figures)),
         "collectives": [
             {**asdict(item.transfer), **asdict(item.estimate), "num_ranks": item.network.num_ranks}
             for item in collectives_of(request, scored)

@@ -1,0 +1,67 @@
+"""The only place that says how far the figures of a plan may be off, as the band that eight of ten cases keep to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from trainspec_validate.costs.reliability import job_mtbf_seconds
+from trainspec_validate.documents.cluster import Reliability
+from trainspec_validate.planner.request import Request
+from trainspec_validate.planner.search import Scored
+from trainspec_validate.starter.checkpoint import PolicyFigures
+
+PUBLISHED_FAILURES = (2.3, 6.5)
+"""Least and most failures per 1000 node-days that were published for large machines: arXiv:2410.21680."""
+_EIGHTY_PER_CENT = 1.282
+"""Standard deviations on either side of the mean that hold four fifths of a normal distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Two figures between which eight of ten cases lie."""
+
+    low: float
+    high: float
+
+
+def step_band(scored: Scored) -> Band:
+    """Seconds of a step: published runs over their predictions, each data set predicted from the others."""
+    return Band(scored.outlook.step.low_seconds, scored.outlook.step.high_seconds)
+
+
+def utilisation_band(scored: Scored) -> Band:
+    """Model operations over the peak, for the steps of `step_band`."""
+    step, share = scored.outlook.step, scored.outlook.utilisation
+    return Band(share * step.seconds / step.high_seconds, share * step.seconds / step.low_seconds)
+
+
+def memory_band(scored: Scored) -> Band:
+    """Bytes of the fullest rank: measured runs over their predictions, each table predicted from the others."""
+    return Band(scored.memory.low_total, scored.memory.high_total)
+
+
+def effective_band(request: Request, figures: PolicyFigures) -> Band:
+    """Share of wall time that makes lasting progress, for the failure rates that are likely.
+
+    A measured rate with n failures is known to about 1.28 / sqrt(n) of itself, as a Poisson count is; any other may be
+    any of those that were published.
+    """
+    shares = [
+        replace(figures, mtbf_seconds=job_mtbf_seconds(request.num_nodes, rate)).effective_share
+        for rate in failure_rates(request.cluster.reliability)
+    ]
+    return Band(min(shares), max(shares))
+
+
+def failure_rates(reliability: Reliability | None) -> tuple[float, float]:
+    """Least and most failures per 1000 node-days that are likely.
+
+    >>> failure_rates(None)
+    (2.3, 6.5)
+    """
+    if reliability is None or reliability.source != "measured" or not reliability.num_failures:
+        stated = reliability.failures_per_1000_node_days if reliability else PUBLISHED_FAILURES[1]
+        return min(PUBLISHED_FAILURES[0], stated), max(PUBLISHED_FAILURES[1], stated)
+    share = min(0.9, _EIGHTY_PER_CENT / reliability.num_failures**0.5)
+    rate = reliability.failures_per_1000_node_days
+    return rate * (1 - share), rate * (1 + share)
