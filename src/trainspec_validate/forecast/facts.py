@@ -149,11 +149,16 @@ def layout_of(plan: TrainingPlan) -> Layout:
     """How a plan divides its work.
 
     Raises:
-        Unpredictable: the plan states no sequence length, or counts that contradict each other.
+        Unpredictable: the plan states no sequence length, or counts that contradict each other, or it shards over
+            some of the context ranks of a sequence only.
     """
     p, length = plan.parallelism, plan.model.sequence_length
     if length is None:
         raise Unpredictable("the plan states no sequence length")
+    # A plan counts the context ranks among those that share a copy (TS-PAR-004), a layout does not.
+    sharding_degree, rest = divmod(p.sharding_degree, p.context) if p.sharding_degree else (None, 0)
+    if rest:
+        raise Unpredictable(f"{p.sharding_degree} ranks share a copy, which {p.context} context ranks do not divide")
     try:
         return Layout(
             data=p.data,
@@ -167,7 +172,7 @@ def layout_of(plan: TrainingPlan) -> Layout:
             num_virtual_stages=p.num_virtual_stages,
             stage_layers=p.stage_layers,
             sharding_stage=STAGES[p.sharding],
-            sharding_degree=p.sharding_degree,
+            sharding_degree=sharding_degree,
             micro_sequences=plan.batch.micro_sequences,
             num_micro_batches=plan.batch.accumulation_steps,
             sequence_length=length,

@@ -19,7 +19,8 @@ def axis_spans(layout: Layout, order: Sequence[str]) -> dict[str, Span]:
 
     The axes are those of `costs.step_traffic`: data groups hold context ranks too, since these share the weights;
     where fewer data ranks than all share a copy, the ranks of a shard are the nearest ones and `replica` joins their
-    equals. Expert groups lie over the data, context and tensor ranks of a stage.
+    equals. Expert groups lie over the data, context and tensor ranks of a stage; data ranks that the order leaves out,
+    as it may where there is one, are taken to lie inside the stages.
 
     >>> axis_spans(Layout(data=4, tensor=8, pipeline=2), ("tensor", "context", "data", "pipeline"))["data"]
     Span(stride=8, degree=4)
@@ -28,7 +29,8 @@ def axis_spans(layout: Layout, order: Sequence[str]) -> dict[str, Span]:
         ValueError: the order leaves out an axis that has several ranks.
     """
     degrees = {"tensor": layout.tensor, "context": layout.context, "data": layout.data, "pipeline": layout.pipeline}
-    missing = [axis for axis, degree in degrees.items() if degree > 1 and axis not in order]
+    counts = degrees | {"expert": layout.expert}
+    missing = [axis for axis, degree in counts.items() if degree > 1 and axis not in order]
     if missing:
         raise ValueError(f"the order {', '.join(order)} leaves out {', '.join(missing)}")
     found = {axis: span(order, degrees, axis) for axis in ("tensor", "context", "pipeline") if degrees[axis] > 1}
@@ -36,7 +38,9 @@ def axis_spans(layout: Layout, order: Sequence[str]) -> dict[str, Span]:
     if layout.expert > 1 or layout.expert_tensor is not None:
         inner = layout.expert_tensor_degree
         ranks = {"tensor": inner, "context": 1, "expert": layout.expert, "data": layout.num_expert_copies}
-        where = [*order, *(axis for axis in ("expert", "data") if axis not in order)]
+        stage_end = order.index("pipeline") if "pipeline" in order else len(order)
+        absent = (axis for axis in ("expert", "data") if axis not in order)
+        where = [*order[:stage_end], *absent, *order[stage_end:]]
         for name, axis in (("expert", "expert"), ("expert-data", "data")):
             found[name] = span(where, ranks | {"pipeline": layout.pipeline}, axis)
     return {axis: where for axis, where in found.items() if where.degree > 1}
@@ -47,14 +51,14 @@ def _data_spans(layout: Layout, data: Span | None, context: Span | None) -> dict
     if data is None:
         return {"data": context} if context else {}
     shard = layout.sharding_degree if layout.sharding_stage else None
-    # Context ranks lie between neighbours of the data axis; where another axis lies there too, this is their mean.
-    stride = max(1, data.stride // layout.context)
-    if shard is None or shard >= layout.data:
-        return {"data": Span(stride, data.degree * layout.context)}
-    return {
-        "data": Span(stride, shard * layout.context),
-        "replica": Span(data.stride * shard, data.degree // shard),
-    }
+    near = layout.data if shard is None else min(shard, layout.data)
+    # From the first to the last of them, whichever axis lies inside; where a third one lies between, strides differ
+    # and this is their mean.
+    stretch = max(data.stride * near, context.num_ranks if context else 1)
+    found = {"data": Span(stretch // (near * layout.context), near * layout.context)}
+    if near < layout.data:
+        found["replica"] = Span(data.stride * near, layout.data // near)
+    return found
 
 
 @lru_cache(maxsize=65536)

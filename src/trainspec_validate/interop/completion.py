@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from trainspec_validate.catalog import accelerators, links
@@ -22,11 +23,16 @@ _RATES = frozenset({"generation", "bandwidth_bytes_per_second", "link_bandwidth_
 
 
 def complete(
-    kind: Kind, facts: dict[str, Any], derived: dict[Pointer, str], choice: tuple[int | None, str | None]
+    kind: Kind,
+    facts: dict[str, Any],
+    derived: dict[Pointer, str],
+    choice: tuple[int | None, str | None],
+    unknown: Iterable[tuple[Pointer, str]] = (),
 ) -> list[str]:
     """Fill counts of nodes and accelerators and references to the only group or fabric; tells what disagrees.
 
     `choice` is the number of nodes and the name of the document that a person gave; both win over files.
+    `unknown` are the keys that a file cannot tell, with the reason.
 
     >>> facts = {"node_groups": [{"num_accelerators_per_node": 8}]}
     >>> complete("ClusterProfile", facts, {}, (4, "mine"))
@@ -40,7 +46,7 @@ def complete(
         facts.setdefault("metadata", {})["name"] = name
         derived[("metadata", "name")] = "given with --name"
     if kind == "TrainingPlan":
-        return complete_joint(facts, derived)
+        return complete_joint(facts, derived, unknown)
     if kind != "ClusterProfile":
         return remarks
     if num_nodes is not None:

@@ -91,7 +91,8 @@ def merge(fragments: Sequence[Fragment], choice: Choice | None = None) -> Merged
     for fragment in fragments:
         _add(joint, fragment)
     picked = choice or Choice()
-    told = complete(kinds[0], joint.facts, joint.derived, (picked.num_nodes, picked.name))
+    untold = [(entry.pointer, entry.reason) for entry in joint.unknown]
+    told = complete(kinds[0], joint.facts, joint.derived, (picked.num_nodes, picked.name), untold)
     told.append(drop_lone_node(joint.facts, joint.derived, joint.origins, joint.unknown))
     joint.remarks.extend(FileRemark("", Remark(message)) for message in told if message)
     return Merged(

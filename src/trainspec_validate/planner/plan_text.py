@@ -93,7 +93,7 @@ def _parallelism(request: Request, scored: Scored, reasons: Mapping[str, str]) -
     if layout.data * layout.context > 1:
         lines.append((f"  sharding: {SHARDINGS[layout.sharding_stage]}", f"chosen: {reasons['sharding']}"))
         if layout.sharding_stage and layout.sharding_degree and layout.sharding_degree < layout.data:
-            lines.append((f"  sharding_degree: {layout.sharding_degree}", f"chosen: {reasons['sharding_degree']}"))
+            lines.append((f"  sharding_degree: {layout.num_shards}", f"chosen: {reasons['sharding_degree']}"))
     order = ", ".join(scored.choice.order)
     lines.append((f"  order: [{order}]", f"chosen: {reasons['order']}"))
     return [*lines, *_placements(request, scored), ("  rank_order: topology", "chosen")]

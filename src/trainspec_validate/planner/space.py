@@ -68,7 +68,7 @@ def dimensions(choice: Choice) -> dict[str, Hashable]:
         "num_virtual_stages": layout.num_virtual_stages,
         "micro_sequences": layout.micro_sequences,
         "sharding": layout.sharding_stage,
-        "sharding_degree": layout.sharding_degree or layout.data,
+        "sharding_degree": layout.num_shards,
         "activation_policy": choice.recompute,
         "order": choice.order,
     }

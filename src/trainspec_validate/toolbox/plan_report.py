@@ -57,7 +57,7 @@ def _column(request: Request, scored: Scored) -> list[tuple[str, str]]:
     """What is shown of one plan: labels of rows, which are the same for all plans of a request, and values."""
     layout, step = scored.choice.layout, scored.outlook.step
     chunks = f" x {layout.num_virtual_stages}" if layout.num_virtual_stages > 1 else ""
-    shards = f" / {layout.sharding_degree}" if layout.sharding_stage and layout.sharding_degree else ""
+    shards = f" / {layout.num_shards}" if layout.sharding_stage and layout.sharding_degree else ""
     capacity = request.goal.machine.memory_bytes
     return [
         ("step", _short(step.seconds)),

@@ -163,7 +163,7 @@ def _fabric_link(nodes: JobNodes, library: str, fabric: Fabric | None) -> Link |
     if not total:
         return None
     host = _host(group)
-    if host is not None and not all(nic.gpu_direct for nic in nics) and any(nic.gpu_direct is False for nic in nics):
+    if host is not None and any(nic.gpu_direct is False for nic in nics):
         total = min(total, host * group.num_accelerators_per_node)
     latency = _latency(fabric.latency_seconds, library, fabric_latency_seconds(fabric.transport))
     return Link(total / nodes.ranks_per_node, latency)

@@ -13,7 +13,7 @@ MAX_WARNINGS = 20
 _MAX_INTERFACES = 256
 _MAX_SETTINGS = 200
 _MAX_LINE = 20_000
-_HOST = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]{0,127}):\d{1,10}:\d{1,10} \[\d{1,4}\]")
+_HOST = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]{0,127}):\d{1,10}:\d{1,10} \[(?P<device>\d{1,4})\]")
 _VERSION = re.compile(r"\b(?P<name>NCCL|RCCL) version {0,4}:? {0,4}(?P<version>\d[\w.+-]{0,60})")
 _ADAPTER = re.compile(r"\b(?P<name>[A-Za-z]\w{0,60}):\d{1,3}/(?P<layer>RoCE|IB)\b")
 _SOCKET = re.compile(r"\[\d{1,3}\](?P<name>[A-Za-z][\w.-]{0,60}):")
@@ -52,7 +52,8 @@ class Seen:
     num_ranks: int = 0
     largest_rank: int = -1
     num_nodes: int = 0
-    hosts: set[str] = field(default_factory=set)
+    devices: set[tuple[str, str]] = field(default_factory=set)
+    """Host and device of each rank that wrote a line."""
     settings: dict[str, str] = field(default_factory=dict)
     reducing: bool = False
     no_device_line: int | None = None
@@ -89,7 +90,7 @@ def watch(text: str) -> Seen:
         if head not in heads and len(heads) < _MAX_HEADS:
             heads.add(head)
             host = _HOST.search(head)
-            seen.hosts |= {host["host"]} if host else set()
+            seen.devices |= {(host["host"], host["device"])} if host else set()
         if mark == _MARK:
             _take(seen, said.strip(), number)
         elif len(seen.warnings) < MAX_WARNINGS and said.strip():
@@ -161,12 +162,13 @@ def put_observation(sheet: Sheet, seen: Seen, name: str) -> None:
         own["library"] = {"name": seen.library[0], "version": seen.library[1]}
     if seen.cut_line:
         interfaces = []
-    num_nodes = seen.num_nodes or len(seen.hosts)
+    num_ranks = seen.num_ranks or seen.largest_rank + 1
+    num_nodes = seen.num_nodes or (len({host for host, _ in seen.devices}) if _complete(seen, num_ranks) else 0)
     counted = {
         "transport": transport,
         "interfaces": [as_label(interface) for interface in interfaces] or None,
         "link_layers": layers or None,
-        "num_ranks": seen.num_ranks or seen.largest_rank + 1 or None,
+        "num_ranks": num_ranks or None,
         "num_nodes": num_nodes or None,
         "gpu_direct_share": seen.num_direct / seen.num_connections if seen.num_connections else None,
         "forced_settings": sorted(seen.settings) or None,
@@ -178,10 +180,23 @@ def put_observation(sheet: Sheet, seen: Seen, name: str) -> None:
         if value is not None:
             sheet.put(place, value, _how(key, seen))
         elif key in {"transport", "num_ranks", "num_nodes", "gpu_direct_share", "interfaces"}:
-            sheet.unknown(place, f"no line of the log shows {key.replace('_', ' ')}")
+            sheet.unknown(place, _why_unknown(key, seen))
     if not seen.library:
         sheet.unknown(("observations", 0, "library"), "no line of the log names the version; NCCL_DEBUG=VERSION does")
     _remark(sheet, seen)
+
+
+def _complete(seen: Seen, num_ranks: int) -> bool:
+    """Whether every rank wrote lines; the log of one rank or host does not show the other hosts."""
+    return 0 < num_ranks <= len(seen.devices)
+
+
+def _why_unknown(key: str, seen: Seen) -> str:
+    if key == "interfaces" and seen.cut_line:
+        return f"the list of interfaces is cut off after {len(seen.adapters)}"
+    if key == "num_nodes" and seen.devices:
+        return f"only {len(seen.devices)} ranks wrote lines, so other nodes may be missing"
+    return f"no line of the log shows {key.replace('_', ' ')}"
 
 
 def _how(key: str, seen: Seen) -> str:

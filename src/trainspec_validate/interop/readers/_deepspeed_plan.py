@@ -141,6 +141,9 @@ def _write_communication(draft: Draft, prefix: str) -> None:
     size = _BYTES.get(draft.get("precision", "reduction") or "")
     if elements and size:
         draft.put(("communication", "bucket_bytes"), elements * size, f"{elements:.0f} elements of {size} bytes")
+    elif elements:
+        why = f"reduce_bucket_size is {elements:.0f} elements, and the format that they are reduced in is not known"
+        draft.lacks(("communication", "bucket_bytes"), why)
     before = draft.flag(f"{prefix}prescale_gradients")
     how = "" if before is not None else f"the default of {PAGE}: no prescaling"
     draft.put(("communication", "gradient_averaging"), "divide-before" if before else "divide-after", how)

@@ -140,6 +140,8 @@ def put_scale_up(sheet: Sheet, said: Mapping[str, Any], model: CatalogAccelerato
     sheet.put((*place, "technology"), found.technology, "" if found.own.technology else how)
     if found.generation is not None:
         sheet.put((*place, "generation"), found.generation, "" if found.own.generation else how)
+    if found.own.num_links is not None:
+        sheet.put((*place, "num_links"), found.own.num_links, f"accelerator_interconnect says {written}")
     wanted = found.known.get("generation")
     same = found.own.technology == found.known.get("technology")
     if model and same and found.own.generation and found.own.generation != wanted:

@@ -76,28 +76,33 @@ class Interconnect:
     switched: bool
     rate_bytes_per_second: float | None
     """The figure as it stands, whatever its direction."""
+    num_links: int | None = None
+    """Links of one accelerator."""
 
 
 _TECHNOLOGIES = (("nvlink", "nvlink"), ("xgmi", "xgmi"), ("infinity fabric", "xgmi"), ("pcie", "pcie"))
 _GENERATION = re.compile(r"nvlink (?:gen ?)?(?P<a>\d)(?:\.0)?\b|\b(?P<b>\d)(?:st|nd|rd|th)[- ]gen nvlink")
+_LINKS = re.compile(r"\b(?P<count>\d{1,2}) ?x (?:\d(?:st|nd|rd|th)[- ]gen )?nvlinks?\b")
 _RATE = re.compile(r"(?P<number>\d{1,5}(?:\.\d{1,3})?) ?(?P<unit>[gt])b ?/ ?s(?:ec)?\b")
 
 
 def interconnect(text: str) -> Interconnect:
-    """Technology, generation and figure of a text about scale-up links.
+    """Technology, generation, figure and number of links of a text about scale-up links.
 
-    >>> interconnect("NVLINK Gen4 900 GB/s + NVSWITCH Gen3")
-    Interconnect(technology='nvlink', generation='4', switched=True, rate_bytes_per_second=900000000000.0)
+    >>> interconnect("18x NVLINK Gen4 900 GB/s + NVSWITCH Gen3")
+    Interconnect(technology='nvlink', generation='4', switched=True, rate_bytes_per_second=900000000000.0, num_links=18)
     """
     plain = " ".join(text.casefold().split())[:300]
     technology = next((name for word, name in _TECHNOLOGIES if word in plain), None)
     generation = _GENERATION.search(plain) if technology == "nvlink" else None
+    counts = {int(match["count"]) for match in _LINKS.finditer(plain)} - {0}
     rates = [float(m["number"]) * (1e9 if m["unit"] == "g" else 1e12) for m in _RATE.finditer(plain)]
     return Interconnect(
         technology,
         (generation["a"] or generation["b"]) if generation else None,
         "switch" in plain,
         rates[0] if len(rates) == 1 else None,
+        counts.pop() if len(counts) == 1 else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from trainspec_validate.costs.transformer import Shape, parameters
@@ -32,14 +33,19 @@ def keep_model(draft: Draft) -> None:
         draft.lacks((group,), "the file describes the model only")
 
 
-def complete_joint(facts: dict[str, Any], derived: dict[Pointer, str]) -> list[str]:
+def complete_joint(
+    facts: dict[str, Any], derived: dict[Pointer, str], unknown: Iterable[tuple[Pointer, str]] = ()
+) -> list[str]:
     """Fill in what follows from a plan that several files make together; tells what disagrees.
+
+    `unknown` are the keys that no file tells, with the reason: nothing is made of a degree among them.
 
     >>> facts = {"parallelism": {"num_accelerators": 32}, "batch": {"micro_sequences": 2, "accumulation_steps": 4}}
     >>> complete_joint(facts, {}), facts["batch"]["global_sequences"], facts["parallelism"]["data"]
     ([], 256, 32)
     """
     draft = Draft({}, facts=facts, derived=derived)
+    draft.unknown.update((pointer, why) for pointer, why in unknown if draft.get(*map(str, pointer)) is None)
     complete(draft)
     return [message for message, _ in draft.told]
 
@@ -61,6 +67,8 @@ def complete_model(draft: Draft, *, label: bool = True) -> None:
     if isinstance(shape, str):
         draft.lacks(("model", "name"), "the source names no model")
         draft.lacks(("model", "num_parameters"), shape)
+        if draft.get("model", "experts") is not None:
+            draft.lacks(("model", "num_active_parameters"), shape)
         return
     counted = parameters(shape)
     own = draft.attention_parameters

@@ -20,6 +20,7 @@ from trainspec_validate.interop.readers._products import accelerator_model
 NAME = "nccl-topology-xml"
 _MAX_LIBRARY_ELEMENTS = 256
 _MAX_LIBRARY_ATTRIBUTES = 16
+_MAKERS = {"nvlink": "nvidia", "xgmi": "amd"}
 _COHERENT_DOMAIN = "domains of this kind may span nodes, and the file ends at one node"
 
 
@@ -57,11 +58,21 @@ def read(text: ForeignText) -> Fragment:
     if found.accelerators:
         identities = {item.identity for item in found.accelerators}
         num_dies = accelerator_model(draft, matches, "PCI vendor and device identifier", identities)
+        if matches[0] is None and all(vendor is None for vendor, _ in identities):
+            _maker(found.accelerators, draft)
     describe(draft, found.node(), num_dies=num_dies)
     _host(found, draft)
     _upstream(found, draft)
     _scale_up(found, draft, num_dies)
     return draft.fragment(NAME, text)
+
+
+def _maker(accelerators: Sequence[Accelerator], draft: Draft) -> None:
+    """The maker by what only its devices have, in a file without PCI vendor identifiers."""
+    kinds = {_MAKERS.get(child.tag) for item in accelerators if item.gpu is not None for child in item.gpu.children}
+    makers = kinds - {None}
+    if len(makers) == 1 and all(item.gpu is not None for item in accelerators):
+        draft.group("accelerator", "vendor", value=makers.pop(), how="the kind of links, which one maker has")
 
 
 def _header(root: xml.Element, draft: Draft) -> None:

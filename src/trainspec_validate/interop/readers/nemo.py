@@ -17,6 +17,19 @@ _SIZES = re.compile(r"(?m)^[ \t]+(?:tensor_model_parallel_size|micro_batch_size|
 _BRIDGE = re.compile(r"(?m)^[ \t]*_target_:[ \t]*['\"]?megatron\.bridge\.")
 _GATED = frozenset({"swiglu", "fast-swiglu", "geglu", "fast-geglu", "reglu", "fast-reglu"})
 _SHARDED = frozenset({"distributed_fused_adam", "mcore_distributed_optim", "distributed_adam"})
+_SUMS = {
+    "32": "fp32",
+    "fp32": "fp32",
+    "float32": "fp32",
+    "float": "fp32",
+    "bf16": "bf16",
+    "bfloat16": "bf16",
+    "16": "fp16",
+    "fp16": "fp16",
+    "float16": "fp16",
+    "half": "fp16",
+}
+"""Formats as NeMo's configurations name them."""
 
 _NEMO = {
     "model.encoder_seq_length": "seq_length",
@@ -144,7 +157,30 @@ def _correct(draft: Draft) -> None:
         draft.derived.pop(("precision", "master_parameters"), None)
         for key in ("parameters", "gradients", "accumulation", "reduction"):
             draft.put(("precision", key), "fp32", why)
+    elif draft.get("precision", "compute") != "fp32" and draft.word("model.optim.name") in _SHARDED:
+        _take_sums(draft)
     _drop_defaults(draft)
+
+
+def _take_sums(draft: Draft) -> None:
+    """The format in which the distributed optimizer adds up and reduces gradients; fp32 where none is given.
+
+    Source: NVIDIA/NeMo@main:nemo/collections/nlp/models/language_modeling/megatron_gpt_model.py,
+    setup_mcore_distributed_parallel.
+    """
+    name = "model.optim.grad_sync_dtype"
+    written = draft.look(name)
+    format_ = "fp32" if written is None else _SUMS.get(str(written).removeprefix("torch."))
+    how = (
+        "grad_sync_dtype of model.optim" if written is not None else "grad_sync_dtype of model.optim is fp32 if absent"
+    )
+    for key in ("gradients", "accumulation", "reduction"):
+        if format_ is not None:
+            draft.put(("precision", key), format_, how)
+        else:
+            draft.facts["precision"].pop(key, None)
+            draft.derived.pop(("precision", key), None)
+            draft.lacks(("precision", key), f"model.optim.grad_sync_dtype is {str(written)[:40]!r}, which is not known")
 
 
 def _drop_defaults(draft: Draft) -> None:
