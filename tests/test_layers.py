@@ -23,6 +23,7 @@ LAYERS: dict[str, set[str]] = {
     "documents": set(),
     "costs": set(),
     "catalog": set(),
+    "metrics": set(),
     "suggest": set(),
     "aliases": set(),
     "quantities": set(),

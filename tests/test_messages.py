@@ -21,7 +21,7 @@ from trainspec_validate.report.places import MAX_SHOWN
 from trainspec_validate.requirements import load_index
 from trainspec_validate.schema import load_schema
 from trainspec_validate.selection import resolve
-from trainspec_validate.wording import FORMS
+from trainspec_validate.wording import FORMS, shown
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
 NAMES = ("cluster", "plan", "checkpoint")
@@ -677,3 +677,8 @@ def test_starter_comments_say_figures_as_people_do() -> None:
 
 def test_chapters_are_chosen_with_and_without_their_prefix() -> None:
     assert resolve(["PAR", "ts-par", "TS-COM,par"], load_index()) == ("TS-PAR", "TS-COM")
+
+
+def test_null_is_told_as_it_stands() -> None:
+    assert shown(None) == "null"
+    assert judge("plan", "  schedule: 1f1b", "  schedule: null").findings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -119,6 +120,19 @@ def test_the_model_of_a_plan_can_be_planned_anew(here: Path) -> None:
     assert run("cluster.yaml", *QUICK, "--output", "run", where=here).exit_code == 0
     result = run("cluster.yaml", "--model", "run/plan.yaml", "--num-ranks", "32", where=here)
     assert result.exit_code == 0, result.output
+
+
+def test_a_path_may_be_written_in_any_way(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    awkward = here / 'a "b'
+    awkward.mkdir()
+    (here / "cluster.yaml").rename(awkward / "c d.yaml")
+    for place, path in enumerate(('./a "b/c d.yaml', 'a "b//c d.yaml', str(awkward / "c d.yaml"))):
+        result = run(path, *QUICK, "--output", f"./run{place}", where=here)
+        assert result.exit_code == 0, result.output
+        advice = result.stderr.splitlines()[-1].removeprefix("next: ")
+        monkeypatch.chdir(here)
+        report = validate(shlex.split(advice)[1:])
+        assert [str(found) for found in report.at_or_above(Severity.WARNING)] == []
 
 
 def test_what_is_there_is_kept_unless_forced(here: Path) -> None:

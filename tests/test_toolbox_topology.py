@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from trainspec_validate.load import load_file
 from trainspec_validate.toolbox import command
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -60,6 +61,37 @@ def test_roles_of_a_rank_agree_with_those_of_its_neighbours() -> None:
     assert theirs["data"]["ring"]["previous"] == 13
     assert mine["tensor"]["members"] == list(range(8, 16))
     assert mine["pipeline"]["stages"] == {"previous": 5, "next": 21}
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> tuple[str, str]:
+    """A cluster of two node groups, and a plan that names none of them."""
+    cluster, plan = tmp_path / "cluster.yaml", tmp_path / "plan.yaml"
+    data = load_file(Path(META)).data
+    other = {**data["node_groups"][0], "name": "other", "num_nodes": 1024}
+    cluster.write_text(json.dumps({**data, "node_groups": [*data["node_groups"], other]}), encoding="utf-8")
+    unnamed = {key: value for key, value in load_file(Path(LLAMA)).data.items() if key != "node_group"}
+    plan.write_text(json.dumps(unnamed), encoding="utf-8")
+    return str(cluster), str(plan)
+
+
+def test_a_group_is_named_where_no_plan_names_one(several: tuple[str, str]) -> None:
+    cluster, plan = several
+    assert "name a node group: h100, other" in run(cluster).output
+    assert "name a node group: h100, other" in run(cluster, "--plan", plan).output
+    assert told(cluster, "--node-group", "other")["num_ranks"] == 8192
+    found = told(cluster, "--plan", plan, "--node-group", "h100")
+    assert (found["node_group"], found["num_ranks"]) == ("h100", 16384)
+    assert "the plan has 16,384 ranks, other has 8,192" in run(cluster, "--plan", plan, "--node-group", "other").output
+
+
+def test_degrees_that_do_not_multiply_are_refused_before_groups_are_listed(tmp_path: Path) -> None:
+    data = load_file(Path(LLAMA)).data
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(json.dumps({**data, "parallelism": {**data["parallelism"], "data": 1_000_000}}), encoding="utf-8")
+    result = run(META, "--plan", str(plan), "--rank", "3")
+    assert result.exit_code == 2
+    assert "the degrees of the plan multiply to 128,000,000, its ranks are 16,384" in result.output
 
 
 def test_the_largest_machine_is_a_handful_of_lines() -> None:

@@ -26,7 +26,7 @@ WRITERS = {
     "energy.md": appendix_energy.write,
 }
 SUBJECTS = {
-    "collectives.md": "time of a collective; ring or tree; what hierarchy and order of ranks do; roles of ranks",
+    "collectives.md": "time of a collective; ring or tree; what hierarchy and rank order do; roles of ranks",
     "memory.md": "device memory of a rank by class",
     "step-time.md": "where an optimizer step goes; kernels; bubbles; operations by convention",
     "reliability.md": "interval of saves; effective time; spares; detection; blast radius",

@@ -6,26 +6,38 @@ from collections.abc import Iterator
 
 import appendix_network
 from appendix_collectives_formulas import COMPRESSION_FORMULAS, collective_formulas
-from appendix_machines import MACHINES, switched
+from appendix_machines import MACHINES, RANKS, switched
 from appendix_text import GIB, MIB, digits, fixed, formulas, page, section, size, table
 
 from trainspec_validate.costs import bandwidth, collective_algorithms, collective_libraries, collectives
 
 INTRODUCTION = """
-How long a collective takes on a machine, and which algorithm a well-tuned library takes for it. The models are those
-that the planner uses. This page is informative: it states no requirement.
+How long a collective takes on a machine, and which algorithm a well-tuned library takes for it. [Ring or
+tree](#ring-or-tree) answers the second first; [calibration and its error](#calibration-and-its-error) says how far off
+the times are. The models are those that the planner and the validator use. This page is informative: it states no
+requirement.
 
 Words: n ranks lie in k scale-up domains, g = n/k in each. S is the message, the whole buffer of a rank; for all-gather
 and reduce-scatter that is n times the shard. Rates are one way and of one rank. Bus bandwidth is S over the time, times
 the factor of the operation. What the ranks of a group talk over is a `network.Network`.
 """
 
+SHORT = """
+In short: between nodes trees carry the small messages of an all-reduce and rings the large ones. The size from which
+rings do so grows with the ranks, beyond any usual message at 2,048 ranks. Inside a domain rings carry small messages,
+and switches that reduce carry large ones. All-gather and reduce-scatter gain nothing from trees: they go by rings at
+every size. On a torus each axis is a ring of its own.
+
+The table has the message size of an all-reduce from which a ring is the choice and stays it, up to 32 GiB, by ranks.
+Where no ring is the last choice, it names what is.
+"""
 CHOICES = """
-The choice of `collectives.best` from 1 KiB to 32 GiB, by `collectives.crossovers`. An arrow with a size is where the
-next choice begins. LL and LL128 are NCCL's names of the protocols `low-latency` and `low-latency-128`; no name means
-the simple one. In-network means that the switches of the domain reduce. For EFA with three domains or more the sizes
-are thresholds fitted to the vendor's tuner; all others are where one estimate becomes less than another. No library has
-constants for TPU, so that row is the textbook model.
+The next tables have every choice of `collectives.best` from 1 KiB to 32 GiB, by `collectives.crossovers`. An arrow with
+a size is where the next choice begins. LL and LL128 are NCCL's names of the protocols `low-latency` and
+`low-latency-128`; no name means the simple one. In-network means that the switches of the domain reduce; with -tree,
+trees join such domains. For EFA with three domains or more the sizes are thresholds fitted to the vendor's tuner; all
+others are where one estimate becomes less than another. Near such a size both choices take about as long, and the error
+of either is larger than the difference. No library has constants for TPU, so that row is the textbook model.
 """
 
 
@@ -91,6 +103,21 @@ def choices(operation: str) -> Iterator[tuple[str, str, str]]:
             yield machine.title, digits(num_ranks), text
 
 
+def ring_from(operation: str) -> Iterator[tuple[str, ...]]:
+    """Machine, and for each number of ranks the size from which a ring stays the choice, or what does instead."""
+    for machine in MACHINES:
+        cells = []
+        for num_ranks in RANKS:
+            if num_ranks not in machine.ranks:
+                cells.append("no such group")
+                continue
+            start, last = 0.0, ""
+            for begins, row in collectives.crossovers(operation, machine.network(num_ranks)):
+                start, last = (start if row.algorithm == last else begins), row.algorithm
+            cells.append(size(start) if last == "ring" else last)
+        yield machine.title, *cells
+
+
 def rates(operation: str) -> Iterator[tuple[str, ...]]:
     """Machine, ranks, and bus bandwidth in GB/s at each size with its band."""
     for machine in MACHINES:
@@ -112,7 +139,8 @@ def _choices() -> list[str]:
         if same[0] == operation:
             listed = table(("machine", "ranks", "choice by message size"), mine)
             parts += section(f"Choices for {' and '.join(same)}", listed, level=3)
-    return section("Ring or tree", CHOICES, parts)
+    headers = ("machine", *(f"{digits(num_ranks)} ranks" for num_ranks in RANKS))
+    return section("Ring or tree", SHORT, table(headers, ring_from("all-reduce")), CHOICES, parts)
 
 
 def _rates() -> list[str]:
@@ -120,7 +148,12 @@ def _rates() -> list[str]:
     parts: list[str] = []
     for operation in ("all-reduce", "all-gather"):
         parts += section(f"Bus bandwidth of {operation}", table(headers, rates(operation)), level=3)
-    return section("Predicted bus bandwidth", "In GB/s, with its band; the bands are in the table above.", parts)
+    return section(
+        "Predicted bus bandwidth",
+        "In GB/s, 1e9 bytes per second. In brackets stands the band, by the table of calibration: one measurement in "
+        "ten lies below it, one above.",
+        parts,
+    )
 
 
 def _calibration() -> list[str]:
@@ -137,7 +170,7 @@ def _calibration() -> list[str]:
         "is a promise for a machine; a measured sweep of the machine itself comes first.",
         table(("measured over predicted time", "low", "high"), _bands()),
         table(("constant", "value"), _constants()),
-        table(("library", "family", "protocol", "once", "step inside", "step across"), _latencies()),
+        table(("library", "family", "protocol", "once, us", "step inside, us", "step across, us"), _latencies()),
     )
 
 
@@ -147,15 +180,17 @@ def write() -> str:
     return page(
         "Collectives",
         INTRODUCTION,
+        _choices(),
+        _calibration(),
+        _rates(),
         section("Formulas", formulas(collective_formulas())),
         section(
             "Steps and bytes by algorithm",
-            "All-reduce of 64 ranks in 8 domains, for each byte of message.",
+            "All-reduce of 64 ranks in 8 domains: steps in sequence, and bytes that a rank sends for each byte of "
+            "message, inside a domain and across domains. Overlap is 1 where both kinds of link are busy at the same "
+            "time, and 0 where they take turns.",
             table(counted, _algorithms()),
         ),
-        _calibration(),
-        _choices(),
-        _rates(),
         appendix_network.sections(),
         section(
             "What compression saves",

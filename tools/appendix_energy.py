@@ -23,8 +23,8 @@ SAMPLES = (
 )
 
 INTRODUCTION = f"""
-Energy of a job from its devices to the facility, what a token costs, and carbon. This page is informative: it states no
-requirement.
+Energy of a job from its devices to the facility, what a token costs, and carbon. [Error](#error) says how far off the
+energy of nodes is. This page is informative: it states no requirement.
 
 Words: device is the accelerators alone; node adds host, fans and losses of the supplies; network adds switches;
 facility adds cooling and distribution. Full power of a node is the limits of its accelerators times {

@@ -105,7 +105,7 @@ def _hierarchy_section() -> list[str]:
 
 def _order_section() -> list[str]:
     return section(
-        "Order of ranks",
+        "Rank order",
         "The data group of the example clusters: 128 ranks, eight apart, 1 GiB, by `topology.networks.group_network`. "
         "A ring in the order of the topology leaves each block once. A ring in the order of host names sends most of "
         "its traffic out of every block. An all-to-all sends to every member and gains nothing from the order of a "

@@ -48,7 +48,8 @@ BUBBLES = (
 SIZES = ((4, 16), (8, 16), (8, 64), (16, 64), (16, 128))
 INTRODUCTION = """
 How long an optimizer step takes, and what it spends its time on: computing, waiting for other pipeline stages,
-messages that computing does not hide, the optimizer, input. This page is informative: it states no requirement.
+messages that computing does not hide, the optimizer, input. [Where a step goes](#where-a-step-goes) says how far off
+the sum is. This page is informative: it states no requirement.
 
 Words: h hidden size, a attention width, f feed-forward width, V vocabulary, L layers, s sequence length, t tensor
 ranks, p pipeline stages, v chunks of a rank, m micro-batches, N parameters, M those of the layers' matrices.

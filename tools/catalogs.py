@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainspec_validate.load import load_file
 
-TABLES = ("accelerators", "links", "models")
+TABLES = ("accelerators", "links", "metrics", "models")
 
 
 def catalogs(directory: Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ sys.path.append(str(ROOT))
 
 import appendix  # noqa: E402
 import catalogs  # noqa: E402
+import metric_pages  # noqa: E402
 import spec_text  # noqa: E402
 
 import schemas  # noqa: E402
@@ -34,7 +35,7 @@ def outputs() -> dict[Path, str]:
     files[data / "requirements.json"] = index_text([with_module(with_documents(entry)) for entry in entries])
     for name, text in catalogs.catalogs(ROOT / "spec" / "v1").items():
         files[data / name] = text
-    for name, text in appendix.pages().items():
+    for name, text in {**appendix.pages(), **metric_pages.pages(ROOT / "spec" / "v1")}.items():
         files[ROOT / "spec" / "reference" / name] = text
     return files
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from trainspec_validate.quantities import in_words
@@ -10,6 +11,8 @@ from trainspec_validate.schema import schema_file
 SITE = "https://trainspec.org/schemas/v1"
 _LONG_SECONDS = 600
 _FIGURE = re.compile(r"[ -]*(\w+): ([0-9.]+(?:e[0-9]+)?)")
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._+/-]*")
+_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
 _UNITS = {"_flops_per_second": "{flop}/s", "_bytes_per_second": "By/s", "_bytes": "By", "_seconds": "s"}
 
 
@@ -35,6 +38,18 @@ def figure(value: float) -> str:
     while abs(value) >= 1000 * 10**exponent:
         exponent += 3
     return f"{value / 10**exponent:.6g}e{exponent}"
+
+
+def as_text(value: str) -> str:
+    """A text as a document writes it: in quotes where it could be read as a number, a word of YAML, or a structure.
+
+    >>> as_text("nccl"), as_text("2.30"), as_text("no"), as_text("a: b")
+    ('nccl', '"2.30"', '"no"', '"a: b"')
+    """
+    if _PLAIN.fullmatch(value) and value.casefold() not in _WORDS:
+        return value
+    quoted = json.dumps(value, ensure_ascii=False)
+    return "".join(letter if letter.isprintable() else f"\\U{ord(letter):08x}" for letter in quoted)
 
 
 def said(text: str, comment: str) -> str:

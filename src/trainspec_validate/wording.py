@@ -48,6 +48,8 @@ def shown(value: Any) -> str:
     """A value as it stands in the document, shortened."""
     if isinstance(value, (dict, list)):
         return "a mapping" if isinstance(value, dict) else "a list"
+    if value is None:
+        return "null"
     if isinstance(value, str):
         text = repr(value)
     elif isinstance(value, bool) or (isinstance(value, float) and abs(value) < 1000):

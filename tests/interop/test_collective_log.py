@@ -78,6 +78,8 @@ def test_a_list_that_the_log_cut_is_left_out() -> None:
     fragment = lines("NET/IB : Using [0]a:1/RoCE [1]b:1/Ro", "Using network IB")
     assert "interfaces" not in value(fragment, "observations", 0)
     assert "the list of interfaces is cut off after 1" in told(fragment)
+    [reason] = [item.reason for item in fragment.unknown if item.pointer[-1] == "interfaces"]
+    assert reason == "the list of interfaces is cut off after 1"
 
 
 def test_reduction_that_was_switched_off() -> None:
@@ -88,6 +90,18 @@ def test_reduction_that_was_switched_off() -> None:
 def test_ranks_follow_from_trees_where_rings_are_cut() -> None:
     fragment = lines("Channel 00/16 :    0   1   2", "Trees [0] 1/-1/-1->47->46 [1] 2/-1/-1->47->46")
     assert value(fragment, "observations", 0, "num_ranks") == 48
+
+
+def test_hosts_count_as_nodes_only_where_every_rank_wrote() -> None:
+    ranks = "NCCL INFO Init rank 0 nranks {} done"
+    both = "".join(f"host-{host}:1:2 [{device}] {ranks.format(4)}\n" for host in range(2) for device in range(2))
+    own = value(read(ForeignText("job.log", both)), "observations", 0)
+    assert (own["num_ranks"], own["num_nodes"]) == (4, 2)
+    partial = read(ForeignText("job.log", f"host-0:1:2 [0] {ranks.format(4)}\nhost-0:3:4 [1] {ranks.format(4)}\n"))
+    assert "num_nodes" not in value(partial, "observations", 0)
+    assert [item.reason for item in partial.unknown if item.pointer[-1] == "num_nodes"] == [
+        "only 2 ranks wrote lines, so other nodes may be missing"
+    ]
 
 
 def test_what_is_no_log() -> None:

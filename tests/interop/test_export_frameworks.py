@@ -214,6 +214,18 @@ def test_a_pipeline_that_shards_gradients_is_refused_by_deepspeed(sharding: str,
         ds({"parallelism": PIPELINE | {"sharding": sharding}})
 
 
+def test_deepspeed_shards_over_context_ranks_too() -> None:
+    long = {"num_accelerators": 64, "data": 16, "context": 4, "sharding": "parameters"}
+    assert "zero_optimization.mics_shard_size" not in ds({"parallelism": long | {"sharding_degree": 64}})[0]
+    assert ds({"parallelism": long | {"sharding_degree": 16}})[0]["zero_optimization.mics_shard_size"] == 16
+
+
+def test_shards_that_context_ranks_do_not_divide_are_refused_by_torchtitan() -> None:
+    long = {"num_accelerators": 64, "data": 16, "context": 4, "sharding": "parameters", "sharding_degree": 2}
+    with pytest.raises(NotExpressible, match="2 ranks share a copy, which 4 context ranks do not divide"):
+        titan({"parallelism": long})
+
+
 # --- torchtitan ---------------------------------------------------------------------------------------------
 
 

@@ -34,6 +34,15 @@ TORCHTITAN_PLANS: dict[str, dict[str, Any]] = {
         "batch.accumulation_steps": 8,
     },
     "long-sequences": {"parallelism": {"num_accelerators": 64, "data": 16, "context": 4, "sharding": "parameters"}},
+    "hybrid-long-sequences": {
+        "parallelism": {
+            "num_accelerators": 64,
+            "data": 16,
+            "context": 4,
+            "sharding": "parameters",
+            "sharding_degree": 16,
+        }
+    },
     "replicated": {
         "parallelism": {"num_accelerators": 16, "data": 16, "sharding": "none"},
         "precision.parameters": "fp32",

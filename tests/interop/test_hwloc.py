@@ -96,6 +96,13 @@ def test_a_restricted_export_is_remarked() -> None:
     assert "not all processors were allowed" in messages(changed('allowed_cpuset="0x0000000f"', 'allowed_cpuset="0x1"'))
 
 
+def test_cores_are_not_counted_where_processing_units_are_missing() -> None:
+    fragment = changed(r'gp_index="121" os_index="3"', 'gp_index="121" os_index="25"')
+    assert "num_cores" not in group(fragment)["host"]
+    assert "host.num_cores" in unknown_keys(fragment)
+    assert "numbered up to 25, but 4 are listed" in messages(fragment)
+
+
 def test_a_virtual_machine_says_so() -> None:
     assert group(changed("Example 2S", "Google Compute Engine"))["host"]["virtualised"] is True
 
@@ -136,6 +143,7 @@ def test_published_files_import(path: Path) -> None:
     if "DGX2" in path.name:
         facts = group(fragment)
         assert facts["num_accelerators_per_node"] == 16
+        assert "num_cores" not in facts["host"], "the export holds 2 cores of each socket"
         assert facts["scale_up"]["topology"] == "switched"
         assert facts["scale_up"]["bandwidth_bytes_per_second"] == 150e9
 

@@ -62,6 +62,13 @@ def test_a_rate_of_a_whole_node() -> None:
     assert "counts both directions of all 8 accelerators" in told(fragment)
 
 
+def test_the_number_of_links() -> None:
+    fragment = changed(accelerator_interconnect="18x 4th Gen NVLink, 900GB/s")
+    assert value(fragment, *GROUP, "scale_up", "num_links") == 18
+    for text in ("24x 100Gb/s Ethernet", "8x GPU with NVLink", "2x NVLink Bridge", "2x NVLink + 4x NVLink"):
+        assert interconnect(text).num_links is None
+
+
 def test_a_rate_that_fits_nothing_stays_open() -> None:
     fragment = changed(accelerator_interconnect="NVLINK Gen4 600 GB/s + NVSWITCH")
     assert "bandwidth_bytes_per_second" not in value(fragment, *GROUP, "scale_up")

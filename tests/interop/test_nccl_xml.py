@@ -291,3 +291,12 @@ def test_any_tree_is_facts_or_a_refusal(children: list[str]) -> None:
 @given(mutated(SWITCHED.text) | mutated(UNEVEN.text) | mutated(MESH.text))
 def test_a_damaged_file_is_facts_or_a_refusal(text: str) -> None:
     read_or_refuse(FORMAT, text)
+
+
+@pytest.mark.parametrize(("link", "maker"), [("xgmi", "amd"), ("nvlink", "nvidia")])
+def test_links_tell_the_maker_where_no_identifier_does(link: str, maker: str) -> None:
+    gpu = '<pci busid="{}" class="0x038000"><gpu dev="{}"><{} target="{}" count="1"/></gpu></pci>'
+    inside = gpu.format("0:1:0.0", 0, link, "0:2:0.0") + gpu.format("0:2:0.0", 1, link, "0:1:0.0")
+    fragment = read(ForeignText("x", f'<system version="2"><cpu numaid="0">{inside}</cpu></system>'))
+    assert group(fragment)["accelerator"] == {"vendor": maker}
+    assert "accelerator.model" in unknown_keys(fragment)

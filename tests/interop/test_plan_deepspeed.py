@@ -140,6 +140,23 @@ def test_words_that_the_trainer_fills_in() -> None:
     assert "auto" in remarks_of(fragment)
 
 
+def test_a_bucket_whose_format_is_not_told_stays_open() -> None:
+    zero = {"stage": 3, "reduce_bucket_size": 5e8}
+    fragment = config(train_batch_size=64, bf16={"enabled": "auto"}, zero_optimization=zero)
+    assert "communication.bucket_bytes" in unknown_keys(fragment)
+    [reason] = [item.reason for item in fragment.unknown if item.pointer == ("communication", "bucket_bytes")]
+    assert "500000000 elements" in reason
+
+
+def test_an_unknown_degree_leaves_the_accelerators_open_beside_other_files() -> None:
+    own = config(train_batch_size=256, train_micro_batch_size_per_gpu=2, gradient_accumulation_steps=4)
+    whole = merge([own, imported("hf-llama-config.json")])
+    assert whole.facts["parallelism"]["data"] == 32
+    assert "num_accelerators" not in whole.facts["parallelism"]
+    unknown = {entry.pointer for entry in whole.unknown}
+    assert {("parallelism", "num_accelerators"), ("parallelism", "pipeline")} <= unknown
+
+
 def test_compressed_gradients() -> None:
     optimizer = {"type": "OneBitAdam", "params": {"freeze_step": 400}}
     fragment = config(train_batch_size=64, optimizer=optimizer, fp16={"enabled": True, "loss_scale": 128})

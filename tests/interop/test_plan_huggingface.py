@@ -157,6 +157,8 @@ def test_a_launch_script() -> None:
     assert at(fragment, "batch", "global_sequences") == 16 * 8
     assert "parallelism.sharding" in unknown_keys(fragment)
     assert "ds_zero3.json, which is not read" in remarks_of(fragment)
+    assert at(fragment, "communication", "overlap_gradients") is None
+    assert "communication.overlap_gradients" in unknown_keys(fragment)
 
 
 def test_a_deepspeed_configuration_inside() -> None:

@@ -170,3 +170,18 @@ def test_a_degree_that_is_none() -> None:
 def test_what_is_refused(text: str) -> None:
     with pytest.raises(ForeignFormatError):
         read(ForeignText("x", text))
+
+
+def test_gradients_are_cast_after_they_are_summed() -> None:
+    fragment = settings("grad_dtype: bfloat16")
+    assert at(fragment, "precision", "gradients") == "bf16"
+    assert "grad_dtype" in how(fragment, "precision.gradients")
+    assert (at(fragment, "precision", "reduction"), at(fragment, "precision", "accumulation")) == ("fp32", "fp32")
+    stored = settings("grad_dtype: float32", "weight_dtype: bfloat16")
+    assert (at(stored, "precision", "gradients"), at(stored, "precision", "accumulation")) == ("bf16", None)
+
+
+def test_copies_of_shards_beside_context_ranks_stay_open() -> None:
+    fragment = settings("dcn_data_parallelism: 2", "ici_fsdp_parallelism: 4", "ici_context_parallelism: 2")
+    assert at(fragment, "parallelism", "sharding_degree") is None
+    assert "parallelism.sharding_degree" in unknown_keys(fragment)

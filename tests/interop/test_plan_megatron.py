@@ -285,3 +285,9 @@ def test_a_text_without_arguments() -> None:
     assert not looks_like(text)
     with pytest.raises(ForeignFormatError, match="no command"):
         read(text)
+
+
+def test_a_mixture_without_a_vocabulary_lacks_both_counts() -> None:
+    arguments = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 128 --num-experts 8"
+    fragment = read(ForeignText("run.sh", f"torchrun pretrain_gpt.py {arguments} --micro-batch-size 1 --bf16\n"))
+    assert {"model.num_parameters", "model.num_active_parameters"} <= unknown_keys(fragment)

@@ -69,6 +69,45 @@ def test_words_for_formats(written: str, compute: str) -> None:
     assert at(nemo("megatron_amp_O2: true", f"precision: {written}"), "precision", "compute") == compute
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "format_"),
+    [
+        ("name: mcore_distributed_optim", "fp32"),
+        ("name: mcore_distributed_optim, grad_sync_dtype: fp32", "fp32"),
+        ("name: mcore_distributed_optim, grad_sync_dtype: bf16", "bf16"),
+        ("name: distributed_fused_adam, grad_sync_dtype: torch.bfloat16", "bf16"),
+        ("name: fused_adam", "fp32"),
+    ],
+)
+def test_the_format_that_a_distributed_optimizer_sums_in(optimizer: str, format_: str) -> None:
+    fragment = nemo(f"megatron_amp_O2: true\n  optim: {{{optimizer}}}")
+    for key in ("gradients", "accumulation", "reduction"):
+        assert at(fragment, "precision", key) == format_
+    assert "grad_sync_dtype" not in remarks_of(fragment)
+    if "grad_sync_dtype" in optimizer:
+        assert "model.optim.grad_sync_dtype is" in how(fragment, "precision.reduction")
+
+
+def test_sums_of_half_precision_and_sums_that_are_not_told() -> None:
+    optimizer = "megatron_amp_O2: true\n  optim: {{name: mcore_distributed_optim{}}}"
+    assert at(nemo(optimizer.format(""), "precision: 16"), "precision", "reduction") == "fp32"
+    assert at(nemo(optimizer.format(", grad_sync_dtype: fp16"), "precision: 16"), "precision", "reduction") == "fp16"
+    odd = nemo(optimizer.format(", grad_sync_dtype: fp7"))
+    assert at(odd, "precision", "reduction") == "bf16"
+    assert "'fp7', which is not known" in remarks_of(odd)
+    linked = nemo(optimizer.format(", grad_sync_dtype: '${a.b}'"))
+    assert at(linked, "precision", "reduction") is None
+    assert {"precision.gradients", "precision.accumulation", "precision.reduction"} <= unknown_keys(linked)
+    whole = nemo(optimizer.format(", grad_sync_dtype: bf16"), "precision: 32")
+    assert at(whole, "precision", "reduction") == "fp32"
+
+
+def test_buckets_are_counted_in_the_format_that_is_reduced() -> None:
+    optimizer = "{name: mcore_distributed_optim, grad_sync_dtype: bf16, ddp_bucket_size: 1000000}"
+    fragment = nemo(f"megatron_amp_O2: true\n  optim: {optimizer}")
+    assert at(fragment, "communication", "bucket_bytes") == 2_000_000
+
+
 def test_gates_and_ranks_that_are_all_there_are() -> None:
     assert at(nemo("activation: fast-swiglu"), "model", "gated_ffn") is True
     text = "trainer:\n  devices: -1\n  num_nodes: 2\nmodel:\n  micro_batch_size: 1\n"

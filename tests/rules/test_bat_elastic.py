@@ -129,3 +129,14 @@ def test_jobs_that_are_not_elastic(requirement: str) -> None:
 def test_one_size_misses_nothing() -> None:
     with pytest.raises(NotApplicable, match="fewer than two"):
         violations("TS-BAT-032", plan(elastic([4])), cluster())
+
+
+@pytest.mark.parametrize("degrees", [[1, 4], [2, 4], [2, 8], [4, 16]])
+def test_no_size_is_asked_for_that_would_not_fill_nodes(degrees: list[int]) -> None:
+    documents = elastic(degrees, batch=384, parallelism=THIRDS)
+    fill = "TS-BAT-031"
+    before = set(places(fill, plan(documents), cluster()))
+    for found in violations("TS-BAT-032", plan(documents), cluster()):
+        listed = [int(word) for word in found.help.removeprefix("list ").split(", ")]
+        after = places(fill, plan(elastic(listed, batch=384, parallelism=THIRDS)), cluster())
+        assert len(after) == len(before)

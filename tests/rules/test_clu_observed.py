@@ -44,6 +44,12 @@ def test_a_log_of_the_declared_machine_is_clean(findings: Findings) -> None:
     assert alone(findings, cluster) == set()
 
 
+def test_many_unknown_interfaces_are_one_finding(findings: Findings) -> None:
+    cluster = seen(interfaces=[f"ibp{i}s0" for i in range(8)])
+    cluster |= nic(devices=RAILS)
+    assert alone(findings, cluster) == {("TS-CLU-058", "observations.0.interfaces")}
+
+
 def test_everything_that_can_differ(findings: Findings) -> None:
     cluster = seen(
         library={"name": "rccl"},

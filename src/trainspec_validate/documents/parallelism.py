@@ -53,7 +53,7 @@ class Parallelism(Record, frozen=True, kw_only=True):
     sharding: Literal["none", "optimizer", "gradients", "parameters"] = "none"
     """What is sharded over data ranks: `optimizer` is ZeRO-1, `gradients` ZeRO-2, `parameters` ZeRO-3 or FSDP."""
     sharding_degree: Degree | None = None
-    """Data ranks that share one copy; absent means all."""
+    """Data ranks that share one copy, context ranks counted among them; absent means all."""
     order: tuple[Axis, ...] = ("tensor", "context", "expert", "data", "pipeline")
     """Axes from adjacent ranks outwards."""
     placements: tuple[Placement, ...] = ()

@@ -59,7 +59,7 @@ def predict(plan: TrainingPlan, cluster: ClusterProfile) -> Prediction:
     """What a plan does on a cluster.
 
     Raises:
-        Unpredictable: the documents lack a figure, contradict each other, or use a schedule without a formula.
+        Unpredictable: the documents lack a figure or contradict each other.
     """
     model, machine = model_facts(plan.model, plan.precision), machine_of(plan, cluster)
     layout, settings = layout_of(plan), settings_of(plan)

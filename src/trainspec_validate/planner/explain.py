@@ -1,4 +1,4 @@
-"""The only place that says why a choice is the best: what the nearest other value of each dimension would cost."""
+"""The only place that says why a choice is what it is: what the best other value of each dimension would cost."""
 
 from __future__ import annotations
 
@@ -21,29 +21,32 @@ def shown(dimension: str, value: Hashable) -> str:
     return str(value)
 
 
-def nearest_other(ranking: Ranking, dimension: str) -> Scored | None:
-    """The best choice that differs from the best of all in one dimension at least; None where none fits."""
-    chosen = dimensions(ranking.best[0].choice)[dimension]
-    others = [scored for (name, value), scored in ranking.alternatives.items() if name == dimension and value != chosen]
-    return min(others, key=lambda scored: scored.rank_key, default=None)
+def nearest_other(ranking: Ranking, dimension: str, scored: Scored | None = None) -> Scored | None:
+    """The best choice that differs from one, the best of all unless told, in a dimension; None where none fits."""
+    chosen = dimensions((scored or ranking.best[0]).choice)[dimension]
+    others = [other for (name, value), other in ranking.alternatives.items() if name == dimension and value != chosen]
+    return min(others, key=lambda other: other.rank_key, default=None)
 
 
-def reason(ranking: Ranking, dimension: str) -> str:
-    """Why the best choice has its value of a dimension: the time of the best choice with another value."""
-    other = nearest_other(ranking, dimension)
+def reason(ranking: Ranking, dimension: str, scored: Scored | None = None) -> str:
+    """What speaks for the value of a dimension that a choice has: the time of the best choice with another value."""
+    written = scored or ranking.best[0]
+    other = nearest_other(ranking, dimension, written)
     if other is None:
         return "nothing else fits"
     value = shown(dimension, dimensions(other.choice)[dimension])
-    best, time = ranking.best[0].outlook.step.seconds, other.outlook.step.seconds
-    if time <= best * (1 + _LEAST_DIFFERENCE):
+    change = other.seconds / written.seconds - 1
+    if abs(change) <= _LEAST_DIFFERENCE:
         return f"{value} takes as long"
-    return f"{value} at best takes {seconds(time)}, {percent(round(time / best - 1, 4))} more"
+    more = f"{percent(round(abs(change), 4))} {'more' if change > 0 else 'less'}"
+    return f"{value} at best takes {seconds(other.seconds)}, {more}"
 
 
-def reasons(ranking: Ranking) -> dict[str, str]:
-    """The reason for every dimension of the best choice.
+def reasons(ranking: Ranking, scored: Scored | None = None) -> dict[str, str]:
+    """The reason for every dimension of a choice, the best of all unless told.
 
     Raises:
         IndexError: the ranking is empty.
     """
-    return {dimension: reason(ranking, dimension) for dimension in dimensions(ranking.best[0].choice)}
+    written = scored or ranking.best[0]
+    return {dimension: reason(ranking, dimension, written) for dimension in dimensions(written.choice)}

@@ -12,7 +12,7 @@ class Goal:
     """A job to be planned.
 
     Raises:
-        ValueError: there is no rank, no sequence, or a batch smaller than one sequence for each node is asked for.
+        ValueError: there is no rank, no sequence or no token, or the reserve is negative.
     """
 
     model: ModelFacts

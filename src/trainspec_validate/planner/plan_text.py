@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from trainspec_validate.commented import body, figure, head
+from trainspec_validate.commented import as_text, body, figure, head
 from trainspec_validate.documents import plain
 from trainspec_validate.forecast.spans import axis_spans
 from trainspec_validate.planner.explain import SHARDINGS
@@ -26,11 +26,11 @@ def document(request: Request, scored: Scored, names: Names, reasons: Mapping[st
     layout, step = scored.choice.layout, scored.outlook.step
     lines: Lines = [
         ("metadata:", ""),
-        (f"  name: {names.plan}", "replace"),
+        (f"  name: {as_text(names.plan)}", "replace"),
         (f"cluster: {names.cluster_reference}", "the profile that this plan is for"),
     ]
     if len(request.cluster.node_groups) > 1:
-        lines.append((f"node_group: {request.nodes.group.name}", "chosen"))
+        lines.append((f"node_group: {as_text(request.nodes.group.name)}", "chosen"))
     lines += [
         *_section("model", plain(request.model), {"num_parameters": "the figures of the model are published"}),
         *_parallelism(request, scored, reasons),
@@ -50,7 +50,7 @@ def _scalar(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         return figure(value)
-    return str(value)
+    return as_text(value) if isinstance(value, str) else str(value)
 
 
 def _section(name: str, values: Mapping[str, Any], comments: Mapping[str, str], indent: str = "") -> Lines:
@@ -153,8 +153,8 @@ def _communication(request: Request, scored: Scored, blocking: float) -> Lines:
     library = software.collective_library if software else None
     lines: Lines = [("communication:", "")]
     if library:
-        pinned = f", version: {library.version}" if library.version else ""
-        lines.append((f"  library: {{name: {library.name}{pinned}}}", "as in the profile"))
+        pinned = f", version: {as_text(library.version)}" if library.version else ""
+        lines.append((f"  library: {{name: {as_text(library.name)}{pinned}}}", "as in the profile"))
     timeout = hang_seconds(scored.outlook.step.seconds, blocking)
     choices = choices_of(request, scored)
     if choices:
@@ -167,7 +167,7 @@ def _communication(request: Request, scored: Scored, blocking: float) -> Lines:
         ("  gradient_averaging: divide-after", "replace"),
     ]
     if request.fabric is not None and scored.choice.layout.num_ranks > request.nodes.ranks_per_node:
-        lines.append((f"  fabric: {request.fabric.name}", "the fabric of the profile"))
+        lines.append((f"  fabric: {as_text(request.fabric.name)}", "the fabric of the profile"))
     return lines
 
 

@@ -11,10 +11,10 @@ from trainspec_validate.documents import ClusterProfile, changed
 from trainspec_validate.documents.fabric import Fabric
 from trainspec_validate.documents.model import Model
 from trainspec_validate.documents.precision import LossScaling, LowPrecisionRecipe, Precision
-from trainspec_validate.forecast.facts import machine_facts, model_facts
+from trainspec_validate.forecast.facts import MachineFacts, machine_facts, model_facts
 from trainspec_validate.planner.goal import Goal
 from trainspec_validate.planner.space import layouts
-from trainspec_validate.units import number
+from trainspec_validate.units import bytes_, number
 
 NumberFormat = Literal["bf16", "fp16", "fp8"]
 RESERVE_BYTES = 4e9
@@ -70,7 +70,8 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
     """The goal for a model on a cluster.
 
     Raises:
-        Impossible: the node group is undecided, or has too few ranks, or nodes cannot reach each other.
+        Impossible: the node group is undecided, or has too few ranks, or they cannot reach each other, or the reserve
+            is all of their memory.
         Unpredictable: a figure of the accelerator or the shape of the model is not known.
     """
     assumptions: list[str] = []
@@ -85,6 +86,7 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
         raise Impossible(f"{model.name} has no sequence length; ask for one")
     precision = precision_of(wishes.number_format, routed=model.experts is not None)
     facts, machine = model_facts(model, precision), machine_facts(cluster, nodes, fabric, num_ranks)
+    _refuse(machine, wishes.reserve_bytes)
     batch = _Batch(model, num_ranks, num_ranks * machine.peak(facts.compute_formats)[1])
     tokens = wishes.num_tokens or batch.usual_tokens(assumptions)
     goal = Goal(
@@ -119,6 +121,17 @@ def _fabric(cluster: ClusterProfile, nodes: JobNodes) -> Fabric | None:
             f"compute NICs of {nodes.group.name} are on several fabrics: {', '.join(f.name for f in found)}"
         )
     return found[0] if found else None
+
+
+def _refuse(machine: MachineFacts, reserve_bytes: float) -> None:
+    """Say what no layout could mend."""
+    topology = machine.topology
+    joined = max(topology.domain_num_ranks, topology.ranks_per_node if topology.host else 1)
+    if topology.fabric is None and topology.num_ranks > joined:
+        absent = f"{topology.group} has no compute NICs on a fabric that joins its domains"
+        raise Impossible(f"{absent}; ask for {number(joined)} rank{'s' if joined > 1 else ''} at most")
+    if reserve_bytes >= machine.memory_bytes:
+        raise Impossible(f"a reserve of {bytes_(reserve_bytes)} leaves nothing of {bytes_(machine.memory_bytes)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainspec_validate.commented import as_text
 from trainspec_validate.planner import plan_text
 from trainspec_validate.planner.explain import reasons
 from trainspec_validate.planner.request import Request
@@ -22,10 +23,10 @@ def documents(request: Request, ranking: Ranking, scored: Scored, cluster_refere
         plan=name,
         policy=f"{name}-policy",
         cluster_reference=cluster_reference,
-        plan_reference=f"{{file: {PLAN_FILE}, name: {name}}}",
+        plan_reference=f"{{file: {PLAN_FILE}, name: {as_text(name)}}}",
     )
     figures = policy_figures(request, scored, names)
     return {
-        PLAN_FILE: plan_text.document(request, scored, names, reasons(ranking), figures.blocking_seconds),
+        PLAN_FILE: plan_text.document(request, scored, names, reasons(ranking, scored), figures.blocking_seconds),
         POLICY_FILE: checkpoint.document(figures),
     }

@@ -59,10 +59,10 @@ def elastic_nodes(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
     step = per_node // gcd(per_node, replica)
     for position, degree in enumerate(elastic.data_degrees):
         ranks = degree * replica
-        if ranks > per_node and ranks % per_node:
+        if not _fills_nodes(ranks, per_node):
             yield Violation(
                 at(plan, "batch", "elastic", "data_degrees", position),
-                f"data {degree} is {number(ranks)} ranks: {ranks // per_node} nodes of {per_node} and "
+                f"data {degree} is {number(ranks)} ranks: {_nodes(ranks // per_node)} of {per_node} and "
                 f"{ranks % per_node} accelerators of one more",
                 f"use multiples of {step}: {degree // step * step or step} or {(degree // step + 1) * step}",
             )
@@ -81,7 +81,10 @@ def elastic_missed(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viol
     low, high = min(elastic.data_degrees) * replica, max(elastic.data_degrees) * replica
     step = per_node if low >= per_node else 1
     possible = data_degrees(batch.global_sequences, elastic.micro_sequences, Bounds(low, high, replica, step))
-    missed = [degree for degree in possible if degree not in elastic.data_degrees and _experts_divide(plan, degree)]
+    fitting = (
+        degree for degree in possible if _experts_divide(plan, degree) and _fills_nodes(degree * replica, per_node)
+    )
+    missed = [degree for degree in fitting if degree not in elastic.data_degrees]
     if missed:
         listed = ", ".join(number(degree) for degree in missed[:MAX_LISTED])
         more = f" and {len(missed) - MAX_LISTED} more" if len(missed) > MAX_LISTED else ""
@@ -92,6 +95,15 @@ def elastic_missed(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viol
             "lost node costs more ranks",
             f"list {every}",
         )
+
+
+def _fills_nodes(num_ranks: int, per_node: int) -> bool:
+    """Whether ranks fit into one node or fill several."""
+    return num_ranks <= per_node or num_ranks % per_node == 0
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{number(count)} nodes"
 
 
 def _experts_divide(plan: TrainingPlan, degree: int) -> bool:

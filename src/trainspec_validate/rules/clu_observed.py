@@ -33,6 +33,11 @@ def _compute(cluster: ClusterProfile, own: CollectiveObservation) -> list[tuple[
     return [(("node_groups", i, "nics", j), nic) for i, group in groups for j, nic in compute_nics(group)]
 
 
+_ONE_BY_ONE = 2
+"""Interfaces with findings of their own; more have one cause and one finding."""
+_LISTED = 12
+
+
 @rule("TS-CLU-057")
 def observed_transport(cluster: ClusterProfile) -> Iterator[Violation]:
     """The observed transport is that of a fabric of the compute NICs."""
@@ -91,11 +96,17 @@ def _odd_interfaces(
     """Names that are not declared; where none are declared, a number that is not that of one node."""
     devices = [device for nic in compute for device in nic.devices]
     if devices and all(nic.devices for nic in compute):
-        for j, name in enumerate(own.interfaces):
-            if name not in devices:
-                place = at(cluster, "observations", position, "interfaces", j)
-                message = f"{name!r} carries collectives, but is no device of a compute NIC"
-                yield Violation(place, message, hint(name, devices) or f"declared are {', '.join(devices[:12])}")
+        unknown = [(j, name) for j, name in enumerate(own.interfaces) if name not in devices]
+        if len(unknown) > _ONE_BY_ONE:
+            names = ", ".join(repr(name) for _, name in unknown[:_LISTED])
+            message = f"{len(unknown)} interfaces carry collectives, but are no devices of a compute NIC: {names}"
+            place = at(cluster, "observations", position, "interfaces")
+            yield Violation(place, message, f"declared are {', '.join(devices[:_LISTED])}")
+            return
+        for j, name in unknown:
+            place = at(cluster, "observations", position, "interfaces", j)
+            message = f"{name!r} carries collectives, but is no device of a compute NIC"
+            yield Violation(place, message, hint(name, devices) or f"declared are {', '.join(devices[:_LISTED])}")
         return
     # A NIC of several ports is listed by its ports, or as one where the library merges them.
     groups = [group for _, group in _groups(cluster, own)]

@@ -133,7 +133,7 @@ def axis_order(plan: TrainingPlan) -> Iterator[Violation]:
     place = at(plan, "parallelism", "order")
     for axis, times in Counter(p.order).items():
         if times > 1:
-            message = f"{axis} stands {times} times in the order of ranks"
+            message = f"{axis} stands {times} times in the order of axes"
             yield Violation(place, message, "name each axis once, from adjacent ranks outwards")
     degrees: dict[Axis, int] = {
         "data": p.data,
@@ -144,7 +144,7 @@ def axis_order(plan: TrainingPlan) -> Iterator[Violation]:
     }
     for axis, degree in degrees.items():
         if degree > 1 and axis not in p.order:
-            message = f"{axis} has degree {degree}, but the order of ranks lacks it"
+            message = f"{axis} has degree {degree}, but the order of axes lacks it"
             yield Violation(place, message, f"add {axis}: without it the ranks of its groups are unknown")
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from trainspec_validate.commented import body, figure, head
+from trainspec_validate.commented import as_text, body, figure, head
 from trainspec_validate.costs import reliability
 
 _COMPILE_SECONDS = 20
@@ -113,7 +113,7 @@ def document(figures: PolicyFigures) -> str:
     """A policy with asynchronous saves, as often as its figures say."""
     lines: Lines = [
         ("metadata:", ""),
-        (f"  name: {figures.name}", "replace"),
+        (f"  name: {as_text(figures.name)}", "replace"),
         (f"cluster: {figures.cluster}", "the profile that this policy is for"),
         (f"plan: {figures.plan}", "the plan that this policy is for"),
         *_save(figures),
@@ -159,7 +159,7 @@ def _places(figures: PolicyFigures) -> Lines:
     for tier in figures.tiers:
         lines.append((f"  - name: {tier.name}", ""))
         if tier.storage:
-            lines.append((f"    storage: {tier.storage}", "the target of the profile"))
+            lines.append((f"    storage: {as_text(tier.storage)}", "the target of the profile"))
         lines.append((f"    failure_domain: {tier.failure_domain}", ""))
         if tier.num_replicas > 1:
             lines += [

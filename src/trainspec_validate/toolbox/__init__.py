@@ -18,6 +18,7 @@ COMMANDS = {
     "init": "Write commented starter documents for an accelerator and a size.",
     "schema": "Print the JSON Schema of a kind of document.",
     "catalog": "List the accelerators whose figures are known.",
+    "metrics": "List the metrics and events of a run, and what other programs call them.",
     "topology": "Show the graph of a cluster, what is narrow in it, and the roles of ranks.",
     "plan": "Search the best way to train a model on a cluster.",
     "export": "Write a job for launchers and frameworks.",

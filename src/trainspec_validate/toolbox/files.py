@@ -26,6 +26,7 @@ def document(path: str, kind: str, *, allow_errors: bool = False) -> Document:
         report = validate([path])
     except InputError as error:
         raise Failure(str(error)) from error
+    path = Path(path).as_posix()
     errors = [found for found in report.at_or_above(Severity.ERROR) if found.path == path]
     found = f"{len(errors)} error{'s' if len(errors) > 1 else ''}"
     kinds = [entry.kind for entry in report.documents if entry.path == path and entry.kind]

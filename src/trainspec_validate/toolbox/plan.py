@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -131,18 +132,20 @@ def _write(asked: Any, ranking: Any, cluster: str, options: dict[str, Any]) -> N
     if texts:
         files.write(texts, force=options["force"])
     if options["output"]:
-        documents = " ".join(path.as_posix() for path in texts if path.suffix == ".yaml")
-        click.echo(f"next: trainspec-validate {cluster} {documents}", err=True)
+        documents = [path.as_posix() for path in texts if path.suffix == ".yaml"]
+        click.echo(f"next: {shlex.join(['trainspec-validate', cluster, *documents])}", err=True)
 
 
 def _reference(asked: Any, cluster: str, target: Path) -> str:
     """By file where both lie in the working tree, which the validator keeps to, else by name."""
-    name = asked.cluster.metadata.name
+    from trainspec_validate.commented import as_text  # noqa: PLC0415
+
+    name = as_text(asked.cluster.metadata.name)
     here = Path.cwd().resolve()
     if not all(path.resolve().is_relative_to(here) for path in (Path(cluster), target)):
         return f"{{name: {name}}}"
     back = Path(os.path.relpath(Path(cluster).resolve(), target.resolve())).as_posix()
-    return f'{{file: "{back}", name: {name}}}'
+    return f"{{file: {as_text(back)}, name: {name}}}"
 
 
 def _model(word: str) -> Any:

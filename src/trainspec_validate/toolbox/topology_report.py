@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainspec_validate.derived.job import JobNodes, find_job_nodes, job_fabric
+from trainspec_validate.derived.job import JobNodes, job_fabric
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.forecast.facts import Unpredictable, layout_of
 from trainspec_validate.forecast.spans import axis_networks, axis_spans
@@ -31,6 +31,9 @@ def told(cluster: ClusterProfile, plan: TrainingPlan | None, rank: int | None, n
         layout = layout_of(plan)
     except Unpredictable as error:
         raise ValueError(str(error)) from error
+    if layout.num_ranks != plan.parallelism.num_accelerators:
+        degrees = f"the degrees of the plan multiply to {number(layout.num_ranks)}"
+        raise ValueError(f"{degrees}, its ranks are {number(plan.parallelism.num_accelerators)}")
     order, host_order = plan.parallelism.order, plan.parallelism.rank_order or "topology"
     spans = axis_spans(layout, order)
     networks = axis_networks(graph, layout, order, host_order)
@@ -55,20 +58,19 @@ def told(cluster: ClusterProfile, plan: TrainingPlan | None, rank: int | None, n
 
 def _graph(cluster: ClusterProfile, plan: TrainingPlan | None, node_group: str | None) -> tuple[JobNodes, Topology]:
     names = {group.name: index for index, group in enumerate(cluster.node_groups)}
-    if plan is not None:
-        nodes = find_job_nodes(plan, cluster)
-    elif node_group is not None:
-        nodes = JobNodes(cluster.node_groups[names[node_group]], names[node_group]) if node_group in names else None
-    else:
-        nodes = JobNodes(cluster.node_groups[0], 0) if len(names) == 1 else None
-    if nodes is None:
+    wanted = (plan.node_group if plan else None) or node_group or (next(iter(names)) if len(names) == 1 else None)
+    if wanted not in names:
         raise ValueError(f"name a node group: {', '.join(names)}")
+    nodes = JobNodes(cluster.node_groups[names[wanted]], names[wanted])
     if plan is not None:
+        if plan.parallelism.num_accelerators > nodes.num_ranks:
+            have = f"{nodes.group.name} has {number(nodes.num_ranks)}"
+            raise ValueError(f"the plan has {number(plan.parallelism.num_accelerators)} ranks, {have}")
         found = job_fabric(plan, cluster, nodes)
         fabric = found[1] if found else None
         return nodes, topology_of(cluster, nodes, fabric, plan.parallelism.num_accelerators)
-    wanted = {nic.fabric for nic in nodes.group.nics if nic.role == "compute"}
-    fabrics = [fabric for fabric in cluster.fabrics if fabric.name in wanted]
+    plugged = {nic.fabric for nic in nodes.group.nics if nic.role == "compute"}
+    fabrics = [fabric for fabric in cluster.fabrics if fabric.name in plugged]
     return nodes, topology_of(cluster, nodes, fabrics[0] if len(fabrics) == 1 else None)
 
 

@@ -53,6 +53,8 @@ class Topology:
     domain_dimensions: tuple[int, ...]
     """Extent of each axis of a torus, in ranks; empty for other shapes."""
     domain_reduces: bool
+    host: Link | None
+    """To the other domains of a node, over the host link; None where a node holds no more than one domain."""
     fabric: Link | None
     """A rank's share of the NICs of its node, narrowed by the slots and switches that they share."""
     fabric_name: str | None
@@ -102,6 +104,7 @@ def topology_of(
         domain_shape=scale_up.topology if scale_up else "other",
         domain_dimensions=_dimensions(group, per),
         domain_reduces=bool(scale_up and scale_up.in_network_reduction),
+        host=_host_link(group, library) if domain_ranks < ranks_per_node else None,
         fabric=share,
         fabric_name=fabric.name if fabric and share else None,
         fabric_reduces=bool(fabric and fabric.in_network_reduction),
@@ -138,12 +141,17 @@ def _domain_link(group: NodeGroup, library: str) -> Link | None:
         rate = domain_rate(group)
         usual = domain_latency_seconds(group.scale_up.technology)
         return Link(rate / per, _latency(group.scale_up.latency_seconds, library, usual)) if rate else None
-    rate = _host(group)
-    return Link(rate / per, _latency(None, library, domain_latency_seconds("pcie"))) if rate else None
+    return _host_link(group, library)
 
 
 def _host(group: NodeGroup) -> float | None:
+    """The rate of one accelerator; ranks of an accelerator share it."""
     return host_rate(group.host_link) if group.host_link else None
+
+
+def _host_link(group: NodeGroup, library: str) -> Link | None:
+    rate, latency = _host(group), _latency(None, library, domain_latency_seconds("pcie"))
+    return Link(rate / group.accelerator.num_ranks_per_accelerator, latency) if rate else None
 
 
 def nic_rate(nic: Nic) -> float:
@@ -180,7 +188,9 @@ def _blocks(
         sizes.append(("scale-up-domain", "scale-up-domain", domain_ranks, rate))
     else:
         if 1 < domain_ranks < nodes.ranks_per_node:
-            sizes.append(("scale-up-domain", "scale-up-domain", domain_ranks, _host(nodes.group)))
+            host = _host(nodes.group)
+            out = host / nodes.group.accelerator.num_ranks_per_accelerator if host else None
+            sizes.append(("scale-up-domain", "scale-up-domain", domain_ranks, out))
         sizes.append(("node", "node", nodes.ranks_per_node, rate))
     for tier in fabric.tiers if fabric and rate else ():
         rate = rate / (tier.oversubscription or 1) if rate else None

@@ -50,8 +50,9 @@ def group_network(topology: Topology, traffic: Traffic) -> Network | None:
 
     Hosts in the order of the topology keep consecutive ranks in one block, so that a ring leaves each block once.
     Hosts in any other order (`alphabetical`, `scheduler`) are taken to lie anywhere: only the ranks of one node
-    stay together, and of what leaves a node the share 1 - block/machine leaves a larger block. All-pairs
-    traffic (all-to-all) sends to every member alike and gains nothing from a ring's order.
+    stay together, and of what leaves a node the share that leaves a larger block is that of the ranks beyond the
+    block among those beyond the node. All-pairs traffic (all-to-all) sends to every member alike and gains nothing
+    from a ring's order. Groups that stay in a node with several domains talk over its host link.
 
     Raises:
         NotJoined: members lie in several domains and no fabric joins them.
@@ -61,20 +62,22 @@ def group_network(topology: Topology, traffic: Traffic) -> Network | None:
         return None
     members = _per_domain(topology, traffic)
     num_domains = ceil(span.degree / members)
-    if num_domains > 1 and topology.fabric is None:
+    inside = topology.host if span.num_ranks <= topology.ranks_per_node else None
+    fabric = inside or topology.fabric
+    if num_domains > 1 and fabric is None:
         raise NotJoined(f"{span.degree} ranks lie in {num_domains} domains of {topology.group}, which no fabric joins")
     crossings = crossed(topology, traffic) if num_domains > 1 else ()
     return Network(
         num_ranks=span.degree,
         num_domains=num_domains,
         domain=topology.domain,
-        fabric=_narrowed(topology.fabric, crossings) if num_domains > 1 and topology.fabric else None,
+        fabric=_narrowed(fabric, crossings) if num_domains > 1 and fabric else None,
         domain_shape=topology.domain_shape,
         domain_num_ranks=topology.physical_domain_num_ranks,
         domain_dimensions=_extents(topology, span) if num_domains == 1 else (),
         domain_reduces=topology.domain_reduces and members > 1,
-        fabric_reduces=topology.fabric_reduces,
-        transport=topology.transport,
+        fabric_reduces=topology.fabric_reduces and inside is None,
+        transport=topology.transport if inside is None else "other",
         library=topology.library,
         num_crossed_tiers=sum(crossing.block.kind == "tier" for crossing in crossings),
     )
@@ -84,7 +87,7 @@ def crossed(topology: Topology, traffic: Traffic) -> tuple[Crossing, ...]:
     """The blocks around the domain that a group's traffic leaves, with the share that leaves, innermost first.
 
     Eight pods of 3,072 ranks, data groups of 128 members that are 128 ranks apart: 24 members share a pod.
-    A ring in the order of the topology sends 1/24 of its traffic out of the pod; 7/8 in any other order.
+    A ring in the order of the topology sends 1/24 of its traffic out of the pod; about 7/8 in any other order.
     """
     domain_ranks = _domain_ranks(topology, traffic.rank_order)
     extent = traffic.span.num_ranks if traffic.rank_order == "topology" else topology.num_ranks
@@ -101,10 +104,10 @@ def _leaving_share(topology: Topology, block: Block, traffic: Traffic) -> float:
     if block.num_ranks <= max(per_domain * span.stride, topology.ranks_per_node):
         return 1.0
     if traffic.rank_order != "topology":
-        return 1 - block.num_ranks / topology.num_ranks
+        return (topology.num_ranks - block.num_ranks) / (topology.num_ranks - topology.ranks_per_node)
     inside = max(1, members_in_block(span, block.num_ranks))
     if traffic.pattern == "all-pairs":
-        return 1 - inside / span.degree
+        return (span.degree - inside) / (span.degree - per_domain)
     return 1 / max(1, inside // per_domain)
 
 

@@ -34,7 +34,8 @@ def write_training(draft: Draft) -> None:
         _deepspeed_plan.write_plan(draft, "deepspeed.")
     elif path:
         draft.remark(f"deepspeed names the file {path[:120]}, which is not read: import it as well", "deepspeed")
-        draft.lacks(("parallelism", "sharding"), f"it is in {path[:120]}")
+        for pointer in (("parallelism", "sharding"), ("communication", "overlap_gradients")):
+            draft.lacks(pointer, f"it is in {path[:120]}")
         write_deepspeed_formats(draft, compute, how)
     else:
         _write_sharding(draft)
@@ -198,7 +199,8 @@ def _write_communication(draft: Draft) -> None:
     size = draft.number("ddp_bucket_cap_mb")
     if size:
         draft.put(("communication", "bucket_bytes"), size * _MEBIBYTE, "ddp_bucket_cap_mb, in units of 2^20 bytes")
-    if draft.get("communication", "overlap_gradients") is None:
+    deepspeed = any(name.partition(".")[0] == "deepspeed" for name in draft.values)
+    if draft.get("communication", "overlap_gradients") is None and not deepspeed:
         how = "DDP and FSDP reduce gradients beside the backward pass"
         draft.put(("communication", "overlap_gradients"), value=True, how=how)
     if (

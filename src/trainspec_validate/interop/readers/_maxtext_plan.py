@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from trainspec_validate.interop.readers._maxtext_mesh import Axes
 from trainspec_validate.interop.readers._plan_parts import LARGEST, Draft, name_of
@@ -114,13 +115,7 @@ def _write_degrees(draft: Draft, axes: Axes) -> None:
         draft.put(("parallelism", "data"), math.prod(part for part in parts if part), "data x fsdp x expert axes")
     if axes.splits_sequence:
         draft.put(("parallelism", "sequence"), value=True, how="the axis tensor_sequence")
-    shards = degrees["fsdp"]
-    if shards == 1:
-        draft.put(("parallelism", "sharding"), "none", "no fsdp axis")
-    else:
-        draft.put(("parallelism", "sharding"), "parameters", "the fsdp axes")
-        if shards and (degrees["data"] or 1) > 1 and degrees["expert"] == degrees["context"] == 1:
-            draft.put(("parallelism", "sharding_degree"), shards, "the fsdp axes; the data axis holds copies")
+    _write_sharding(draft, degrees)
     stages = degrees["pipeline"] or 1
     if stages > 1:
         repeats = draft.count("num_pipeline_repeats")
@@ -136,6 +131,19 @@ def _write_degrees(draft: Draft, axes: Axes) -> None:
             "gpipe" if (repeats or 1) == 1 else "other",
             "MaxText repeats stages in a circle",
         )
+
+
+def _write_sharding(draft: Draft, degrees: Mapping[str, int | None]) -> None:
+    shards = degrees["fsdp"]
+    if shards == 1:
+        draft.put(("parallelism", "sharding"), "none", "no fsdp axis")
+    else:
+        draft.put(("parallelism", "sharding"), "parameters", "the fsdp axes")
+        if shards and (degrees["data"] or 1) > 1 and degrees["expert"] == degrees["context"] == 1:
+            draft.put(("parallelism", "sharding_degree"), shards, "the fsdp axes; the data axis holds copies")
+        elif (degrees["data"] or 1) > 1:
+            why = "the data axis holds copies; logical_axis_rules tell which axes besides fsdp share one"
+            draft.lacks(("parallelism", "sharding_degree"), why)
 
 
 def _write_batch(draft: Draft, axes: Axes) -> None:
@@ -180,9 +188,13 @@ def _write_precision(draft: Draft) -> None:
         draft.put(("precision", "master_parameters"), stored_format, how["stored"] or "the stored format")
     else:
         draft.put(("precision", "parameters"), stored_format, how["stored"])
-    gradients = _FORMATS.get(draft.word("grad_dtype") or "") or stored_format
+    cast = _FORMATS.get(draft.word("grad_dtype") or "")
+    same = "gradients have the format of the stored parameters"
     for key in ("gradients", "reduction"):
-        draft.put(("precision", key), gradients, "gradients have the format of the stored parameters")
+        draft.put(("precision", key), stored_format, same)
+    if cast not in {None, stored_format} and stored_format == "fp32":
+        draft.put(("precision", "gradients"), cast, "grad_dtype, to which the step casts them once they are summed")
+        draft.put(("precision", "accumulation"), stored_format, same)
     moments = _FORMATS.get(draft.word("mu_dtype") or "") or stored_format
     draft.put(("precision", "optimizer_state"), moments, "mu_dtype, or the format of the stored parameters")
     if compute_format != "fp32":

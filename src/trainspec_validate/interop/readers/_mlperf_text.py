@@ -82,7 +82,7 @@ class Interconnect:
 
 _TECHNOLOGIES = (("nvlink", "nvlink"), ("xgmi", "xgmi"), ("infinity fabric", "xgmi"), ("pcie", "pcie"))
 _GENERATION = re.compile(r"nvlink (?:gen ?)?(?P<a>\d)(?:\.0)?\b|\b(?P<b>\d)(?:st|nd|rd|th)[- ]gen nvlink")
-_LINKS = re.compile(r"\b(?P<count>\d{1,2}) ?x (?:\d(?:st|nd|rd|th)[- ]gen )?nvlinks?\b")
+_LINKS = re.compile(r"\b(?P<count>\d{1,2}) ?x (?:\d(?:st|nd|rd|th)[- ]gen )?nvlinks?\b(?! ?(?:bridge|switch))")
 _RATE = re.compile(r"(?P<number>\d{1,5}(?:\.\d{1,3})?) ?(?P<unit>[gt])b ?/ ?s(?:ec)?\b")
 
 

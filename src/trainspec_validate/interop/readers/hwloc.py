@@ -80,7 +80,9 @@ def _host(objects: list[xml.Element], draft: Draft) -> None:
         ("num_numa_nodes", len(numa)),
         ("num_cores", len(_of(objects, "Core"))),
     ):
-        if count:
+        if key == "num_cores" and _reduced(objects, draft):
+            draft.group_unknown("host", key, reason="the export holds a part of the processing units; see lscpu")
+        elif count:
             draft.group("host", key, value=count, how="objects of this kind, counted")
         else:
             draft.group_unknown("host", key, reason="the export holds no such object")
@@ -97,6 +99,16 @@ def _host(objects: list[xml.Element], draft: Draft) -> None:
     if machine.get("complete_cpuset") != machine.get("allowed_cpuset"):
         draft.remark("not all processors were allowed when the export was made, so that counts may be too small")
     _virtual(machine, draft)
+
+
+def _reduced(objects: list[xml.Element], draft: Draft) -> bool:
+    """Whether processing units are missing: the operating system numbers them from 0 without gaps."""
+    numbers = {plain_int(item.get("os_index"), 0, 10**6) for item in _of(objects, "PU")}
+    highest = max((number for number in numbers if number is not None), default=-1)
+    if highest < len(numbers):
+        return False
+    draft.remark(f"processing units are numbered up to {highest}, but {len(numbers)} are listed; cores may be missing")
+    return True
 
 
 def _virtual(machine: xml.Element, draft: Draft) -> None:

@@ -17,19 +17,10 @@ _SIZES = re.compile(r"(?m)^[ \t]+(?:tensor_model_parallel_size|micro_batch_size|
 _BRIDGE = re.compile(r"(?m)^[ \t]*_target_:[ \t]*['\"]?megatron\.bridge\.")
 _GATED = frozenset({"swiglu", "fast-swiglu", "geglu", "fast-geglu", "reglu", "fast-reglu"})
 _SHARDED = frozenset({"distributed_fused_adam", "mcore_distributed_optim", "distributed_adam"})
-_SUMS = {
-    "32": "fp32",
-    "fp32": "fp32",
-    "float32": "fp32",
-    "float": "fp32",
-    "bf16": "bf16",
-    "bfloat16": "bf16",
-    "16": "fp16",
-    "fp16": "fp16",
-    "float16": "fp16",
-    "half": "fp16",
-}
-"""Formats as NeMo's configurations name them."""
+_SUMS = "model.optim.grad_sync_dtype"
+_WIDE = frozenset({"32", "fp32", "float", "float32", "torch.float32"})
+_NARROW = frozenset({"16", "bf16", "fp16", "half", "float16", "bfloat16", "torch.float16", "torch.bfloat16"})
+_SUMS_SOURCE = "NVIDIA/NeMo@b1f5aa3a:nemo/collections/nlp/models/language_modeling/megatron_gpt_model.py"
 
 _NEMO = {
     "model.encoder_seq_length": "seq_length",
@@ -41,6 +32,7 @@ _NEMO = {
     "model.native_amp_growth_interval": "loss_scale_window",
     "model.optim.overlap_grad_sync": "overlap_grad_reduce",
     "model.optim.overlap_param_sync": "overlap_param_gather",
+    "model.optim.ddp_bucket_size": "ddp_bucket_size",
     "model.data.num_workers": "num_workers",
     "trainer.max_steps": "train_iters",
     "exp_manager.checkpoint_callback_params.every_n_train_steps": "save_interval",
@@ -100,10 +92,12 @@ def read_nemo(text: ForeignText) -> Fragment:
     if activation in _GATED:
         values["swiglu"] = True
     optimizer = draft.word("model.optim.name")
+    sums = ""
     if optimizer in _SHARDED:
         values["use_distributed_optimizer"] = True
+        sums = _take_sums(draft, values)
     write_plan(draft)
-    _correct(draft)
+    _correct(draft, sums)
     devices, nodes = draft.count("trainer.devices"), draft.count("trainer.num_nodes")
     world = devices * nodes if devices and nodes else None
     complete(draft, world, f"trainer.devices {devices} x trainer.num_nodes {nodes}")
@@ -148,8 +142,29 @@ def _take_precision(draft: Draft, values: dict[str, Any]) -> None:
         values.pop("fp8", None)
 
 
-def _correct(draft: Draft) -> None:
-    """What NeMo does in another way than Megatron-LM."""
+def _take_sums(draft: Draft, values: dict[str, Any]) -> str:
+    """Settings of Megatron-LM for the format in which a distributed optimizer sums gradients, and why.
+
+    It is fp32 unless `grad_sync_dtype` says otherwise, and the compute format then. Source: _SUMS_SOURCE.
+    """
+    written = draft.look(_SUMS)
+    word = "fp32" if written is None else str(written)
+    if word not in _WIDE | _NARROW:
+        draft.remark(f"{_SUMS} is {word[:40]!r}, which is not known; the compute format was taken", _SUMS)
+    name = "accumulate_allreduce_grads_in_fp32" if word in _WIDE else "grad_reduce_in_bf16"
+    values[name] = word in _WIDE or bool(values.get("bf16"))
+    draft.used.add(name)
+    return f"fp32, the default of {_SUMS_SOURCE}" if written is None else f"{_SUMS} is {word[:40]}"
+
+
+def _correct(draft: Draft, sums: str) -> None:
+    """What NeMo does in another way than Megatron-LM; `sums` says why gradients have their format, where it is told."""
+    if sums and draft.get("precision", "compute") != "fp32":
+        for key in ("gradients", "accumulation", "reduction"):
+            draft.derived["precision", key] = sums
+            for reason in draft.reasons(_SUMS):
+                draft.facts["precision"].pop(key, None)
+                draft.lacks(("precision", key), reason)
     wide = draft.flag("megatron_amp_O2")
     if draft.get("precision", "compute") != "fp32" and not wide:
         why = "without megatron_amp_O2 parameters stay in fp32 and operands are cast"
@@ -157,30 +172,7 @@ def _correct(draft: Draft) -> None:
         draft.derived.pop(("precision", "master_parameters"), None)
         for key in ("parameters", "gradients", "accumulation", "reduction"):
             draft.put(("precision", key), "fp32", why)
-    elif draft.get("precision", "compute") != "fp32" and draft.word("model.optim.name") in _SHARDED:
-        _take_sums(draft)
     _drop_defaults(draft)
-
-
-def _take_sums(draft: Draft) -> None:
-    """The format in which the distributed optimizer adds up and reduces gradients; fp32 where none is given.
-
-    Source: NVIDIA/NeMo@main:nemo/collections/nlp/models/language_modeling/megatron_gpt_model.py,
-    setup_mcore_distributed_parallel.
-    """
-    name = "model.optim.grad_sync_dtype"
-    written = draft.look(name)
-    format_ = "fp32" if written is None else _SUMS.get(str(written).removeprefix("torch."))
-    how = (
-        "grad_sync_dtype of model.optim" if written is not None else "grad_sync_dtype of model.optim is fp32 if absent"
-    )
-    for key in ("gradients", "accumulation", "reduction"):
-        if format_ is not None:
-            draft.put(("precision", key), format_, how)
-        else:
-            draft.facts["precision"].pop(key, None)
-            draft.derived.pop(("precision", key), None)
-            draft.lacks(("precision", key), f"model.optim.grad_sync_dtype is {str(written)[:40]!r}, which is not known")
 
 
 def _drop_defaults(draft: Draft) -> None:

@@ -42,7 +42,7 @@ def _zero(job: Job, notes: list[str]) -> Section:
         zero["overlap_comm"] = talk.overlap_gradients
     if talk and talk.bucket_bytes is not None and job.plan.precision.reduction in _BYTES:
         zero["reduce_bucket_size"] = int(talk.bucket_bytes // _BYTES[job.plan.precision.reduction])
-    if p.sharding_degree is not None and p.sharding_degree != p.data:
+    if p.sharding_degree is not None and p.sharding_degree != p.data * p.context:
         if stage == 3:
             zero["mics_shard_size"] = p.sharding_degree
             notes.append(

@@ -59,14 +59,19 @@ def _toml(tables: Mapping[str, Table]) -> list[str]:
 
 
 def _shards(job: Job) -> int:
-    """Data ranks that share one copy of the weights."""
+    """Data ranks that share one copy of the weights; the sharding degree of a plan counts context ranks too."""
     p = job.plan.parallelism
-    return 1 if p.sharding == "none" else p.sharding_degree or p.data
+    if p.sharding == "none":
+        return 1
+    return p.sharding_degree // p.context if p.sharding_degree else p.data
 
 
 def _refuse(job: Job) -> None:
     """Copies of a split model, which torchtitan makes only where data or context ranks shard the weights too."""
     p = job.plan.parallelism
+    if p.sharding != "none" and p.sharding_degree and p.sharding_degree % p.context:
+        message = f"{p.sharding_degree} ranks share a copy, which {p.context} context ranks do not divide"
+        raise NotExpressible(message, "torchtitan shards over all context ranks: choose a multiple of them")
     if p.data > 1 and _shards(job) * p.context == 1 and p.tensor * p.pipeline > 1:
         message = f"torchtitan makes no {p.data} copies of a model that tensor or pipeline ranks split"
         raise NotExpressible(message, "shard it over data ranks: sharding: parameters")

@@ -1,0 +1,74 @@
+"""What a plan says beyond its layout reaches its prediction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.planner_makers import CLUSTERS, profile
+from trainspec_validate.documents import TrainingPlan, changed, read
+from trainspec_validate.forecast.facts import Unpredictable
+from trainspec_validate.forecast.predict import predict, settings_of
+from trainspec_validate.load import load_file
+
+LLAMA = CLUSTERS.parent / "plans" / "llama3-405b-16384.yaml"
+
+
+def plan(**parts: dict[str, Any]) -> TrainingPlan:
+    """The plan of Llama 3 405B with other values of some keys of some parts."""
+    data = load_file(LLAMA).data
+    for name, keys in parts.items():
+        data[name] = {**data.get(name, {}), **keys}
+    document = read("TrainingPlan", data)
+    assert isinstance(document, TrainingPlan)
+    return document
+
+
+def test_settings_are_those_of_the_plan() -> None:
+    usual = settings_of(plan())
+    assert (usual.overlap_gradients, usual.overlap_parameters) == (True, True)
+    assert usual.order == plan().parallelism.order
+    off = settings_of(plan(communication={"overlap_gradients": False, "overlap_parameters": False}))
+    assert (off.overlap_gradients, off.overlap_parameters) == (False, False)
+    assert settings_of(plan(parallelism={"rank_order": "scheduler"})).rank_order == "scheduler"
+    assert settings_of(plan(memory={"activation_policy": "full"})).recompute == "full"
+    bare = changed(plan(), communication=None, memory=None)
+    assert settings_of(bare).overlap_gradients
+    assert settings_of(bare).recompute == "selective"
+
+
+def test_what_is_offloaded_is_added_up_to_the_whole() -> None:
+    entries = [
+        {"what": "optimizer", "target": "host", "fraction": 0.75},
+        {"what": "optimizer", "target": "local-disk", "fraction": 0.5},
+        {"what": "activations", "target": "host", "fraction": 0.25},
+    ]
+    found = settings_of(plan(memory={"activation_policy": "offload", "offload": entries}))
+    assert (found.offloaded_optimizer, found.offloaded_activations, found.recompute) == (1.0, 0.25, "none")
+    assert settings_of(plan()).offloaded_optimizer == 0
+
+
+def test_hiding_less_takes_longer() -> None:
+    cluster = profile("meta-llama3-24k")
+    usual = predict(plan(), cluster)
+    shown = predict(plan(communication={"overlap_gradients": False}), cluster)
+    assert shown.outlook.step.seconds > usual.outlook.step.seconds
+    assert shown.memory == usual.memory
+    assert {item.transfer.axis for item in usual.collectives} == {"tensor", "pipeline", "data"}
+
+
+def test_ranks_that_do_not_multiply_are_not_predicted() -> None:
+    with pytest.raises(Unpredictable, match="do not multiply to the ranks"):
+        predict(plan(parallelism={"num_accelerators": 16383}), profile("meta-llama3-24k"))
+    with pytest.raises(Unpredictable, match="leaves out pipeline"):
+        predict(plan(parallelism={"order": ["tensor", "context", "data"]}), profile("meta-llama3-24k"))
+
+
+def test_a_schedule_without_a_formula_has_a_time_but_no_memory() -> None:
+    predicted = predict(plan(parallelism={"schedule": "other"}), profile("meta-llama3-24k"))
+    assert predicted.memory is None
+    # (16 - 1) / 16 of the time between its messages, as 1F1B.
+    step = predicted.outlook.step
+    busy = step.compute_seconds + sum(step.exposed_seconds.get(axis, 0) for axis in ("tensor", "context", "expert"))
+    assert step.bubble_seconds == pytest.approx(busy * 15 / plan().batch.accumulation_steps)
