@@ -63,3 +63,30 @@ def test_every_axis_that_talks_has_its_collectives() -> None:
     assert {item.transfer.axis: item.network.num_ranks for item in sent} == {"tensor": 4, "data": 4}
     for item in sent:
         assert item.estimate.seconds > 0
+
+
+def test_experts_that_no_rank_splits_are_reduced_over_all_copies() -> None:
+    goal = make("coreweave-gb200", "qwen3-30b-a3b", num_ranks=16).goal
+    layout = Layout(data=16, sequence_length=4096)
+    sent = planned_collectives(goal.model, goal.machine, layout, SETTINGS)
+    assert {item.transfer.axis: item.network.num_ranks for item in sent} == {"data": 16, "expert-data": 16}
+    held = sum(item.transfer.message_bytes * item.transfer.count for item in sent)
+    assert held == pytest.approx(4 * goal.model.num_parameters, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "kernel", "generation"),
+    [
+        ("nvidia-h100-sxm", "flash-3", "hopper"),
+        ("nvidia-b200-sxm", "flash-3", "hopper"),
+        ("nvidia-gb300", "flash-3", "hopper"),
+        ("nvidia-a100-sxm-80gb", "flash-2", "ampere"),
+        ("amd-mi300x", "flash-2", "hopper"),
+        ("amd-mi250x", "flash-2", "ampere"),
+        ("google-tpu-v4", "flash-2", "ampere"),
+        ("google-tpu-v6e", "flash-2", "hopper"),
+    ],
+)
+def test_attention_is_that_of_the_generation(accelerator: str, kernel: str, generation: str) -> None:
+    work = work_of(GOAL.model, replace(GOAL.machine, accelerator=accelerator), LAYOUT, SETTINGS)
+    assert (work.attention_kernel, work.generation) == (kernel, generation)

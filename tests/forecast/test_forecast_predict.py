@@ -33,6 +33,10 @@ def test_settings_are_those_of_the_plan() -> None:
     assert (off.overlap_gradients, off.overlap_parameters) == (False, False)
     assert settings_of(plan(parallelism={"rank_order": "scheduler"})).rank_order == "scheduler"
     assert settings_of(plan(memory={"activation_policy": "full"})).recompute == "full"
+    assert settings_of(plan(parallelism={"rank_order": "topology"})).rank_order == "topology"
+    given = plan()
+    silent = changed(given, parallelism=changed(given.parallelism, rank_order=None))
+    assert settings_of(silent).rank_order == "topology"
     bare = changed(plan(), communication=None, memory=None)
     assert settings_of(bare).overlap_gradients
     assert settings_of(bare).recompute == "selective"

@@ -94,9 +94,9 @@ def sizes(topology: Topology) -> set[int]:
 
 
 def test_copies_are_shared_inside_domains_and_blocks() -> None:
-    goal = make("meta-llama3-24k", "llama3-8b", num_ranks=256, global_sequences=256).goal
+    goal = make("meta-llama3-24k", "llama3-8b", num_ranks=72, global_sequences=72).goal
     seen = set()
-    for layout in list(layouts(goal))[::5]:
+    for layout in layouts(goal):
         near = {size // (layout.tensor * layout.context) for size in sizes(goal.machine.topology)}
         wanted = {degree for degree in near if 1 < degree < layout.data and layout.data % degree == 0}
         groups = list(shardings(goal, layout))
@@ -107,7 +107,8 @@ def test_copies_are_shared_inside_domains_and_blocks() -> None:
         assert [group[0].sharding_degree for group in groups[1:]] == [None, *sorted(wanted)]
         assert all(len(group) == (3 if layout.pipeline == 1 else 2) for group in groups[1:])
         seen |= wanted
-    assert {2, 4, 8, 16} <= seen
+    assert {2, 4, 8} <= seen
+    assert 16 not in seen
 
 
 def test_a_total_order_keeps_every_two_choices_apart() -> None:

@@ -35,16 +35,29 @@ def asked() -> tuple[Request, Scored]:
     return request, search(request.goal, 1).best[0]
 
 
-def figures(*stores: StorageTarget, reliability: Reliability | None = None, num_ranks: int = 16) -> PolicyFigures:
+def figures(
+    *stores: StorageTarget,
+    reliability: Reliability | None = None,
+    num_ranks: int = 16,
+    num_parameters: float = 8.03e9,
+) -> PolicyFigures:
     request, scored = asked()
     cluster = msgspec.structs.replace(request.cluster, storage_targets=stores, reliability=reliability)
-    goal = replace(request.goal, num_ranks=num_ranks)
+    model = replace(request.goal.model, num_parameters=num_parameters)
+    goal = replace(request.goal, num_ranks=num_ranks, model=model)
     return policy_figures(replace(request, cluster=cluster, goal=goal), scored, NAMES)
 
 
 def test_what_is_saved_is_weights_and_optimizer() -> None:
     found = figures()
     assert (found.bytes_per_parameter, found.checkpoint_bytes) == (14, SIZE)
+
+
+@pytest.mark.parametrize(("number_format", "scaled", "scales"), [("bf16", 0, 0), ("fp16", 1, 0), ("fp8", 0, 1)])
+def test_a_resumed_run_needs_the_scales_of_its_formats(number_format: str, scaled: int, scales: int) -> None:
+    request = make("gcp-a3-ultra-h200", "llama3-8b", num_ranks=16, number_format=number_format)
+    found = policy_figures(request, asked()[1], NAMES)
+    assert (found.loss_scaling, found.low_precision_scales) == (bool(scaled), bool(scales))
 
 
 def test_a_slow_read_adds_a_copy_in_the_memory_of_a_partner() -> None:
@@ -57,10 +70,21 @@ def test_a_slow_read_adds_a_copy_in_the_memory_of_a_partner() -> None:
 
 
 def test_a_large_share_comes_back_over_the_interfaces_of_a_node() -> None:
-    request, scored = asked()
-    large = replace(request.goal, model=replace(request.goal.model, num_parameters=1e12))
-    found = policy_figures(replace(request, goal=large), scored, NAMES)
-    assert found.restore_seconds == math.ceil(1.2 * 14e12 / 2 / 200e9) == 42
+    found = figures(STORE, num_parameters=6e10)
+    assert found.restore_seconds == math.ceil(1.2 * 14 * 6e10 / 2 / 200e9) == 3
+
+
+def test_a_partner_holds_no_more_than_its_memory() -> None:
+    # Four halves of 14 bytes for each parameter in 2 TB of a host: up to 71 billion parameters.
+    small, large = (figures(STORE, num_parameters=count).tiers for count in (7.1e10, 7.2e10))
+    assert [tier.name for tier in small] == ["partner-memory", "durable"]
+    assert [tier.name for tier in large] == ["durable"]
+
+
+@pytest.mark.parametrize("domain", ["process", "node", "scale-up-domain", "rack", "cluster", "site"])
+def test_a_store_is_lost_with_what_its_profile_says(domain: str) -> None:
+    store = msgspec.structs.replace(STORE, failure_domain=domain)
+    assert figures(store).tiers[-1].failure_domain == domain
 
 
 def test_one_node_has_no_partner() -> None:

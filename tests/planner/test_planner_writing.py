@@ -72,6 +72,10 @@ def test_a_written_plan_is_the_one_that_was_chosen(place: int) -> None:
             scored.choice.layout, sharding_degree=None, schedule="", expert_tensor=None
         )
         assert predicted.settings == settings_of(scored.choice)
+        used = {"tensor": layout.tensor, "data": layout.data, "pipeline": layout.pipeline}
+        placed = {placement.axis: placement.within for placement in plan.parallelism.placements}
+        within = {"tensor": "scale-up-domain", "data": "fabric", "pipeline": "fabric"}
+        assert placed == {axis: within[axis] for axis, degree in used.items() if degree > 1}
         assert predicted.memory is not None
         assert predicted.memory == (scored.stage, scored.memory)
         assert state_bytes_per_rank(plan) <= scored.memory.total
@@ -109,7 +113,7 @@ def test_reasons_are_those_of_the_plan_that_is_written() -> None:
         assert told.endswith(("less", "takes as long"))
         assert f"at best takes {seconds(best.seconds)}, " in told or told.endswith("takes as long")
     texts = documents(asked, ranking, later, "{name: x}")
-    assert reasons(ranking, later)[differing[0]] in texts[PLAN_FILE]
+    assert reason(ranking, differing[0], later) in texts[PLAN_FILE]
 
 
 @pytest.mark.parametrize("odd", ["123", "true", "1e5", "null", "0x10", "1.0", "2026-11-21", "No", "a" * 128])

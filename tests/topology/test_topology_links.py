@@ -15,8 +15,9 @@ from trainspec_validate.costs.placement import Span
 from trainspec_validate.derived.job import JobNodes
 from trainspec_validate.derived.machine import host_rate
 from trainspec_validate.documents import ClusterProfile
+from trainspec_validate.documents.hardware import HostLink
 from trainspec_validate.topology.bottlenecks import bisection_bytes_per_second, narrowings
-from trainspec_validate.topology.graph import Block, Topology, topology_of
+from trainspec_validate.topology.graph import Block, Topology, nic_rate, topology_of
 from trainspec_validate.topology.latencies import domain_latency_seconds, fabric_latency_seconds
 from trainspec_validate.topology.networks import Traffic, crossed, group_network
 
@@ -101,6 +102,16 @@ def test_domains_of_a_node_are_joined_by_the_host_link(ranks: int) -> None:
     inside = group_network(topology, Traffic(Span(1, 8 * ranks)))
     assert inside is not None
     assert (inside.num_domains, inside.transport, inside.fabric) == (4, "other", topology.host)
+    reducing = replace(topology, fabric_reduces=True, domain_reduces=True)
+    near, far = (group_network(reducing, Traffic(Span(2 * ranks, degree))) for degree in (4, 8))
+    assert near is not None
+    assert far is not None
+    assert (near.fabric_reduces, far.fabric_reduces, near.domain_reduces, far.domain_reduces) == (
+        False,
+        True,
+        False,
+        False,
+    )
     across = group_network(topology, Traffic(Span(1, 16 * ranks)))
     assert across is not None
     assert (across.num_domains, across.transport, across.fabric) == (8, topology.transport, topology.fabric)
@@ -130,7 +141,8 @@ def test_interfaces_of_other_roles_and_fabrics_carry_no_collectives() -> None:
     more = (put(compute, name="s", role="storage"), put(compute, name="o", fabric="another"))
     topology = graph(put(cluster, node_groups=(put(group, nics=(*group.nics, *more)),)))
     assert topology.fabric == graph(cluster).fabric
-    assert graph(put(cluster, node_groups=(put(group, nics=more),))).fabric is None
+    bare = graph(put(cluster, node_groups=(put(group, nics=more),)))
+    assert (bare.fabric, bare.fabric_name, [block.kind for block in bare.blocks]) == (None, None, ["node"])
 
 
 def test_a_stated_latency_is_kept_and_a_library_has_its_own() -> None:
@@ -145,6 +157,31 @@ def test_a_stated_latency_is_kept_and_a_library_has_its_own() -> None:
     tpu = graph(profile("google-tpu-v4-pod"))
     assert tpu.domain is not None
     assert (tpu.library, tpu.domain.latency_seconds) == ("other", 1e-6)
+
+
+def test_the_library_is_the_one_that_is_named_or_that_the_maker_ships() -> None:
+    cluster = profile("gcp-a3-ultra-h200")
+    group = cluster.node_groups[0]
+    found = []
+    for vendor, model in ((None, "nvidia-x"), (None, "amd-x"), ("amd", "nvidia-x"), (None, "x-nvidia")):
+        accelerator = put(group.accelerator, vendor=vendor, model=model)
+        found.append(graph(put(cluster, software=None, node_groups=(put(group, accelerator=accelerator),))).library)
+    assert found == ["nccl", "rccl", "rccl", "other"]
+
+
+def test_only_a_torus_has_dimensions_and_its_first_counts_ranks() -> None:
+    cluster = profile("google-tpu-v4-pod")
+    group = cluster.node_groups[0]
+    assert group.scale_up is not None
+    ring = put(cluster, node_groups=(put(group, scale_up=put(group.scale_up, topology="ring")),))
+    assert graph(ring).domain_dimensions == ()
+    two = put(group, accelerator=put(group.accelerator, num_ranks_per_accelerator=2))
+    assert graph(put(cluster, node_groups=(two,))).domain_dimensions == (32, 16, 16)
+
+
+def test_a_slot_of_unknown_rate_narrows_nothing() -> None:
+    nic = profile("gcp-a3-ultra-h200").node_groups[0].nics[0]
+    assert nic_rate(put(nic, host_link=HostLink(technology="other"))) == nic.rate_bytes_per_second
 
 
 def test_usual_latencies_are_in_their_order() -> None:
@@ -173,6 +210,7 @@ def test_halves_of_one_domain() -> None:
         domain=Link(180e9, 0),
     )
     assert bisection_bytes_per_second(torus) == 2 * 4 * 45e9
+    assert bisection_bytes_per_second(replace(torus, domain_dimensions=())) is None
 
 
 def test_a_block_that_loses_nothing_is_not_narrow() -> None:

@@ -185,6 +185,7 @@ def planned_collectives(
     return tuple(
         PlannedCollective(item, network, collectives.best(item.operation, item.message_bytes, network))
         for item in sent
-        for network in (networks.get(item.axis),)
+        # Experts that no rank splits have the groups of all other weights, as in `step_time`.
+        for network in (networks.get(item.axis) or (networks.get("data") if item.axis == "expert-data" else None),)
         if network is not None
     )

@@ -99,8 +99,8 @@ class Alias:
 
         Source: the definition of the units; the catalog cites where the name and its unit are written.
 
-        >>> Alias("train.flops.utilization", "torchtitan", "mfu(%)", "%", 0.01).convert(41.0)
-        0.41
+        >>> Alias("train.flops.utilization", "torchtitan", "mfu(%)", "%", 0.01).convert(50.0)
+        0.5
         """
         if self.factor is None:
             raise ValueError(f"{self.name} does not convert: {self.note}")

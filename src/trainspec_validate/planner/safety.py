@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from trainspec_validate.costs.reliability import job_mtbf_seconds, recommended_interval, spare_nodes
 from trainspec_validate.documents.cluster import StorageTarget
@@ -25,6 +24,8 @@ _SLOW_RESTORE_SECONDS = 20.0
 """A restore beyond this leaves no room in 90 s for detection, restart and a first step: a copy in memory is added."""
 _PARTNER_SHARE = 0.5
 """Share of the NICs that reading a partner's copy reaches while all nodes read; assumed."""
+_PARTNER_COPIES = 4
+"""Shares of a checkpoint in the memory of a node: its own and its partner's, of the newest and of the one under way."""
 _STORE_STRETCH = 1.5
 """How much longer the slowest save of twenty takes than its bytes at the sustained rate; assumed."""
 _LEAST_HANG_SECONDS = 60.0
@@ -64,8 +65,8 @@ def _copies(request: Request, size: float) -> _Copies:
     store, rate_out, rate_in, words = _store(request, size)
     persist = max(1.0, math.ceil(_STORE_STRETCH * size / rate_out))
     restore = max(1.0, math.ceil(1.2 * size / rate_in))
-    durable = TierFigures("durable", _domain(store), store.name if store else None)
-    partner = _partner_rate(request)
+    durable = TierFigures("durable", store.failure_domain if store else "cluster", store.name if store else None)
+    partner = _partner_rate(request, _PARTNER_COPIES * size / request.num_nodes)
     if restore <= _SLOW_RESTORE_SECONDS or request.num_nodes < 2 or not partner:
         return _Copies((durable,), persist, restore, f"derived: size over read rate{words}", words)
     near = max(1.0, math.ceil(1.2 * size / request.num_nodes / partner))
@@ -182,13 +183,11 @@ def _store(request: Request, size: float) -> tuple[StorageTarget | None, float, 
     return (shared[0] if shared else None), rate, rate, words
 
 
-def _domain(store: StorageTarget | None) -> Literal["node", "rack", "cluster"]:
-    domain = store.failure_domain if store else "cluster"
-    return "node" if domain == "node" else "rack" if domain == "rack" else "cluster"
-
-
-def _partner_rate(request: Request) -> float | None:
-    link = request.goal.machine.topology.fabric
+def _partner_rate(request: Request, held_bytes: float) -> float | None:
+    """What a node reads of its partner's copy; None where no fabric leads there or host memory cannot hold it."""
+    link, host = request.goal.machine.topology.fabric, request.nodes.group.host
+    if host is not None and host.memory_bytes is not None and held_bytes > host.memory_bytes:
+        return None
     return link.bandwidth_bytes_per_second * request.nodes.ranks_per_node * _PARTNER_SHARE if link else None
 
 

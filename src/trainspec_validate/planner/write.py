@@ -6,11 +6,24 @@ from trainspec_validate.commented import as_text
 from trainspec_validate.planner import plan_text
 from trainspec_validate.planner.explain import reasons
 from trainspec_validate.planner.request import Request
-from trainspec_validate.planner.safety import Names, policy_figures
+from trainspec_validate.planner.safety import Names, num_steps, planned_seconds, policy_figures
 from trainspec_validate.planner.search import Ranking, Scored
 from trainspec_validate.starter import checkpoint
+from trainspec_validate.units import number, seconds
 
 PLAN_FILE, POLICY_FILE = "plan.yaml", "checkpoint.yaml"
+MOST_STEPS, MOST_SECONDS = 10**8, 1e9
+"""What `job.num_steps` and `job.planned_seconds` of a plan can state."""
+
+
+def too_long(request: Request, scored: Scored) -> str | None:
+    """Why documents cannot state the length of a job, and what to change; None where they can."""
+    steps, time = num_steps(request), planned_seconds(request, scored)
+    if steps <= MOST_STEPS and time <= MOST_SECONDS:
+        return None
+    job = f"{number(request.num_tokens)} tokens are {number(steps)} steps of {seconds(scored.seconds)}"
+    most = f"a plan states {number(MOST_STEPS)} steps and {seconds(MOST_SECONDS)} at most"
+    return f"{job}; {most}: use fewer --tokens, or more --global-sequences or --num-ranks"
 
 
 def documents(request: Request, ranking: Ranking, scored: Scored, cluster_reference: str) -> dict[str, str]:

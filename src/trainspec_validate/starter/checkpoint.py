@@ -26,7 +26,7 @@ class TierFigures:
     """One place that checkpoints go to."""
 
     name: str
-    failure_domain: Literal["node", "rack", "cluster"]
+    failure_domain: Literal["process", "node", "scale-up-domain", "rack", "cluster", "site"]
     storage: str | None = None
     """The target of the profile; None where it declares none."""
     num_replicas: int = 1

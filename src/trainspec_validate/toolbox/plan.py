@@ -81,6 +81,7 @@ def command(cluster: str, model: str, **options: Any) -> None:
     with the band that eight of ten published runs kept to. Nothing is written before the search is over.
     """
     from trainspec_validate.forecast.facts import Unpredictable  # noqa: PLC0415 - `--help` goes without the models
+    from trainspec_validate.planner import write  # noqa: PLC0415
     from trainspec_validate.planner.request import Impossible, Wishes, request  # noqa: PLC0415
     from trainspec_validate.planner.search import search  # noqa: PLC0415
     from trainspec_validate.toolbox import files, plan_report  # noqa: PLC0415
@@ -102,6 +103,9 @@ def command(cluster: str, model: str, **options: Any) -> None:
         raise Failure(f"{cluster}: {plan_report.nothing_fits(asked, ranking)}")
     if options["picked"] > len(ranking.best):
         raise Failure(f"plan {options['picked']} is asked for, there are {len(ranking.best)}")
+    why = write.too_long(asked, ranking.best[options["picked"] - 1]) if options["output"] else None
+    if why:
+        raise Failure(why)
     plan_report.show(asked, ranking, options["top"], options["style"])
     _write(asked, ranking, cluster, options)
 

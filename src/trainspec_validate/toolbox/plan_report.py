@@ -149,7 +149,7 @@ def _json(request: Request, ranking: Ranking, num_shown: int) -> dict[str, Any]:
 def _plan_json(request: Request, scored: Scored) -> dict[str, Any]:
     step, figures = scored.outlook.step, policy_figures(request, scored, _UNNAMED)
     return {
-        "layout": asdict(scored.choice.layout),
+        "layout": {**asdict(scored.choice.layout), "num_shards": scored.choice.layout.num_shards},
         "recompute": scored.choice.recompute,
         "order": list(scored.choice.order),
         "step_seconds": step.seconds,

@@ -105,17 +105,17 @@ def _leaving_share(topology: Topology, block: Block, traffic: Traffic) -> float:
         return 1.0
     if traffic.rank_order != "topology":
         return (topology.num_ranks - block.num_ranks) / (topology.num_ranks - topology.ranks_per_node)
-    inside = max(1, members_in_block(span, block.num_ranks))
+    inside = members_in_block(span, block.num_ranks)
     if traffic.pattern == "all-pairs":
         return (span.degree - inside) / (span.degree - per_domain)
-    return 1 / max(1, inside // per_domain)
+    return 1 / (inside // per_domain)
 
 
 def _per_domain(topology: Topology, traffic: Traffic) -> int:
     """Members of a group that share a domain."""
     if topology.domain is None:
         return 1
-    return max(1, members_in_block(traffic.span, _domain_ranks(topology, traffic.rank_order)))
+    return members_in_block(traffic.span, _domain_ranks(topology, traffic.rank_order))
 
 
 def _domain_ranks(topology: Topology, rank_order: RankOrder) -> int:
@@ -136,6 +136,6 @@ def _extents(topology: Topology, span: Span) -> tuple[int, ...]:
     for size in topology.domain_dimensions:
         low, high = max(span.stride, stride), min(span.num_ranks, stride * size)
         if high > low:
-            extents.append(max(1, high // low))
+            extents.append(high // low)
         stride *= size
     return tuple(extent for extent in extents if extent > 1)
