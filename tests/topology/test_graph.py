@@ -88,6 +88,12 @@ def test_a_slot_narrows_its_interface() -> None:
     assert nic_rate(msgspec.structs.replace(nic, host_link=shared)) == 16e9
 
 
+def test_an_interface_on_the_other_socket_is_as_fast_as_the_link_between_them() -> None:
+    nic = profile("dgx-superpod-h100").node_groups[0].nics[0]
+    assert nic_rate(msgspec.structs.replace(nic, accelerator_path="SYS")) == 22e9
+    assert nic_rate(msgspec.structs.replace(nic, accelerator_path="PIX")) == nic.rate_bytes_per_second
+
+
 def test_bisection_is_cut_between_the_largest_blocks() -> None:
     assert bisection_bytes_per_second(graph("meta-llama3-24k")) == pytest.approx(24576 / 2 * 50e9 / 7)
     assert bisection_bytes_per_second(graph("mrc-131072")) == 131072 / 2 * 100e9
@@ -120,6 +126,19 @@ def test_nodes_with_uneven_interfaces_are_found() -> None:
         ("uneven", 1, ((0, 4, 4), (1, 4, 0)))
     ]
     assert not list(unlike_nodes(cluster))
+
+
+def test_nodes_with_unlike_rates_are_found() -> None:
+    cluster = profile("meta-llama3-24k")
+    slow = explicit("slow", {0: 1, 1: 1}, rate=25e9).nics
+    mixed = msgspec.structs.replace(explicit("mixed", {0: 1, 1: 1}), nics=(*explicit("", {0: 1, 1: 1}).nics, *slow))
+    silent = tuple(msgspec.structs.replace(nic, rate_bytes_per_second=None) for nic in slow)
+    unknown = msgspec.structs.replace(mixed, name="unknown", nics=(*mixed.nics[:2], *silent))
+    bare = msgspec.structs.replace(explicit("bare", {0: 4}), accelerators=())
+    plain = msgspec.structs.replace(explicit("plain", {0: 4}), nics=())
+    layout = Layout(nodes=(mixed, unknown, bare, plain))
+    found = list(unlike_nodes(msgspec.structs.replace(cluster, layout=layout)))
+    assert [(node.name, node.nic_rates_bytes_per_second) for node in found] == [("mixed", (25e9, 50e9))]
 
 
 @pytest.mark.parametrize("path", sorted(CLUSTERS.glob("*.yaml")), ids=lambda path: path.stem)

@@ -19,6 +19,10 @@ from trainspec_validate.documents.fabric import Fabric
 from trainspec_validate.documents.hardware import Nic, NodeGroup
 from trainspec_validate.topology.latencies import domain_latency_seconds, fabric_latency_seconds
 
+SOCKET_LINK_BYTES_PER_SECOND = 22e9
+"""What crosses from one socket to the other in one direction: the figure for Sapphire Rapids; others are at 10 to 40e9
+(NVIDIA/nccl@5067397c:src/graph/topo.h). Profiles do not name the processor."""
+
 BlockKind = Literal["node", "scale-up-domain", "tier"]
 
 
@@ -155,11 +159,13 @@ def _host_link(group: NodeGroup, library: str) -> Link | None:
 
 
 def nic_rate(nic: Nic) -> float:
-    """What one interface carries in one direction: its own rate, or that of its slot where that is less."""
-    slot = nic.host_link
-    if slot is None:
-        return nic.rate_bytes_per_second
-    return min(nic.rate_bytes_per_second, host_rate(slot) or inf)
+    """What one interface carries to its accelerator in one direction: its own rate, or that of a narrower way there.
+
+    The way is its slot, which it may share, and the link between two sockets where the accelerator hangs on the other.
+    """
+    slot = host_rate(nic.host_link) if nic.host_link else None
+    between = SOCKET_LINK_BYTES_PER_SECOND if nic.accelerator_path == "SYS" else inf
+    return min(nic.rate_bytes_per_second, slot or inf, between)
 
 
 def _fabric_link(nodes: JobNodes, library: str, fabric: Fabric | None) -> Link | None:
