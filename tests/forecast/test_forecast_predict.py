@@ -48,6 +48,8 @@ def test_what_is_offloaded_is_added_up_to_the_whole() -> None:
         {"what": "optimizer", "target": "local-disk", "fraction": 0.5},
         {"what": "activations", "target": "host", "fraction": 0.25},
     ]
+    twice = [{"what": "activations", "target": target, "fraction": 0.75} for target in ("host", "local-disk")]
+    assert settings_of(plan(memory={"activation_policy": "offload", "offload": twice})).offloaded_activations == 1.0
     found = settings_of(plan(memory={"activation_policy": "offload", "offload": entries}))
     assert (found.offloaded_optimizer, found.offloaded_activations, found.recompute) == (1.0, 0.25, "none")
     assert settings_of(plan()).offloaded_optimizer == 0

@@ -13,7 +13,7 @@ from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText,
 from trainspec_validate.interop.merge import merge
 from trainspec_validate.interop.readers._elastic_sizes import elastic_sizes
 from trainspec_validate.interop.readers._plan_identities import complete_joint
-from trainspec_validate.interop.readers._plan_parts import MAX_SETTINGS
+from trainspec_validate.interop.readers._plan_settings import MAX_SETTINGS
 from trainspec_validate.interop.readers.deepspeed import read
 
 FP32_OPERATIONS = {"high_precision_operations": ["softmax", "normalization", "loss"]}

@@ -20,6 +20,7 @@ from trainspec_validate.planner.explain import reason, reasons
 from trainspec_validate.planner.request import Request, Wishes, request
 from trainspec_validate.planner.search import Ranking, Scored, fitting, search, settings_of
 from trainspec_validate.planner.space import dimensions, layouts
+from trainspec_validate.planner.talk import collectives_of
 from trainspec_validate.planner.write import PLAN_FILE, POLICY_FILE, documents
 from trainspec_validate.units import seconds
 
@@ -81,6 +82,20 @@ def test_a_written_plan_is_the_one_that_was_chosen(place: int) -> None:
         assert state_bytes_per_rank(plan) <= scored.memory.total
     plan, _ = written(asked, ranking, ranking.best[0])
     assert predict(plan, asked.cluster).outlook == ranking.best[0].outlook
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_an_algorithm_is_for_messages_near_those_of_the_plan(place: int) -> None:
+    asked, ranking = ranked(place)
+    sent = {(item.transfer.axis, item.transfer.operation): item for item in collectives_of(asked, ranking.best[0])}
+    plan, _ = written(asked, ranking, ranking.best[0])
+    assert plan.communication is not None
+    assert plan.communication.collectives
+    for choice in plan.communication.collectives:
+        item = sent[choice.axis or "", choice.operation]
+        assert choice.algorithm == item.estimate.algorithm
+        assert choice.min_bytes == pytest.approx(item.transfer.message_bytes / 2, rel=1e-4)
+        assert choice.max_bytes == pytest.approx(item.transfer.message_bytes * 2, rel=1e-4)
 
 
 def test_context_ranks_count_among_those_that_share_a_copy() -> None:

@@ -60,9 +60,24 @@ def test_a_ring_leaves_each_block_once(where: Span, pod: float) -> None:
 
 
 def test_other_orders_leave_a_block_as_ranks_beyond_it_do() -> None:
-    found = {crossing.block.name: crossing.share for crossing in crossed(pods(), Traffic(Span(8, 8), "scheduler"))}
-    # Beyond a node lie 56 ranks, beyond a rack 48 of them and beyond a pod 32.
-    assert found == {"node": 1.0, "rack": 48 / 56, "pod": 32 / 56}
+    # Beyond a node lie 56 ranks, beyond a rack 48 of them and beyond a pod 32, wherever members were to lie.
+    for where in (Span(8, 8), Span(16, 4), Span(32, 2), Span(1, 16)):
+        found = {crossing.block.name: crossing.share for crossing in crossed(pods(), Traffic(where, "scheduler"))}
+        assert found == {"node": 1.0, "rack": 48 / 56, "pod": 32 / 56}
+
+
+def test_a_domain_that_is_partly_used_counts() -> None:
+    network = group_network(pods(), Traffic(Span(1, 12)))
+    assert network is not None
+    assert network.num_domains == 2
+
+
+def test_what_lies_inside_a_domain_is_not_crossed() -> None:
+    topology = graph(profile("mrc-131072"))
+    names = [crossing.block.kind for crossing in crossed(topology, Traffic(Span(64, 2048)))]
+    assert names[:2] == ["scale-up-domain", "tier"]
+    one = replace(topology, num_ranks=64)
+    assert group_network(one, Traffic(Span(1, 64), "alphabetical")) == group_network(one, Traffic(Span(1, 64)))
 
 
 @given(

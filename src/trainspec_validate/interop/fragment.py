@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trainspec_validate.findings import Pointer
@@ -65,3 +65,8 @@ class Fragment:
     remarks: tuple[Remark, ...] = ()
     derived: Mapping[Pointer, str] | None = None
     """How a fact was derived, where it is not written in the source word for word."""
+    defaults: Mapping[Pointer, tuple[Pointer, ...]] = field(default_factory=dict)
+    """Facts among `derived` that stand on a default of a framework, and what each was computed from, if it was.
+
+    Another file that states such a fact goes before this one.
+    """

@@ -22,7 +22,7 @@ def too_long(request: Request, scored: Scored) -> str | None:
     if steps <= MOST_STEPS and time <= MOST_SECONDS:
         return None
     job = f"{number(request.num_tokens)} tokens are {number(steps)} steps of {seconds(scored.seconds)}"
-    most = f"a plan states {number(MOST_STEPS)} steps and {seconds(MOST_SECONDS)} at most"
+    most = f"a plan states {number(MOST_STEPS)} steps and {number(MOST_SECONDS // 86400)} days at most"
     return f"{job}; {most}: use fewer --tokens, or more --global-sequences or --num-ranks"
 
 

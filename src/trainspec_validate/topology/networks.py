@@ -101,8 +101,6 @@ def crossed(topology: Topology, traffic: Traffic) -> tuple[Crossing, ...]:
 
 def _leaving_share(topology: Topology, block: Block, traffic: Traffic) -> float:
     span, per_domain = traffic.span, _per_domain(topology, traffic)
-    if block.num_ranks <= max(per_domain * span.stride, topology.ranks_per_node):
-        return 1.0
     if traffic.rank_order != "topology":
         return (topology.num_ranks - block.num_ranks) / (topology.num_ranks - topology.ranks_per_node)
     inside = members_in_block(span, block.num_ranks)

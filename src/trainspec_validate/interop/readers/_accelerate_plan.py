@@ -8,7 +8,7 @@ from trainspec_validate.interop.readers._huggingface_training import (
     write_deepspeed_formats,
     write_formats,
 )
-from trainspec_validate.interop.readers._plan_parts import Draft
+from trainspec_validate.interop.readers._plan_parts import Default, Draft
 
 _STAGES = {0: "none", 1: "optimizer", 2: "gradients", 3: "parameters"}
 _FORMATS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
@@ -29,7 +29,8 @@ def write_accelerate(draft: Draft) -> int | None:
     if kind in sections:
         sections[kind](draft)
     elif draft.get("parallelism", "sharding") is None:
-        draft.put(("parallelism", "sharding"), "none", f"distributed_type {kind or 'NO'} keeps whole copies")
+        how = f"distributed_type {kind or 'NO'} keeps whole copies"
+        draft.put(("parallelism", "sharding"), "none", how if kind else Default(how))
     _write_precision(draft, kind)
     draft.copy(
         ("batch", "accumulation_steps"), "gradient_accumulation_steps", "deepspeed_config.gradient_accumulation_steps"
@@ -56,7 +57,8 @@ def _write_fsdp(draft: Draft) -> None:
     strategy = draft.look("fsdp_config.fsdp_sharding_strategy")
     if version >= 2 or (strategy is None and isinstance(reshard, bool)):
         kept = reshard is False
-        how = "fsdp_reshard_after_forward" if reshard is not None else "fsdp_version 2 reshards unless told otherwise"
+        usual = Default("fsdp_version 2 reshards unless told otherwise")
+        how = "fsdp_reshard_after_forward" if reshard is not None else usual
         draft.put(("parallelism", "sharding"), "gradients" if kept else "parameters", how)
     else:
         words = numbered_strategy(strategy if strategy is not None else reshard)

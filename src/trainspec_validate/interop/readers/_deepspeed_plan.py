@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainspec_validate.interop.readers._elastic_sizes import elastic_sizes
-from trainspec_validate.interop.readers._plan_parts import Draft, is_count
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count
 
 PAGE = "deepspeedai/DeepSpeed@edaa7221:docs/_pages/config-json.md"
 _STAGES = {0: "none", 1: "optimizer", 2: "gradients", 3: "parameters"}
@@ -61,6 +61,8 @@ def _write_formats(draft: Draft, prefix: str) -> None:
         draft.remark("fp16 and bf16 are both enabled; DeepSpeed refuses that. fp16 was taken", f"{prefix}fp16.enabled")
     compute = "fp16" if half else "bf16" if brain else "fp32"
     how = "" if half or brain else "neither fp16 nor bf16 is enabled"
+    if how and (half is None or brain is None):
+        how = Default(how)
     draft.put(("precision", "compute"), compute, how)
     for key in ("parameters", "gradients"):
         draft.put(("precision", key), compute, how or "stored in the compute format")
@@ -71,8 +73,9 @@ def _write_formats(draft: Draft, prefix: str) -> None:
     accumulation = _FORMATS.get(draft.word(f"{prefix}data_types.grad_accum_dtype") or "")
     if accumulation:
         draft.put(("precision", "accumulation"), accumulation)
+    regime = Default(f"by the regime, as {PAGE} says")
     reduction = _FORMATS.get(draft.word(f"{prefix}communication_data_type") or "")
-    draft.put(("precision", "reduction"), reduction or compute, "" if reduction else f"by the regime, as {PAGE} says")
+    draft.put(("precision", "reduction"), reduction or compute, "" if reduction else how or regime)
     if half:
         _write_loss_scaling(draft, f"{prefix}fp16.")
     moments = _MOMENTS.get((draft.word(f"{prefix}optimizer.type") or "").lower())
@@ -88,12 +91,12 @@ def _write_loss_scaling(draft: Draft, prefix: str) -> None:
         draft.put((*pointer, "mode"), "static")
         draft.put((*pointer, "initial_scale"), static)
         return
-    default = f"the default of {PAGE}"
+    default = Default(f"the default of {PAGE}")
     draft.put((*pointer, "mode"), "dynamic", "loss_scale is 0 or not given")
     power = draft.number(f"{prefix}initial_scale_power")
     exponent = 16 if power is None else min(max(power, -64.0), 64.0)
     how = "2 to the power of initial_scale_power"
-    draft.put((*pointer, "initial_scale"), 2.0**exponent, how if power is not None else f"2^16, {default}")
+    draft.put((*pointer, "initial_scale"), 2.0**exponent, how if power is not None else Default(f"2^16, {default}"))
     counts = {"loss_scale_window": ("growth_interval_steps", 1000), "hysteresis": ("hysteresis_steps", 2)}
     for name, (key, usual) in counts.items():
         if draft.copy((*pointer, key), f"{prefix}{name}", least=0) is None and draft.get(*pointer, key) is None:
@@ -110,7 +113,7 @@ def _write_sharding(draft: Draft, prefix: str) -> None:
     stage = draft.look(f"{prefix}zero_optimization.stage")
     if stage is None:
         if draft.get("parallelism", "sharding") is None:
-            draft.put(("parallelism", "sharding"), "none", f"stage 0, the default of {PAGE}")
+            draft.put(("parallelism", "sharding"), "none", Default(f"stage 0, the default of {PAGE}"))
     elif isinstance(stage, int) and stage in _STAGES:
         draft.put(("parallelism", "sharding"), _STAGES[stage], f"stage {int(stage)} of ZeRO")
     else:
@@ -131,7 +134,7 @@ def _write_communication(draft: Draft, prefix: str) -> None:
     zero = f"{prefix}zero_optimization."
     overlap = draft.flag(f"{zero}overlap_comm")
     whole = draft.get("parallelism", "sharding") == "parameters"
-    how = "" if overlap is not None else f"the default of {PAGE}: on at stage 3 only"
+    how = "" if overlap is not None else Default(f"the default of {PAGE}: on at stage 3 only")
     resolved = not draft.reasons(f"{zero}overlap_comm")
     if resolved:
         draft.put(("communication", "overlap_gradients"), whole if overlap is None else overlap, how)
@@ -145,7 +148,7 @@ def _write_communication(draft: Draft, prefix: str) -> None:
         why = f"reduce_bucket_size is {elements:.0f} elements, and the format that they are reduced in is not known"
         draft.lacks(("communication", "bucket_bytes"), why)
     before = draft.flag(f"{prefix}prescale_gradients")
-    how = "" if before is not None else f"the default of {PAGE}: no prescaling"
+    how = "" if before is not None else Default(f"the default of {PAGE}: no prescaling")
     draft.put(("communication", "gradient_averaging"), "divide-before" if before else "divide-after", how)
     kind = (draft.word(f"{prefix}optimizer.type") or "").lower()
     if kind in _ONE_BIT:

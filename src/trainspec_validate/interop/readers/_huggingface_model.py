@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainspec_validate.interop.readers._latent_attention import count_latent
-from trainspec_validate.interop.readers._plan_parts import Draft, name_of
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_of
 
 VERSION = "transformers 5.23.0"
 _FORMATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
@@ -80,8 +80,9 @@ def _write_attention(draft: Draft, kind: str, names: _Inside) -> None:
     heads = draft.counted("model", "num_attention_heads")
     if heads:
         one = draft.flag(*names("multi_query")) is True
-        how = "multi_query" if one else "as many as query heads"
-        draft.default(("model", "num_key_value_heads"), 1 if one else heads, how)
+        if one and draft.get("model", "num_key_value_heads") is None:
+            draft.put(("model", "num_key_value_heads"), 1, "multi_query")
+        draft.default(("model", "num_key_value_heads"), heads, "as many as query heads")
     if kind in _LATENT or draft.look(*names("kv_lora_rank")) is not None:
         draft.put(("model", "attention"), "latent")
         count_latent(draft, lambda key: names(_LATENT_NAMES.get(key, key))[0])
@@ -103,7 +104,7 @@ def _write_gate(draft: Draft, kind: str, ties: list[str]) -> None:
     gate, usual = known[kind]
     draft.put(("model", "family"), "dense-transformer", f"model_type {kind}")
     draft.put(("model", "gated_ffn"), gate, f"model_type {kind}")
-    how = "" if tied is not None else f"the default of {kind} in {VERSION}"
+    how = "" if tied is not None else Default(f"the default of {kind} in {VERSION}")
     draft.put(("model", "tied_embeddings"), usual if tied is None else tied, how)
 
 
@@ -119,7 +120,7 @@ def _write_experts(draft: Draft, names: _Inside) -> None:
     dense = draft.counted("model", "ffn_hidden_size")
     if width is None and dense:
         width = dense
-        draft.put(("model", "experts", "ffn_hidden_size"), dense, "as intermediate_size")
+        draft.put(("model", "experts", "ffn_hidden_size"), dense, Default("as intermediate_size"))
     shared = draft.count(*names("n_shared_experts", "num_shared_experts"))
     columns = draft.count(*names("shared_expert_intermediate_size"))
     if shared or (columns and width):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainspec_validate.interop.readers import _deepspeed_plan
-from trainspec_validate.interop.readers._plan_parts import Draft, name_of
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_of
 
 VERSION = "transformers 5.23.0, TrainingArguments"
 AUTOCAST = "torch.autocast runs these in fp32 (pytorch/pytorch docs/source/amp.rst)"
@@ -27,8 +27,8 @@ def write_training(draft: Draft) -> None:
     """Batch, formats, sharding, recomputation and length of a Trainer's job."""
     _write_batch(draft)
     compute = "fp16" if draft.flag("fp16") else "bf16" if draft.flag("bf16") else "fp32"
-    said = draft.flag("fp16") is not None or draft.flag("bf16") is not None
-    how = "" if said else f"neither bf16 nor fp16 is set, the default of {VERSION}"
+    # A Trainer whose two switches are off takes the format of accelerate, so this states nothing.
+    how = Default(f"neither bf16 nor fp16 is set, the default of {VERSION}") if compute == "fp32" else ""
     path = draft.word("deepspeed")
     if any(name.startswith("deepspeed.") for name in draft.values):
         _deepspeed_plan.write_plan(draft, "deepspeed.")
@@ -84,6 +84,7 @@ def write_formats(draft: Draft, compute: str, how: str) -> None:
         draft.put(("precision", "reduction"), compute, why)
     else:
         why = "torch.autocast casts operands; parameters and their gradients stay in fp32"
+        why = Default(why) if draft.get("parallelism", "sharding") is None else why
         for key in ("parameters", "gradients", "reduction"):
             draft.put(("precision", key), "fp32", why)
     draft.put(("precision", "optimizer_state"), "fp32", "moments have the format of the stored parameters")
@@ -182,7 +183,9 @@ def _write_memory(draft: Draft) -> None:
         recomputed is not None or draft.get("memory", "offload") or draft.look("dataloader_num_workers") is not None
     )
     if wanted and draft.get("memory", "activation_policy") is None:
-        how = "gradient_checkpointing" if recomputed else f"no gradient_checkpointing, the default of {VERSION}"
+        # FSDP has a switch of its own, so that this one is off states nothing.
+        off = Default(f"no gradient_checkpointing, the default of {VERSION}")
+        how = "gradient_checkpointing" if recomputed else off
         draft.put(("memory", "activation_policy"), "full" if recomputed else "none", how)
     if draft.get("memory") is not None:
         draft.copy(("memory", "num_loader_workers"), "dataloader_num_workers", least=0)
@@ -201,7 +204,7 @@ def _write_communication(draft: Draft) -> None:
         draft.put(("communication", "bucket_bytes"), size * _MEBIBYTE, "ddp_bucket_cap_mb, in units of 2^20 bytes")
     deepspeed = any(name.partition(".")[0] == "deepspeed" for name in draft.values)
     if draft.get("communication", "overlap_gradients") is None and not deepspeed:
-        how = "DDP and FSDP reduce gradients beside the backward pass"
+        how = Default("DDP and FSDP reduce gradients beside the backward pass")
         draft.put(("communication", "overlap_gradients"), value=True, how=how)
     if (
         draft.get("parallelism", "sharding") == "parameters"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from trainspec_validate.interop.readers._maxtext_mesh import Axes
-from trainspec_validate.interop.readers._plan_parts import LARGEST, Draft, name_of
+from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Draft, name_of
 
 BASE = "AI-Hypercomputer/maxtext@000e9355:MaxText/configs/base.yml"
 _FORMATS = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
@@ -174,9 +174,15 @@ def _write_batch(draft: Draft, axes: Axes) -> None:
         draft.remark(why, "per_device_batch_size")
 
 
+def _like(how: str, words: str) -> str:
+    """Words for what follows from a fact: a default where that fact is one."""
+    return Default(words) if isinstance(how, Default) else words
+
+
 def _write_precision(draft: Draft) -> None:
     compute, stored = draft.word("dtype"), draft.word("weight_dtype")
-    how = {"compute": "" if compute else f"the default of {BASE}", "stored": "" if stored else f"the default of {BASE}"}
+    usual = Default(f"the default of {BASE}")
+    how = {"compute": "" if compute else usual, "stored": "" if stored else usual}
     compute_format, stored_format = _FORMATS.get(compute or "bfloat16"), _FORMATS.get(stored or "float32")
     if compute_format is None or stored_format is None:
         draft.remark(f"the number format {compute} or {stored} is not known")
@@ -184,19 +190,22 @@ def _write_precision(draft: Draft) -> None:
         return
     draft.put(("precision", "compute"), compute_format, how["compute"])
     if compute_format != stored_format:
-        draft.put(("precision", "parameters"), compute_format, "cast where a layer reads them")
+        draft.put(("precision", "parameters"), compute_format, _like(how["compute"], "cast where a layer reads them"))
         draft.put(("precision", "master_parameters"), stored_format, how["stored"] or "the stored format")
     else:
         draft.put(("precision", "parameters"), stored_format, how["stored"])
     cast = _FORMATS.get(draft.word("grad_dtype") or "")
-    same = "gradients have the format of the stored parameters"
+    same = _like(how["stored"], "gradients have the format of the stored parameters")
     for key in ("gradients", "reduction"):
         draft.put(("precision", key), stored_format, same)
     if cast not in {None, stored_format} and stored_format == "fp32":
         draft.put(("precision", "gradients"), cast, "grad_dtype, to which the step casts them once they are summed")
         draft.put(("precision", "accumulation"), stored_format, same)
-    moments = _FORMATS.get(draft.word("mu_dtype") or "") or stored_format
-    draft.put(("precision", "optimizer_state"), moments, "mu_dtype, or the format of the stored parameters")
+    moments = _FORMATS.get(draft.word("mu_dtype") or "")
+    words = "mu_dtype, or the format of the stored parameters"
+    draft.put(
+        ("precision", "optimizer_state"), moments or stored_format, words if moments else _like(how["stored"], words)
+    )
     if compute_format != "fp32":
         words = "MaxText normalises in fp32 and casts logits to fp32; the attention kernel keeps its softmax there"
         draft.put(("precision", "high_precision_operations"), ["softmax", "normalization", "loss"], words)

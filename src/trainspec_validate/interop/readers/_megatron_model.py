@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from trainspec_validate.interop.readers._latent_attention import count_latent
-from trainspec_validate.interop.readers._plan_parts import LARGEST, Draft, is_count, name_of
+from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Draft, is_count, name_of
 
 ARGUMENTS = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/arguments.py"
 _PADDING = 128
@@ -32,7 +32,7 @@ def write_model(draft: Draft) -> None:
     untied = draft.flag("untie_embeddings_and_output_weights")
     shared = draft.flag("share_embeddings_and_output_weights")
     tied = shared if shared is not None else not untied
-    how = "" if untied is not None or shared is not None else f"the default of {ARGUMENTS}"
+    how = "" if untied is not None or shared is not None else Default(f"the default of {ARGUMENTS}")
     draft.put(("model", "tied_embeddings"), tied, how)
     if draft.count("mtp_num_layers"):
         draft.remark("layers that predict further tokens are not counted in num_parameters", "mtp_num_layers")
@@ -52,7 +52,7 @@ def _write_family(draft: Draft) -> str | None:
     hybrid = draft.look("hybrid_override_pattern", "hybrid_layer_pattern") or draft.flag("is_hybrid_model") or several
     family = "other" if hybrid else "moe-transformer" if experts not in {None, 1} else "dense-transformer"
     stated = hybrid or experts is not None
-    draft.put(("model", "family"), family, "" if stated else f"no experts, the default of {ARGUMENTS}")
+    draft.put(("model", "family"), family, "" if stated else Default(f"no experts, the default of {ARGUMENTS}"))
     return family
 
 
@@ -74,12 +74,13 @@ def _write_heads(draft: Draft) -> None:
 
 def _write_feed_forward(draft: Draft, hidden: int | None) -> None:
     gated = draft.flag("swiglu", "gated_linear_unit")
-    draft.put(("model", "gated_ffn"), bool(gated), "" if gated is not None else f"no gate, the default of {ARGUMENTS}")
+    how = "" if gated is not None else Default(f"no gate, the default of {ARGUMENTS}")
+    draft.put(("model", "gated_ffn"), bool(gated), how)
     if draft.copy(("model", "ffn_hidden_size"), "ffn_hidden_size") is None and hidden and hidden < LARGEST // 4:
         width = int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden
         if draft.get("model", "ffn_hidden_size") is None and not draft.reasons("ffn_hidden_size"):
             rule = "8/3 of the hidden size, down to a multiple of 64" if gated else "4 times the hidden size"
-            draft.put(("model", "ffn_hidden_size"), max(width, 1), f"{rule}, the default of {ARGUMENTS}")
+            draft.put(("model", "ffn_hidden_size"), max(width, 1), Default(f"{rule}, the default of {ARGUMENTS}"))
 
 
 def _write_vocabulary(draft: Draft) -> None:
@@ -106,7 +107,8 @@ def _write_experts(draft: Draft, layers: int | None) -> None:
     width = draft.copy(("model", "experts", "ffn_hidden_size"), "moe_ffn_hidden_size")
     if width is None and draft.counted("model", "ffn_hidden_size"):
         width = draft.counted("model", "ffn_hidden_size")
-        draft.put(("model", "experts", "ffn_hidden_size"), width, f"as ffn_hidden_size, the default of {ARGUMENTS}")
+        how = Default(f"as ffn_hidden_size, the default of {ARGUMENTS}")
+        draft.put(("model", "experts", "ffn_hidden_size"), width, how)
     shared = draft.count("moe_shared_expert_intermediate_size")
     if shared and width:
         how = f"{shared} columns of shared experts over {width} of one expert"

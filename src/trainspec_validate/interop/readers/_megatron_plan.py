@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainspec_validate.interop.readers._megatron_layout import layout_layers
 from trainspec_validate.interop.readers._megatron_model import ARGUMENTS, write_model
 from trainspec_validate.interop.readers._megatron_precision import write_precision
-from trainspec_validate.interop.readers._plan_parts import Draft, is_count, name_of
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count, name_of
 
 _MAX_STAGES = 1024
 
@@ -41,7 +41,9 @@ def _write_degrees(draft: Draft) -> None:
         )
         sequence = False
     draft.put(
-        ("parallelism", "sequence"), bool(sequence), "" if sequence is not None else f"the default of {ARGUMENTS}"
+        ("parallelism", "sequence"),
+        bool(sequence),
+        "" if sequence is not None else Default(f"the default of {ARGUMENTS}"),
     )
     if draft.flag("use_tp_pp_dp_mapping"):
         order = ["tensor", "context", "expert", "pipeline", "data"]
@@ -141,7 +143,8 @@ def _write_sharding(draft: Draft) -> None:
     said = fsdp or distributed is not None or stage is not None
     if isinstance(stage, int) and stage in _STAGES and not fsdp:
         sharding = _STAGES[stage]
-    draft.put(("parallelism", "sharding"), sharding, "" if said else f"whole copies, the default of {ARGUMENTS}")
+    how = "" if said else Default(f"whole copies, the default of {ARGUMENTS}")
+    draft.put(("parallelism", "sharding"), sharding, how)
     instances = draft.count("num_distributed_optimizer_instances")
     if instances and instances > 1 and sharding != "none":
         data = draft.counted("parallelism", "data")
@@ -156,10 +159,11 @@ def _write_batch(draft: Draft) -> None:
     draft.copy(("batch", "micro_sequences"), "micro_batch_size", "batch_size")
     whole = draft.copy(("batch", "global_sequences"), "global_batch_size")
     if whole is None and draft.get("batch", "global_sequences") is None and not draft.reasons("global_batch_size"):
-        draft.put(("batch", "accumulation_steps"), 1, f"no global batch is given: one micro-batch, after {ARGUMENTS}")
+        how = Default(f"no global batch is given: one micro-batch, after {ARGUMENTS}")
+        draft.put(("batch", "accumulation_steps"), 1, how)
     per_token = draft.flag("calculate_per_token_loss")
     reduction = "global-token-mean" if per_token else "mean-of-micro-batch-means"
-    draft.put(("batch", "loss_reduction"), reduction, "" if per_token else f"the default of {ARGUMENTS}")
+    draft.put(("batch", "loss_reduction"), reduction, "" if per_token else Default(f"the default of {ARGUMENTS}"))
 
 
 def _write_ramp(draft: Draft) -> None:

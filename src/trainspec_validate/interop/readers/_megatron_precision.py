@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainspec_validate.interop.readers._plan_parts import Draft
+from trainspec_validate.interop.readers._plan_parts import Default, Draft
 
 _SOURCE = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/arguments.py"
 _MIXED = "NVIDIA/Megatron-LM@d98e8a64:megatron/core/optimizer"
@@ -27,7 +27,7 @@ def _write_formats(draft: Draft) -> None:
     compute = "fp16" if half else "bf16" if brain else "fp32"
     if half and brain:
         draft.remark("fp16 and bf16 are both set; fp16 was taken")
-    how = "" if half or brain else f"neither fp16 nor bf16 is set, the default of {_SOURCE}"
+    how = "" if half or brain else Default(f"neither fp16 nor bf16 is set, the default of {_SOURCE}")
     draft.put(("precision", "compute"), compute, how)
     draft.put(("precision", "parameters"), compute, how or "stored in the compute format")
     sums, why = _sums(draft, compute)
@@ -53,14 +53,14 @@ def _sums(draft: Draft, compute: str) -> tuple[str, str]:
     """The format in which gradients are written, added up and reduced, and why."""
     wide = draft.flag("accumulate_allreduce_grads_in_fp32", "grad_reduce_in_fp32")
     if compute == "fp32":
-        return "fp32", f"neither fp16 nor bf16 is set, the default of {_SOURCE}"
+        return "fp32", Default(f"neither fp16 nor bf16 is set, the default of {_SOURCE}")
     if draft.flag("grad_reduce_in_bf16"):
         return "bf16", "grad_reduce_in_bf16"
     if wide:
         return "fp32", "gradients are accumulated and reduced in fp32"
     if compute == "bf16" and "grad_reduce_in_fp32" not in draft.values:
-        return "fp32", f"bf16 gradients are summed in fp32 unless told otherwise ({_SOURCE})"
-    return compute, "gradients stay in the compute format unless told otherwise"
+        return "fp32", Default(f"bf16 gradients are summed in fp32 unless told otherwise ({_SOURCE})")
+    return compute, Default("gradients stay in the compute format unless told otherwise")
 
 
 def _write_nonfinite(draft: Draft, *, dynamic: bool) -> None:
@@ -68,20 +68,22 @@ def _write_nonfinite(draft: Draft, *, dynamic: bool) -> None:
     if dynamic:
         draft.put(("precision", "nonfinite_action"), "skip-step", f"dynamic loss scaling skips the step ({_MIXED})")
     elif not unchecked:
-        draft.put(("precision", "nonfinite_action"), "stop", f"a loss that is not finite ends the run ({_SOURCE})")
+        how = Default(f"a loss that is not finite ends the run ({_SOURCE})")
+        draft.put(("precision", "nonfinite_action"), "stop", how)
 
 
 def _write_optimizer(draft: Draft) -> None:
     aware = draft.flag("use_precision_aware_optimizer")
     master = _DTYPES.get(draft.word("main_params_dtype") or "") if aware else None
-    draft.put(("precision", "master_parameters"), master or "fp32", "" if master else f"mixed precision of {_MIXED}")
+    mixed = Default(f"mixed precision of {_MIXED}")
+    draft.put(("precision", "master_parameters"), master or "fp32", "" if master else mixed)
     states = (
         {_DTYPES.get(draft.word(name) or "fp32") for name in ("exp_avg_dtype", "exp_avg_sq_dtype")}
         if aware
         else {"fp32"}
     )
     if len(states) == 1 and None not in states:
-        draft.put(("precision", "optimizer_state"), states.pop(), "" if aware else f"mixed precision of {_MIXED}")
+        draft.put(("precision", "optimizer_state"), states.pop(), "" if aware else mixed)
     else:
         draft.lacks(("precision", "optimizer_state"), "the two moments have different formats, or one is not known")
 
@@ -94,7 +96,7 @@ def _write_loss_scaling(draft: Draft) -> None:
         draft.put((*pointer, "initial_scale"), static)
         return
     draft.put((*pointer, "mode"), "dynamic", "no loss_scale is given")
-    default = f"the default of {_SOURCE}"
+    default = Default(f"the default of {_SOURCE}")
     numbers = {"initial_loss_scale": ("initial_scale", 2.0**32), "min_loss_scale": ("min_scale", 1.0)}
     for name, (key, usual) in numbers.items():
         value = draft.number(name)
@@ -115,7 +117,7 @@ def _write_recipe(draft: Draft) -> None:
         return
     if not eight and not four:
         return
-    pointer = ("precision", "recipe")
+    pointer, default = ("precision", "recipe"), Default(f"the default of {_SOURCE}")
     name = "nvfp4" if four else _RECIPES.get(kind or "", f"fp8-{eight}")
     draft.put((*pointer, "format"), name)
     if name in _BLOCKS:
@@ -124,11 +126,11 @@ def _write_recipe(draft: Draft) -> None:
     elif kind == "tensorwise":
         draft.put((*pointer, "scaling"), "current")
     else:
-        draft.put((*pointer, "scaling"), "delayed", "" if kind else f"the default of {_SOURCE}")
+        draft.put((*pointer, "scaling"), "delayed", "" if kind else default)
         if draft.copy((*pointer, "amax_history_steps"), "fp8_amax_history_len") is None:
-            draft.put((*pointer, "amax_history_steps"), 1, f"the default of {_SOURCE}")
+            draft.put((*pointer, "amax_history_steps"), 1, default)
         scope = "rank" if draft.flag("no_fp8_reduce_amax", "fp8_no_reduce_amax") else "group"
-        draft.put((*pointer, "amax_scope"), scope, f"the default of {_SOURCE}" if scope == "group" else "")
+        draft.put((*pointer, "amax_scope"), scope, default if scope == "group" else "")
         how = "Transformer Engine keeps scales and histories as extra state of its modules"
         draft.put((*pointer, "scaling_state_checkpointed"), value=True, how=how)
     draft.put((*pointer, "high_precision_layers"), _kept(draft), "Transformer Engine replaces the linear layers only")
@@ -149,9 +151,9 @@ def _kept(draft: Draft) -> list[str]:
 
 def _write_communication(draft: Draft) -> None:
     gradients, gathered = draft.flag("overlap_grad_reduce"), draft.flag("overlap_param_gather")
-    how = f"the default of {_SOURCE}: off"
-    draft.put(("communication", "overlap_gradients"), bool(gradients), "" if gradients is not None else how)
-    draft.put(("communication", "overlap_parameters"), bool(gathered), "" if gathered is not None else how)
+    off = Default(f"the default of {_SOURCE}: off")
+    draft.put(("communication", "overlap_gradients"), bool(gradients), "" if gradients is not None else off)
+    draft.put(("communication", "overlap_parameters"), bool(gathered), "" if gathered is not None else off)
     elements = draft.count("ddp_bucket_size", "bucket_size")
     size = _BYTES.get(draft.get("precision", "reduction") or "")
     if elements and size:
@@ -161,11 +163,11 @@ def _write_communication(draft: Draft) -> None:
     draft.put(
         ("communication", "timeout_seconds"),
         60 * (10 if minutes is None else minutes),
-        f"10 minutes, the default of {_SOURCE}" if minutes is None else "minutes x 60",
+        Default(f"10 minutes, the default of {_SOURCE}") if minutes is None else "minutes x 60",
     )
     backend = draft.word("distributed_backend")
     if backend in {None, "nccl"}:
-        draft.put(("communication", "library", "name"), "nccl", "" if backend else f"the default of {_SOURCE}")
+        draft.put(("communication", "library", "name"), "nccl", "" if backend else Default(f"the default of {_SOURCE}"))
 
 
 def _write_memory(draft: Draft, *, logged: bool) -> None:
@@ -173,12 +175,14 @@ def _write_memory(draft: Draft, *, logged: bool) -> None:
     full = granularity == "full" or draft.flag("checkpoint_activations") or False
     selective = granularity == "selective" or draft.flag("recompute_activations") or False
     policy = "full" if full else "selective" if selective else "none"
-    how = "" if granularity or full or selective else f"nothing is asked for; the default of {_SOURCE}"
+    said = granularity or full or selective
+    how = "" if said else Default(f"nothing is asked for; the default of {_SOURCE}")
     if draft.flag("cpu_offloading"):
         policy, how = "offload", "cpu_offloading"
     for reason in draft.reasons("recompute_granularity"):
         draft.lacks(("memory", "activation_policy"), reason)
-    draft.default(("memory", "activation_policy"), policy, how)
+    if ("memory", "activation_policy") not in draft.unknown:
+        draft.put(("memory", "activation_policy"), policy, how)
     for name in ("recompute_method", "recompute_num_layers", "recompute_modules"):
         value = draft.look(name)
         if value is not None and (policy != "none" or not logged):

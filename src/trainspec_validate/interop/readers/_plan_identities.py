@@ -11,6 +11,18 @@ from trainspec_validate.interop.readers._plan_parts import Draft
 
 _LARGEST_DIMENSION = 10**8
 _NEEDED = ("num_layers", "hidden_size", "num_attention_heads", "vocabulary_size")
+_SHAPE: tuple[Pointer, ...] = (
+    *(("model", key) for key in (*_NEEDED, "family", "num_key_value_heads", "head_size", "ffn_hidden_size")),
+    *(("model", key) for key in ("gated_ffn", "tied_embeddings", "attention")),
+    *(("model", "experts", key) for key in ("num_experts", "num_active_experts", "num_shared_experts")),
+    *(("model", "experts", key) for key in ("ffn_hidden_size", "num_layers")),
+)
+"""What the number of parameters is counted from."""
+_SPLITS: tuple[Pointer, ...] = tuple(("parallelism", axis) for axis in ("tensor", "pipeline", "context"))
+_DATA: Pointer = ("parallelism", "data")
+_WHOLE: Pointer = ("batch", "global_sequences")
+_MICRO: Pointer = ("batch", "micro_sequences")
+_STEPS: Pointer = ("batch", "accumulation_steps")
 _COUNTED = "counted from the shape: queries, keys, values and output, feed-forward, norms, embedding tables"
 
 
@@ -62,7 +74,8 @@ def complete_model(draft: Draft, *, label: bool = True) -> None:
     heads, groups = draft.counted("model", "num_attention_heads"), draft.counted("model", "num_key_value_heads")
     if draft.get("model", "attention") is None and heads and groups:
         variant = "full" if groups == heads else "multi-query" if groups == 1 else "grouped-query"
-        draft.put(("model", "attention"), variant, "by the number of key and value heads")
+        inputs = (("model", "num_attention_heads"), ("model", "num_key_value_heads"))
+        draft.follow(("model", "attention"), variant, "by the number of key and value heads", *inputs)
     shape = _shape(draft)
     if isinstance(shape, str):
         draft.lacks(("model", "name"), "the source names no model")
@@ -76,18 +89,16 @@ def complete_model(draft: Draft, *, label: bool = True) -> None:
     if draft.get("model", "num_parameters") is None:
         if own is None and draft.get("model", "attention") == "latent":
             draft.remark("the projections of latent attention are counted as if they were full; correct num_parameters")
-        draft.put(("model", "num_parameters"), int(counted.total) + surplus, _COUNTED)
+        draft.follow(("model", "num_parameters"), int(counted.total) + surplus, _COUNTED, *_SHAPE)
     if draft.get("model", "name") is None and not label:
         draft.lacks(("model", "name"), "the source names no model")
     elif draft.get("model", "name") is None:
         name = f"transformer-{(counted.total + surplus) / 1e9:.4g}b"
-        draft.put(("model", "name"), name, "the source names no model; made of its number of parameters")
+        how = "the source names no model; made of its number of parameters"
+        draft.follow(("model", "name"), name, how, ("model", "num_parameters"))
     if shape.num_expert_layers and draft.get("model", "num_active_parameters") is None:
-        draft.put(
-            ("model", "num_active_parameters"),
-            int(counted.active) + surplus,
-            _COUNTED + ", experts that a token visits",
-        )
+        how = f"{_COUNTED}, experts that a token visits"
+        draft.follow(("model", "num_active_parameters"), int(counted.active) + surplus, how, *_SHAPE)
 
 
 def _shape(draft: Draft) -> Shape | str:
@@ -141,7 +152,8 @@ def complete_degrees(draft: Draft, world: int | None, world_from: str) -> None:
     world = world or stated
     if world is not None:
         if data is None:
-            draft.put(("parallelism", "data"), max(1, world // product), f"ranks over {product}, the other degrees")
+            how = f"ranks over {product}, the other degrees"
+            draft.follow(("parallelism", "data"), max(1, world // product), how, *_SPLITS)
             if world % product:
                 draft.remark(f"{world} ranks are no multiple of {product}, the product of the other degrees")
     elif data is not None and draft.get("parallelism", "num_accelerators") is None:
@@ -149,7 +161,8 @@ def complete_degrees(draft: Draft, world: int | None, world_from: str) -> None:
             draft.lacks(("parallelism", "num_accelerators"), "a degree that it is a product of is not known")
         else:
             how = "product of the data, tensor, pipeline and context degrees"
-            draft.put(("parallelism", "num_accelerators"), data * product, how)
+            inputs = (("parallelism", "data"), *_SPLITS)
+            draft.follow(("parallelism", "num_accelerators"), data * product, how, *inputs)
     why = "the source does not say on how many accelerators the job runs; it is in the command that starts it"
     draft.lacks(("parallelism", "num_accelerators"), why)
     if data is None and world is None:
@@ -165,13 +178,14 @@ def complete_batch(draft: Draft) -> None:
     stated = {key for key in ("global_sequences", "micro_sequences", "accumulation_steps") if draft.get("batch", key)}
     if whole is None and micro and steps and data and "global_sequences" not in stated:
         whole = data * micro * steps
-        draft.put(("batch", "global_sequences"), whole, "data degree x micro-batch x accumulation steps")
+        how = "data degree x micro-batch x accumulation steps"
+        draft.follow(_WHOLE, whole, how, _DATA, _MICRO, _STEPS)
     elif whole and micro and data and "accumulation_steps" not in stated:
         steps = max(1, whole // (micro * data))
-        draft.put(("batch", "accumulation_steps"), steps, "batch over data degree and micro-batch")
+        draft.follow(_STEPS, steps, "batch over data degree and micro-batch", _WHOLE, _DATA, _MICRO)
     elif whole and steps and data and "micro_sequences" not in stated:
         micro = max(1, whole // (steps * data))
-        draft.put(("batch", "micro_sequences"), micro, "batch over data degree and accumulation steps")
+        draft.follow(_MICRO, micro, "batch over data degree and accumulation steps", _WHOLE, _DATA, _STEPS)
     if whole and micro and steps and data and whole != micro * steps * data:
         draft.remark(
             f"the batch of {whole} is not {data} data ranks x {micro} sequences x {steps} accumulation steps "
@@ -182,11 +196,13 @@ def complete_batch(draft: Draft) -> None:
             draft.lacks(("batch", key), "the source does not tell it, nor the values that it follows from")
     length = draft.counted("model", "sequence_length")
     if whole and length and draft.get("batch", "global_tokens") is None:
-        draft.put(("batch", "global_tokens"), whole * length, "sequences of a step x sequence length")
+        how = "sequences of a step x sequence length"
+        draft.follow(("batch", "global_tokens"), whole * length, how, _WHOLE, ("model", "sequence_length"))
 
 
 def complete_job(draft: Draft) -> None:
     """Tokens of the job: `steps x tokens of a step`, where no ramp changes the batch."""
     steps, tokens = draft.counted("job", "num_steps"), draft.counted("batch", "global_tokens")
     if steps and tokens and not draft.get("batch", "ramp") and draft.get("job", "num_tokens") is None:
-        draft.put(("job", "num_tokens"), steps * tokens, "steps x tokens of a step")
+        inputs = (("job", "num_steps"), ("batch", "global_tokens"))
+        draft.follow(("job", "num_tokens"), steps * tokens, "steps x tokens of a step", *inputs)

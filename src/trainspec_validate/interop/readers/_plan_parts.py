@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainspec_validate.findings import Pointer
-from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment, Remark, Unknown
-from trainspec_validate.load import LoadError, Source, load_text
+from trainspec_validate.interop.fragment import ForeignText, Fragment, Remark, Unknown
 
 LARGEST = 10**15
 """Whole numbers above this are no sizes or counts of a plan; nothing is computed from them."""
@@ -18,16 +17,20 @@ SECTIONS = ("metadata", "model", "parallelism", "batch", "precision", "communica
 """Groups of a plan in the order of its schema."""
 MAX_LISTED = 400
 """Names that one remark lists."""
-MAX_SETTINGS = 100_000
 _MAX_SHOWN = 60
-_MAX_KEY = 100
-_MAX_LEVELS = 6
 _WHOLE = re.compile(r"[+-]?[0-9][0-9_]{0,20}")
 _REAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 _WORDS = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}
 _GROUPED = re.compile(r"[0-9]{1,3}(?:_[0-9]{3}){1,4}")
 """Numbers such as 10_000, which YAML 1.1 and command lines read as whole numbers."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9._+-]+")
+
+
+class Default(str):
+    """How a fact came about that stands on a default of the framework: what another file states goes before it."""
+
+    __slots__ = ()
+
 
 Lines = Callable[[Iterable[str]], Mapping[str, int]]
 """Lines of settings by name, for those that have one."""
@@ -95,52 +98,8 @@ def why_open(value: object) -> str | None:
     return "the source says auto: the program that starts the job fills it in" if value == "auto" else None
 
 
-def flatten(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested mappings as one, with dotted names; lists, and mappings below the sixth level, stay values.
-
-    >>> flatten({"zero_optimization": {"stage": 2}, "steps": 1})
-    {'zero_optimization.stage': 2, 'steps': 1}
-
-    Raises:
-        ForeignFormatError: there are more settings than any launch configuration has.
-    """
-    flat: dict[str, Any] = {}
-    waiting: list[tuple[str, Any, int]] = [(str(key)[:_MAX_KEY], data[key], 1) for key in reversed(list(data))]
-    while waiting:
-        name, value, level = waiting.pop()
-        if isinstance(value, Mapping) and value and level < _MAX_LEVELS:
-            waiting.extend((f"{name}.{str(key)[:_MAX_KEY]}", value[key], level + 1) for key in reversed(list(value)))
-        else:
-            flat[name] = value
-        if len(flat) + len(waiting) > MAX_SETTINGS:
-            raise ForeignFormatError(f"more than {MAX_SETTINGS} settings", help="name the configuration of a job")
-    return flat
-
-
-def load_mapping(text: ForeignText, format: str | None = None) -> Source:  # noqa: A002
-    """A YAML or JSON text whose top is a mapping.
-
-    Raises:
-        ForeignFormatError: it is not.
-    """
-    try:
-        source = load_text(text.text, text.name, "yaml" if format == "yaml" else None)
-    except LoadError as error:
-        raise ForeignFormatError(error.message, error.span.line if error.span else None, error.help) from None
-    if not isinstance(source.data, dict):
-        raise ForeignFormatError("the file holds no settings", 1, "a mapping of names to values is read")
-    return source
-
-
-def lines_in(source: Source) -> Lines:
-    """Finds the lines of dotted names in a loaded file."""
-
-    def find(names: Iterable[str]) -> Mapping[str, int]:
-        wanted = {name: tuple(name.split(".")) for name in names}
-        spans = source.locate([(pointer, True) for pointer in wanted.values()])
-        return {name: spans[pointer, True].line for name, pointer in wanted.items()}
-
-    return find
+def _weak(how: str) -> bool:
+    return isinstance(how, Default)
 
 
 @dataclass(slots=True)
@@ -154,6 +113,9 @@ class Draft:
     facts: dict[str, Any] = field(default_factory=dict)
     unknown: dict[Pointer, str] = field(default_factory=dict)
     derived: dict[Pointer, str] = field(default_factory=dict)
+    """How facts were derived; a `Default` marks those that stand on one."""
+    inputs: dict[Pointer, tuple[Pointer, ...]] = field(default_factory=dict)
+    """What facts were computed from, where a default is among it."""
     used: set[str] = field(default_factory=set)
     attention_parameters: int | None = None
     """Parameters of the attention of one layer, where they do not follow from heads alone."""
@@ -248,7 +210,14 @@ class Draft:
     def default(self, pointer: Pointer, value: Any, how: str) -> None:
         """Set a fact that the source leaves to a default; what is known to be unknown stays so."""
         if self.get(*map(str, pointer)) is None and pointer not in self.unknown:
-            self.put(pointer, value, how)
+            self.put(pointer, value, Default(how))
+
+    def follow(self, pointer: Pointer, value: Any, how: str, *inputs: Pointer) -> None:
+        """Set a fact that is computed from others; it stands on a default where one of them does."""
+        weak = any(isinstance(self.derived.get(place), Default) for place in inputs)
+        self.put(pointer, value, Default(how) if weak else how)
+        if weak:
+            self.inputs[pointer] = inputs
 
     def get(self, *pointer: str) -> Any:
         """A fact, or None."""
@@ -269,6 +238,9 @@ class Draft:
     def remark(self, message: str, place: str | int | None = None) -> None:
         """Note something odd, at a line or at the line of a setting."""
         self.told.append((message, place))
+
+    def _kept(self) -> dict[Pointer, str]:
+        return {place: how for place, how in self.derived.items() if self.get(*map(str, place)) is not None}
 
     def fragment(self, format: str, text: ForeignText) -> Fragment:  # noqa: A002
         """Everything that was collected; settings that nobody read are listed in one remark."""
@@ -294,5 +266,6 @@ class Draft:
             facts={key: self.facts[key] for key in (*SECTIONS, *self.facts) if key in self.facts},
             unknown=tuple(open_keys),
             remarks=tuple(remarks),
-            derived={place: how for place, how in self.derived.items() if self.get(*map(str, place)) is not None},
+            derived={place: str(how) for place, how in self._kept().items()},
+            defaults={place: self.inputs.get(place, ()) for place, how in self._kept().items() if _weak(how)},
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from trainspec_validate.interop.readers._plan_parts import Draft, name_of
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_of
 
 DEFAULTS = "pytorch/torchtitan@000204a4:torchtitan/config/job_config.py"
 _SHAPES_FROM = "pytorch/torchtitan@00f555e1:torchtitan/models/llama3/__init__.py"
@@ -150,19 +150,21 @@ def _write_batch(draft: Draft) -> None:
         draft.copy(("batch", "micro_sequences"), "training.local_batch_size", "training.batch_size")
     elif local is None:
         local = 8
-        draft.put(("batch", "micro_sequences"), local, f"the default of {DEFAULTS}")
+        draft.put(("batch", "micro_sequences"), local, Default(f"the default of {DEFAULTS}"))
     else:
         draft.put(("batch", "micro_sequences"), local)
     whole, data = draft.count("training.global_batch_size"), draft.counted("parallelism", "data")
     if whole:
         draft.put(("batch", "global_sequences"), whole)
     elif local and data:
-        draft.put(("batch", "global_sequences"), local * data, f"local batch x data degree, the default of {DEFAULTS}")
+        how = Default(f"local batch x data degree, the default of {DEFAULTS}")
+        draft.put(("batch", "global_sequences"), local * data, how)
     piped = (draft.counted("parallelism", "pipeline") or 1) > 1
     pieces = draft.count(*_names("pipeline_parallel_microbatch_size"))
     if piped and local:
         size = pieces or 1
-        how = "pipeline_parallel_microbatch_size" if pieces else f"the default of {DEFAULTS} with a pipeline"
+        usual = Default(f"the default of {DEFAULTS} with a pipeline")
+        how = "pipeline_parallel_microbatch_size" if pieces else usual
         draft.put(("batch", "micro_sequences"), size, how)
     if not whole and local:
         micro = draft.counted("batch", "micro_sequences") or 1
@@ -181,7 +183,7 @@ def _write_precision(draft: Draft) -> None:
     if compute is None or stored is None or reduction is None:
         draft.remark(f"a number format is not known: {', '.join(word for word in words.values() if word)[:120]}")
         return
-    how = "" if words["mixed_precision_param"] else f"the default of {DEFAULTS}"
+    how = "" if words["mixed_precision_param"] else Default(f"the default of {DEFAULTS}")
     draft.put(("precision", "compute"), compute, how)
     sharded = draft.get("parallelism", "sharding") != "none"
     if sharded and compute != stored:
@@ -199,7 +201,7 @@ def _write_precision(draft: Draft) -> None:
     draft.put(
         ("precision", "reduction"),
         total,
-        "" if words["mixed_precision_reduce"] and sharded else f"the default of {DEFAULTS}",
+        "" if words["mixed_precision_reduce"] and sharded else Default(f"the default of {DEFAULTS}"),
     )
     draft.put(("precision", "optimizer_state"), stored, "moments have the format of the shards")
     if compute != "fp32":

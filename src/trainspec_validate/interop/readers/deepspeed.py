@@ -8,7 +8,8 @@ from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.readers._deepspeed_plan import write_plan
 from trainspec_validate.interop.readers._plan_identities import complete
-from trainspec_validate.interop.readers._plan_parts import Draft, flatten, lines_in, load_mapping
+from trainspec_validate.interop.readers._plan_parts import Draft
+from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
 
 _KEYS = re.compile(
     r'"(?:train_batch_size|train_micro_batch_size_per_gpu|zero_optimization|zero_allow_untested_optimizer)"\s*:'

@@ -11,7 +11,8 @@ from trainspec_validate.interop.readers._accelerate_plan import write_accelerate
 from trainspec_validate.interop.readers._huggingface_model import write_model
 from trainspec_validate.interop.readers._huggingface_training import write_training
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
-from trainspec_validate.interop.readers._plan_parts import Draft, flatten, lines_in, load_mapping
+from trainspec_validate.interop.readers._plan_parts import Draft
+from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
 from trainspec_validate.interop.readers._shell_options import draft_of_script, started_ranks
 
 _HEAD = 256 * 1024

@@ -11,7 +11,8 @@ from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText,
 from trainspec_validate.interop.readers._maxtext_mesh import axes_of
 from trainspec_validate.interop.readers._maxtext_plan import write_model, write_plan
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
-from trainspec_validate.interop.readers._plan_parts import Draft, Lines, flatten, lines_in, load_mapping, word_value
+from trainspec_validate.interop.readers._plan_parts import Draft, Lines, word_value
+from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
 from trainspec_validate.interop.readers._shell_commands import read_script
 
 _HEAD = 1024 * 1024

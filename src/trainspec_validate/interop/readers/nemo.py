@@ -10,7 +10,8 @@ from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._plan_identities import complete
-from trainspec_validate.interop.readers._plan_parts import Draft, Lines, flatten, lines_in, load_mapping, name_of
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, Lines, name_of
+from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
 
 _HEAD = 256 * 1024
 _SIZES = re.compile(r"(?m)^[ \t]+(?:tensor_model_parallel_size|micro_batch_size|global_batch_size|hidden_size)[ \t]*:")
@@ -154,7 +155,7 @@ def _take_sums(draft: Draft, values: dict[str, Any]) -> str:
     name = "accumulate_allreduce_grads_in_fp32" if word in _WIDE else "grad_reduce_in_bf16"
     values[name] = word in _WIDE or bool(values.get("bf16"))
     draft.used.add(name)
-    return f"fp32, the default of {_SUMS_SOURCE}" if written is None else f"{_SUMS} is {word[:40]}"
+    return Default(f"fp32, the default of {_SUMS_SOURCE}") if written is None else f"{_SUMS} is {word[:40]}"
 
 
 def _correct(draft: Draft, sums: str) -> None:
@@ -168,6 +169,7 @@ def _correct(draft: Draft, sums: str) -> None:
     wide = draft.flag("megatron_amp_O2")
     if draft.get("precision", "compute") != "fp32" and not wide:
         why = "without megatron_amp_O2 parameters stay in fp32 and operands are cast"
+        why = Default(why) if wide is None else why
         draft.facts["precision"].pop("master_parameters", None)
         draft.derived.pop(("precision", "master_parameters"), None)
         for key in ("parameters", "gradients", "accumulation", "reduction"):

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._plan_identities import complete
-from trainspec_validate.interop.readers._plan_parts import Draft, Lines, flatten, name_of
+from trainspec_validate.interop.readers._plan_parts import Draft, Lines, name_of
+from trainspec_validate.interop.readers._plan_settings import flatten
 from trainspec_validate.interop.readers._torchtitan_plan import write_plan
 
 MAX_CHARACTERS = 256 * 1024

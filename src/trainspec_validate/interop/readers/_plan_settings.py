@@ -1,0 +1,62 @@
+"""The only place that turns the text of a launch configuration into settings with dotted names and their lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
+from trainspec_validate.interop.readers._plan_parts import Lines
+from trainspec_validate.load import LoadError, Source, load_text
+
+MAX_SETTINGS = 100_000
+_MAX_KEY = 100
+_MAX_LEVELS = 6
+
+
+def flatten(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings as one, with dotted names; lists, and mappings below the sixth level, stay values.
+
+    >>> flatten({"zero_optimization": {"stage": 2}, "steps": 1})
+    {'zero_optimization.stage': 2, 'steps': 1}
+
+    Raises:
+        ForeignFormatError: there are more settings than any launch configuration has.
+    """
+    flat: dict[str, Any] = {}
+    waiting: list[tuple[str, Any, int]] = [(str(key)[:_MAX_KEY], data[key], 1) for key in reversed(list(data))]
+    while waiting:
+        name, value, level = waiting.pop()
+        if isinstance(value, Mapping) and value and level < _MAX_LEVELS:
+            waiting.extend((f"{name}.{str(key)[:_MAX_KEY]}", value[key], level + 1) for key in reversed(list(value)))
+        else:
+            flat[name] = value
+        if len(flat) + len(waiting) > MAX_SETTINGS:
+            raise ForeignFormatError(f"more than {MAX_SETTINGS} settings", help="name the configuration of a job")
+    return flat
+
+
+def load_mapping(text: ForeignText, format: str | None = None) -> Source:  # noqa: A002
+    """A YAML or JSON text whose top is a mapping.
+
+    Raises:
+        ForeignFormatError: it is not.
+    """
+    try:
+        source = load_text(text.text, text.name, "yaml" if format == "yaml" else None)
+    except LoadError as error:
+        raise ForeignFormatError(error.message, error.span.line if error.span else None, error.help) from None
+    if not isinstance(source.data, dict):
+        raise ForeignFormatError("the file holds no settings", 1, "a mapping of names to values is read")
+    return source
+
+
+def lines_in(source: Source) -> Lines:
+    """Finds the lines of dotted names in a loaded file."""
+
+    def find(names: Iterable[str]) -> Mapping[str, int]:
+        wanted = {name: tuple(name.split(".")) for name in names}
+        spans = source.locate([(pointer, True) for pointer in wanted.values()])
+        return {name: spans[pointer, True].line for name, pointer in wanted.items()}
+
+    return find
