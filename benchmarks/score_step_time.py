@@ -10,6 +10,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import accumulate
 from math import log
 from pathlib import Path
 from statistics import fmean, median
@@ -44,20 +46,21 @@ class Score:
 
     @property
     def band(self) -> tuple[float, float]:
-        """10th and 90th percentile of published over predicted time, every dataset with the same weight."""
-        ratios = sorted((1 / (1 + error), 1 / len(errors)) for errors in self.errors.values() for error in errors)
-        return _quantile(ratios, 0.1), _quantile(ratios, 0.9)
+        """10th percentile of published over predicted time from below and from above, datasets of equal weight."""
+        ratios = sorted(
+            (1 / (1 + error), Fraction(1, len(errors))) for errors in self.errors.values() for error in errors
+        )
+        return _first_tenth(ratios), _first_tenth(ratios[::-1])
 
 
-def _quantile(weighted: Sequence[tuple[float, float]], share: float) -> float:
-    """The least value that reaches this share of the weight; values ascend."""
-    wanted = share * sum(weight for _, weight in weighted)
-    reached = 0.0
-    for value, weight in weighted:
-        reached += weight
-        if reached >= wanted:
-            return value
-    return weighted[-1][0]
+def _first_tenth(weighted: Sequence[tuple[float, Fraction]]) -> float:
+    """The first value at which a tenth of the weight is reached.
+
+    The weights are exact: whole datasets make a whole tenth, and rounding would decide which value that is.
+    """
+    wanted = sum(weight for _, weight in weighted) / 10
+    reached = accumulate(weight for _, weight in weighted)
+    return next(value for (value, _), weight in zip(weighted, reached, strict=True) if weight >= wanted)
 
 
 def datasets(runs: Sequence[Run]) -> dict[str, list[Run]]:

@@ -184,6 +184,17 @@ def test_catalog() -> None:
     assert "did you mean 'nvidia-h100-sxm-80gb'?" in invoke("catalog", "nvidia-h100-sxm").stderr
 
 
+def test_catalog_shows_one_model() -> None:
+    lines = invoke("catalog", "--models", "deepseek-v3").stdout.splitlines()
+    assert lines[0].startswith("deepseek-v3: ")
+    shown = dict(line.split(maxsplit=1) for line in lines[1:])
+    assert shown["num_parameters"] == "671e9"
+    assert shown["gated_ffn"] == "true"
+    assert shown["experts.num_experts"] == "256"
+    assert "arXiv" in shown["source"]
+    assert json.loads(invoke("catalog", "--models", "deepseek-v3", "--format", "json").stdout)[0]["model"]["experts"]
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_covers_both_programs(shell: str) -> None:
     result = invoke("completion", shell)
@@ -286,11 +297,16 @@ def test_documents_refuse_other_sizes() -> None:
         (999999, "999999"),
         (1e6, "1e6"),
         (1e15, "1e15"),
+        (7.9771, "7.977"),
+        (11538.46, "11540"),
+        (207692.3, "207700"),
+        (999949.6, "999900"),
+        (999960.5, "999.961e3"),
     ],
 )
 def test_figures_are_readable(value: float, text: str) -> None:
     assert figure(value) == text
-    assert float(text) == value
+    assert float(text) == pytest.approx(value, rel=5e-4)
 
 
 @pytest.mark.parametrize(("size", "axes"), [(16, 2), (64, 3), (8960, 3), (4, 3), (37 * 4, 3), (1, 2)])

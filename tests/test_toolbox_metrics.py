@@ -158,6 +158,8 @@ def test_entries_for_programs() -> None:
         (["DCGM_FI_DEV_GPU_UTIL", "--ecosystem", "amd"], "`trainspec metrics --ecosystem amd` lists them"),
         (["--ecosystem", "dgcm"], "did you mean 'dcgm'?"),
         (["--level", "requird"], "did you mean 'required'?"),
+        (["--level", "bogus"], "there are required, conditional, recommended, optional"),
+        (["--ecosystem", "bogus"], "there are opentelemetry, dcgm, amd, tpu, "),
         (["--events", "--level", "required"], "--events lists all events"),
         (["--events", "--ecosystem", "dcgm"], "--events lists all events"),
         (["train.loss.mean", "--level", "required"], "--level is for the list of metrics"),

@@ -63,6 +63,14 @@ def test_roles_of_a_rank_agree_with_those_of_its_neighbours() -> None:
     assert mine["pipeline"]["stages"] == {"previous": 5, "next": 21}
 
 
+@pytest.mark.parametrize(
+    ("rank", "stages"), [(0, "before none, after 8"), (13, "before 5, after 21"), (120, "before 112, after none")]
+)
+def test_the_first_and_the_last_stage_have_one_neighbour(rank: int, stages: str) -> None:
+    stdout = run(META, "--plan", LLAMA, "--rank", str(rank)).stdout
+    assert f"; stage {stages}\n" in stdout
+
+
 @pytest.fixture
 def several(tmp_path: Path) -> tuple[str, str]:
     """A cluster of two node groups, and a plan that names none of them."""

@@ -11,7 +11,7 @@ from trainspec_validate.schema import schema_file
 SITE = "https://trainspec.org/schemas/v1"
 _LONG_SECONDS = 600
 _FIGURE = re.compile(r"[ -]*(\w+): ([0-9.]+(?:e[0-9]+)?)")
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._+/-]*")
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._+/-]*(?: [A-Za-z0-9(][A-Za-z0-9._+/()-]*)*")
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
 _UNITS = {"_flops_per_second": "{flop}/s", "_bytes_per_second": "By/s", "_bytes": "By", "_seconds": "s"}
 
@@ -29,11 +29,17 @@ kind: {kind}
 
 
 def figure(value: float) -> str:
-    """A number that a person can read: whole and small as it is, large in powers of a thousand."""
+    """A number that a person can read: whole and small as it is, large in powers of a thousand.
+
+    >>> figure(64), figure(7.9771), figure(207692.3), figure(494.5e12)
+    ('64', '7.977', '207700', '494.5e12')
+    """
     if float(value).is_integer() and abs(value) < 1e6:
         return str(int(value))
-    if abs(value) < 1e6:
+    if abs(value) < 1e4:
         return f"{value:.4g}"
+    if abs(value) < 999950:
+        return str(int(float(f"{value:.4g}")))
     exponent = 3
     while abs(value) >= 1000 * 10**exponent:
         exponent += 3
@@ -43,13 +49,20 @@ def figure(value: float) -> str:
 def as_text(value: str) -> str:
     """A text as a document writes it: in quotes where it could be read as a number, a word of YAML, or a structure.
 
-    >>> as_text("nccl"), as_text("2.30"), as_text("no"), as_text("a: b")
-    ('nccl', '"2.30"', '"no"', '"a: b"')
+    >>> as_text("nccl"), as_text("MI300X (OAM)"), as_text("2.30"), as_text("no"), as_text("a: b")
+    ('nccl', 'MI300X (OAM)', '"2.30"', '"no"', '"a: b"')
     """
     if _PLAIN.fullmatch(value) and value.casefold() not in _WORDS:
         return value
     quoted = json.dumps(value, ensure_ascii=False)
-    return "".join(letter if letter.isprintable() else f"\\U{ord(letter):08x}" for letter in quoted)
+    return "".join(_letter(letter) for letter in quoted)
+
+
+def _letter(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    code = ord(letter)
+    return f"\\U{code:08x}" if code > 0xFFFF else f"\\u{code:04x}"
 
 
 def said(text: str, comment: str) -> str:

@@ -70,6 +70,12 @@ def test_committed_calibration_is_the_fit(held_out: score.Score) -> None:
     assert high == pytest.approx(CALIBRATION.high_factor, abs=0.02)
 
 
+@pytest.mark.parametrize(("error", "band"), [(1.0, (0.5, 1.0)), (-0.5, (1.0, 2.0))])
+def test_one_dataset_of_ten_is_exactly_a_tenth(error: float, band: tuple[float, float]) -> None:
+    errors = {f"dataset {index}": [0.0] * 7 for index in range(9)}
+    assert score.Score({**errors, "far": [error] * 7}).band == band
+
+
 def test_operations_of_a_token() -> None:
     for errors in score.identity_errors().values():
         assert len(errors) >= 38

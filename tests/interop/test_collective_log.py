@@ -68,6 +68,40 @@ def test_transports(said: list[str], transport: str | None) -> None:
     assert value(lines(*said), "observations", 0).get("transport") == transport
 
 
+def test_driver_runtime_and_plugin_are_told() -> None:
+    fragment = lines(
+        "cudaDriverVersion 12040",
+        "cudaDriverVersion 12040",
+        "ROCr version 1.15",
+        "Plugin Path : /opt/hpcx/lib/libnccl-net.so",
+        "NET/Plugin: Loaded net plugin Libfabric (v10)",
+        "NET/Plugin: Failed to find ncclCollNetPlugin_v10 symbol.",
+        "Using network Libfabric",
+    )
+    own = {remark.message: remark.line for remark in fragment.remarks if "no key for it" in remark.message}
+    assert own == {
+        "cudaDriverVersion 12040: the driver serves CUDA up to 12.4; an observation has no key for it": 1,
+        "ROCr version 1.15; an observation has no key for it": 3,
+        "path of the network plug-in: /opt/hpcx/lib/libnccl-net.so; an observation has no key for it": 4,
+        "network plug-in: Loaded net plugin Libfabric (v10); an observation has no key for it": 5,
+    }
+
+
+def test_ranks_that_differ_in_their_driver_are_told() -> None:
+    fragment = lines("cudaDriverVersion 12060", "cudaDriverVersion 12040", "Using network IB")
+    assert "ranks differ in cudaDriverVersion: 12040, 12060; an observation has no key for it" in told(fragment)
+    assert "up to" not in told(fragment)
+
+
+def test_no_driver_line_no_remark() -> None:
+    assert "no key for it" not in told(lines("Using network IB", "Channel 00/0 : cudaDriverVersion 12040 via P2P/IPC"))
+
+
+def test_very_many_values_are_bounded() -> None:
+    fragment = lines(*(f"Plugin Path : /opt/{number}/libnccl-net.so" for number in range(500)), "Using network IB")
+    assert len([remark for remark in fragment.remarks if "no key for it" in remark.message]) == 1
+
+
 def test_two_link_layers_are_told() -> None:
     fragment = lines("NET/IB : Using [0]a:1/RoCE [1]b:1/IB [RO]; OOB x", "Using network IB")
     assert value(fragment, "observations", 0, "link_layers") == ["ethernet", "infiniband"]

@@ -133,6 +133,12 @@ def test_slips_of_units_are_said_and_not_mended() -> None:
     assert by_name["bond0"]["rate_bytes_per_second"] == 1.25e8
 
 
+def test_collectives_inside_the_network_are_said() -> None:
+    words = "coll is 1: a plug-in offers collectives inside the network"
+    assert words in messages(changed(UNEVEN, '<net name="mlx5_0"', '<net name="mlx5_0" coll="1"'))
+    assert words not in messages(changed(UNEVEN, '<net name="mlx5_0"', '<net name="mlx5_0" coll="0"'))
+
+
 def test_an_odd_rate_is_kept_and_said() -> None:
     fragment = changed(SWITCHED, 'speed="400000"', 'speed="180000"')
     assert group(fragment)["nics"][0]["rate_bytes_per_second"] == 22.5e9

@@ -109,6 +109,27 @@ def test_several_groups_and_fabrics_are_not_guessed() -> None:
         request(cluster, changed(model("llama3-8b"), sequence_length=None), Wishes())
 
 
+def test_a_vocabulary_that_nobody_padded_is_told() -> None:
+    cluster = profile("gcp-a3-ultra-h200")
+
+    def told(vocabulary_size: int) -> tuple[set[int], list[str]]:
+        asked = request(cluster, changed(model("llama3-8b"), vocabulary_size=vocabulary_size), Wishes(num_ranks=8))
+        return {layout.tensor for layout in layouts(asked.goal)}, [x for x in asked.assumptions if "vocabulary" in x]
+
+    degrees, words = told(50_257)
+    assert degrees == {1}
+    assert words == ["tensor: 1, since ranks cannot divide a vocabulary of 50,257; pad it to 50,304"]
+    degrees, words = told(50_304)
+    assert degrees == {1, 2, 4, 8}
+    assert not words
+
+
+def test_layers_beyond_any_model_are_refused() -> None:
+    deep = changed(model("llama3-8b"), num_layers=10_001, num_parameters=10**12)
+    with pytest.raises(Impossible, match="has 10,001 layers; at most 10,000 are planned for"):
+        request(profile("gcp-a3-ultra-h200"), deep, Wishes(num_ranks=8))
+
+
 def test_num_nodes_is_rounded_up() -> None:
     def nodes(num_ranks: int) -> int:
         asked: Request = make("gcp-a3-ultra-h200", "llama3-8b", num_ranks=num_ranks)

@@ -338,6 +338,52 @@ def test_layouts(tmp_path: Path, layout: dict[str, Any], requirement: str, place
         assert (requirement, f"layout.{place}") in found
 
 
+EIGHT = [f"d{i}" for i in range(8)]
+
+
+@pytest.mark.parametrize(("num_slow", "num_findings"), [(0, 0), (1, 1), (2, 2), (3, 1)])
+def test_slow_slots_of_one_node_are_one_finding(tmp_path: Path, num_slow: int, num_findings: int) -> None:
+    slow = [
+        {"name": name, "link_generation": 5, "link_num_lanes": 8 if i < num_slow else 16}
+        for i, name in enumerate(EIGHT)
+    ]
+    found = messages(tmp_path, {"nodes": [node("n1", accelerators=slow)]})
+    assert len(found) == num_findings
+    if num_slow == 3:
+        pointer, message = found[0]
+        assert pointer == "layout.nodes.0.accelerators"
+        assert message.startswith("3 accelerators have link_num_lanes below 16")
+        assert message.endswith("d0 (8), d1 (8), d2 (8)")
+
+
+def test_slow_bridges_of_one_node_are_one_finding_for_each_kind_of_device(tmp_path: Path) -> None:
+    cards = [f"card-{i:02d}" for i in range(14)]
+    whole = {
+        "accelerators": nics(*EIGHT, link_generation=5, upstream_generation=1),
+        "nics": nics(*cards, link_generation=5, upstream_generation=4),
+    }
+    found = dict(messages(tmp_path, {"nodes": [node("n1", **whole), node("n2", nics=nics("a", link_generation=5))]}))
+    assert set(found) == {"layout.nodes.0.accelerators", "layout.nodes.0.nics"}
+    assert "d7 (1)" in found["layout.nodes.0.accelerators"]
+    assert "14 nics of generation 5" in found["layout.nodes.0.nics"]
+    assert found["layout.nodes.0.nics"].endswith("card-11 (4) and 2 more")
+
+
+def test_equal_causes_in_two_nodes_stay_two_findings(tmp_path: Path) -> None:
+    slow = nics("a", "b", "c", link_generation=5, upstream_generation=4)
+    found = messages(tmp_path, {"nodes": [node("n1", nics=slow), node("n2", nics=slow)]})
+    assert [pointer for pointer, _ in found] == ["layout.nodes.0.nics", "layout.nodes.1.nics"]
+
+
+def messages(directory: Path, layout: dict[str, Any]) -> list[tuple[str, str]]:
+    """Findings of TS-CLU-052, each with its place."""
+    import json
+
+    (directory / "cluster.yaml").write_text(json.dumps(overlay(deepcopy(PAIR), {"layout": layout})), encoding="utf-8")
+    found = validate([directory], Selection(select=("TS-CLU-052",))).findings
+    return [(".".join(map(str, f.pointer)), f.message) for f in found if f.requirement == "TS-CLU-052"]
+
+
 def judge(directory: Path, document: dict[str, Any]) -> set[tuple[str, str]]:
     import json
 

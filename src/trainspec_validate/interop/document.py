@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import textwrap
 from collections import defaultdict
@@ -10,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trainspec_validate._version import __version__
+from trainspec_validate.commented import as_text
 from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.fragment import Unknown
 from trainspec_validate.interop.merge import Merged
@@ -22,8 +22,6 @@ _API_VERSION = "trainspec/v1"
 _WIDTH = 118
 _MAX_COMMENT = 600
 _MAX_ALIKE = 8
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._+/-]*(?: [A-Za-z0-9(][A-Za-z0-9._+/()-]*)*")
-_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
 _NEEDED = "a document needs it, and no file tells it"
 _NEEDED_NAME = "a document needs a name; --name gives it"
 _NAMES = frozenset({("metadata",), ("metadata", "name")})
@@ -200,14 +198,4 @@ def scalar(value: Any) -> str:
     if isinstance(value, float):
         short = written(value)
         return short if float(short) == value else repr(value)
-    text = str(value)
-    if _PLAIN.fullmatch(text) and text.casefold() not in _WORDS:
-        return text
-    return "".join(_letter(letter) for letter in json.dumps(text, ensure_ascii=False))
-
-
-def _letter(letter: str) -> str:
-    if letter.isprintable():
-        return letter
-    code = ord(letter)
-    return f"\\U{code:08x}" if code > 0xFFFF else f"\\u{code:04x}"
+    return as_text(str(value))

@@ -65,8 +65,7 @@ class Fragment:
     remarks: tuple[Remark, ...] = ()
     derived: Mapping[Pointer, str] | None = None
     """How a fact was derived, where it is not written in the source word for word."""
-    defaults: Mapping[Pointer, tuple[Pointer, ...]] = field(default_factory=dict)
-    """Facts among `derived` that stand on a default of a framework, and what each was computed from, if it was.
-
-    Another file that states such a fact goes before this one.
-    """
+    defaults: frozenset[Pointer] = frozenset()
+    """Facts among `derived` that stand on a default of a framework: what another file states goes before them."""
+    inputs: Mapping[Pointer, tuple[Pointer, ...]] = field(default_factory=dict)
+    """Facts among `derived` that are computed from others, with those: where one changes, they are computed again."""

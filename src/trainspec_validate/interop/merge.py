@@ -11,11 +11,11 @@ from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.completion import complete
 from trainspec_validate.interop.fragment import ForeignFormatError, Fragment, Kind, Remark, Unknown
 from trainspec_validate.interop.lone_node import drop_lone_node
+from trainspec_validate.interop.precedence import Inputs, Side, drop_outdated, forget, prefer, value_at
 
 _APPENDED = frozenset({"measurements", "observations", "frameworks", "sources"})
 """Lists whose entries are records of their own: those of every file are kept."""
 _REFERENCES = (("node_groups", "group"), ("fabrics", "fabric"), ("node_groups", "node_group"))
-_SHOWN = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +61,22 @@ class _Joint:
     renamed: dict[tuple[str, str], str] = field(default_factory=dict)
     moved: dict[Pointer, Pointer] = field(default_factory=dict)
     derived: dict[Pointer, str] = field(default_factory=dict)
+    defaults: dict[Pointer, bool] = field(default_factory=dict)
+    """Facts that stand on a default, as keys."""
+    inputs: dict[Pointer, Inputs] = field(default_factory=dict)
+    """Facts that files computed, with the values that they were computed from."""
+    newest: set[Pointer] = field(default_factory=set)
+    """Places that the newest file filled; files may have one name."""
     unknown: list[Unknown] = field(default_factory=list)
     remarks: list[FileRemark] = field(default_factory=list)
 
 
 def merge(fragments: Sequence[Fragment], choice: Choice | None = None) -> Merged:
-    """One document of the fragments of one kind; of two different facts the first stays and a remark tells both.
+    """One document of the fragments of one kind; of two different facts one stays and a remark tells both.
 
-    Entries of lists are joined by name, then by role, and when each side has one only; what is left is kept beside.
-    Counts that follow from others are filled in and told as derived.
+    What a file states goes before what stands on a default of a framework; among equals the first stays. What a file
+    computed from a fact that gave way is computed again, or becomes unknown. Counts that follow from others are told as
+    derived. Entries of lists are joined by name, then by role, and when each side has one only; the rest stays beside.
 
     Raises:
         ForeignFormatError: there is nothing to merge, or the fragments are of several kinds.
@@ -88,11 +95,11 @@ def merge(fragments: Sequence[Fragment], choice: Choice | None = None) -> Merged
             f"the files make several kinds: {', '.join(kinds)}", None, "import each kind by itself"
         )
     joint = _Joint()
-    for fragment in fragments:
-        _add(joint, fragment)
+    outdated = [entry for fragment in fragments for entry in _add(joint, fragment)]
     picked = choice or Choice()
     untold = [(entry.pointer, entry.reason) for entry in joint.unknown]
     told = complete(kinds[0], joint.facts, joint.derived, (picked.num_nodes, picked.name), untold)
+    told.extend(_again(joint, outdated))
     told.append(drop_lone_node(joint.facts, joint.derived, joint.origins, joint.unknown))
     joint.remarks.extend(FileRemark("", Remark(message)) for message in told if message)
     return Merged(
@@ -106,49 +113,67 @@ def merge(fragments: Sequence[Fragment], choice: Choice | None = None) -> Merged
     )
 
 
-def _add(joint: _Joint, fragment: Fragment) -> None:
-    """Take what one file says into the joint document."""
-    own = fragment.derived or {}
-    joint.moved, joint.renamed = {}, {}
+def _again(joint: _Joint, outdated: Sequence[Unknown]) -> list[str]:
+    """Facts that files computed from what gave way, and that were computed again; those that were not are unknown."""
+    joint.unknown.extend(outdated)
+    found = dict.fromkeys(entry.pointer for entry in outdated if value_at(joint.facts, entry.pointer) is not None)
+    names = ", ".join(".".join(map(str, pointer)) for pointer in found)
+    return [f"computed again from what all files say: {names}"] if found else []
+
+
+def _add(joint: _Joint, fragment: Fragment) -> list[Unknown]:
+    """Take what one file says into the joint document; tells the computed facts that had to go."""
+    joint.moved, joint.renamed, joint.newest = {}, {}, set()
     joint.labels |= {pointer for pointer in joint.derived if pointer[-1:] == ("name",)}
-    _join_mapping(joint, joint.facts, _copied(fragment.facts), ((), ()), (fragment.name, own))
-    for pointer, how in own.items():
+    _join_mapping(joint, joint.facts, _copied(fragment.facts), ((), ()), fragment)
+    for pointer, how in (fragment.derived or {}).items():
         place = _moved(joint, pointer)
-        if joint.origins.get(place) == fragment.name:
+        if place in joint.newest:
             joint.derived[place] = how
+            joint.defaults |= {place: True} if pointer in fragment.defaults else {}
+            if pointer in fragment.inputs:
+                inputs = fragment.inputs[pointer]
+                joint.inputs[place] = {_moved(joint, item): value_at(fragment.facts, item) for item in inputs}
     joint.unknown.extend(Unknown(_moved(joint, entry.pointer), entry.reason) for entry in fragment.unknown)
     joint.remarks.extend(FileRemark(fragment.name, remark) for remark in fragment.remarks)
     _follow_names(joint, fragment.name)
+    return drop_outdated(joint.facts, joint.inputs, joint.origins, joint.derived, joint.defaults)
 
 
 Places = tuple[Pointer, Pointer]
 """Path in the joint document, and path in the fragment."""
-Origin = tuple[str, Mapping[Pointer, str]]
-"""Name of the file, and what it derived."""
 
 
-def _join_mapping(joint: _Joint, into: dict[str, Any], new: Mapping[str, Any], places: Places, origin: Origin) -> None:
+def _join_mapping(
+    joint: _Joint, into: dict[str, Any], new: Mapping[str, Any], places: Places, origin: Fragment
+) -> None:
     for key, value in new.items():
         there = ((*places[0], key), (*places[1], key))
         present = into.get(key)
         if key not in into:
             into[key] = value
-            _note_origin(joint, there[0], value, origin[0])
+            _note_origin(joint, there[0], value, origin.name)
         elif isinstance(present, dict) and isinstance(value, dict):
             _join_mapping(joint, present, value, there, origin)
-        elif isinstance(present, list) and isinstance(value, list):
+        elif isinstance(present, list) and (present or value) and _are_records(present) and _are_records(value):
             _join_list(joint, present, value, there, origin)
         elif present != value:
-            _disagree(joint, there, (present, value), origin)
+            if _disagree(joint, there, (present, value), origin):
+                into[key] = value
+                _note_origin(joint, there[0], value, origin.name)
+        elif there[1] not in origin.defaults and (
+            there[0] in joint.defaults or (there[0] in joint.inputs and there[1] not in origin.inputs)
+        ):
+            forget(there[0], joint.derived, joint.origins, joint.defaults, joint.inputs)
+            _note_origin(joint, there[0], value, origin.name)
 
 
-def _join_list(joint: _Joint, into: list[Any], new: list[Any], places: Places, origin: Origin) -> None:
-    records = all(isinstance(item, dict) for item in (*into, *new))
+def _are_records(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
+
+
+def _join_list(joint: _Joint, into: list[Any], new: list[Any], places: Places, origin: Fragment) -> None:
     key = str(places[0][-1])
-    if not records:
-        if into != new:
-            _disagree(joint, places, (into, new), origin)
-        return
     partners = {} if key in _APPENDED else _partners(into, new, "compute" if key == "nics" else None)
     num_before = len(into)
     for index, item in enumerate(new):
@@ -158,11 +183,11 @@ def _join_list(joint: _Joint, into: list[Any], new: list[Any], places: Places, o
             _join_mapping(joint, into[target], item, ((*places[0], target), (*places[1], index)), origin)
         elif key not in _APPENDED or item not in into[:num_before]:
             joint.moved[(*places[1], index)] = (*places[0], len(into))
-            _note_origin(joint, (*places[0], len(into)), item, origin[0])
+            _note_origin(joint, (*places[0], len(into)), item, origin.name)
             into.append(item)
     if num_before and key not in _APPENDED and len(into) > num_before and key in {"node_groups", "nics", "fabrics"}:
         path = ".".join(map(str, places[0]))
-        added = f"{len(into) - num_before} of {origin[0]}"
+        added = f"{len(into) - num_before} of {origin.name}"
         joint.remarks.append(
             FileRemark("", Remark(f"{path}: {num_before} entries stay beside {added}; none of them match"))
         )
@@ -191,24 +216,28 @@ def _unique(entries: Sequence[Mapping[str, Any]], key: str, default: str | None)
     return {value: i for i, value in enumerate(values) if value is not None and counts[value] == 1}
 
 
-def _disagree(joint: _Joint, places: Places, values: tuple[Any, Any], origin: Origin) -> None:
-    """The first stays; a label that no file gives is replaced in silence."""
+def _disagree(joint: _Joint, places: Places, values: tuple[Any, Any], origin: Fragment) -> bool:
+    """Whether the new value goes before the present one; a label that no file gives is replaced in silence."""
     place, key = places[0], places[0][-1]
-    owner = joint.origins.get(place, "an earlier file")
     parent = str(place[-3]) if len(place) >= 3 else ""
-    new_is_label = places[1] in origin[1]
-    if (
-        key == "name"
-        and parent in {"node_groups", "fabrics", "nics", "tiers"}
-        and (new_is_label or place in joint.labels)
-    ):
+    new_is_derived = places[1] in (origin.derived or {})
+    labelled = key == "name" and parent in {"node_groups", "fabrics", "nics", "tiers"}
+    if labelled and (new_is_derived or place in joint.labels):
         joint.renamed[parent, str(values[1])] = str(values[0])
-        return
-    path = ".".join(map(str, place))
-    message = f"{path} is {_shown(values[0])} by {owner}, which is taken, and {_shown(values[1])} by {origin[0]}"
+        return False
+    sides = (
+        Side(values[0], joint.origins.get(place, "an earlier file"), place in joint.defaults),
+        Side(values[1], origin.name, places[1] in origin.defaults),
+    )
+    replaced, message = prefer(place, *sides)
     joint.remarks.append(FileRemark("", Remark(message)))
-    if key == "name":
+    if replaced:
+        forget(place, joint.derived, joint.origins, joint.defaults, joint.inputs)
+    elif key == "name":
         joint.renamed[parent, str(values[1])] = str(values[0])
+    if not new_is_derived:
+        joint.inputs.pop(place, None)  # what the remark calls taken stays
+    return replaced
 
 
 def _follow_names(joint: _Joint, name: str) -> None:
@@ -233,6 +262,7 @@ def _rename(joint: _Joint, value: Any, place: Pointer, change: tuple[str, str, s
 
 def _note_origin(joint: _Joint, place: Pointer, value: Any, name: str) -> None:
     joint.origins[place] = name
+    joint.newest.add(place)
     if isinstance(value, dict):
         for key, item in value.items():
             _note_origin(joint, (*place, key), item, name)
@@ -255,20 +285,9 @@ def _open(facts: Mapping[str, Any], unknown: Sequence[Unknown]) -> list[Unknown]
     """What stays unknown: not what another file tells; each path once."""
     left: dict[Pointer, Unknown] = {}
     for entry in unknown:
-        if not _has(facts, entry.pointer):
+        if value_at(facts, entry.pointer) is None:
             left.setdefault(entry.pointer, entry)
     return list(left.values())
-
-
-def _has(facts: Any, pointer: Pointer) -> bool:
-    for key in pointer:
-        if isinstance(facts, dict) and key in facts:
-            facts = facts[str(key)]
-        elif isinstance(facts, list) and isinstance(key, int) and key < len(facts):
-            facts = facts[key]
-        else:
-            return False
-    return True
 
 
 def _copied(value: Any) -> Any:
@@ -276,8 +295,3 @@ def _copied(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _copied(item) for key, item in value.items()}
     return [_copied(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _shown(value: Any) -> str:
-    text = repr(value) if isinstance(value, list | dict) else str(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

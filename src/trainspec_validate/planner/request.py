@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import log2
 from typing import Literal
@@ -13,7 +14,7 @@ from trainspec_validate.documents.model import Model
 from trainspec_validate.documents.precision import LossScaling, LowPrecisionRecipe, Precision
 from trainspec_validate.forecast.facts import MachineFacts, machine_facts, model_facts
 from trainspec_validate.planner.goal import Goal
-from trainspec_validate.planner.space import layouts
+from trainspec_validate.planner.space import VOCABULARY_TILE, layouts
 from trainspec_validate.units import bytes_, number
 
 NumberFormat = Literal["bf16", "fp16", "fp8"]
@@ -27,6 +28,8 @@ _LONGEST_RUN_SECONDS = 365 * 86400.0
 _USUAL_UTILISATION = 0.25
 """A low one, so that few steps turn out longer."""
 _TOKENS_PER_PARAMETER = 20
+_MAX_LAYERS = 10_000
+"""Splits of layers over stages are written out; the deepest published model has fewer than 200."""
 
 
 class Impossible(Exception):  # noqa: N818 - an answer, not an error
@@ -84,6 +87,10 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
         model = changed(model, sequence_length=wishes.sequence_length)
     if model.sequence_length is None:
         raise Impossible(f"{model.name} has no sequence length; ask for one")
+    if (model.num_layers or 0) > _MAX_LAYERS:
+        raise Impossible(
+            f"{model.name} has {number(model.num_layers or 0)} layers; at most {number(_MAX_LAYERS)} are planned for"
+        )
     precision = precision_of(wishes.number_format, routed=model.experts is not None)
     facts, machine = model_facts(model, precision), machine_facts(cluster, nodes, fabric, num_ranks)
     _refuse(machine, wishes.reserve_bytes)
@@ -100,6 +107,7 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
     if not wishes.global_sequences:
         goal = _divisible(goal)
         assumptions.append(batch.told(goal.global_sequences))
+    assumptions.extend(_indivisible(goal))
     return Request(cluster, nodes, fabric, model, precision, goal, tokens, tuple(assumptions))
 
 
@@ -181,6 +189,15 @@ class _Batch:
         if sequences > self.usual():
             why = "the least power of two times the odd part of the ranks that keeps all of them busy"
         return f"batch: {number(sequences)} sequences, {number(tokens)} tokens, {why}; set --global-sequences"
+
+
+def _indivisible(goal: Goal) -> Iterator[str]:
+    """That tensor ranks are left out because nobody padded the vocabulary."""
+    rows, topology = goal.model.shape.vocabulary_size, goal.machine.topology
+    most = min(topology.domain_num_ranks, goal.num_ranks) if topology.has_scale_up else 1
+    if most > 1 and rows % (2 * VOCABULARY_TILE):
+        padded = -(-rows // (most * VOCABULARY_TILE)) * most * VOCABULARY_TILE
+        yield f"tensor: 1, since ranks cannot divide a vocabulary of {number(rows)}; pad it to {number(padded)}"
 
 
 def _divisible(goal: Goal) -> Goal:

@@ -141,31 +141,68 @@ def layout_uniform(cluster: ClusterProfile) -> Iterator[Violation]:
         raise NotApplicable("the layout lists no NIC of a group's nodes")
 
 
+_ONE_BY_ONE = 2
+"""Devices with findings of their own; more in one node have one cause and one finding."""
+_LISTED = 12
+_Slow = list[tuple[int, ExplicitDevice]]
+"""Devices of one kind in one node, with their positions."""
+
+
 @rule("TS-CLU-052")
 def layout_slots(cluster: ClusterProfile) -> Iterator[Violation]:
     """Devices of one kind in a node have the same link, and no bridge above is slower."""
     judged = False
     for k, node in enumerate(_layout(cluster).nodes):
         for kind in ("accelerators", "nics"):
-            devices = getattr(node, kind)
+            devices = list(enumerate(getattr(node, kind)))
             for key in ("link_generation", "link_num_lanes"):
-                held = Counter(getattr(device, key) for device in devices if getattr(device, key) is not None)
+                held = Counter(getattr(device, key) for _, device in devices if getattr(device, key) is not None)
                 judged = judged or bool(held)
                 usual = max(held, key=lambda value: (held[value], value), default=0)
-                for d, device in enumerate(devices):
-                    own = getattr(device, key)
-                    if own is not None and own < usual:
-                        message = f"{device.name} has {key} {own}, its neighbours {usual}"
-                        place = at(cluster, "layout", "nodes", k, kind, d, key)
-                        yield Violation(place, message, "reseat or replace the device, then measure again")
-            for d, device in enumerate(devices):
-                above, own = device.upstream_generation, device.link_generation
-                if above is not None and own is not None and above < own:
-                    message = f"the bridge above {device.name} is generation {above}, the device {own}"
-                    place = at(cluster, "layout", "nodes", k, kind, d, "upstream_generation")
-                    yield Violation(place, message, f"write {own}, or correct the bridge's link")
+                slow = [(d, device) for d, device in devices if _below(getattr(device, key), usual)]
+                yield from _uneven(cluster, ("layout", "nodes", k, kind), key, slow, usual)
+            slow = [pair for pair in devices if _below(pair[1].upstream_generation, pair[1].link_generation)]
+            yield from _bridges(cluster, ("layout", "nodes", k, kind), slow)
     if not judged:
         raise NotApplicable("the layout states no link of a device")
+
+
+def _below(value: int | None, wanted: int | None) -> bool:
+    return value is not None and wanted is not None and value < wanted
+
+
+def _uneven(cluster: ClusterProfile, pointer: Pointer, key: str, slow: _Slow, usual: int) -> Iterator[Violation]:
+    """Devices of one node whose link is below that of most of their neighbours."""
+    if len(slow) > _ONE_BY_ONE:
+        names = _named_with([(device.name, getattr(device, key)) for _, device in slow])
+        message = f"{len(slow)} {pointer[-1]} have {key} below {usual}, which their neighbours have: {names}"
+        yield Violation(at(cluster, *pointer), message, "find what they share: a riser, a switch, a setting of slots")
+        return
+    for d, device in slow:
+        message = f"{device.name} has {key} {getattr(device, key)}, its neighbours {usual}"
+        place = at(cluster, *pointer, d, key)
+        yield Violation(place, message, "reseat or replace the device, then measure again")
+
+
+def _bridges(cluster: ClusterProfile, pointer: Pointer, slow: _Slow) -> Iterator[Violation]:
+    """Devices of one node below a bridge of a lower generation."""
+    if len(slow) > _ONE_BY_ONE:
+        names = _named_with([(device.name, device.upstream_generation or 0) for _, device in slow])
+        held = sorted({device.link_generation or 0 for _, device in slow})
+        wanted = " or ".join(map(str, held))
+        message = f"the bridges above {len(slow)} {pointer[-1]} of generation {wanted} are of a lower one: {names}"
+        yield Violation(at(cluster, *pointer), message, "write the generations of the devices, or correct the bridges")
+        return
+    for d, device in slow:
+        own = device.link_generation
+        message = f"the bridge above {device.name} is generation {device.upstream_generation}, the device {own}"
+        place = at(cluster, *pointer, d, "upstream_generation")
+        yield Violation(place, message, f"write {own}, or correct the bridge's link")
+
+
+def _named_with(values: list[tuple[str, int]]) -> str:
+    told = ", ".join(f"{name} ({value})" for name, value in values[:_LISTED])
+    return told if len(values) <= _LISTED else f"{told} and {len(values) - _LISTED} more"
 
 
 @rule("TS-CLU-053")

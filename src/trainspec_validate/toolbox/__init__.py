@@ -88,7 +88,10 @@ def _version(context: click.Context, _option: click.Parameter, wanted: bool) -> 
     help="Show the versions of the tool and of the specification.",
 )
 def command() -> None:
-    """Look up requirements and accelerators, and write starter documents. Works offline."""
+    """Describe clusters, plan jobs and write them for launchers; look up requirements, hardware and metrics.
+
+    Works offline.
+    """
 
 
 def main() -> None:

@@ -10,12 +10,11 @@ import click
 
 from trainspec_validate import terminal
 from trainspec_validate.catalog import CatalogAccelerator, CatalogModel, accelerators, models
+from trainspec_validate.commented import figure
 from trainspec_validate.toolbox import tables
 from trainspec_validate.toolbox.lookup import complete_accelerator, pick
 
 _HEADER = ("name", "memory GB", "bf16 TFLOP/s", "bandwidth TB/s", "watts", "links", "title")
-
-
 _MODEL_HEADER = ("name", "billions", "active", "layers", "hidden", "heads", "sequence", "title")
 
 
@@ -52,8 +51,10 @@ def command(name: str | None, listing: bool, style: str) -> None:
 def _show_models(name: str | None, style: str) -> None:
     known = models()
     chosen = [pick(name, known, "model", "`trainspec catalog --models`")] if name else list(known.values())
-    if style == "json" or name:
+    if style == "json":
         terminal.emit(json.dumps([asdict(entry) for entry in chosen], indent=2, ensure_ascii=False) + "\n")
+    elif name:
+        terminal.emit("".join(f"{line}\n" for line in _model_page(chosen[0])))
     else:
         tables.show(_MODEL_HEADER, [_model_row(entry) for entry in chosen], frozenset(range(1, 7)))
 
@@ -64,6 +65,17 @@ def _model_row(entry: CatalogModel) -> tuple[str, ...]:
     sizes = (f"{value / 1e9:.4g}" for value in (shape["num_parameters"], active))
     keys = ("num_layers", "hidden_size", "num_attention_heads", "sequence_length")
     return (entry.name, *sizes, *(str(shape[key]) for key in keys), entry.title)
+
+
+def _model_page(entry: CatalogModel) -> Iterator[str]:
+    yield f"{entry.name}: {entry.title}"
+    experts = {f"experts.{key}": value for key, value in entry.model.get("experts", {}).items()}
+    lines = {key: value for key, value in entry.model.items() if key != "experts"} | experts
+    width = max(map(len, lines))
+    for key, value in lines.items():
+        written = json.dumps(value) if isinstance(value, bool) else value if isinstance(value, str) else figure(value)
+        yield f"  {key:<{width}}  {written}"
+    yield f"  {'source':<{width}}  {entry.source}"
 
 
 def _row(entry: CatalogAccelerator) -> tuple[str, ...]:

@@ -14,18 +14,18 @@ from trainspec_validate.suggest import did_you_mean
 Found = TypeVar("Found")
 
 
-def pick(word: str, choices: Mapping[str, Found], noun: str, where: str) -> Found:
+def pick(word: str, choices: Mapping[str, Found], noun: str, where: str = "") -> Found:
     """The choice with this name, whatever its case.
 
     Raises:
-        click.UsageError: there is none; the text says which one is near, and `where` all are listed.
+        click.UsageError: there is none; the text says which one is near, or `where` all are listed, or which there are.
     """
     folded = {name.casefold(): value for name, value in choices.items()}
     if word.casefold() in folded:
         return folded[word.casefold()]
     nearest = did_you_mean(word, choices)
-    help_text = f"did you mean {nearest!r}?" if nearest else f"{where} lists them"
-    raise click.UsageError(f"no {noun} is called {word!r}; {help_text}")
+    listed = f"{where} lists them" if where else f"there are {', '.join(choices)}"
+    raise click.UsageError(f"no {noun} is called {word!r}; {f'did you mean {nearest!r}?' if nearest else listed}")
 
 
 def requirement(word: str, index: Index) -> Requirement:

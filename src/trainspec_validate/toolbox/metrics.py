@@ -58,9 +58,9 @@ def command(name: str | None, ecosystem: str | None, listing: bool, level: str |
     """
     known = catalog()
     if ecosystem is not None:
-        ecosystem = pick(ecosystem, known.ecosystems, "ecosystem", "`trainspec metrics --help`").name
+        ecosystem = pick(ecosystem, known.ecosystems, "ecosystem").name
     if level is not None:
-        level = pick(level, known.levels, "level", "the specification").name
+        level = pick(level, known.levels, "level").name
     _refuse(name, ecosystem, listing, level)
     if name is not None:
         _show(*_found(name, ecosystem), style)

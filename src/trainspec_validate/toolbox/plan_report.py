@@ -90,13 +90,13 @@ def _effective(request: Request, scored: Scored) -> list[tuple[str, str]]:
     return [
         row
         for label, each in shown
-        for row in ((label, f"{each.effective_share:.1%}"), (_BAND, _shares(effective_band(request, each))))
+        for row in ((label, f"{each.effective_share:.2%}"), (_BAND, _shares(effective_band(request, each), digits=2)))
     ]
 
 
-def _shares(band: Band, whole: float = 1.0) -> str:
+def _shares(band: Band, whole: float = 1.0, digits: int = 0) -> str:
     """A band in per cent of a whole."""
-    return f"{band.low / whole:.0%} to {band.high / whole:.0%}"
+    return f"{band.low / whole:.{digits}%} to {band.high / whole:.{digits}%}"
 
 
 def _told(request: Request, ranking: Ranking) -> str:
@@ -105,7 +105,7 @@ def _told(request: Request, ranking: Ranking) -> str:
         "",
         _counts(ranking),
         "Why plan 1:",
-        *(f"  {name:20} {text}" for name, text in reasons(ranking).items()),
+        *(f"  {name:20} {why}" for name, why in reasons(ranking).items() if name != "expert" or request.model.experts),
         "Collectives of plan 1:",
         *(_collective(item) for item in collectives_of(request, best)),
         "Memory of its fullest rank:",
@@ -149,7 +149,7 @@ def _json(request: Request, ranking: Ranking, num_shown: int) -> dict[str, Any]:
 def _plan_json(request: Request, scored: Scored) -> dict[str, Any]:
     step, figures = scored.outlook.step, policy_figures(request, scored, _UNNAMED)
     return {
-        "layout": {**asdict(scored.choice.layout), "num_shards": scored.choice.layout.num_shards},
+        "layout": {**asdict(scored.choice.layout), "sharding_degree": scored.choice.layout.num_shards},
         "recompute": scored.choice.recompute,
         "order": list(scored.choice.order),
         "step_seconds": step.seconds,

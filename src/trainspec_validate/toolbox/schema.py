@@ -13,7 +13,12 @@ from trainspec_validate.toolbox.lookup import pick
 SHORT = {"cluster": "ClusterProfile", "plan": "TrainingPlan", "checkpoint": "CheckpointPolicy"}
 
 
-@click.command(epilog="Example: trainspec schema ClusterProfile --draft 07 > cluster-profile.schema.json")
+@click.command(
+    epilog="""\b
+Example:
+  trainspec schema ClusterProfile --draft 07 > cluster-profile.schema.json
+"""
+)
 @click.argument("kind", required=False)
 @click.option(
     "--draft",

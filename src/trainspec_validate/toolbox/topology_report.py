@@ -165,8 +165,8 @@ def _role_line(role: Told) -> str:
     line = f"  {role['axis']:12} member {role['place']} of {len(role['members'])}; ring {around['previous']} -> "
     line += f"{role['ring']['next']}; {trees}"
     if "stages" in role:
-        edges = role["stages"]
-        line += f"; stage before {edges['previous']}, after {edges['next']}"
+        before, after = ("none" if rank is None else rank for rank in map(role["stages"].get, ("previous", "next")))
+        line += f"; stage before {before}, after {after}"
     return line + "\n"
 
 

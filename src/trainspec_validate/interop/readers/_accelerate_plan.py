@@ -62,7 +62,10 @@ def _write_fsdp(draft: Draft) -> None:
         draft.put(("parallelism", "sharding"), "gradients" if kept else "parameters", how)
     else:
         words = numbered_strategy(strategy if strategy is not None else reshard)
-        put_strategy(draft, words or ["full_shard"], "fsdp_config.fsdp_sharding_strategy")
+        put_strategy(draft, words, "fsdp_config.fsdp_sharding_strategy")
+        if not words:
+            usual = Default("full_shard, the default of accelerate 1.15.0, FSDP plugin")
+            draft.put(("parallelism", "sharding"), "parameters", usual)
     if draft.flag("fsdp_config.fsdp_offload_params"):
         entries = [
             {"what": what, "target": "host", "fraction": 1.0} for what in ("parameters", "gradients", "optimizer")
@@ -112,9 +115,12 @@ def _write_megatron(draft: Draft) -> None:
         if pieces:
             draft.put(("batch", "accumulation_steps"), pieces, "micro-batches of the pipeline")
     sharded = draft.flag(f"{section}use_distributed_optimizer")
-    draft.put(("parallelism", "sharding"), "optimizer" if sharded else "none")
+    how = "" if sharded is not None else Default("no use_distributed_optimizer is given")
+    draft.put(("parallelism", "sharding"), "optimizer" if sharded else "none", how)
     if (draft.counted("parallelism", "tensor") or 1) > 1:
-        draft.put(("parallelism", "sequence"), bool(draft.flag(f"{section}sequence_parallelism")))
+        split = draft.flag(f"{section}sequence_parallelism")
+        how = "" if split is not None else Default("no sequence_parallelism is given")
+        draft.put(("parallelism", "sequence"), bool(split), how)
     if draft.flag(f"{section}recompute_activations"):
         draft.put(("memory", "activation_policy"), "selective", "megatron_lm_recompute_activations")
 

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainspec_validate.interop.readers._collective_platform import STARTS, Platform, remark_platform, take_platform
 from trainspec_validate.interop.readers._sheet import Sheet, as_label, plain_text
 
 MAX_WARNINGS = 20
@@ -59,6 +60,7 @@ class Seen:
     no_device_line: int | None = None
     cut_line: int | None = None
     warnings: dict[str, int] = field(default_factory=dict)
+    platform: Platform = field(default_factory=dict)
     num_lines: int = 0
 
 
@@ -108,6 +110,8 @@ def _take(seen: Seen, said: str, number: int) -> None:
             return
     if said.startswith(("Channel ", "Trees ", "NVLS Head")):
         _take_ranks(seen, said)
+    if said.startswith(STARTS):
+        take_platform(seen.platform, said, number)
     if "NET/" in said:
         _take_network(seen, said, number)
     if said.startswith("Using network "):
@@ -256,5 +260,6 @@ def _remark(sheet: Sheet, seen: Seen) -> None:
     if seen.settings:
         told = ", ".join(f"{name}={value}" for name, value in sorted(seen.settings.items()))
         sheet.remark(f"the environment sets {told}")
+    remark_platform(sheet, seen.platform)
     for warning, line in seen.warnings.items():
         sheet.remark(f"warning of the library: {warning}", line)

@@ -92,7 +92,9 @@ def _write_loss_scaling(draft: Draft, prefix: str) -> None:
         draft.put((*pointer, "initial_scale"), static)
         return
     default = Default(f"the default of {PAGE}")
-    draft.put((*pointer, "mode"), "dynamic", "loss_scale is 0 or not given")
+    draft.put(
+        (*pointer, "mode"), "dynamic", "loss_scale is 0" if static is not None else Default("no loss_scale is given")
+    )
     power = draft.number(f"{prefix}initial_scale_power")
     exponent = 16 if power is None else min(max(power, -64.0), 64.0)
     how = "2 to the power of initial_scale_power"

@@ -61,7 +61,7 @@ def write_model(draft: Draft, prefix: str = "") -> None:
     hidden = draft.counted("model", "hidden_size")
     if hidden and kind in _FOURFOLD:
         how = f"4 times the hidden size, the default of {kind} in {VERSION}"
-        draft.default(("model", "ffn_hidden_size"), 4 * hidden, how)
+        draft.default(("model", "ffn_hidden_size"), 4 * hidden, how, ("model", "hidden_size"))
     _write_gate(draft, kind, names("tie_word_embeddings"))
     _write_attention(draft, kind, names)
     _write_experts(draft, names)
@@ -82,7 +82,8 @@ def _write_attention(draft: Draft, kind: str, names: _Inside) -> None:
         one = draft.flag(*names("multi_query")) is True
         if one and draft.get("model", "num_key_value_heads") is None:
             draft.put(("model", "num_key_value_heads"), 1, "multi_query")
-        draft.default(("model", "num_key_value_heads"), heads, "as many as query heads")
+        inputs = ("model", "num_attention_heads")
+        draft.default(("model", "num_key_value_heads"), heads, "as many as query heads", inputs)
     if kind in _LATENT or draft.look(*names("kv_lora_rank")) is not None:
         draft.put(("model", "attention"), "latent")
         count_latent(draft, lambda key: names(_LATENT_NAMES.get(key, key))[0])
@@ -120,7 +121,8 @@ def _write_experts(draft: Draft, names: _Inside) -> None:
     dense = draft.counted("model", "ffn_hidden_size")
     if width is None and dense:
         width = dense
-        draft.put(("model", "experts", "ffn_hidden_size"), dense, Default("as intermediate_size"))
+        how: str = Default("as intermediate_size")
+        draft.follow(("model", "experts", "ffn_hidden_size"), dense, how, ("model", "ffn_hidden_size"))
     shared = draft.count(*names("n_shared_experts", "num_shared_experts"))
     columns = draft.count(*names("shared_expert_intermediate_size"))
     if shared or (columns and width):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainspec_validate.interop.readers import _deepspeed_plan
-from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_of
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, like, name_of
 
 VERSION = "transformers 5.23.0, TrainingArguments"
 AUTOCAST = "torch.autocast runs these in fp32 (pytorch/pytorch docs/source/amp.rst)"
@@ -58,7 +58,7 @@ def _write_batch(draft: Draft) -> None:
 def write_deepspeed_formats(draft: Draft, compute: str, how: str) -> None:
     """Formats where DeepSpeed trains and its own configuration is another file."""
     draft.put(("precision", "compute"), compute, how)
-    why = "DeepSpeed stores parameters in the compute format and steps on a copy in fp32"
+    why = like(how, "DeepSpeed stores parameters in the compute format and steps on a copy in fp32")
     for key in ("parameters", "gradients", "reduction"):
         draft.put(("precision", key), compute, why)
     if compute != "fp32":

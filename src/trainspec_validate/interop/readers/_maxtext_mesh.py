@@ -33,6 +33,8 @@ class Axes:
     world_from: str
     splits_sequence: bool = False
     """Whether tensor ranks also split activations along the sequence."""
+    stated: frozenset[str] = frozenset()
+    """Kinds of split of which the settings name an axis; the others have the degrees of base.yml."""
 
 
 def axes_of(draft: Draft) -> Axes:
@@ -60,7 +62,17 @@ def axes_of(draft: Draft) -> Axes:
         draft.remark(f"the axes multiply to {whole}, but the job has {world} devices")
     if any((mesh["diloco"] or 1) > 1 for mesh in (inside, between)):
         draft.remark("an axis for DiLoCo: replicas do not step together, so synchrony must be given")
-    return Axes(degrees, world, source, any((mesh["tensor_sequence"] or 1) > 1 for mesh in (inside, between)))
+    splits_sequence = any((mesh["tensor_sequence"] or 1) > 1 for mesh in (inside, between))
+    return Axes(degrees, world, source, splits_sequence, _stated(draft))
+
+
+def _stated(draft: Draft) -> frozenset[str]:
+    named = {name for name, value in draft.values.items() if value is not None}
+    settings = {
+        kind: {f"{prefix}_{name}_parallelism" for prefix in ("ici", "dcn") for name in names}
+        for kind, names in _AXES.items()
+    }
+    return frozenset(kind for kind, wanted in settings.items() if wanted & named)
 
 
 def _mesh(draft: Draft, prefix: str, total: int | None) -> dict[str, int | None]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from trainspec_validate.interop.readers._maxtext_mesh import Axes
-from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Draft, name_of
+from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Draft, like, name_of
 
 BASE = "AI-Hypercomputer/maxtext@000e9355:MaxText/configs/base.yml"
 _FORMATS = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
@@ -82,13 +81,13 @@ def _write_experts(draft: Draft) -> None:
     experts = draft.count("num_experts") or 1
     if experts == 1:
         if draft.get("model", "num_layers") is not None:
-            draft.put(("model", "family"), "dense-transformer", "no experts are asked for")
+            draft.put(("model", "family"), "dense-transformer", Default("no experts are asked for"))
         return
     draft.put(("model", "family"), "moe-transformer")
     draft.put(("model", "experts", "num_experts"), experts)
     draft.copy(("model", "experts", "num_active_experts"), "num_experts_per_tok")
     width, dense = draft.count("moe_mlp_dim", "base_moe_mlp_dim"), draft.counted("model", "ffn_hidden_size")
-    how = "" if width else "as the feed-forward width"
+    how = "" if width else Default("as the feed-forward width")
     draft.put(("model", "experts", "ffn_hidden_size"), width or dense, how)
     shared = draft.count("shared_experts")
     if shared:
@@ -107,15 +106,18 @@ def _write_degrees(draft: Draft, axes: Axes) -> None:
         if degrees[axis] is None:
             draft.lacks(("parallelism", axis), why)
         elif axis != "expert" or draft.get("model", "experts"):
-            draft.put(("parallelism", axis), degrees[axis], "inside slices x between slices")
+            how = "inside slices x between slices"
+            draft.put(("parallelism", axis), degrees[axis], how if axis in axes.stated else Default(how))
     parts = [degrees[kind] for kind in ("data", "fsdp", "expert")]
     if None in parts:
         draft.lacks(("parallelism", "data"), why)
     else:
-        draft.put(("parallelism", "data"), math.prod(part for part in parts if part), "data x fsdp x expert axes")
+        how = "data x fsdp x expert axes"
+        how = how if axes.stated & {"data", "fsdp", "expert"} else Default(how)
+        draft.put(("parallelism", "data"), math.prod(part for part in parts if part), how)
     if axes.splits_sequence:
         draft.put(("parallelism", "sequence"), value=True, how="the axis tensor_sequence")
-    _write_sharding(draft, degrees)
+    _write_sharding(draft, axes)
     stages = degrees["pipeline"] or 1
     if stages > 1:
         repeats = draft.count("num_pipeline_repeats")
@@ -133,10 +135,12 @@ def _write_degrees(draft: Draft, axes: Axes) -> None:
         )
 
 
-def _write_sharding(draft: Draft, degrees: Mapping[str, int | None]) -> None:
+def _write_sharding(draft: Draft, axes: Axes) -> None:
+    degrees = axes.degrees
     shards = degrees["fsdp"]
     if shards == 1:
-        draft.put(("parallelism", "sharding"), "none", "no fsdp axis")
+        how = "no fsdp axis"
+        draft.put(("parallelism", "sharding"), "none", how if "fsdp" in axes.stated else Default(how))
     else:
         draft.put(("parallelism", "sharding"), "parameters", "the fsdp axes")
         if shards and (degrees["data"] or 1) > 1 and degrees["expert"] == degrees["context"] == 1:
@@ -174,11 +178,6 @@ def _write_batch(draft: Draft, axes: Axes) -> None:
         draft.remark(why, "per_device_batch_size")
 
 
-def _like(how: str, words: str) -> str:
-    """Words for what follows from a fact: a default where that fact is one."""
-    return Default(words) if isinstance(how, Default) else words
-
-
 def _write_precision(draft: Draft) -> None:
     compute, stored = draft.word("dtype"), draft.word("weight_dtype")
     usual = Default(f"the default of {BASE}")
@@ -190,12 +189,12 @@ def _write_precision(draft: Draft) -> None:
         return
     draft.put(("precision", "compute"), compute_format, how["compute"])
     if compute_format != stored_format:
-        draft.put(("precision", "parameters"), compute_format, _like(how["compute"], "cast where a layer reads them"))
+        draft.put(("precision", "parameters"), compute_format, like(how["compute"], "cast where a layer reads them"))
         draft.put(("precision", "master_parameters"), stored_format, how["stored"] or "the stored format")
     else:
         draft.put(("precision", "parameters"), stored_format, how["stored"])
     cast = _FORMATS.get(draft.word("grad_dtype") or "")
-    same = _like(how["stored"], "gradients have the format of the stored parameters")
+    same = like(how["stored"], "gradients have the format of the stored parameters")
     for key in ("gradients", "reduction"):
         draft.put(("precision", key), stored_format, same)
     if cast not in {None, stored_format} and stored_format == "fp32":
@@ -204,11 +203,15 @@ def _write_precision(draft: Draft) -> None:
     moments = _FORMATS.get(draft.word("mu_dtype") or "")
     words = "mu_dtype, or the format of the stored parameters"
     draft.put(
-        ("precision", "optimizer_state"), moments or stored_format, words if moments else _like(how["stored"], words)
+        ("precision", "optimizer_state"), moments or stored_format, words if moments else like(how["stored"], words)
     )
     if compute_format != "fp32":
         words = "MaxText normalises in fp32 and casts logits to fp32; the attention kernel keeps its softmax there"
         draft.put(("precision", "high_precision_operations"), ["softmax", "normalization", "loss"], words)
+    _write_recipe(draft)
+
+
+def _write_recipe(draft: Draft) -> None:
     kind = draft.word("quantization")
     if kind == "int8":
         draft.put(("precision", "recipe", "format"), "int8")

@@ -69,7 +69,8 @@ def _write_heads(draft: Draft) -> None:
         draft.copy(pointer, "num_query_groups")
     heads = draft.counted("model", "num_attention_heads")
     if heads:
-        draft.default(pointer, heads, f"no grouped queries, the default of {ARGUMENTS}")
+        how = f"no grouped queries, the default of {ARGUMENTS}"
+        draft.default(pointer, heads, how, ("model", "num_attention_heads"))
 
 
 def _write_feed_forward(draft: Draft, hidden: int | None) -> None:
@@ -80,7 +81,8 @@ def _write_feed_forward(draft: Draft, hidden: int | None) -> None:
         width = int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden
         if draft.get("model", "ffn_hidden_size") is None and not draft.reasons("ffn_hidden_size"):
             rule = "8/3 of the hidden size, down to a multiple of 64" if gated else "4 times the hidden size"
-            draft.put(("model", "ffn_hidden_size"), max(width, 1), Default(f"{rule}, the default of {ARGUMENTS}"))
+            inputs = (("model", "hidden_size"), ("model", "gated_ffn"))
+            draft.default(("model", "ffn_hidden_size"), max(width, 1), f"{rule}, the default of {ARGUMENTS}", *inputs)
 
 
 def _write_vocabulary(draft: Draft) -> None:
@@ -107,8 +109,8 @@ def _write_experts(draft: Draft, layers: int | None) -> None:
     width = draft.copy(("model", "experts", "ffn_hidden_size"), "moe_ffn_hidden_size")
     if width is None and draft.counted("model", "ffn_hidden_size"):
         width = draft.counted("model", "ffn_hidden_size")
-        how = Default(f"as ffn_hidden_size, the default of {ARGUMENTS}")
-        draft.put(("model", "experts", "ffn_hidden_size"), width, how)
+        how: str = Default(f"as ffn_hidden_size, the default of {ARGUMENTS}")
+        draft.follow(("model", "experts", "ffn_hidden_size"), width, how, ("model", "ffn_hidden_size"))
     shared = draft.count("moe_shared_expert_intermediate_size")
     if shared and width:
         how = f"{shared} columns of shared experts over {width} of one expert"

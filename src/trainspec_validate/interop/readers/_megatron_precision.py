@@ -95,7 +95,7 @@ def _write_loss_scaling(draft: Draft) -> None:
         draft.put((*pointer, "mode"), "static")
         draft.put((*pointer, "initial_scale"), static)
         return
-    draft.put((*pointer, "mode"), "dynamic", "no loss_scale is given")
+    draft.put((*pointer, "mode"), "dynamic", Default("no loss_scale is given"))
     default = Default(f"the default of {_SOURCE}")
     numbers = {"initial_loss_scale": ("initial_scale", 2.0**32), "min_loss_scale": ("min_scale", 1.0)}
     for name, (key, usual) in numbers.items():

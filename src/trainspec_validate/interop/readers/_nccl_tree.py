@@ -195,6 +195,9 @@ def _net(net: Element, item: Element | None, above: _Above, draft: Draft) -> Dev
     base = _nic(item, above, 0) if item is not None else Device(label, numa_node=above.numa_node)
     rate = _rate(net, label, draft)
     bonded = name is not None and "bond" in name.lower()
+    if net.get("coll") == "1":  # NVIDIA/nccl@5067397c:src/graph/topo.cc, collSupport
+        told = "coll is 1: a plug-in offers collectives inside the network; a profile declares that of its fabric"
+        draft.remark(told, net.line, about=label)
     return replace(
         base,
         name=label,

@@ -74,8 +74,8 @@ def complete_model(draft: Draft, *, label: bool = True) -> None:
     heads, groups = draft.counted("model", "num_attention_heads"), draft.counted("model", "num_key_value_heads")
     if draft.get("model", "attention") is None and heads and groups:
         variant = "full" if groups == heads else "multi-query" if groups == 1 else "grouped-query"
-        inputs = (("model", "num_attention_heads"), ("model", "num_key_value_heads"))
-        draft.follow(("model", "attention"), variant, "by the number of key and value heads", *inputs)
+        of_heads = (("model", "num_attention_heads"), ("model", "num_key_value_heads"))
+        draft.follow(("model", "attention"), variant, "by the number of key and value heads", *of_heads)
     shape = _shape(draft)
     if isinstance(shape, str):
         draft.lacks(("model", "name"), "the source names no model")
@@ -85,11 +85,12 @@ def complete_model(draft: Draft, *, label: bool = True) -> None:
         return
     counted = parameters(shape)
     own = draft.attention_parameters
+    inputs = _SHAPE if own is None else ()  # the projections of latent attention are in this source alone
     surplus = 0 if own is None else own * shape.num_layers - int(counted.attention)
     if draft.get("model", "num_parameters") is None:
         if own is None and draft.get("model", "attention") == "latent":
             draft.remark("the projections of latent attention are counted as if they were full; correct num_parameters")
-        draft.follow(("model", "num_parameters"), int(counted.total) + surplus, _COUNTED, *_SHAPE)
+        draft.follow(("model", "num_parameters"), int(counted.total) + surplus, _COUNTED, *inputs)
     if draft.get("model", "name") is None and not label:
         draft.lacks(("model", "name"), "the source names no model")
     elif draft.get("model", "name") is None:
@@ -98,7 +99,7 @@ def complete_model(draft: Draft, *, label: bool = True) -> None:
         draft.follow(("model", "name"), name, how, ("model", "num_parameters"))
     if shape.num_expert_layers and draft.get("model", "num_active_parameters") is None:
         how = f"{_COUNTED}, experts that a token visits"
-        draft.follow(("model", "num_active_parameters"), int(counted.active) + surplus, how, *_SHAPE)
+        draft.follow(("model", "num_active_parameters"), int(counted.active) + surplus, how, *inputs)
 
 
 def _shape(draft: Draft) -> Shape | str:

@@ -32,6 +32,15 @@ class Default(str):
     __slots__ = ()
 
 
+def like(how: str, words: str) -> str:
+    """Words for what follows from a fact that came about in the way `how`: a default where that one is.
+
+    >>> isinstance(like(Default("the default of x"), "in the same format"), Default), isinstance(like("", "x"), Default)
+    (True, False)
+    """
+    return Default(words) if isinstance(how, Default) else words
+
+
 Lines = Callable[[Iterable[str]], Mapping[str, int]]
 """Lines of settings by name, for those that have one."""
 
@@ -98,10 +107,6 @@ def why_open(value: object) -> str | None:
     return "the source says auto: the program that starts the job fills it in" if value == "auto" else None
 
 
-def _weak(how: str) -> bool:
-    return isinstance(how, Default)
-
-
 @dataclass(slots=True)
 class Draft:
     """A plan in the making: settings that remember whether they were read, and what they say."""
@@ -115,7 +120,7 @@ class Draft:
     derived: dict[Pointer, str] = field(default_factory=dict)
     """How facts were derived; a `Default` marks those that stand on one."""
     inputs: dict[Pointer, tuple[Pointer, ...]] = field(default_factory=dict)
-    """What facts were computed from, where a default is among it."""
+    """What facts were computed from."""
     used: set[str] = field(default_factory=set)
     attention_parameters: int | None = None
     """Parameters of the attention of one layer, where they do not follow from heads alone."""
@@ -207,16 +212,16 @@ class Draft:
         if how:
             self.derived[pointer] = how
 
-    def default(self, pointer: Pointer, value: Any, how: str) -> None:
+    def default(self, pointer: Pointer, value: Any, how: str, *inputs: Pointer) -> None:
         """Set a fact that the source leaves to a default; what is known to be unknown stays so."""
         if self.get(*map(str, pointer)) is None and pointer not in self.unknown:
-            self.put(pointer, value, Default(how))
+            self.follow(pointer, value, Default(how), *inputs)
 
     def follow(self, pointer: Pointer, value: Any, how: str, *inputs: Pointer) -> None:
         """Set a fact that is computed from others; it stands on a default where one of them does."""
-        weak = any(isinstance(self.derived.get(place), Default) for place in inputs)
+        weak = any(isinstance(reason, Default) for reason in (how, *map(self.derived.get, inputs)))
         self.put(pointer, value, Default(how) if weak else how)
-        if weak:
+        if inputs:
             self.inputs[pointer] = inputs
 
     def get(self, *pointer: str) -> Any:
@@ -267,5 +272,6 @@ class Draft:
             unknown=tuple(open_keys),
             remarks=tuple(remarks),
             derived={place: str(how) for place, how in self._kept().items()},
-            defaults={place: self.inputs.get(place, ()) for place, how in self._kept().items() if _weak(how)},
+            defaults=frozenset(place for place, how in self._kept().items() if isinstance(how, Default)),
+            inputs={place: self.inputs[place] for place in self._kept() if place in self.inputs},
         )

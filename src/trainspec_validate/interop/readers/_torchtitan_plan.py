@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_of
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, like, name_of
 
 DEFAULTS = "pytorch/torchtitan@000204a4:torchtitan/config/job_config.py"
 _SHAPES_FROM = "pytorch/torchtitan@00f555e1:torchtitan/models/llama3/__init__.py"
@@ -88,14 +88,16 @@ def _write_degrees(draft: Draft, world: int | None) -> None:
 
 def _write_sharding(draft: Draft, replicas: int, shards: int | None) -> None:
     context = draft.counted("parallelism", "context") or 1
-    policy = draft.word(*_names("fsdp_reshard_after_forward")) or "default"
+    stated = draft.word(*_names("fsdp_reshard_after_forward"))
+    policy = stated or "default"
     pipelined = (draft.counted("parallelism", "pipeline") or 1) > 1
     if shards == 1 and context == 1:
         draft.put(("parallelism", "sharding"), "none", "one shard")
         return
     gathered = policy == "never" or (policy == "default" and pipelined)
     how = "FSDP keeps parameters gathered between forward and backward" if gathered else "FSDP reshards after forward"
-    draft.put(("parallelism", "sharding"), "gradients" if gathered else "parameters", f"{how}: {policy}")
+    how = f"{how}: {policy}" if stated else Default(f"{how}: {policy}")
+    draft.put(("parallelism", "sharding"), "gradients" if gathered else "parameters", how)
     if shards is not None and replicas > 1:
         draft.put(("parallelism", "sharding_degree"), shards * context, "shards x context, over which FSDP shards")
 
@@ -157,8 +159,9 @@ def _write_batch(draft: Draft) -> None:
     if whole:
         draft.put(("batch", "global_sequences"), whole)
     elif local and data:
-        how = Default(f"local batch x data degree, the default of {DEFAULTS}")
-        draft.put(("batch", "global_sequences"), local * data, how)
+        how: str = Default(f"local batch x data degree, the default of {DEFAULTS}")
+        inputs = (("parallelism", "data"), ("batch", "micro_sequences"))
+        draft.follow(("batch", "global_sequences"), local * data, how, *inputs)
     piped = (draft.counted("parallelism", "pipeline") or 1) > 1
     pieces = draft.count(*_names("pipeline_parallel_microbatch_size"))
     if piped and local:
@@ -184,26 +187,27 @@ def _write_precision(draft: Draft) -> None:
         draft.remark(f"a number format is not known: {', '.join(word for word in words.values() if word)[:120]}")
         return
     how = "" if words["mixed_precision_param"] else Default(f"the default of {DEFAULTS}")
+    held = "" if words["dtype"] else Default(f"the default of {DEFAULTS}")
     draft.put(("precision", "compute"), compute, how)
     sharded = draft.get("parallelism", "sharding") != "none"
     if sharded and compute != stored:
-        draft.put(("precision", "parameters"), compute, "FSDP gathers parameters in the compute format")
-        draft.put(("precision", "master_parameters"), stored, "FSDP keeps shards in the stored format")
-        draft.put(("precision", "gradients"), compute, "the backward pass writes the gathered format")
+        draft.put(("precision", "parameters"), compute, like(how, "FSDP gathers parameters in the compute format"))
+        draft.put(("precision", "master_parameters"), stored, like(held, "FSDP keeps shards in the stored format"))
+        draft.put(("precision", "gradients"), compute, like(how, "the backward pass writes the gathered format"))
     else:
         why = (
             "parameters are stored so; torch.autocast casts operands" if compute != stored else "one format throughout"
         )
-        draft.put(("precision", "parameters"), stored, why)
-        draft.put(("precision", "gradients"), stored, why)
+        draft.put(("precision", "parameters"), stored, like(held, why))
+        draft.put(("precision", "gradients"), stored, like(held, why))
     total = reduction if sharded else stored
-    draft.put(("precision", "accumulation"), stored, "shards of gradients have the stored format")
+    draft.put(("precision", "accumulation"), stored, like(held, "shards of gradients have the stored format"))
     draft.put(
         ("precision", "reduction"),
         total,
         "" if words["mixed_precision_reduce"] and sharded else Default(f"the default of {DEFAULTS}"),
     )
-    draft.put(("precision", "optimizer_state"), stored, "moments have the format of the shards")
+    draft.put(("precision", "optimizer_state"), stored, like(held, "moments have the format of the shards"))
     if compute != "fp32":
         operations = ["softmax", "normalization", "loss"]
         draft.put(
