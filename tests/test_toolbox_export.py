@@ -80,8 +80,8 @@ def test_files_are_not_overwritten_unasked() -> None:
     Path("mine.json").write_text("mine", encoding="utf-8")
     refused = invoke(*arguments)
     assert (refused.exit_code, Path("mine.json").read_text(encoding="utf-8")) == (2, "mine")
-    assert "mine.json: already there; --overwrite" in refused.stderr
-    assert invoke(*arguments, "--overwrite").exit_code == 0
+    assert "mine.json: already there; --force overwrites" in refused.stderr
+    assert invoke(*arguments, "--force").exit_code == 0
     assert Path("mine.json").read_text(encoding="utf-8").startswith("{")
 
 
@@ -95,13 +95,21 @@ def test_a_target_that_cannot_be_written() -> None:
 def test_documents_with_errors_are_refused_with_the_way_to_see_them() -> None:
     edit("plan.yaml", "  tensor: ", "  tensor: 3 # ")
     result = invoke("plan.yaml", "--to", "slurm", "--cluster", "cluster.yaml")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "see: trainspec-validate plan.yaml cluster.yaml" in result.stderr
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "see: trainspec-validate plan.yaml cluster.yaml, or go on with --force" in result.stderr
     forced = invoke("plan.yaml", "--to", "slurm", "--cluster", "cluster.yaml", "--force")
     assert forced.exit_code == 0
     assert "#SBATCH" in forced.stdout
     assert "note: " in forced.stderr
     assert "errors in the documents" in forced.stderr
+
+
+def test_a_cluster_with_errors_ends_export_as_it_ends_plan() -> None:
+    edit("cluster.yaml", "num_accelerators: ", "num_accelerators: 1 # ")
+    planned = CliRunner().invoke(command, ["plan", "cluster.yaml", "--model", "llama3-8b"], prog_name=PROGRAM)
+    exported = invoke("plan.yaml", "--to", "slurm", "--cluster", "cluster.yaml")
+    assert (planned.exit_code, exported.exit_code) == (2, 2)
+    assert all(result.stderr.endswith("or go on with --force\n") for result in (planned, exported))
 
 
 @pytest.mark.parametrize(
@@ -202,7 +210,7 @@ def test_a_link_that_leads_nowhere_is_not_followed_unasked() -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
 def test_a_full_disk_is_told_with_the_name_of_the_file() -> None:
-    arguments = ("plan.yaml", "--to", "slurm", "--cluster", "cluster.yaml", "--output", "/dev/full", "--overwrite")
+    arguments = ("plan.yaml", "--to", "slurm", "--cluster", "cluster.yaml", "--output", "/dev/full", "--force")
     result = invoke(*arguments)
     assert result.exit_code == 2
     assert "/dev/full: cannot be written: no space left on device" in result.stderr

@@ -14,6 +14,7 @@ from trainspec_validate.load import load_text
 from trainspec_validate.toolbox import PROGRAM, command
 
 FIXTURES = Path(__file__).parent / "interop" / "fixtures" / "network"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 @pytest.fixture(autouse=True)
@@ -32,10 +33,19 @@ def test_one_file_to_standard_output() -> None:
     assert result.exit_code == 0
     data = load_text(result.stdout, "out.yaml").data
     assert (data["kind"], data["num_nodes"]) == ("ClusterProfile", 8)
-    assert result.stderr.splitlines()[0].split() == ["source", "format", "facts", "unknown", "remarks"]
+    assert result.stderr.splitlines()[0].split() == ["source", "format", "facts", "remarks"]
     assert result.stderr.splitlines()[1].split()[:2] == ["tree.conf", "slurm-topology-conf"]
     assert "remark: tree.conf: LinkSpeed 400 has no unit" in result.stderr
     assert result.stderr.splitlines()[-1].startswith("next: fill in what is unknown (")
+
+
+@pytest.mark.parametrize("options", [[], ["--name", "hall"], ["--name", "hall", "--num-nodes", "16"]])
+@pytest.mark.parametrize("files", [["ibnetdiscover.out"], ["tree.conf", "nccl.log"]])
+def test_the_count_of_what_is_unknown_is_that_of_the_document(files: list[str], options: list[str]) -> None:
+    result = invoke("import", *files, *options)
+    told = sum(line.lstrip().startswith("# unknown: ") for line in result.stdout.splitlines())
+    assert f"next: fill in what is unknown ({told}), then run: " in result.stderr
+    assert result.stderr.count("unknown") == 1
 
 
 def test_several_files_make_one_document() -> None:
@@ -161,6 +171,21 @@ def test_a_format_is_named_where_content_does_not_tell() -> None:
     assert "tree.conf:2: this is no line of ibnetdiscover: SwitchName=spine" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "text", ["# mine\napiVersion: trainspec/v1\n", '{"kind": "x",\n "apiVersion": "trainspec/v1"}']
+)
+def test_a_trainspec_document_is_told_as_one(text: str) -> None:
+    Path("mine.yaml").write_text(text, encoding="utf-8")
+    result = invoke("import", "mine.yaml")
+    told = "Error: mine.yaml: this already is a TrainSpec document (validate it with trainspec-validate)\n"
+    assert (result.exit_code, result.stderr) == (2, told)
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.yaml")), ids=lambda path: path.stem)
+def test_examples_are_taken_for_no_foreign_format(path: Path) -> None:
+    assert "this already is a TrainSpec document" in invoke("import", str(path)).stderr
+
+
 def test_the_list_shows_every_format() -> None:
     result = invoke("import", "--list")
     assert result.exit_code == 0
@@ -175,6 +200,7 @@ def test_discover_writes_what_it_finds() -> None:
     data = load_text(Path("node.yaml").read_text(encoding="utf-8"), "node.yaml").data
     assert (data["kind"], data["metadata"]["name"], data["num_nodes"]) == ("ClusterProfile", "here", 3)
     assert data["node_groups"][0]["num_nodes"] == 3
+    assert "# Written by trainspec discover " in Path("node.yaml").read_text(encoding="utf-8")
     assert "next: " in result.stderr
     assert invoke("discover", "--output", "node.yaml").exit_code == 2
 

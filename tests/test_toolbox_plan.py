@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.planner_makers import make
 from trainspec_validate import terminal
 from trainspec_validate.check import validate
 from trainspec_validate.findings import Severity
-from trainspec_validate.toolbox import command
+from trainspec_validate.planner.search import search
+from trainspec_validate.toolbox import command, plan_report
 
 CLUSTERS = Path(__file__).resolve().parents[1] / "examples" / "clusters"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -190,3 +193,14 @@ def test_what_holds_no_profile_is_told_without_false_advice(here: Path) -> None:
     assert run("cluster.yaml", *QUICK, "--output", "run", where=here).exit_code == 0
     told = failure(run("run/plan.yaml", *QUICK, where=here))
     assert told == "run/plan.yaml: a ClusterProfile is wanted, this is a TrainingPlan"
+
+
+def test_a_plan_that_may_not_fit_is_told() -> None:
+    asked = make("gcp-a3-ultra-h200", "llama3-8b", num_ranks=16)
+    scored = search(asked.goal, 1).best[0]
+    capacity = asked.goal.machine.memory_bytes
+    assert plan_report.tight(asked, scored) == []
+    more = scored.memory.activations + capacity - scored.memory.total
+    fuller = replace(scored, memory=replace(scored.memory, activations=more))
+    (words,) = plan_report.tight(asked, fuller)
+    assert words.startswith("plan 1 may not fit: eight of ten such runs need ")

@@ -24,9 +24,10 @@ the factor of the operation. What the ranks of a group talk over is a `network.N
 
 SHORT = """
 In short: between nodes trees carry the small messages of an all-reduce and rings the large ones. The size from which
-rings do so grows with the ranks, beyond any usual message at 2,048 ranks. Inside a domain rings carry small messages,
-and switches that reduce carry large ones. All-gather and reduce-scatter gain nothing from trees: they go by rings at
-every size. On a torus each axis is a ring of its own.
+rings do so grows with the ranks, beyond any usual message at 2,048 ranks. Inside one domain, switches
+that reduce carry the large messages, and beyond eight ranks the small ones too; what they do not carry goes by rings.
+All-gather and reduce-scatter gain nothing from trees: they go by rings at every size. On a torus each axis is a ring of
+its own.
 
 The table has the message size of an all-reduce from which a ring is the choice and stays it, up to 32 GiB, by ranks.
 Where no ring is the last choice, it names what is.

@@ -16,14 +16,15 @@ _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n",
 _UNITS = {"_flops_per_second": "{flop}/s", "_bytes_per_second": "By/s", "_bytes": "By", "_seconds": "s"}
 
 
-def head(kind: str, title: str) -> str:
+def head(kind: str, title: str, *, chosen: bool = False) -> str:
     """The first lines: what editors read, what the comments mean, and what selects the schema."""
+    search = "# chosen: by a search, with what the best other value would take.\n" if chosen else ""
     return f"""\
 # yaml-language-server: $schema={SITE}/{schema_file(kind)}
 # {title}
 # Comments tell where a figure comes from. catalog: published, with source in `trainspec catalog`.
 # derived: follows from other figures here. replace: a customary value; put in your own.
-apiVersion: trainspec/v1
+{search}apiVersion: trainspec/v1
 kind: {kind}
 """
 

@@ -81,10 +81,10 @@ def test_lane_rates(width: str, rate: float | None) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ('Ca\t1 "H-1"\t\t# "host1 mlx5_0"\n', 1, "1 adapters and no switch: the output is cut off"),
+        ('Ca\t1 "H-1"\t\t# "host1 mlx5_0"\n', 1, "^1 adapter and no switch: the output is cut off"),
         ('[1]\t"H-1"[1](1) \t\t# "host1 mlx5_0" lid 1 4xNDR\n', 1, "a port before any switch"),
         ('Switch\t8 "S-1"\t\t# "leaf" base\nwhat is this\n', 2, "no line of ibnetdiscover"),
-        ("\n", 1, "0 adapters and no switch"),
+        ("\n", 1, "^0 adapters and no switch"),
     ],
 )
 def test_what_is_no_survey(text: str, line: int, words: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.planner_makers import Make
 from trainspec_validate.forecast.outlook import Settings, memory_of_stage, outlook
-from trainspec_validate.planner.explain import nearest_other, reasons
+from trainspec_validate.planner.explain import NOTHING_ELSE, nearest_other, reasons
 from trainspec_validate.planner.goal import Goal
 from trainspec_validate.planner.search import search
 from trainspec_validate.planner.space import ORDERS, RECOMPUTATIONS, dimensions, layouts
@@ -80,7 +80,7 @@ def test_every_reason_names_another_choice_and_its_cost(asked: Make) -> None:
     assert told.keys() == dimensions(ranking.best[0].choice).keys()
     for dimension, text in told.items():
         other = nearest_other(ranking, dimension)
-        assert (text == "nothing else fits") == (other is None)
+        assert (text == NOTHING_ELSE) == (other is None)
         if other is not None:
             assert other.seconds >= ranking.best[0].seconds
             assert dimensions(other.choice)[dimension] != dimensions(ranking.best[0].choice)[dimension]

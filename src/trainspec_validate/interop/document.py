@@ -51,8 +51,8 @@ def _lacking(pointers: Sequence[Pointer]) -> Iterator[Unknown]:
         yield Unknown(pointers[0], f"{_NEEDED}; {len(pointers) - 1:,} more entries lack it too")
 
 
-def document(merged: Merged) -> str:
-    """The document as YAML that the strict loader reads back to the same facts.
+def document(merged: Merged, command: str = "import") -> str:
+    """The document as YAML that the strict loader reads back to the same facts; `command` is the one that made it.
 
     A comment behind a value tells how it was derived, or its file where there are several; a comment in the place of
     a key tells why it is unknown.
@@ -61,13 +61,13 @@ def document(merged: Merged) -> str:
     facts = facts_of(merged)
     body = "".join(f"{line}\n" for line in writer.mapping(facts, (), 0))
     rest = "".join(f"{line}\n" for line in writer.rest())
-    return _head(merged) + body + rest
+    return _head(merged, command) + body + rest
 
 
-def _head(merged: Merged) -> str:
+def _head(merged: Merged, command: str) -> str:
     lines = [
         f"# yaml-language-server: $schema={_SITE}/{schema_file(merged.kind)}",
-        f"# Written by trainspec import {__version__} from:",
+        f"# Written by trainspec {command} {__version__} from:",
         *(f"#   {_safe(name)} ({form})" for name, form in merged.sources),
         "# Comments: derived says how a value follows from its file; unknown names a key that no file tells.",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -10,6 +11,10 @@ from trainspec_validate.interop import readers
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment, Kind
 from trainspec_validate.interop.registry import collected
 from trainspec_validate.suggest import hint
+
+_TRAINSPEC = re.compile(
+    r"""^apiVersion[ \t]*:[ \t]*["']?trainspec/|"apiVersion"[ \t]*:[ \t]*"trainspec/""", re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ def recognise(text: ForeignText) -> Format:
     """The one format that a text is written in.
 
     Raises:
-        ForeignFormatError: no format fits, or several do.
+        ForeignFormatError: no format fits, or several do, or the text is a document already.
     """
     fitting = [entry for entry in formats().values() if entry.looks_like(text)]
     if len(fitting) == 1:
@@ -45,6 +50,8 @@ def recognise(text: ForeignText) -> Format:
     if fitting:
         names = ", ".join(entry.name for entry in fitting)
         raise ForeignFormatError(f"fits several formats: {names}", help="name one with --format")
+    if _TRAINSPEC.search(text.text):
+        raise ForeignFormatError("this already is a TrainSpec document", help="validate it with trainspec-validate")
     raise ForeignFormatError("fits no known format", help="`trainspec import --list` shows what is read")
 
 

@@ -10,6 +10,7 @@ from trainspec_validate.units import percent, seconds
 
 SHARDINGS = ("none", "optimizer", "gradients", "parameters")
 _LEAST_DIFFERENCE = 0.0005
+NOTHING_ELSE = "no other value was compared, or fits"
 
 
 def shown(dimension: str, value: Hashable) -> str:
@@ -33,7 +34,7 @@ def reason(ranking: Ranking, dimension: str, scored: Scored | None = None) -> st
     written = scored or ranking.best[0]
     other = nearest_other(ranking, dimension, written)
     if other is None:
-        return "nothing else fits"
+        return NOTHING_ELSE
     value = shown(dimension, dimensions(other.choice)[dimension])
     change = other.seconds / written.seconds - 1
     if abs(change) <= _LEAST_DIFFERENCE:

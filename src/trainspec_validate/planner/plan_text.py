@@ -32,7 +32,11 @@ def document(request: Request, scored: Scored, names: Names, reasons: Mapping[st
     if len(request.cluster.node_groups) > 1:
         lines.append((f"node_group: {as_text(request.nodes.group.name)}", "chosen"))
     lines += [
-        *_section("model", plain(request.model), {"num_parameters": "the figures of the model are published"}),
+        *_section(
+            "model",
+            plain(request.model),
+            {"num_parameters": "catalog: the figures of the model, unless they came from a plan"},
+        ),
         *_parallelism(request, scored, reasons),
         *_batch(request, scored, reasons),
         *_section("precision", plain(request.precision), {}),
@@ -42,7 +46,7 @@ def document(request: Request, scored: Scored, names: Names, reasons: Mapping[st
         *_performance(scored),
     ]
     title = f"{request.model.name} on {layout.num_ranks} ranks: {step.seconds:.3g} s for a step, predicted."
-    return head("TrainingPlan", title) + body(lines)
+    return head("TrainingPlan", title, chosen=True) + body(lines)
 
 
 def _scalar(value: object) -> str:
@@ -163,7 +167,7 @@ def _communication(request: Request, scored: Scored, blocking: float) -> Lines:
     lines += [
         ("  overlap_gradients: true", "chosen"),
         ("  overlap_parameters: true", "chosen"),
-        (f"  timeout_seconds: {timeout:g}", "derived: three steps and a save"),
+        (f"  timeout_seconds: {timeout:g}", "derived: three steps and what a save blocks, 60 s at least"),
         ("  gradient_averaging: divide-after", "replace"),
     ]
     if request.fabric is not None and scored.choice.layout.num_ranks > request.nodes.ranks_per_node:
@@ -203,7 +207,10 @@ def _job(request: Request, scored: Scored) -> Lines:
         ("job:", ""),
         (f"  num_steps: {steps}", "derived: tokens over those of a step"),
         (f"  num_tokens: {figure(tokens)}", "derived: steps times tokens of a step"),
-        (f"  planned_seconds: {figure(planned_seconds(request, scored))}", "derived: steps and a twentieth more"),
+        (
+            f"  planned_seconds: {figure(planned_seconds(request, scored))}",
+            "derived: steps and a twentieth more; time lost to failures comes on top",
+        ),
         ("  seed: 1234", "replace"),
     ]
 
@@ -217,7 +224,10 @@ def _performance(scored: Scored) -> Lines:
         ("  kind: predicted", "replace by measured"),
         (f"  step_seconds: {step.seconds:.4g}", f"derived: {band}"),
         ("  flops_convention: 6n-causal-attention", "chosen"),
-        (f"  model_flops_utilisation: {_down(outlook.utilisation)}", f"derived: from a {measured} best product"),
+        (
+            f"  model_flops_utilisation: {_down(outlook.utilisation)}",
+            f"derived: rests on {measured} rates of matrix products",
+        ),
         (f"  peak_flops_per_second: {figure(outlook.peak_flops_per_second)}", "of the profile or the catalog"),
         (f"  peak_format: {outlook.peak_format}", ""),
     ]

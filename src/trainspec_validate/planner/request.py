@@ -177,7 +177,7 @@ class _Batch:
         why = f"{_TOKENS_PER_PARAMETER} for each parameter that a token uses (arXiv:2203.15556)"
         if year < wanted:
             wanted, why = year, f"what a year is enough for, less than {why}"
-        assumptions.append(f"length: {number(float(f'{wanted:.4g}'))} tokens, {why}; set --tokens")
+        assumptions.append(f"length: {wanted / 1e9:,.4g} billion tokens, {why}; set --tokens")
         return wanted
 
     def told(self, sequences: int) -> str:

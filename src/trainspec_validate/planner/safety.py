@@ -10,7 +10,7 @@ from trainspec_validate.documents.cluster import StorageTarget
 from trainspec_validate.planner.request import Request
 from trainspec_validate.planner.search import Scored
 from trainspec_validate.starter.checkpoint import PolicyFigures, TierFigures
-from trainspec_validate.units import bytes_, bytes_per_second
+from trainspec_validate.units import bytes_per_second, number
 
 USUAL_FAILURES = 6.5
 """Failures per 1000 node-days that stop a job: arXiv:2410.21680."""
@@ -68,7 +68,7 @@ def _copies(request: Request, size: float) -> _Copies:
     durable = TierFigures("durable", store.failure_domain if store else "cluster", store.name if store else None)
     partner = _partner_rate(request, _PARTNER_COPIES * size / request.num_nodes)
     if restore <= _SLOW_RESTORE_SECONDS or request.num_nodes < 2 or not partner:
-        return _Copies((durable,), persist, restore, f"derived: size over read rate{words}", words)
+        return _Copies((durable,), persist, restore, f"derived: size over read rate and a fifth more{words}", words)
     near = max(1.0, math.ceil(1.2 * size / request.num_nodes / partner))
     reason = "derived: a node's share from a partner over its NICs; measure it"
     return _Copies((TierFigures("partner-memory", "node", num_replicas=2), durable), persist, near, reason, words)
@@ -89,14 +89,14 @@ def policy_figures(request: Request, scored: Scored, names: Names) -> PolicyFigu
         plan=names.plan_reference,
         step_seconds=float(f"{step:.4g}"),
         interval_steps=max(1, math.ceil(best / step)),
-        interval_reason="Daly's interval for the failure rate and the save time (doi:10.1016/j.future.2004.11.016)",
+        interval_reason="Daly's interval (doi:10.1016/j.future.2004.11.016), no shorter than a save takes",
         checkpoint_bytes=each * parameters,
         bytes_per_parameter=each,
         num_parameters=parameters,
         blocking_seconds=blocking,
         blocking_reason=blocking_reason,
         persist_seconds=copies.persist_seconds,
-        persist_reason=f"derived: size over write rate, half as much again{copies.store_reason}",
+        persist_reason=f"derived: size over write rate and half as much again{copies.store_reason}",
         restore_seconds=copies.restore_seconds,
         restore_reason=copies.restore_reason,
         num_nodes=request.num_nodes,
@@ -139,11 +139,13 @@ def advice(request: Request, scored: Scored) -> tuple[str, ...]:
     reliability = request.cluster.reliability
     rate = reliability.failures_per_1000_node_days if reliability else USUAL_FAILURES
     spares = spare_nodes(request.num_nodes, rate, figures.repair_seconds)
-    now = f"a lost node waits for its repair, and {figures.effective_share:.0%} of the time makes progress"
+    unused = request.nodes.group.num_nodes - request.num_nodes
+    left = f" (the job leaves {number(unused)} unused)" if unused > 0 else ""
+    now = f"a lost node waits for its repair, and {figures.effective_share:.2%} of the time makes progress"
     nodes = f"{spares} spare node{'s' if spares > 1 else ''} (99 % quantile)"
     return (
         *notes,
-        f"the profile declares no spare nodes: {now}; with {nodes} it would be {better.effective_share:.0%}",
+        f"the profile declares no spare nodes{left}: {now}; with {nodes} it would be {better.effective_share:.2%}",
     )
 
 
@@ -174,12 +176,17 @@ def _store(request: Request, size: float) -> tuple[StorageTarget | None, float, 
     if known:
         store = max(known, key=lambda target: target.write_bandwidth_bytes_per_second or 0.0)
         rate_out = store.write_bandwidth_bytes_per_second or 1.0
-        return store, rate_out, store.read_bandwidth_bytes_per_second or rate_out, f" of {store.name}; measure it"
+        return (
+            store,
+            rate_out,
+            store.read_bandwidth_bytes_per_second or rate_out,
+            f"; the rate is that of {store.name}, measure it",
+        )
     rate = max(10e9, math.ceil(size / 15 / 10e9) * 10e9)
     link = request.goal.machine.topology.fabric
     if link is not None:
         rate = min(rate, link.bandwidth_bytes_per_second * request.goal.num_ranks)
-    words = f", assumed to be {bytes_per_second(rate)} for {bytes_(size)}; the profile declares no store with a rate"
+    words = f"; {bytes_per_second(rate)} is assumed, since the profile declares no store with a rate"
     return (shared[0] if shared else None), rate, rate, words
 
 

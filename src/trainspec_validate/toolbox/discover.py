@@ -30,4 +30,4 @@ def command(output: str | None, num_nodes: int | None, name: str | None, force: 
     """
     choice = Choice(num_nodes, valid_name(name))
     fragments = describe(LocalMachine())
-    hand_over(merge(fragments, choice), fragments, output, force=force)
+    hand_over(merge(fragments, choice), fragments, output, force=force, command="discover")

@@ -31,19 +31,14 @@ Examples:
 @click.option("--cluster", type=_File, help="Cluster profile, where the plan refers to none.")
 @click.option("--policy", type=_File, help="Checkpoint policy of the job.")
 @click.option("--output", type=click.Path(), help="File or directory to write; standard output without it.")
-@click.option("--overwrite", is_flag=True, help="Overwrite what is there.")
-@click.option("--force", is_flag=True, help="Write although the validator finds errors.")
+@click.option("--force", is_flag=True, help="Overwrite what is there, and write although the validator finds errors.")
 @click.option("listing", "--list", is_flag=True, help="List the formats.")
-@click.pass_context
 def command(  # noqa: PLR0913, PLR0917 - one parameter per option
-    context: click.Context,
-    /,
     plan: str | None,
     wanted: str | None,
     cluster: str | None,
     policy: str | None,
     output: str | None,
-    overwrite: bool,
     force: bool,
     listing: bool,
 ) -> None:
@@ -68,11 +63,11 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option
     if num_errors:
         files = " ".join(path for path in (plan, cluster, policy) if path)
         found = f"{num_errors} error{'s' if num_errors > 1 else ''} in the documents, see: trainspec-validate {files}"
-        click.echo(f"note: {found}" if force else f"Error: {found}\nError: --force writes all the same", err=True)
         if not force:
-            context.exit(terminal.FINDINGS)
+            raise Failure(f"{found}, or go on with --force")
+        click.echo(f"note: {found}", err=True)
     exported, notes = _write(job, name)
-    _put(exported, output, several=several, overwrite=overwrite)
+    _put(exported, output, several=several, force=force)
     for note in notes:
         click.echo(f"note: {note}", err=True)
 
@@ -163,7 +158,7 @@ def _reason(error: NotExpressible) -> str:
     return f"{error}; {error.help}" if error.help else str(error)
 
 
-def _put(files: Iterable[Exported], output: str | None, *, several: bool, overwrite: bool) -> None:
+def _put(files: Iterable[Exported], output: str | None, *, several: bool, force: bool) -> None:
     """Print the text, or write it to a file or into a directory.
 
     Raises:
@@ -175,4 +170,4 @@ def _put(files: Iterable[Exported], output: str | None, *, several: bool, overwr
     target = Path(output)
     inside = several or target.is_dir() or output.endswith("/")
     texts = {target / file.name if inside else target: file.text for file in files}
-    write(texts, force=overwrite, advice="--overwrite overwrites")
+    write(texts, force=force)

@@ -19,13 +19,15 @@ from trainspec_validate.toolbox import tables
 _MAX_REMARKS = 60
 
 
-def hand_over(merged: Merged, fragments: Sequence[Fragment], output: str | None, *, force: bool) -> None:
-    """Write the document, then what was found to standard error.
+def hand_over(
+    merged: Merged, fragments: Sequence[Fragment], output: str | None, *, force: bool, command: str = "import"
+) -> None:
+    """Write the document of a command, then what was found to standard error.
 
     Raises:
         Failure: the file is already there and may not be overwritten, or cannot be written.
     """
-    text = document(merged)
+    text = document(merged, command)
     if output is None:
         terminal.emit(text)
     else:
@@ -49,12 +51,12 @@ def _write(path: Path, text: str, *, force: bool) -> None:
 
 
 def summary(merged: Merged, fragments: Sequence[Fragment]) -> str:
-    """A table of the files with their counts, then every remark with its place."""
-    rows = [
-        (printable(f.name), f.format, str(_leaves(f.facts)), str(len(f.unknown)), str(len(f.remarks)))
-        for f in fragments
-    ]
-    lines = [tables.plain(("source", "format", "facts", "unknown", "remarks"), rows, frozenset({2, 3, 4}))]
+    """A table of the files with their counts, then every remark with its place.
+
+    What is unknown is no count of a file: another file or an option may tell it.
+    """
+    rows = [(printable(f.name), f.format, str(_leaves(f.facts)), str(len(f.remarks))) for f in fragments]
+    lines = [tables.plain(("source", "format", "facts", "remarks"), rows, frozenset({2, 3}))]
     for entry in merged.remarks[:_MAX_REMARKS]:
         line = f":{entry.remark.line}" if entry.remark.line else ""
         place = f"{entry.name}{line}: " if entry.name else ""

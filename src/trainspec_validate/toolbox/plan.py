@@ -65,7 +65,7 @@ Examples:
     "--reserve-bytes",
     type=Finite(0, 1e13),
     default=4e9,
-    show_default=True,
+    show_default="4e9",
     help="Memory of a rank to leave free.",
 )
 @click.option("--top", type=click.IntRange(1, 100), default=5, show_default=True, help="Plans to show.")

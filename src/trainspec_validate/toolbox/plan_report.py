@@ -49,7 +49,11 @@ def show(request: Request, ranking: Ranking, num_shown: int, style: str) -> None
         rows = [(label, *(column[place][1] for column in columns)) for place, (label, _) in enumerate(columns[0])]
         tables.show(header, rows, frozenset(range(1, len(header))))
     terminal.emit(_told(request, ranking))
-    for note in [*(f"assumed {words}" for words in request.assumptions), *advice(request, best[0])]:
+    for note in [
+        *(f"assumed {words}" for words in request.assumptions),
+        *tight(request, best[0]),
+        *advice(request, best[0]),
+    ]:
         click.echo(note, err=True)
 
 
@@ -99,13 +103,29 @@ def _shares(band: Band, whole: float = 1.0, digits: int = 0) -> str:
     return f"{band.low / whole:.{digits}%} to {band.high / whole:.{digits}%}"
 
 
+def _idle(request: Request, scored: Scored) -> frozenset[str]:
+    """Dimensions that a plan does not have."""
+    dense = () if request.model.experts else ("expert",)
+    whole = () if scored.choice.layout.sharding_degree else ("sharding_degree",)
+    return frozenset((*dense, *whole))
+
+
+def tight(request: Request, scored: Scored) -> list[str]:
+    """That a plan may need more memory than a rank has."""
+    capacity, band = request.goal.machine.memory_bytes, memory_band(scored)
+    if band.high <= capacity:
+        return []
+    words = f"eight of ten such runs need {_shares(band, capacity)} of a rank's memory"
+    return [f"plan 1 may not fit: {words}; measure its peak first, or ask for more --reserve-bytes"]
+
+
 def _told(request: Request, ranking: Ranking) -> str:
     best = ranking.best[0]
     lines = [
         "",
         _counts(ranking),
         "Why plan 1:",
-        *(f"  {name:20} {why}" for name, why in reasons(ranking).items() if name != "expert" or request.model.experts),
+        *(f"  {name:20} {why}" for name, why in reasons(ranking).items() if name not in _idle(request, best)),
         "Collectives of plan 1:",
         *(_collective(item) for item in collectives_of(request, best)),
         "Memory of its fullest rank:",

@@ -47,7 +47,8 @@ def read(text: ForeignText) -> Fragment:
         else:
             fabric.adapters[device.identifier] = device
     if not fabric.switches:
-        message = f"{len(fabric.adapters)} adapters and no switch: the output is cut off"
+        adapters = f"{len(fabric.adapters)} adapter{'' if len(fabric.adapters) == 1 else 's'}"
+        message = f"{adapters} and no switch: the output is cut off"
         raise ForeignFormatError(message, last, "run ibnetdiscover again and keep all that it prints")
     sheet = Sheet()
     sheet.put(("fabrics", 0, "name"), "fabric", "a label; the survey gives the network no name")
