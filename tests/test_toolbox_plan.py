@@ -204,3 +204,13 @@ def test_a_plan_that_may_not_fit_is_told() -> None:
     fuller = replace(scored, memory=replace(scored.memory, activations=more))
     (words,) = plan_report.tight(asked, fuller)
     assert words.startswith("plan 1 may not fit: eight of ten such runs need ")
+
+
+@pytest.mark.parametrize(("num_tokens", "ends"), [("1e8", True), ("2.74e8", True), ("2.76e8", False), ("1e12", False)])
+def test_a_short_job_saves_at_its_end(here: Path, monkeypatch: pytest.MonkeyPatch, num_tokens: str, ends: bool) -> None:
+    result = run("cluster.yaml", *QUICK, "--tokens", num_tokens, "--output", "run", where=here)
+    assert result.exit_code == 0, result.output
+    assert ("final_only: true" in (here / "run" / "checkpoint.yaml").read_text()) == ends
+    monkeypatch.chdir(here)
+    report = validate(["cluster.yaml", "run/plan.yaml", "run/checkpoint.yaml"])
+    assert [str(found) for found in report.at_or_above(Severity.WARNING) if found.path != "cluster.yaml"] == []

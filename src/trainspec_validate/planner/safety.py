@@ -82,13 +82,15 @@ def policy_figures(request: Request, scored: Scored, names: Names) -> PolicyFigu
     copies = _copies(request, each * parameters)
     mtbf, mtbf_reason = _mtbf(request)
     best = recommended_interval(blocking, mtbf, copies.persist_seconds)
+    planned = planned_seconds(request, scored)
     spare, repair = _replacement(request)
     return PolicyFigures(
         name=names.policy,
         cluster=names.cluster_reference,
         plan=names.plan_reference,
         step_seconds=float(f"{step:.4g}"),
-        interval_steps=max(1, math.ceil(best / step)),
+        interval_steps=min(max(1, math.ceil(best / step)), num_steps(request)),
+        final_only=planned <= best,
         interval_reason="Daly's interval (doi:10.1016/j.future.2004.11.016), no shorter than a save takes",
         checkpoint_bytes=each * parameters,
         bytes_per_parameter=each,
@@ -100,7 +102,7 @@ def policy_figures(request: Request, scored: Scored, names: Names) -> PolicyFigu
         restore_seconds=copies.restore_seconds,
         restore_reason=copies.restore_reason,
         num_nodes=request.num_nodes,
-        planned_seconds=planned_seconds(request, scored),
+        planned_seconds=planned,
         mtbf_seconds=mtbf,
         mtbf_reason=mtbf_reason,
         tiers=copies.tiers,

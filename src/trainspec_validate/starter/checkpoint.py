@@ -67,11 +67,13 @@ class PolicyFigures:
     spare_seconds: float | None
     """Time until a spare has joined; None where there are no spares and the job waits for a repair."""
     repair_seconds: float
+    final_only: bool = False
+    """Whether the job is too short for a save before its end (TS-CKP-007)."""
 
     @property
     def interval_seconds(self) -> float:
-        """Productive time between saves."""
-        return self.interval_steps * self.step_seconds
+        """Productive time between saves; the whole job where it saves at its end only."""
+        return self.planned_seconds if self.final_only else self.interval_steps * self.step_seconds
 
     @property
     def error_detection_seconds(self) -> int:
@@ -122,17 +124,24 @@ def document(figures: PolicyFigures) -> str:
         *_recovery(figures),
         *_limits(figures),
     ]
-    minutes = f"{figures.interval_seconds / 60:.3g} minutes"
-    return head("CheckpointPolicy", f"A save every {minutes}.") + body(lines)
+    often = "at the end" if figures.final_only else f"every {figures.interval_seconds / 60:.3g} minutes"
+    return head("CheckpointPolicy", f"A save {often}.") + body(lines)
+
+
+def _interval(figures: PolicyFigures) -> Lines:
+    lines: Lines = [("  final_only: true", "derived: the job is no longer than the best interval (TS-CKP-007)")]
+    if not figures.final_only:
+        lines = [
+            (f"  steps: {figures.interval_steps}", f"derived: {figures.interval_reason}"),
+            (f"  seconds: {figure(figures.interval_seconds)}", "derived: steps times their time"),
+        ]
+    return [("interval:", ""), *lines, (f"  step_seconds: {figures.step_seconds:g}", "derived: from the plan")]
 
 
 def _save(figures: PolicyFigures) -> Lines:
     step = figures.step_seconds
     lines: Lines = [
-        ("interval:", ""),
-        (f"  steps: {figures.interval_steps}", f"derived: {figures.interval_reason}"),
-        (f"  seconds: {figure(figures.interval_seconds)}", "derived: steps times their time"),
-        (f"  step_seconds: {step:g}", "derived: from the plan"),
+        *_interval(figures),
         ("save:", ""),
         ("  mode: asynchronous", "replace"),
         (f"  size_bytes: {figure(figures.checkpoint_bytes)}", "derived: parameters times their bytes"),
