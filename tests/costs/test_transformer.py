@@ -10,6 +10,7 @@ from statistics import median
 
 import pytest
 
+from benchmarks.training_sets import shape_of
 from trainspec_validate.costs import transformer
 from trainspec_validate.costs.transformer import Shape
 
@@ -21,21 +22,6 @@ def rows(dataset: str) -> Iterator[dict[str, str]]:
         for row in csv.DictReader(file):
             if row["row_id"].startswith(dataset) and row["num_layers"]:
                 yield row
-
-
-def shape(row: dict[str, str], *, gated: bool = False, tied: bool = False) -> Shape:
-    heads, hidden = int(row["num_heads"]), int(row["hidden_size"])
-    return Shape(
-        num_layers=int(row["num_layers"]),
-        hidden_size=hidden,
-        num_heads=heads,
-        num_key_value_heads=int(row["num_key_value_heads"] or heads),
-        head_size=hidden // heads,
-        ffn_hidden_size=int(row["ffn_hidden_size"]),
-        vocabulary_size=int(row["vocabulary_size"]),
-        gated_ffn=gated,
-        tied_embeddings=tied,
-    )
 
 
 def report(name: str, errors: list[float]) -> None:
@@ -52,7 +38,7 @@ def test_worked_examples() -> None:
 def test_nvidia_dense_rows() -> None:
     flops_errors, parameter_errors = [], []
     for row in rows("nemo_bridge"):
-        known, declared = shape(row, gated=True), float(row["num_parameters"])
+        known, declared = shape_of(row, gated_ffn=True), float(row["num_parameters"])
         attention = transformer.attention_flops_per_token(known, int(row["sequence_length"]), causal=True)
         counted = transformer.model_flops_per_token(declared, attention, known.embedding_parameters)
         rate = float(row["model_flops_per_second_per_accelerator"])
@@ -69,7 +55,7 @@ def test_nvidia_dense_rows() -> None:
 def test_mosaicml_rows() -> None:
     errors = []
     for row in rows("llmfoundry"):
-        known = shape(row, tied=True)
+        known = shape_of(row, tied_embeddings=True)
         attention = transformer.attention_flops_per_token(known, int(row["sequence_length"]), causal=False)
         counted = transformer.model_flops_per_token(float(row["num_parameters"]), attention)
         speed = float(row["tokens_per_second_per_accelerator"])
@@ -87,7 +73,7 @@ def test_mosaicml_rows() -> None:
 def test_utilisations_of_2022_rows() -> None:
     seen = 0
     for row in rows("korthikanti2022"):
-        per_token = transformer.megatron_2022_flops_per_token(shape(row), int(row["sequence_length"]))
+        per_token = transformer.megatron_2022_flops_per_token(shape_of(row), int(row["sequence_length"]))
         tokens = int(row["global_sequences"]) * int(row["sequence_length"]) / float(row["step_seconds"])
         utilisation = tokens / int(row["num_accelerators"]) * per_token / float(row["peak_flops_per_second"])
         assert utilisation == pytest.approx(float(row["model_flops_utilisation"]), abs=0.002)

@@ -46,7 +46,7 @@ def test_any_text_fits_one_format_or_is_refused(text: str) -> None:
 def test_long_runs_of_one_letter_end(letter: str) -> None:
     """A text of a million equal characters is judged in linear time; a quadratic search would take hours."""
     for entry in formats().values():
-        entry.looks_like(ForeignText("noise", letter * 1_000_000))
+        assert entry.looks_like(ForeignText("noise", letter * 1_000_000)) is False, entry.name
 
 
 @pytest.mark.skipif(not FILES, reason="no samples; TRAINSPEC_SAMPLES names their folder")
@@ -91,3 +91,9 @@ def test_a_file_of_one_long_run_is_read_or_refused(name: str, run: str) -> None:
         assert str(error)  # noqa: PT017 - no exception is a pass as well
     else:
         assert fragment.format == name
+
+
+@pytest.mark.parametrize("text", ["", "\n", "  \t\n\n"])
+def test_an_empty_file_is_called_empty(text: str) -> None:
+    with pytest.raises(ForeignFormatError, match="the file is empty"):
+        recognise(ForeignText("nothing", text))

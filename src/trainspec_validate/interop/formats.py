@@ -50,6 +50,8 @@ def recognise(text: ForeignText) -> Format:
     if fitting:
         names = ", ".join(entry.name for entry in fitting)
         raise ForeignFormatError(f"fits several formats: {names}", help="name one with --format")
+    if not text.text.strip():
+        raise ForeignFormatError("the file is empty", help="the program that wrote it may have failed; run it again")
     if _TRAINSPEC.search(text.text):
         raise ForeignFormatError("this already is a TrainSpec document", help="validate it with trainspec-validate")
     raise ForeignFormatError("fits no known format", help="`trainspec import --list` shows what is read")
