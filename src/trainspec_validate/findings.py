@@ -59,6 +59,24 @@ class Related:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a finding on a stream rests on: the series, the time it spans, how often it was seen, and some of the values."""
+
+    series: str = ""
+    """Name of the series, `name{key=value}`; empty where the finding is not about one."""
+    subjects: str = ""
+    """Ranks, hosts or devices that it was seen on, in words, such as `ranks 0-3, 7`."""
+    first_time_us: int | None = None
+    """First time that it was seen, in microseconds since 1970 UTC."""
+    last_time_us: int | None = None
+    """Last time that it was seen."""
+    count: int = 1
+    """How often it was seen."""
+    samples: tuple[str, ...] = ()
+    """Some of the values, in words."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One violated requirement at one place: what is wrong, where, what would be right, and a link to the why."""
 
@@ -80,6 +98,8 @@ class Finding:
     """What would be right, with the number; empty when the message says it all."""
     url: str = ""
     related: tuple[Related, ...] = ()
+    evidence: Evidence | None = None
+    """For findings on streams."""
 
 
 class SuppressionKind(StrEnum):
