@@ -1,0 +1,282 @@
+"""The only place that puts what stream checks find into words, and makes few findings of many occurrences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+
+from trainspec_validate.findings import Evidence
+from trainspec_validate.telemetry.checks import Deviation
+from trainspec_validate.telemetry.view import NOWHERE, Key, Location, Occurrence, RunView, Subject, Trail
+from trainspec_validate.units import number
+from trainspec_validate.units import seconds as seconds_in_words
+
+MAX_ALONE = 8
+"""Series of one metric that have a finding of their own; more than that share one."""
+MAX_NAMES = 8
+MAX_RANGES = 16
+MAX_SAMPLES = 5
+
+Said = str | Callable[[Occurrence], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with one series, before faults of the same kind are put together."""
+
+    key: Key
+    subject: Subject
+    location: Location
+    message: str
+    help: str
+    first_time_us: int
+    last_time_us: int
+    count: int = 1
+    samples: tuple[str, ...] = ()
+    related: tuple[tuple[Location, str], ...] = ()
+
+
+# --- words --------------------------------------------------------------------------------------------------
+
+
+def moment(time_us: int) -> str:
+    """A time in microseconds since 1970 as UTC text, with as many digits of the second as it has.
+
+    >>> moment(1_767_225_600_250_000)
+    '2026-01-01 00:00:00.25 UTC'
+    """
+    whole, fraction = divmod(time_us, 1_000_000)
+    text = datetime.fromtimestamp(whole, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    digits = f".{fraction:06}".rstrip("0").rstrip(".")
+    return f"{text}{digits} UTC"
+
+
+def counted(amount: int, noun: str) -> str:
+    """An amount with its noun.
+
+    >>> counted(1, "record"), counted(8192, "rank")
+    ('1 record', '8,192 ranks')
+    """
+    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
+
+
+def ranges_in_words(numbers: Iterable[int]) -> str:
+    """Whole numbers as ranges.
+
+    >>> ranges_in_words([7, 0, 1, 2, 3])
+    '0-3, 7'
+    """
+    ordered = sorted(set(numbers))
+    runs = []
+    for _, group in groupby(enumerate(ordered), lambda pair: pair[1] - pair[0]):
+        members = [value for _, value in group]
+        runs.append((members[0], members[-1]))
+    said = [str(low) if low == high else f"{low}-{high}" for low, high in runs[:MAX_RANGES]]
+    left = sum(high - low + 1 for low, high in runs[MAX_RANGES:])
+    return ", ".join(said) + (f" and {left:,} more" if left else "")
+
+
+def names_in_words(names: Iterable[str]) -> str:
+    """Names in order, the first few of many.
+
+    >>> names_in_words(["b", "a"])
+    'a, b'
+    """
+    ordered = sorted(set(names))
+    left = len(ordered) - MAX_NAMES
+    return ", ".join(ordered[:MAX_NAMES]) + (f" and {left:,} more" if left > 0 else "")
+
+
+def subjects_in_words(subjects: Iterable[Subject]) -> str:
+    """Ranks as ranges, else devices by name, else hosts; empty for the job.
+
+    >>> subjects_in_words([Subject(rank, None, None) for rank in (0, 1, 2, 7)])
+    'ranks 0-2, 7'
+    >>> subjects_in_words([Subject(None, "node-1", "GPU-3f")])
+    'device GPU-3f of node-1'
+    """
+    ranks, devices, hosts = set(), set(), set()
+    for rank, host, device in subjects:
+        if rank is not None:
+            ranks.add(rank)
+        elif device is not None:
+            devices.add(f"{device} of {host}" if host else device)
+        elif host is not None:
+            hosts.add(host)
+    parts = [f"rank{'s' * (len(ranks) > 1)} {ranges_in_words(ranks)}"] if ranks else []
+    parts += [f"device{'s' * (len(devices) > 1)} {names_in_words(devices)}"] if devices else []
+    parts += [f"host{'s' * (len(hosts) > 1)} {names_in_words(hosts)}"] if hosts else []
+    return "; ".join(parts)
+
+
+def series_in_words(key: Key, subject: Subject) -> str:
+    """A series as messages name it.
+
+    >>> series_in_words(Key("train.rank.step"), Subject(3, None, None))
+    'train.rank.step of rank 3'
+    """
+    whose = subjects_in_words([subject])
+    return f"{key} of {whose}" if whose else str(key)
+
+
+def value_in_words(value: float) -> str:
+    """A value as a sample of the evidence."""
+    return "not a number" if math.isnan(value) else number(value)
+
+
+# --- many occurrences, few findings -------------------------------------------------------------------------
+
+
+def deviations_of(trails: Iterable[Trail], message: Said, help_text: Said = "") -> Iterator[Deviation]:
+    """One deviation for each series, or one for all series of a metric where there are more than `MAX_ALONE`.
+
+    `message` and `help_text` are told of the first occurrence; how often, when, and on whom else is added here.
+    """
+    by_metric: dict[str, list[Trail]] = {}
+    for trail in trails:
+        if trail.first:
+            by_metric.setdefault(trail.key.metric, []).append(trail)
+    for mine in by_metric.values():
+        pairs = {(trail.key, subject) for trail in mine for subject in trail.subjects}
+        complete = all(len(trail.first) == trail.num for trail in mine)
+        if len(pairs) == 1 or (complete and len(pairs) <= MAX_ALONE):
+            yield from _each(_faults(mine, message, help_text))
+        else:
+            yield _together(mine, message, help_text)
+
+
+def grouped(faults: Iterable[Fault]) -> Iterator[Deviation]:
+    """One deviation for each fault, or one for all faults of a metric where there are more than `MAX_ALONE`."""
+    by_metric: dict[str, list[Fault]] = {}
+    for fault in faults:
+        by_metric.setdefault(fault.key.metric, []).append(fault)
+    for mine in by_metric.values():
+        mine.sort(key=lambda fault: fault.location)
+        yield from _each(mine) if len(mine) <= MAX_ALONE else [_joined(mine)]
+
+
+def damaged(run: RunView, requirement: str) -> Iterator[Deviation]:
+    """What the reader found against a requirement, line by line; the lines of one file share one above `MAX_ALONE`."""
+    by_file: dict[int, list[Deviation]] = {}
+    for damage in run.damage:
+        if damage.requirement == requirement:
+            found = Deviation(damage.location, damage.message, damage.help)
+            by_file.setdefault(damage.location.file, []).append(found)
+    for mine in by_file.values():
+        yield from mine[: MAX_ALONE - 1]
+        rest = mine[MAX_ALONE - 1 :]
+        if rest:
+            message = f"{rest[0].message}{_times(len(rest))}"
+            yield Deviation(rest[0].location, message, rest[0].help, Evidence(count=len(rest)))
+
+
+def _said(text: Said, occurrence: Occurrence) -> str:
+    return text if isinstance(text, str) else text(occurrence)
+
+
+def _times(count: int, others: str = "") -> str:
+    where = f", on {others}" if others else ""
+    return f"; the first of {count:,} cases{where}" if count > 1 else ""
+
+
+def _faults(trails: Sequence[Trail], message: Said, help_text: Said) -> Iterator[Fault]:
+    """One fault for each series, whose occurrences are all at hand unless there is only one series."""
+    by_series: dict[tuple[Key, Subject], list[Occurrence]] = {}
+    for trail in trails:
+        for occurrence in trail.first:
+            by_series.setdefault((occurrence.key, occurrence.subject), []).append(occurrence)
+    alone = len(by_series) == 1
+    for (key, subject), mine in by_series.items():
+        mine.sort(key=lambda occurrence: occurrence.location)
+        times = [occurrence.time_us for occurrence in mine]
+        count = sum(trail.num for trail in trails) if alone else len(mine)
+        last = max(trail.last_time_us for trail in trails) if alone else max(times)
+        yield Fault(
+            key=key,
+            subject=subject,
+            location=mine[0].location,
+            message=_said(message, mine[0]),
+            help=_said(help_text, mine[0]),
+            first_time_us=min(times),
+            last_time_us=last,
+            count=count,
+            samples=_samples(mine),
+            related=_before(mine[0]),
+        )
+
+
+def _each(faults: Iterable[Fault]) -> Iterator[Deviation]:
+    for fault in faults:
+        evidence = Evidence(
+            series=str(fault.key),
+            subjects=subjects_in_words([fault.subject]),
+            first_time_us=fault.first_time_us,
+            last_time_us=fault.last_time_us,
+            count=fault.count,
+            samples=fault.samples,
+        )
+        yield Deviation(fault.location, f"{fault.message}{_times(fault.count)}", fault.help, evidence, fault.related)
+
+
+def _together(trails: Sequence[Trail], message: Said, help_text: Said) -> Deviation:
+    occurrences = sorted((o for trail in trails for o in trail.first), key=lambda occurrence: occurrence.location)
+    subjects = {subject for trail in trails for subject in trail.subjects}
+    count = sum(trail.num for trail in trails)
+    evidence = Evidence(
+        series=_series(trail.key for trail in trails),
+        subjects=subjects_in_words(subjects),
+        first_time_us=min(trail.first_time_us for trail in trails),
+        last_time_us=max(trail.last_time_us for trail in trails),
+        count=count,
+        samples=_samples(occurrences),
+    )
+    text = f"{_said(message, occurrences[0])}{_times(count, evidence.subjects)}"
+    return Deviation(occurrences[0].location, text, _said(help_text, occurrences[0]), evidence, _before(occurrences[0]))
+
+
+def _joined(faults: Sequence[Fault]) -> Deviation:
+    count = sum(fault.count for fault in faults)
+    evidence = Evidence(
+        series=_series(fault.key for fault in faults),
+        subjects=subjects_in_words(fault.subject for fault in faults),
+        first_time_us=min(fault.first_time_us for fault in faults),
+        last_time_us=max(fault.last_time_us for fault in faults),
+        count=count,
+        samples=tuple(sample for fault in faults for sample in fault.samples)[:MAX_SAMPLES],
+    )
+    text = f"{faults[0].message}{_times(count, evidence.subjects)}"
+    return Deviation(faults[0].location, text, faults[0].help, evidence, faults[0].related)
+
+
+def _series(keys: Iterable[Key]) -> str:
+    """The key that all share, else the metric."""
+    distinct = set(keys)
+    return str(distinct.pop()) if len(distinct) == 1 else distinct.pop().metric
+
+
+def _samples(occurrences: Sequence[Occurrence]) -> tuple[str, ...]:
+    return tuple(value_in_words(occurrence.value) for occurrence in occurrences[:MAX_SAMPLES])
+
+
+def _before(occurrence: Occurrence) -> tuple[tuple[Location, str], ...]:
+    return () if occurrence.location_before == NOWHERE else ((occurrence.location_before, "the value before it"),)
+
+
+__all__ = [
+    "Fault",
+    "counted",
+    "damaged",
+    "deviations_of",
+    "grouped",
+    "moment",
+    "names_in_words",
+    "number",
+    "ranges_in_words",
+    "seconds_in_words",
+    "series_in_words",
+    "subjects_in_words",
+    "value_in_words",
+]
