@@ -235,6 +235,10 @@ class JobSeries:
     offset: Any
     file: Any
     thinned: int = 1
+    low: Any = None
+    """Low end of `train.gradient.ci95` of the record, not a number where it has none; None where no record has one."""
+    high: Any = None
+    """High end of it."""
 
     def __len__(self) -> int:
         return len(self.value)
