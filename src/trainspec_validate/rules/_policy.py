@@ -1,48 +1,29 @@
-"""The only place that reads figures off a checkpoint policy that are not written down as such."""
+"""The only place for what rules read off a checkpoint policy: intervals, the tier that protects, places, rates."""
 
 from __future__ import annotations
 
 from trainspec_validate.costs.reliability import job_mtbf_seconds
+from trainspec_validate.derived.policy import (
+    declared_interval_seconds,
+    detection_seconds,
+    durable_seconds,
+    outlives_job,
+    outlives_node,
+)
 from trainspec_validate.documents import CheckpointPolicy, ClusterProfile
-from trainspec_validate.documents.checkpoint import DetectionLayer, FaultClass, JobFacts, RecoveryPath, Tier
-from trainspec_validate.documents.cluster import FailureDomain, StorageTarget
+from trainspec_validate.documents.checkpoint import FaultClass, JobFacts, RecoveryPath, Tier
+from trainspec_validate.documents.cluster import StorageTarget
 from trainspec_validate.rules import NotApplicable, Place, at, at_key
 
-DOMAINS: tuple[FailureDomain, ...] = ("process", "node", "scale-up-domain", "rack", "cluster", "site")
-"""Failure domains, smallest first."""
 STOPPING_FAULTS: tuple[FaultClass, ...] = ("process-loss", "hang", "node-loss")
 """Faults that every job meets."""
-HANG_SIGNALS = ("progress", "collective-timeout")
-"""Signals that a rank gives no longer although its process lives."""
-
-
-def domain_size(domain: FailureDomain) -> int:
-    """0 for the smallest domain; a larger one outlives the loss of a smaller one."""
-    return DOMAINS.index(domain)
-
-
-def outlives_node(tier: Tier) -> bool:
-    """Whether a copy of this tier is left when any one node is gone."""
-    if domain_size(tier.failure_domain) > domain_size("node"):
-        return True
-    apart = tier.replicas_across is not None and domain_size(tier.replicas_across) >= domain_size("node")
-    return tier.num_replicas > 1 and apart
-
-
-def outlives_job(tier: Tier) -> bool:
-    """Whether this tier is left when the nodes of the job are given back."""
-    return domain_size(tier.failure_domain) >= domain_size("rack")
 
 
 def interval_seconds(policy: CheckpointPolicy) -> float:
     """Productive time between saves; the planned time of a job that saves at its end only."""
-    interval = policy.interval
-    if interval.seconds is not None:
-        return interval.seconds
-    if interval.steps is not None and interval.step_seconds is not None:
-        return interval.steps * interval.step_seconds
-    if interval.final_only and policy.job.planned_seconds is not None:
-        return policy.job.planned_seconds
+    found = declared_interval_seconds(policy)
+    if found is not None:
+        return found
     raise NotApplicable("no interval in seconds")
 
 
@@ -79,13 +60,6 @@ def durable_interval_seconds(policy: CheckpointPolicy) -> float:
     """Time between saves that outlive the job."""
     intervals = [tier_interval_seconds(policy, tier) for tier in policy.tiers if outlives_job(tier)]
     return min(intervals) if intervals else interval_seconds(policy)
-
-
-def durable_seconds(policy: CheckpointPolicy) -> float:
-    """Time from the start of a save until it protects."""
-    if policy.save.mode == "synchronous":
-        return policy.save.blocking_seconds
-    return policy.save.persist_seconds_p95 or 0.0
 
 
 def exposed_persist_seconds(policy: CheckpointPolicy) -> float:
@@ -128,18 +102,6 @@ def total_rate(rate: float | None, target: StorageTarget, num_nodes: int) -> flo
     if rate is None:
         return None
     return rate * num_nodes if target.scope == "node" else rate
-
-
-def detecting_layers(policy: CheckpointPolicy, fault: FaultClass) -> list[DetectionLayer]:
-    """Layers that notice a fault; a hang only by signals that stop when work stops, where there are such."""
-    layers = [layer for layer in policy.detection if fault in layer.faults]
-    fitting = [layer for layer in layers if layer.signal in HANG_SIGNALS]
-    return fitting if fault == "hang" and fitting else layers
-
-
-def detection_seconds(policy: CheckpointPolicy, fault: FaultClass) -> float | None:
-    """Longest time until the first layer reports a fault; None when none does."""
-    return min((layer.timeout_seconds for layer in detecting_layers(policy, fault)), default=None)
 
 
 def recovery_seconds(policy: CheckpointPolicy, path: RecoveryPath) -> float:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from trainspec_validate.derived.policy import (
+    HANG_SIGNALS,
+    detecting_layers,
+    detection_seconds,
+    domain_size,
+    durable_seconds,
+    outlives_job,
+    outlives_node,
+)
 from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
 from trainspec_validate.documents.checkpoint import FaultClass, RecoveryPath, Tier
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 from trainspec_validate.rules._policy import (
-    HANG_SIGNALS,
     STOPPING_FAULTS,
-    detecting_layers,
-    detection_seconds,
-    domain_size,
     durable_interval_seconds,
-    durable_seconds,
     job_nodes,
-    outlives_job,
-    outlives_node,
     recovery_seconds,
     storage_of,
     total_rate,

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator, Mapping
 
 from trainspec_validate.costs import reliability
+from trainspec_validate.derived.policy import durable_seconds
 from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
-from trainspec_validate.rules._policy import durable_seconds, job_nodes, job_place
+from trainspec_validate.rules._policy import job_nodes, job_place
 from trainspec_validate.units import number, seconds
 
 SPARE_QUANTILE = 0.99

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainspec_validate.costs import reliability
+from trainspec_validate.derived.policy import domain_size, outlives_job, outlives_node
 from trainspec_validate.documents import CheckpointPolicy, ClusterProfile
 from trainspec_validate.rules import NotApplicable, Place, Violation, at, at_key, rule
 from trainspec_validate.rules._policy import (
-    domain_size,
     interval_place,
     interval_seconds,
     job_nodes,
-    outlives_job,
-    outlives_node,
     storage_of,
     tier_interval_seconds,
     tier_kept,
