@@ -14,6 +14,7 @@ sys.path.append(str(ROOT))
 import appendix  # noqa: E402
 import catalogs  # noqa: E402
 import metric_pages  # noqa: E402
+import recorder_catalog  # noqa: E402
 import spec_text  # noqa: E402
 
 import schemas  # noqa: E402
@@ -37,6 +38,8 @@ def outputs() -> dict[Path, str]:
         files[data / name] = text
     for name, text in {**appendix.pages(), **metric_pages.pages(ROOT / "spec" / "v1")}.items():
         files[ROOT / "spec" / "reference" / name] = text
+    for name, text in recorder_catalog.modules(ROOT / "spec" / "v1").items():
+        files[ROOT / "src" / "trainspec_record" / "catalog" / name] = text
     return files
 
 

@@ -1,0 +1,1 @@
+"""The only place that a training script imports to write a metric stream."""
