@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
 
@@ -159,18 +159,23 @@ def grouped(faults: Iterable[Fault]) -> Iterator[Deviation]:
 
 
 def damaged(run: RunView, requirement: str) -> Iterator[Deviation]:
-    """What the reader found against a requirement, line by line; the lines of one file share one above `MAX_ALONE`."""
+    """What the reader found against a requirement, line by line; of many lines in one file, the last share one."""
     by_file: dict[int, list[Deviation]] = {}
     for damage in run.damage:
         if damage.requirement == requirement:
             found = Deviation(damage.location, damage.message, damage.help)
             by_file.setdefault(damage.location.file, []).append(found)
     for mine in by_file.values():
-        yield from mine[: MAX_ALONE - 1]
-        rest = mine[MAX_ALONE - 1 :]
-        if rest:
-            message = f"{rest[0].message}{_times(len(rest))}"
-            yield Deviation(rest[0].location, message, rest[0].help, Evidence(count=len(rest)))
+        yield from few(mine)
+
+
+def few(deviations: Iterable[Deviation]) -> Iterator[Deviation]:
+    """Deviations that concern no series: all of them, or the first ones and the rest as one above `MAX_ALONE`."""
+    mine = sorted(deviations, key=lambda deviation: deviation.location)
+    yield from mine[: MAX_ALONE - 1]
+    rest = mine[MAX_ALONE - 1 :]
+    if rest:
+        yield replace(rest[0], message=f"{rest[0].message}{_times(len(rest))}", evidence=Evidence(count=len(rest)))
 
 
 def _said(text: Said, occurrence: Occurrence) -> str:
@@ -270,6 +275,7 @@ __all__ = [
     "counted",
     "damaged",
     "deviations_of",
+    "few",
     "grouped",
     "moment",
     "names_in_words",

@@ -1,0 +1,81 @@
+"""The only place that says which metrics a run has values of, by writer and by attempt, and how far attempts came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from trainspec_validate.metrics import by_name, events
+from trainspec_validate.telemetry.checks import RunView
+from trainspec_validate.telemetry.view import AttemptSpan, PlacedEvent, PlacedHead, Trouble
+
+_GIVEN_UP = frozenset({"aborted", "failed"})
+_OUTCOMES = ("train.evaluation.outcome", "train.recovery.outcome")
+
+
+def by_writer(run: RunView) -> dict[tuple[str, int], set[str]]:
+    """Names of the metrics that each emitter wrote in each attempt, second writers of a series included."""
+    found: dict[tuple[str, int], set[str]] = {}
+    if len(run.series):
+        rows, num_keys = run.series.rows, len(run.series.keys)
+        attempts = int(rows["attempt"].max()) + 1
+        writer = rows["emitter"].astype(np.int64) * attempts + rows["attempt"]
+        for code in np.unique(writer * num_keys + rows["key"]).tolist():
+            emitter, attempt = divmod(code // num_keys, attempts)
+            name = run.series.keys[code % num_keys].metric
+            found.setdefault((run.series.emitters[emitter], attempt), set()).add(name)
+    for trail in run.trails_of(Trouble.SECOND_WRITER):
+        for occurrence in trail.first:
+            found.setdefault((occurrence.emitter, occurrence.attempt), set()).add(occurrence.key.metric)
+    for event in run.events:
+        if event.record.m:
+            names = {name.partition("{")[0] for name in event.record.m}
+            found.setdefault((event.emitter, event.attempt), set()).update(names)
+    return found
+
+
+def by_attempt(run: RunView) -> dict[int, set[str]]:
+    """Names of the metrics that each attempt has values of."""
+    found: dict[int, set[str]] = {}
+    for (_, attempt), names in by_writer(run).items():
+        found.setdefault(attempt, set()).update(names)
+    return found
+
+
+def num_updates(run: RunView, attempt: AttemptSpan) -> int:
+    """Updates that the records of an attempt show, from the step that it started with."""
+    rows = run.series.rows
+    mine = rows[(rows["attempt"] == attempt.number) & (rows["last_step"] >= 0)]
+    if not len(mine):
+        return 0
+    restored = attempt.started.attribute("train.restore.step") if attempt.started else None
+    first = restored if isinstance(restored, int) else int(mine["first_step"][mine["first_step"] >= 0].min(initial=0))
+    return max(0, int(mine["last_step"].max()) - first)
+
+
+def carried(run: RunView, attempt: int) -> frozenset[str]:
+    """Metrics that the events of an attempt are to carry a value of; what was given up has none."""
+    known = events()
+    mine = (event for event in run.events if event.attempt == attempt and event.name in known)
+    return frozenset(name for event in mine if not _given_up(event) for name in known[event.name].values)
+
+
+def heads_of(run: RunView, attempt: int) -> list[PlacedHead]:
+    """The heads of an attempt."""
+    return [head for head in run.heads if head.record.att == attempt]
+
+
+def unsupported(heads: Iterable[PlacedHead]) -> dict[str, str]:
+    """Metrics that heads declare unsupported, by their name in the catalog, with the reason."""
+    found: dict[str, str] = {}
+    for head in heads:
+        for text, reason in head.record.unsupported.items():
+            name = text.partition("{")[0]
+            metric = by_name(name)
+            found.setdefault(metric.name if metric else name, reason)
+    return found
+
+
+def _given_up(event: PlacedEvent) -> bool:
+    return any(event.attribute(name) in _GIVEN_UP for name in _OUTCOMES)

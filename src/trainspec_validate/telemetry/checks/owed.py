@@ -1,0 +1,194 @@
+"""The only place for the checks on what a run owes: scopes that somebody writes, and metrics that have values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from trainspec_validate.findings import Evidence
+from trainspec_validate.metrics import Metric, by_name, catalog, metrics
+from trainspec_validate.telemetry.checks import NOWHERE, Deviation, Location, NotJudged, RunView, Unsupported, check
+from trainspec_validate.telemetry.checks._seen import by_attempt, by_writer, carried, heads_of, num_updates, unsupported
+from trainspec_validate.telemetry.checks._words import few, ranges_in_words
+from trainspec_validate.telemetry.view import AttemptSpan, PlacedHead
+
+SCOPES = ("job", "rank", "device", "node", "emitter")
+"""Scopes that have metrics which every run owes."""
+OF_TRAINING = frozenset({"progress", "learning", "ranks"})
+"""Families of metrics that have no value before the first update."""
+SHORT_SECONDS = 60.0
+"""An attempt that ends within two of the most frequent cadences can end before its emitters have written."""
+CAPABILITIES = {
+    "the model reads sequences of tokens": "tokens",
+    "the run evaluates": "evaluation",
+    "the device or node has no energy counter": "power",
+}
+
+
+@check("TS-TEL-003")
+def scopes_have_values(run: RunView) -> Iterator[Deviation]:
+    """Each emitter writes a value of each scope that its head names."""
+    if not run.heads:
+        if run.num_samples:
+            return
+        yield Deviation(NOWHERE, "the stream holds no value of any metric", "write samples; nothing seen is no pass")
+        return
+    written = {writer: _scopes(names) for writer, names in by_writer(run).items()}
+    anywhere = frozenset().union(*written.values()) if written else frozenset()
+    yield from few(
+        deviation
+        for head in run.heads
+        for deviation in _empty_scopes(run, head, written.get((head.record.emitter, head.record.att)), anywhere)
+    )
+
+
+def _empty_scopes(
+    run: RunView, head: PlacedHead, mine: frozenset[str] | None, anywhere: frozenset[str]
+) -> Iterator[Deviation]:
+    attempt = run.attempt(head.record.att)
+    is_short = attempt is None or attempt.seconds < SHORT_SECONDS
+    empty = [scope for scope in head.record.scopes if scope not in (mine or ())]
+    if is_short:
+        empty = [] if run.is_live else [scope for scope in empty if scope not in anywhere]
+    if not empty:
+        return
+    whose = f"emitter {head.record.emitter!r} in attempt {head.record.att}"
+    if not mine:
+        yield Deviation(
+            head.location, f"{whose} has a head and no value", "nothing seen is never a pass; write samples"
+        )
+    else:
+        named = f"the scope{'s' * (len(empty) > 1)} {', '.join(empty)}"
+        help_text = "write them, or leave the scope out of the head"
+        yield Deviation(head.location, f"{whose} names {named} and writes no value of it", help_text)
+
+
+def _scopes(names: set[str]) -> frozenset[str]:
+    """Scopes that these metrics can be of; a metric of a vendor can be of any."""
+    known = [by_name(name) for name in names]
+    if None in known:
+        return frozenset(catalog().scopes)
+    return frozenset(scope for metric in known if metric for scope in metric.scopes)
+
+
+@check("TS-TEL-071")
+def scopes_covered(run: RunView) -> Iterator[Deviation]:
+    """The emitters of a run write every scope that it owes metrics of."""
+    if not run.heads:
+        raise NotJudged("no head that names scopes")
+    named = {scope for head in run.heads for scope in head.record.scopes}
+    absent = [scope for scope in SCOPES if scope not in named]
+    if absent:
+        message = f"no head names the scope{'s' * (len(absent) > 1)} {', '.join(absent)}"
+        yield Deviation(NOWHERE, message, "give the files of all emitters of the run, or let one write these scopes")
+
+
+@check("TS-TEL-004")
+def owed_metrics(run: RunView) -> Iterator[Deviation]:
+    """Every metric of the core profile that the run owes has a value in each attempt."""
+    yield from _absent(run, "core")
+
+
+@check("TS-TEL-070")
+def owed_metrics_full(run: RunView) -> Iterator[Deviation]:
+    """Every metric of the full profile that the run owes has a value in each attempt."""
+    yield from _absent(run, "full")
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """One attempt with what decides which metrics it owes."""
+
+    span: AttemptSpan
+    scopes: frozenset[str]
+    seen: frozenset[str]
+    refused: Mapping[str, str]
+    carried: frozenset[str]
+    num_reports: float
+    is_snapshot: bool
+
+    def owes(self, metric: Metric) -> bool:
+        """Whether a value of the metric is due by the end of the attempt."""
+        return metric.scopes[0] in self.scopes and self._is_due(metric) and self._is_capable(metric)
+
+    def _is_due(self, metric: Metric) -> bool:
+        times = [catalog().cadences[name].seconds for name in metric.cadences]
+        longest = max((seconds for seconds in times if seconds), default=None)
+        trains = metric.family in OF_TRAINING
+        if metric.cadences == ("E",):
+            return metric.name in self.carried
+        if self.is_snapshot:
+            return longest is not None and not trains
+        if longest is None:
+            return self.num_reports >= 2
+        return self.span.seconds > 2 * longest and (self.num_reports > 0 or not trains)
+
+    def _is_capable(self, metric: Metric) -> bool:
+        if metric.level != "conditional":
+            return metric.level == "required"
+        match CAPABILITIES.get(metric.capability):
+            case "tokens":
+                return any(name.startswith("train.token.") for name in self.seen)
+            case "power":
+                return "hw.energy" in self.refused and "hw.energy" not in self.seen
+            case "evaluation":
+                return True  # owed by the event that ends an evaluation
+            case _:
+                return False
+
+
+def _attempts(run: RunView) -> Iterator[_Attempt]:
+    seen = by_attempt(run)
+    for span in run.attempts:
+        heads = heads_of(run, span.number)
+        mine = frozenset(seen.get(span.number, ()))
+        if heads:
+            scopes = frozenset[str](scope for head in heads for scope in head.record.scopes)
+        else:
+            known = (by_name(name) for name in mine)
+            scopes = frozenset(metric.scopes[0] for metric in known if metric)
+        interval = max((head.record.report_interval_steps for head in heads), default=1)
+        reports = num_updates(run, span) / interval
+        refused, due = unsupported(heads), carried(run, span.number)
+        yield _Attempt(span, scopes, mine, refused, due, reports, run.snapshot)
+
+
+def _absent(run: RunView, profile: str) -> Iterator[Deviation]:
+    """What has no value, put together by scope and attempts."""
+    owed = [metric for metric in metrics().values() if metric.profile == profile]
+    is_judged = False
+    refused: dict[str, str] = {}
+    absent: dict[tuple[str, tuple[str, ...]], list[AttemptSpan]] = {}
+    for attempt in _attempts(run):
+        due = [metric for metric in owed if attempt.owes(metric)]
+        is_judged |= bool(due)
+        missing = [metric for metric in due if metric.name not in attempt.seen]
+        refused |= {metric.name: attempt.refused[metric.name] for metric in missing if metric.name in attempt.refused}
+        left = [metric for metric in missing if metric.name not in attempt.refused]
+        for scope in dict.fromkeys(metric.scopes[0] for metric in left):
+            names = tuple(metric.name for metric in left if metric.scopes[0] == scope)
+            absent.setdefault((scope, names), []).append(attempt.span)
+    for (scope, names), spans in absent.items():
+        yield _absence(run, scope, names, spans)
+    if not is_judged:
+        raise NotJudged("no attempt is long enough to owe a metric of the scopes that its heads name")
+    if refused and not absent:
+        raise Unsupported("; ".join(f"{name}: {reason}" for name, reason in sorted(refused.items())))
+
+
+def _absence(run: RunView, scope: str, names: tuple[str, ...], spans: list[AttemptSpan]) -> Deviation:
+    numbers = [span.number for span in spans]
+    message = f"no value of {', '.join(names)} in attempt{'s' * (len(numbers) > 1)} {ranges_in_words(numbers)}"
+    help_text = f"every run with metrics of scope {scope} owes them; a head can declare them unsupported, and why"
+    evidence = Evidence(
+        first_time_us=spans[0].first_time_us,
+        last_time_us=spans[-1].last_time_us,
+        count=len(names) * len(numbers),
+    )
+    return Deviation(_head_with(run, numbers[0], scope), message, help_text, evidence)
+
+
+def _head_with(run: RunView, attempt: int, scope: str) -> Location:
+    """The first head of an attempt that names a scope."""
+    found = (head.location for head in heads_of(run, attempt) if scope in head.record.scopes)
+    return min(found, default=NOWHERE)

@@ -1,0 +1,176 @@
+"""The only place for the checks on the form of a stream: its records, heads, writers, times and sequence numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.telemetry.checks import Deviation, Evidence, Location, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._words import (
+    counted,
+    damaged,
+    deviations_of,
+    few,
+    moment,
+    seconds_in_words,
+    series_in_words,
+    value_in_words,
+)
+from trainspec_validate.telemetry.view import NOWHERE, EmitterSpan, Occurrence, Trouble
+
+WITH_HEADS = frozenset({"metric-stream", "parquet"})
+"""Formats whose files start with a head."""
+
+
+@check("TS-TEL-001")
+def record_form(run: RunView) -> Iterator[Deviation]:
+    """Every line is a record; a line is cut off only where the run goes on."""
+    if not run.files:
+        raise NotJudged("no stream")
+    yield from damaged(run, "TS-TEL-001")
+    ended = run.events_named("train.run.end")
+    for number, file in enumerate(run.files):
+        if file.tail_bytes and ended and not run.is_live:
+            message = f"the file ends within a line, and the run has ended at {moment(ended[-1].time_us)}"
+            place = Location(number, file.num_bytes - file.tail_bytes)
+            yield Deviation(place, message, "end every record with a line end, and flush it before the program stops")
+
+
+@check("TS-TEL-002")
+def head_first(run: RunView) -> Iterator[Deviation]:
+    """Every file starts with a head."""
+    if not any(file.format in WITH_HEADS for file in run.files):
+        raise NotJudged("no file of a format that has heads")
+    found = list(damaged(run, "TS-TEL-002"))
+    yield from found
+    told = {deviation.location.file for deviation in found}
+    wrong = []
+    for number, file in enumerate(run.files):
+        if file.format in WITH_HEADS and not file.starts_with_head and number not in told:
+            state = "starts with another record than a head" if file.has_head else "has no head"
+            help_text = "write a head first: run, attempt, emitter, scopes and start of the stream"
+            wrong.append(Deviation(Location(number, 0), f"the file {state}", help_text))
+    yield from few(wrong)
+
+
+@check("TS-TEL-010")
+def single_writer(run: RunView) -> Iterator[Deviation]:
+    """One emitter writes a series in an attempt."""
+    if not run.heads:
+        raise NotJudged("no emitter is named")
+    if not len(run.series):
+        raise NotJudged("no value of a metric")
+
+    def message(found: Occurrence) -> str:
+        return f"{series_in_words(found.key, found.subject)} has a second writer in attempt {found.attempt}: " + repr(
+            found.emitter
+        )
+
+    help_text = "let one emitter write each series; a second reader of the same device writes under names of its own"
+    yield from deviations_of(run.trails_of(Trouble.SECOND_WRITER), message, help_text)
+
+
+@check("TS-TEL-017")
+def series_order(run: RunView) -> Iterator[Deviation]:
+    """Times within a series do not go back."""
+    _with_order(run)
+
+    def message(found: Occurrence) -> str:
+        back = seconds_in_words((found.time_before_us - found.time_us) / 1e6)
+        return f"{series_in_words(found.key, found.subject)} goes back by {back} to {moment(found.time_us)}"
+
+    help_text = "number records in the order of their times; where a clock was set, say so by train.clock.stepped"
+    yield from deviations_of(run.trails_of(Trouble.TIME_BACK), message, help_text)
+
+
+@check("TS-TEL-018")
+def conflicting_points(run: RunView) -> Iterator[Deviation]:
+    """A series has one value at one time."""
+    _with_values(run)
+
+    def message(found: Occurrence) -> str:
+        values = f"{value_in_words(found.value_before)} and {value_in_words(found.value)}"
+        return f"{series_in_words(found.key, found.subject)} is both {values} at {moment(found.time_us)}"
+
+    help_text = "give each value the time that it holds at, and each sensor a series of its own"
+    yield from deviations_of(run.trails_of(Trouble.DUPLICATE_OTHER), message, help_text)
+
+
+@check("TS-TEL-072")
+def repeated_points(run: RunView) -> Iterator[Deviation]:
+    """No value is written twice."""
+    _with_values(run)
+
+    def message(found: Occurrence) -> str:
+        return f"{series_in_words(found.key, found.subject)} has its value at {moment(found.time_us)} twice"
+
+    help_text = "write each value once; a stream that is sent again keeps its sequence numbers"
+    yield from deviations_of(run.trails_of(Trouble.DUPLICATE_SAME), message, help_text)
+
+
+@check("TS-TEL-019")
+def sequence_complete(run: RunView) -> Iterator[Deviation]:
+    """Sequence numbers are 0, 1, 2 and so on."""
+    numbered = [span for span in run.emitters if span.first_seq >= 0]
+    if not numbered:
+        raise NotJudged("the records have no sequence numbers")
+    for span in numbered:
+        yield from _without_start(span)
+        yield from _skipped(span)
+        yield from _repeated(span)
+
+
+def _with_order(run: RunView) -> None:
+    _with_values(run)
+    if run.snapshot:
+        raise NotJudged("the input is a snapshot, which has no order")
+    if not run.has_order:
+        raise NotJudged("the format promises no order of records")
+
+
+def _with_values(run: RunView) -> None:
+    if not len(run.series):
+        raise NotJudged("no value of a metric")
+
+
+def _whose(span: EmitterSpan) -> str:
+    return f"emitter {span.emitter!r} in attempt {span.attempt}"
+
+
+def _evidence(span: EmitterSpan, count: int) -> Evidence:
+    return Evidence(first_time_us=span.first_time_us, last_time_us=span.last_time_us, count=count)
+
+
+def _without_start(span: EmitterSpan) -> Iterator[Deviation]:
+    if span.first_seq > 0:
+        message = f"{_whose(span)} begins with sequence number {span.first_seq:,}"
+        help_text = f"the {counted(span.first_seq, 'record')} before it are lost, or in a file that was not given"
+        yield Deviation(span.first_location, message, help_text, _evidence(span, span.first_seq))
+
+
+def _skipped(span: EmitterSpan) -> Iterator[Deviation]:
+    if not span.num_missing:
+        return
+    first, amount, location = span.missing[0] if span.missing else (-1, 0, NOWHERE)
+    numbers = f"{first:,}" if amount == 1 else f"{first:,} to {first + amount - 1:,}"
+    message = f"{_whose(span)} lacks sequence number{'s' * (amount > 1)} {numbers}"
+    others = span.num_missing - amount
+    if others:
+        message += f", and {others:,} more later"
+    help_text = f"{counted(span.num_missing, 'record')} of {_total(span)} are lost; look at what carries the stream"
+    yield Deviation(location, message, help_text, _evidence(span, span.num_missing))
+
+
+def _repeated(span: EmitterSpan) -> Iterator[Deviation]:
+    if not span.num_repeated:
+        return
+    number, location = span.repeated[0] if span.repeated else (-1, NOWHERE)
+    message = f"{_whose(span)} has sequence number {number:,} twice"
+    others = span.num_repeated - 1
+    if others:
+        message += f", and {counted(others, 'other number')} more than once"
+    help_text = "number records through the whole attempt, and give each program a name of its own"
+    yield Deviation(location, message, help_text, _evidence(span, span.num_repeated))
+
+
+def _total(span: EmitterSpan) -> str:
+    return f"{span.num_records - span.num_repeated + span.num_missing:,}"
