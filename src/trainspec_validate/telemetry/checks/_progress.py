@@ -1,0 +1,103 @@
+"""The only place that knows which updates a job says it completed, and when: `train.step.count` of each attempt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trainspec_validate.telemetry.checks import NotJudged
+from trainspec_validate.telemetry.view import JobSeries, Location, RunView
+
+STEPS = "train.step.count"
+
+
+class Update(NamedTuple):
+    """A completed update, as one record reports it."""
+
+    step: int
+    time_us: int
+    attempt: int
+    location: Location
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The completed updates of a run, in order of attempt, then of record."""
+
+    series: JobSeries
+    steps: Any
+    """Updates completed, as whole numbers."""
+
+    def rows(self, attempt: int) -> slice:
+        """Where the values of an attempt stand."""
+        low, high = np.searchsorted(self.series.attempt, [attempt, attempt + 1])
+        return slice(int(low), int(high))
+
+    def attempts(self) -> list[int]:
+        """Attempts that report updates, in order."""
+        return [int(number) for number in np.unique(self.series.attempt)]
+
+    def update(self, index: int) -> Update:
+        """The update at a place of the series."""
+        s = self.series
+        return Update(int(self.steps[index]), int(s.time_us[index]), int(s.attempt[index]), s.location(index))
+
+    def first(self, attempt: int, *, above: int = -1, after_us: int = -1) -> Update | None:
+        """The first update of an attempt beyond a step and not before a moment."""
+        mine = self.rows(attempt)
+        found = np.flatnonzero((self.steps[mine] > above) & (self.series.time_us[mine] >= after_us))
+        return self.update(mine.start + int(found[0])) if len(found) else None
+
+    def last(self, attempt: int, *, until_us: int | None = None) -> Update | None:
+        """The newest update of an attempt, up to a moment."""
+        mine = self.rows(attempt)
+        times = self.series.time_us[mine]
+        found = np.flatnonzero(times <= (until_us if until_us is not None else times.max(initial=0)))
+        return self.update(mine.start + int(found[np.argmax(times[found])])) if len(found) else None
+
+    def largest(self, *, below: int, until_us: int | None = None) -> Update | None:
+        """The update with the largest number of all attempts below one, up to a moment; the first record of it."""
+        end = self.rows(below).start
+        allowed = np.ones(end, bool) if until_us is None else self.series.time_us[:end] <= until_us
+        found = np.flatnonzero(allowed)
+        return self.update(int(found[np.argmax(self.steps[found])])) if len(found) else None
+
+    def reached(self, step: int, *, below: int) -> Update | None:
+        """When the newest attempt below one that got to a step got there."""
+        for attempt in reversed([number for number in self.attempts() if number < below]):
+            found = self.first(attempt, above=step - 1)
+            if found is not None:
+                return found
+        return None
+
+
+def find_progress(run: RunView) -> Progress | None:
+    """The completed updates of a run; None where it reports none."""
+    series = run.job.get(STEPS)
+    if series is None or not len(series):
+        return None
+    return Progress(series, np.asarray(np.nan_to_num(np.asarray(series.value)), np.int64))
+
+
+def progress(run: RunView) -> Progress:
+    """The completed updates of a run.
+
+    Raises:
+        NotJudged: it reports none.
+    """
+    found = find_progress(run)
+    if found is None:
+        raise NotJudged(f"no {STEPS} in the run")
+    return found
+
+
+def median_step_seconds(run: RunView) -> float | None:
+    """Median time of an update, without those that warm up; None where it is not reported."""
+    series = run.job.get("train.step.duration")
+    if series is None or not len(series):
+        return None
+    values = np.asarray(series.value)[~np.asarray(series.warmup, bool)]
+    values = values[np.isfinite(values)]
+    return float(np.median(values)) if len(values) else None

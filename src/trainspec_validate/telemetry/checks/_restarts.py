@@ -1,0 +1,86 @@
+"""The only place that knows from what state each attempt of a run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainspec_validate.telemetry.checks import NotJudged
+from trainspec_validate.telemetry.checks._intervals import Interval, intervals
+from trainspec_validate.telemetry.view import AttemptSpan, PlacedEvent, RunView
+
+RESTORE = "train.checkpoint.restore.begin"
+STEP, SOURCE = "train.restore.step", "train.restore.source"
+NOTHING = "none"
+"""Source of an attempt that starts from nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """An attempt with the restore that it goes on from."""
+
+    span: AttemptSpan
+    restore: Interval | None
+    """The first one that was not given up; None where no event tells of one."""
+    told: PlacedEvent
+    """The event that says what was restored."""
+
+    @property
+    def attempt(self) -> int:
+        """Number of the attempt."""
+        return self.span.number
+
+    @property
+    def step(self) -> int | None:
+        """Update that the restored state belongs to; None where no event says so."""
+        events = [self.restore.closed, self.restore.opened] if self.restore else []
+        for event in (*events, self.span.started):
+            value = event.attribute(STEP) if event is not None else None
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                return int(value)
+        return None
+
+    @property
+    def source(self) -> str | None:
+        """Checkpoint that is restored, `none` for a start from nothing; None where no event says so."""
+        if self.restore is None:
+            return None
+        events = (self.restore.closed, self.restore.opened)
+        return next((str(event.attribute(SOURCE)) for event in events if event and event.attribute(SOURCE)), None)
+
+
+def given_up(restore: Interval) -> bool:
+    """Whether a restore ended with a failure."""
+    return restore.closed is not None and restore.closed.attribute("train.reason") is not None
+
+
+def completed_restores(run: RunView) -> Sequence[Interval]:
+    """The restores that ended with a state, in order.
+
+    Raises:
+        NotJudged: there is none.
+    """
+    found = [restore for restore in intervals(run, RESTORE) if restore.closed is not None and not given_up(restore)]
+    if not found:
+        raise NotJudged("no restore in the run")
+    return found
+
+
+def restarts(run: RunView) -> Sequence[Restart]:
+    """The attempts that an event says the state of, in order of their numbers; the first one too."""
+    first: dict[int, Interval] = {}
+    for restore in intervals(run, RESTORE):
+        before = first.get(restore.opened.attempt)
+        if not given_up(restore) and (before is None or before.is_open):
+            first[restore.opened.attempt] = restore
+    found = ((span, first.get(span.number)) for span in run.attempts)
+    return [Restart(span, restore, told) for span, restore in found if (told := _told(span, restore)) is not None]
+
+
+def _told(span: AttemptSpan, restore: Interval | None) -> PlacedEvent | None:
+    return span.started if restore is None else restore.closed or restore.opened
+
+
+def restart_of(run: RunView, attempt: int) -> Restart | None:
+    """The state that one attempt goes on from; None where no event says so."""
+    return next((restart for restart in restarts(run) if restart.attempt == attempt), None)
