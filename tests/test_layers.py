@@ -89,10 +89,11 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "click": ("cli", "cli.*", "toolbox", "toolbox.*", "terminal"),
     "msgspec": ("documents", "documents.*"),
     "rich": ("*",),
+    "pynvml": ("discover.nvml",),
 }
 
 # Imported inside functions only, because start-up would pay for it.
-LAZY = {"rich"}
+LAZY = {"rich", "pynvml"}
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+from trainspec_validate.discover import nvml_answer
 from trainspec_validate.discover.host import describe_host
 from trainspec_validate.discover.machine import LocalMachine, Machine, RecordedMachine
 from trainspec_validate.discover.sysfs import describe_devices
-from trainspec_validate.discover.tools import TOOLS, ask
+from trainspec_validate.discover.tools import NVIDIA, TOOLS, Answer, ask, others
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._draft import Draft, plain_int
 
@@ -19,9 +20,9 @@ _VENDORS = {"10de": "NVIDIA", "1002": "AMD", "1ae0": "Google"}
 
 
 def discover(machine: Machine) -> tuple[Fragment, ...]:
-    """One fragment from the kernel, then one from each tool that answered.
+    """One fragment from the kernel, then one from NVML or else nvidia-smi, and one from each other tool that answered.
 
-    A tool that is missing, fails or prints nonsense never stops the others; the fragment from the kernel says so
+    A source that is missing, fails or tells nonsense never stops the others; the fragment from the kernel says so
     where it matters. Host names, serial numbers and addresses of the network are not recorded.
 
     >>> discover(RecordedMachine())[0].format
@@ -35,8 +36,8 @@ def discover(machine: Machine) -> tuple[Fragment, ...]:
     except ForeignFormatError as error:
         draft.remark(f"PCI devices were not read: {error}")
     draft.group_unknown("scale_up", reason="the kernel does not show links between accelerators; see the vendor's tool")
-    answers = [ask(machine, tool) for tool in TOOLS]
-    answered = {answer.tool.vendor for answer in answers if answer.fragment is not None}
+    answers = _answers(machine)
+    answered = {answer.vendor for answer in answers if answer.fragment is not None}
     for answer in answers:
         if answer.failure:
             draft.remark(answer.failure)
@@ -48,6 +49,13 @@ def discover(machine: Machine) -> tuple[Fragment, ...]:
     _job(machine, draft)
     kernel = draft.fragment(KERNEL_FORMAT, ForeignText(_NAME, ""))
     return (kernel, *(answer.fragment for answer in answers if answer.fragment is not None))
+
+
+def _answers(machine: Machine) -> list[Answer]:
+    """NVML and the tools; those that NVML makes idle are not run."""
+    library = nvml_answer.ask(machine)
+    asked = TOOLS if library.fragment is None else others({NVIDIA})
+    return [library, *(ask(machine, tool) for tool in asked)]
 
 
 def _job(machine: Machine, draft: Draft) -> None:

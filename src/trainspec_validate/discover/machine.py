@@ -8,15 +8,18 @@ import selectors
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
 _MAX_FILE_BYTES = 4 * 2**20
 _MAX_NAMES = 65_536
 _READ_BYTES = 65_536
+_NVML = "trainspec_validate.discover.nvml"
 _PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
@@ -29,6 +32,10 @@ class Machine(Protocol):
 
     def has(self, name: str) -> bool:
         """Whether a program of this name can be started."""
+        ...
+
+    def nvml(self) -> str | None:
+        """What `discover.nvml` prints; empty where it fails, None where the binding of NVML is not installed."""
         ...
 
     def read(self, path: str) -> str | None:
@@ -58,11 +65,19 @@ class LocalMachine:
     def run(self, command: tuple[str, ...]) -> str | None:
         """What a command prints. It is found by a plain name in absolute places of PATH and started without a shell."""
         program = _program(command[0]) if command else None
-        if program is None:
+        return None if program is None else self._printed([program, *command[1:]])
+
+    def nvml(self) -> str | None:
+        """What NVML tells. Its driver may hang or crash, so that it is asked in a process of its own."""
+        if os.name != "posix" or find_spec("pynvml") is None:
             return None
+        return self._printed([sys.executable, "-P", "-m", _NVML]) or ""
+
+    def _printed(self, command: list[str]) -> str | None:
+        """What a program prints that ends well and within the bounds."""
         try:
-            process = subprocess.Popen(  # noqa: S603 - a fixed vector of a known tool
-                [program, *command[1:]],
+            process = subprocess.Popen(  # noqa: S603 - a fixed vector of a known program
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -166,6 +181,8 @@ class RecordedMachine:
     variables: Mapping[str, str] = field(default_factory=dict)
     silent: frozenset[str] = frozenset()
     """Programs that were installed and of which some calls gave no answer."""
+    nvml_survey: str | None = None
+    """What NVML told; None where its binding was not installed."""
 
     @classmethod
     def load(cls, directory: Path) -> RecordedMachine:
@@ -191,6 +208,10 @@ class RecordedMachine:
     def run(self, command: tuple[str, ...]) -> str | None:
         """What the command printed then."""
         return self.commands.get(command)
+
+    def nvml(self) -> str | None:
+        """What NVML told then."""
+        return self.nvml_survey
 
     def has(self, name: str) -> bool:
         """Whether calls of the program without a recorded answer had failed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from trainspec_validate.discover.machine import Machine
@@ -32,9 +33,10 @@ class Tool:
     """PCI identifier of the maker whose accelerators it shows; None for all."""
 
 
+NVIDIA = "10de"
 TOOLS: tuple[Tool, ...] = (
-    Tool((("nvidia-smi", f"--query-gpu={_NVIDIA_FIELDS}", "--format=csv"),), "nvidia-smi-query-csv", "10de"),
-    Tool((("nvidia-smi", "topo", "-m"),), "nvidia-smi-topology-matrix", "10de"),
+    Tool((("nvidia-smi", f"--query-gpu={_NVIDIA_FIELDS}", "--format=csv"),), "nvidia-smi-query-csv", NVIDIA),
+    Tool((("nvidia-smi", "topo", "-m"),), "nvidia-smi-topology-matrix", NVIDIA),
     Tool((("rocm-smi", *_ROCM_LISTS),), "rocm-smi-list", "1002"),
     Tool((("rocm-smi", "--showtopo"),), "rocm-smi-topology", "1002"),
     Tool((("amd-smi", "static"),), "amd-smi", "1002"),
@@ -45,12 +47,18 @@ TOOLS: tuple[Tool, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of one tool: a fragment, or why there is none."""
+    """What came of one source: a fragment, or why there is none."""
 
-    tool: Tool
+    vendor: str | None
+    """PCI identifier of the maker whose accelerators it shows; None for all."""
     fragment: Fragment | None
     failure: str = ""
-    """Empty where the tool gave no answer at all, as when it is not installed."""
+    """Empty where the source gave no answer at all, as when it is not installed."""
+
+
+def others(vendors: Collection[str]) -> tuple[Tool, ...]:
+    """The tools that show anything but the accelerators of these makers alone."""
+    return tuple(tool for tool in TOOLS if tool.vendor not in vendors)
 
 
 def ask(machine: Machine, tool: Tool) -> Answer:
@@ -62,11 +70,13 @@ def ask(machine: Machine, tool: Tool) -> Answer:
         name = " ".join(command)
         entry: Format = _BY_NAME[tool.format]
         try:
-            return Answer(tool, entry.read(ForeignText(name, printed)))
+            return Answer(tool.vendor, entry.read(ForeignText(name, printed)))
         except ForeignFormatError as error:
             place = "" if error.line is None else f" (line {error.line})"
-            return Answer(tool, None, f"`{name}` printed something unexpected: {error}{place}")
+            return Answer(tool.vendor, None, f"`{name}` printed something unexpected: {error}{place}")
     for command in tool.commands:
         if machine.has(command[0]):
-            return Answer(tool, None, f"`{' '.join(command)}` failed, took too long or printed nothing; run it by hand")
-    return Answer(tool, None)
+            return Answer(
+                tool.vendor, None, f"`{' '.join(command)}` failed, took too long or printed nothing; run it by hand"
+            )
+    return Answer(tool.vendor, None)

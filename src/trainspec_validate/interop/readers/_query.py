@@ -26,6 +26,7 @@ class Listed:
     power_watts: float | None = None
     link_generation: int | None = None
     link_num_lanes: int | None = None
+    numa_node: int | None = None
     line: int | None = None
 
 
@@ -74,6 +75,7 @@ def write(draft: Draft, devices: Sequence[Listed], *, missing: str) -> None:
             Device(
                 f"accelerator-{k}",
                 named=False,
+                numa_node=one.numa_node,
                 link_generation=one.link_generation,
                 link_num_lanes=one.link_num_lanes,
                 line=one.line,

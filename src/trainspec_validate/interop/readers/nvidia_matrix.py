@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers import _nvlink
 from trainspec_validate.interop.readers._draft import Draft, as_name, plain_int
 from trainspec_validate.interop.readers._links import from_nvlink_matrix
 from trainspec_validate.interop.readers._matrix import MAX_COLUMNS, Row, plain_lines, rows, without_escapes
@@ -17,6 +18,13 @@ NAME = "nvidia-smi-topology-matrix"
 _LOOK_CHARACTERS = 65_536
 _CELL = re.compile(r"X|NV([0-9]{1,3})|PIX|PXB|PHB|NODE|SYS|SOC|N/A", re.ASCII)
 _LEGEND = re.compile(r"\s*(NIC[0-9]{1,4}):\s*(\S{1,128})\s*", re.ASCII)
+_WORDS = _nvlink.Words(
+    how="NV cells of the matrix",
+    joined="accelerators of the node that NV cells join",
+    no_topology="so many links of a pair may be direct or go through switches; see nvidia-smi nvlink -s",
+    no_links="the matrix does not tell the links of one accelerator",
+    one_node="domains of coherent hosts may span nodes, and the matrix shows one",
+)
 # NODE crosses host bridges of one NUMA node, which collective libraries class with PHB; SOC is the older name of SYS.
 _CLASSES = {"PIX": "PIX", "PXB": "PXB", "PHB": "PHB", "NODE": "PHB", "SYS": "SYS", "SOC": "SYS"}
 
@@ -154,30 +162,9 @@ def _scale_up(table: Sequence[Row], gpus: Sequence[int], coherent: bool, draft: 
                 pairs[a, b] = int(found[1])
     shape = from_nvlink_matrix(len(gpus), pairs)
     if shape is None:
-        draft.group_unknown("scale_up", reason="the matrix shows no NVLink")
-        if len(gpus) > 1:
-            draft.remark("no NVLink between accelerators; they reach each other over PCIe")
-        return
-    counts = sorted(set(pairs.values()))
-    if shape.topology == "switched" and len(counts) > 1:
-        draft.remark(f"pairs differ in NVLinks: {', '.join(f'NV{count}' for count in counts)}; links may be down")
-    path = ("scale_up",)
-    draft.group(*path, "technology", value="nvlink")
-    if shape.topology is None:
-        reason = "so many links of a pair may be direct or go through switches; see nvidia-smi nvlink -s"
-        draft.group_unknown(*path, "topology", reason=reason)
+        _nvlink.none_found(draft, len(gpus), "the matrix shows no NVLink")
     else:
-        draft.group(*path, "topology", value=shape.topology, how="NV cells of the matrix")
-    if shape.num_links is not None and 1 <= shape.num_links <= 1024:
-        draft.group(*path, "num_links", value=shape.num_links, how="NV cells of the matrix")
-    else:
-        draft.group_unknown(*path, "num_links", reason="the matrix does not tell the links of one accelerator")
-    if coherent:
-        reason = "domains of coherent hosts may span nodes, and the matrix shows one"
-        draft.group_unknown(*path, "domain_num_accelerators", reason=reason)
-    else:
-        how = "accelerators of the node that NV cells join"
-        draft.group(*path, "domain_num_accelerators", value=shape.num_accelerators, how=how)
+        _nvlink.write(draft, shape, set(pairs.values()), _WORDS, coherent=coherent)
 
 
 FORMATS: tuple[Format, ...] = (Format(NAME, "matrix of `nvidia-smi topo -m`", "ClusterProfile", looks_like, read),)
