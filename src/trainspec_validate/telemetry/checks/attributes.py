@@ -1,0 +1,181 @@
+"""The only place for the check on attributes of metrics, heads and events: they are there, and their values known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from trainspec_validate.metrics import Metric, by_name, catalog, events
+from trainspec_validate.suggest import hint
+from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._seen import by_writer
+from trainspec_validate.telemetry.checks._words import few
+from trainspec_validate.telemetry.checks.streams import WITH_HEADS
+from trainspec_validate.telemetry.view import KeyInfo, PlacedEvent
+
+COORDINATES = frozenset({"train.run.id", "train.run.attempt", "train.rank.id", "train.world.size", "host.id", "hw.id"})
+"""Attributes that records and heads carry under keys of their own."""
+STEP_LIKE = frozenset({"step", "iteration", "epoch", "time", "timestamp", "seq", "run", "job", "attempt"})
+"""Last parts of names that make a series for every value; another check has them."""
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "int": (int,),
+    "double": (int, float),
+    "boolean": (bool,),
+    "string[]": (list, tuple),
+    "int[]": (list, tuple),
+    "double[]": (list, tuple),
+}
+
+
+@check("TS-TEL-011")
+def attributes_complete(run: RunView) -> Iterator[Deviation]:
+    """Metrics, heads and events have the attributes that the catalog asks for, with values that it knows."""
+    own = [key for key in run.keys if key.metric and run.files[key.location.file].format in WITH_HEADS]
+    if not own and not run.events:
+        raise NotJudged("no metric or event of the catalog")
+    for key in own:
+        yield from few(_of_series(key))
+    yield from few(_of_heads(run))
+    yield from _of_events(run)
+
+
+# --- metrics ------------------------------------------------------------------------------------------------
+
+
+def _of_series(key: KeyInfo) -> Iterator[Deviation]:
+    metric = key.metric
+    assert metric  # noqa: S101 - chosen by the caller
+    evidence = Evidence(str(key.key), count=key.num)
+    known = {*metric.attributes, *metric.optional_attributes}
+    present = dict(key.key.attributes)
+    for name in _of_role(metric, "series"):
+        if name not in present:
+            values = catalog().attributes[name].values
+            example = f"{metric.name}{{{name}={values[0] if values else '...'}}}"
+            yield Deviation(key.location, f"{key.key} lacks the attribute {name}", f"write {example}", evidence)
+    for name, value in present.items():
+        if name not in known:
+            if name.rsplit(".", 1)[-1] not in STEP_LIKE:
+                message = f"{key.key} has the attribute {name}, which {metric.name} does not have"
+                listed = sorted(known - COORDINATES)
+                yield Deviation(key.location, message, hint(name, listed) or "leave it out", evidence)
+        else:
+            yield from _placed(key, evidence, _wrong_text(name, value))
+    for name in _of_role(metric, "reading"):
+        if catalog().attributes[name].type != "boolean" and name not in key.attributes:
+            message = f"no record of {key.key} has the attribute {name} beside the value"
+            yield Deviation(key.location, message, f'write it into "a": {catalog().attributes[name].words}', evidence)
+
+
+def _of_role(metric: Metric, role: str) -> list[str]:
+    return [n for n in metric.attributes if n not in COORDINATES and catalog().attributes[n].role == role]
+
+
+def _placed(key: KeyInfo, evidence: Evidence, found: tuple[str, str] | None) -> Iterator[Deviation]:
+    if found:
+        yield Deviation(key.location, f"{key.key}: {found[0]}", found[1], evidence)
+
+
+def _wrong_text(name: str, value: str) -> tuple[str, str] | None:
+    """What is wrong with a value in a name, where all are text."""
+    if catalog().attributes[name].type == "int":
+        return None if value.isdecimal() else (f"{value!r} is no whole number for {name}", "")
+    return _wrong_value(name, value)
+
+
+def _wrong_value(name: str, value: Any) -> tuple[str, str] | None:
+    """Message and help for a value that its attribute cannot have."""
+    attribute = catalog().attributes[name]
+    types = _TYPES[attribute.type]
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        return f"{name} is {str(value)[:60]!r}", f"its type is {attribute.type}"
+    if attribute.values and not attribute.open and value not in attribute.values:
+        listed = ", ".join(attribute.values)
+        return f"{str(value)[:60]!r} is no value of {name}", hint(str(value), attribute.values) or f"one of: {listed}"
+    return None
+
+
+# --- heads --------------------------------------------------------------------------------------------------
+
+
+def _of_heads(run: RunView) -> Iterator[Deviation]:
+    written = by_writer(run)
+    told = set()
+    for head in run.heads:
+        writer = (head.record.emitter, head.record.att)
+        whose = f"the head of emitter {head.record.emitter!r} in attempt {head.record.att}"
+        if writer not in told:
+            told.add(writer)
+            known = head.record.declared
+            for name, asking in _undeclared(written.get(writer, set()), known).items():
+                message = f"{whose} does not declare {name}, which {asking} needs"
+                yield Deviation(head.location, message, f"declare it: {catalog().attributes[name].words}")
+        for name, value in head.record.declared.items():
+            found = _wrong_value(name, value) if name in catalog().attributes else None
+            if found:
+                yield Deviation(head.location, f"{whose} declares a value of another kind: {found[0]}", found[1])
+
+
+def _undeclared(names: Iterable[str], declared: Mapping[str, Any]) -> dict[str, str]:
+    """Attributes that a head lacks, with the first metric that asks for each."""
+    found: dict[str, str] = {}
+    for name in sorted(names):
+        metric = by_name(name)
+        for attribute in _of_role(metric, "declared") if metric else ():
+            if attribute not in declared:
+                found.setdefault(attribute, name)
+    return found
+
+
+# --- events -------------------------------------------------------------------------------------------------
+
+
+def _of_events(run: RunView) -> Iterator[Deviation]:
+    """One deviation for each event name and attribute, at the first event."""
+    first: dict[tuple[str, str], tuple[PlacedEvent, str, str]] = {}
+    counts: dict[tuple[str, str], int] = {}
+    last: dict[tuple[str, str], int] = {}
+    for event in run.events:
+        for name, message, help_text in _wrong_event(run, event):
+            what = (event.name, name)
+            first.setdefault(what, (event, message, help_text))
+            counts[what] = counts.get(what, 0) + 1
+            last[what] = event.time_us
+    for what, (event, message, help_text) in first.items():
+        evidence = Evidence(first_time_us=event.time_us, last_time_us=last[what], count=counts[what])
+        yield Deviation(event.location, f"{event.name}: {message}", help_text, evidence)
+
+
+def _wrong_event(run: RunView, event: PlacedEvent) -> Iterator[tuple[str, str, str]]:
+    entry = events().get(event.name)
+    if entry is None:
+        return
+    for name in entry.attributes:
+        if name not in event.record.a and not _is_known_otherwise(run, event, name):
+            yield name, f"it lacks the attribute {name}", f'write it into "a": {catalog().attributes[name].words}'
+    for name, value in event.record.a.items():
+        if name in catalog().attributes:
+            found = _wrong_value(name, value)
+            if found:
+                yield name, *found
+        elif name.startswith("train."):
+            yield name, f"the catalog does not have the attribute {name}", hint(name, entry.attributes)
+
+
+def _is_known_otherwise(run: RunView, event: PlacedEvent, name: str) -> bool:
+    """Whether the record or its head says what an attribute of an event would."""
+    if catalog().attributes[name].role != "declared":
+        return False
+    head = run.head_of(event.emitter, event.attempt)
+    match name:
+        case "train.run.id" | "train.run.attempt":
+            return True
+        case "train.rank.id":
+            return event.subject.rank is not None
+        case "host.id":
+            return event.subject.host is not None
+        case "train.world.size":
+            return head is not None and head.record.world_size is not None
+        case _:
+            return head is not None and name in head.record.declared

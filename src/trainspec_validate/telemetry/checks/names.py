@@ -1,0 +1,212 @@
+"""The only place for the checks on the names of metrics and events, and on unit, instrument and scope behind a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.metrics import by_alias, by_name, catalog, events, metrics
+from trainspec_validate.suggest import hint
+from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._words import counted, deviations_of, few, series_in_words
+from trainspec_validate.telemetry.checks.streams import WITH_HEADS
+from trainspec_validate.telemetry.view import KeyInfo, Occurrence, PlacedHead, Trouble
+
+RESERVED = "train."
+"""Start of names that only the catalog gives."""
+TOO_MANY = "train.telemetry.too_many_keys"
+"""What keys beyond the first thousands are counted as."""
+UNIT_WORDS = frozenset(
+    {
+        *("second", "seconds", "sec", "secs", "ms", "us", "ns", "milliseconds", "microseconds", "minutes", "hours"),
+        *("byte", "bytes", "kb", "mb", "gb", "tb", "kib", "mib", "gib", "percent", "pct", "ratio", "watt", "watts"),
+        *(
+            "joule",
+            "joules",
+            "celsius",
+            "hz",
+            "mhz",
+            "ghz",
+            "hertz",
+            "mw",
+            "kw",
+            "mj",
+            "gbps",
+            "tps",
+            "tflops",
+            "total",
+        ),
+    }
+)
+_MOVES_BOTH_WAYS = frozenset({"gauge", "updowncounter"})
+_FORMS = {"number": frozenset({"counter", *_MOVES_BOTH_WAYS}), "histogram": frozenset({"histogram"})}
+_NEEDS = {"rank": "rank", "group": "rank", "device": "device", "link": "device", "nic": "device", "node": "host"}
+
+
+@check("TS-TEL-005")
+def metric_known(run: RunView) -> Iterator[Deviation]:
+    """Names are those of the catalog, or declared in a head."""
+    own = _own(run)
+    if not own and not run.events and not run.heads:
+        raise NotJudged("no name that a stream gives itself; those of other formats are translated")
+    extensions = {name for head in run.heads for name in head.record.extension_metrics}
+    unknown = (key for key in own if key.metric is None and key.key.metric not in {*extensions, TOO_MANY})
+    yield from few(_unknown_metric(key) for key in unknown)
+    for head in run.heads:
+        yield from _unknown_in_head(head)
+    yield from _unknown_events(run)
+
+
+@check("TS-TEL-006")
+def one_name_each(run: RunView) -> Iterator[Deviation]:
+    """A metric with two names is written under one of them."""
+    own = [key for key in _own(run) if key.metric]
+    if not own:
+        raise NotJudged("no metric of the catalog")
+    spelled: dict[str, dict[str, KeyInfo]] = {}
+    for key in own:
+        spelled.setdefault(key.key.metric, {}).setdefault(_name(key.text), key)
+    for names in spelled.values():
+        if len(names) > 1:
+            first, second = sorted(names.values(), key=lambda key: key.location)[:2]
+            message = f"{_name(second.text)} and {_name(first.text)} are one metric, and the run has both"
+            help_text = "write it under one name; readers take them for two metrics"
+            related = ((first.location, f"first written as {_name(first.text)}"),)
+            yield Deviation(second.location, message, help_text, Evidence(count=second.num), related)
+
+
+@check("TS-TEL-007")
+def unit_match(run: RunView) -> Iterator[Deviation]:
+    """Stated units are those of the catalog, without prefix, and names hold no unit."""
+    stated = [key for key in run.keys if key.unit is not None and key.metric]
+    declared = [(head, name) for head in run.heads for name in head.record.extension_metrics]
+    if not stated and not declared:
+        raise NotJudged("no unit is stated; values are in those of the catalog")
+    for key in stated:
+        assert key.metric  # noqa: S101 - chosen above
+        known = catalog().units.get(key.unit or "")
+        if key.unit != key.metric.unit and (known is None or known.base != key.metric.unit):
+            message = f"{_name(key.text)} has the unit {key.unit!r}, and {key.metric.name} is in {key.metric.unit}"
+            yield Deviation(key.location, message, f"convert it to {key.metric.unit}", Evidence(str(key.key)))
+    yield from few(found for head, name in declared for found in _wrong_unit(head, name))
+
+
+@check("TS-TEL-008")
+def instrument_match(run: RunView) -> Iterator[Deviation]:
+    """A metric is written as what it is: a counter that counts, a value, or a histogram."""
+    stated = [key for key in run.keys if key.instrument and key.metric]
+    if not stated:
+        raise NotJudged("no input states whether its metrics are counters, values or histograms")
+    for key in stated:
+        assert key.metric  # noqa: S101 - chosen above
+        allowed = {key.metric.instrument, *key.metric.also}
+        allowed |= _MOVES_BOTH_WAYS if allowed & _MOVES_BOTH_WAYS else set()
+        written = _FORMS.get(str(key.instrument), frozenset({str(key.instrument)}))
+        if not written & allowed:
+            message = f"{key.key} is a {key.metric.instrument}, and is written as a {key.instrument}"
+            remedy = "an object with count, sum, bounds and counts" if "histogram" in allowed else "a number"
+            help_text = f"write {remedy}" if written <= {*_FORMS["number"], "histogram"} else "correct its type"
+            yield Deviation(key.location, message, help_text, Evidence(str(key.key), count=key.num))
+
+
+@check("TS-TEL-009")
+def scope_match(run: RunView) -> Iterator[Deviation]:
+    """Records name what the scope of their metrics needs, and emitters write what their heads say."""
+    if not any(key.metric for key in run.keys):
+        raise NotJudged("no metric of the catalog")
+    help_text = "put metrics of different scopes into different records, each with the subject of its values"
+    yield from deviations_of(run.trails_of(Trouble.WRONG_SCOPE), lambda found: _scope_message(run, found), help_text)
+
+
+# --- names --------------------------------------------------------------------------------------------------
+
+
+def _own(run: RunView) -> list[KeyInfo]:
+    """The names in files that follow this specification; those of other formats have been translated."""
+    return [key for key in run.keys if key.num and run.files[key.location.file].format in WITH_HEADS]
+
+
+def _name(text: str) -> str:
+    return text.partition("{")[0]
+
+
+def _unknown_metric(key: KeyInfo) -> Deviation:
+    name = _name(key.text)
+    message = f"{name} is no metric of the catalog, and no head declares it"
+    evidence = Evidence(str(key.key), count=key.num)
+    return Deviation(key.location, message, _help_for(name), evidence)
+
+
+def _help_for(name: str) -> str:
+    alias = next(iter(by_alias(None, name)), None)
+    if alias:
+        return f"write {alias.metric}: {alias.conversion()}"
+    synonyms = (metric.synonym for metric in metrics().values() if metric.synonym)
+    remedy = f"names that start with {RESERVED!r} are kept for the catalog"
+    return hint(name, [*metrics(), *synonyms]) or (
+        remedy if name.startswith(RESERVED) else "declare it in extension_metrics of the head, with unit and instrument"
+    )
+
+
+def _unknown_in_head(head: PlacedHead) -> Iterator[Deviation]:
+    record = head.record
+    for text in record.unsupported:
+        name = _name(text)
+        if by_name(name) is None and name not in record.extension_metrics:
+            message = f"the head declares {name} unsupported, which is no metric of the catalog"
+            yield Deviation(head.location, message, hint(name, list(metrics())))
+    for name in record.extension_metrics:
+        if by_name(name) is not None:
+            message = f"the head declares {name} as a metric of its own, which the catalog has"
+            yield Deviation(head.location, message, "leave it out, and write it as the catalog defines it")
+        elif name.startswith(RESERVED):
+            message = f"the head declares {name}, and names that start with {RESERVED!r} are kept for the catalog"
+            yield Deviation(head.location, message, "begin its name with a domain of yours, such as org.example.")
+    for name in record.declared:
+        if name.startswith(RESERVED) and name not in catalog().attributes:
+            message = f"the head declares the attribute {name}, which the catalog does not have"
+            yield Deviation(head.location, message, hint(name, list(catalog().attributes)))
+
+
+def _unknown_events(run: RunView) -> Iterator[Deviation]:
+    counts: dict[str, int] = {}
+    for event in run.events:
+        if event.name.startswith(RESERVED) and event.name not in events():
+            counts[event.name] = counts.get(event.name, 0) + 1
+    for name, count in counts.items():
+        first = run.events_named(name)[0]
+        message = f"{name} is no event of the catalog ({counted(count, 'record')})"
+        evidence = Evidence(first_time_us=first.time_us, last_time_us=run.events_named(name)[-1].time_us, count=count)
+        yield Deviation(first.location, message, hint(name, list(events())), evidence)
+
+
+# --- units and scopes ---------------------------------------------------------------------------------------
+
+
+def _wrong_unit(head: PlacedHead, name: str) -> Iterator[Deviation]:
+    unit = head.record.extension_metrics[name].unit
+    word = name.replace(".", "_").rsplit("_", 1)[-1]
+    known = catalog().units.get(unit)
+    if known is not None and known.factor != 1:
+        message = f"{name} is declared in {unit}, which is {known.factor:g} {known.base}"
+        yield Deviation(head.location, message, f"write it in {known.base}, and declare that unit")
+    elif unit.casefold() in UNIT_WORDS:
+        help_text = "write UCUM codes without prefix: s, By, W, J, Cel, Hz, 1 for fractions, {thing} for counts"
+        yield Deviation(head.location, f"{name} is declared in {unit!r}, which is no unit code", help_text)
+    elif word in UNIT_WORDS:
+        message = f"the name {name} ends in {word!r}, which repeats or contradicts its unit {unit}"
+        yield Deviation(head.location, message, "leave the unit out of the name; exporters add it")
+
+
+def _scope_message(run: RunView, found: Occurrence) -> str:
+    metric = by_name(found.key.metric)
+    scopes = metric.scopes if metric else ()
+    head = run.head_of(found.emitter, found.attempt)
+    named = head.record.scopes if head else scopes
+    whose = series_in_words(found.key, found.subject)
+    if not set(scopes) & set(named):
+        scope = " or ".join(scopes)
+        return f"{whose} is of scope {scope}, and the head of emitter {found.emitter!r} names {', '.join(named)}"
+    if scopes == ("job",):
+        return f"{whose} is of the job, and its record names a rank or device"
+    needed = dict.fromkeys(_NEEDS[scope] for scope in scopes if scope in _NEEDS)
+    return f"{whose} is of scope {' or '.join(scopes)}, and its record names no {' or '.join(needed)}"

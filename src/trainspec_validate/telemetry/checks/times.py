@@ -1,0 +1,51 @@
+"""The only place for the check on times: that they are microseconds of the run, and not yet to come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._words import damaged, few, moment, seconds_in_words
+from trainspec_validate.telemetry.view import PlacedHead
+
+EARLIEST_US = 946_684_800_000_000
+"""2000-01-01: a run that is older has its times in another unit."""
+LATEST_US = 4_102_444_800_000_000
+"""2100-01-01, for guesses."""
+TOLERANCE_US = 300_000_000
+"""How far a clock can be ahead of that of the reader."""
+_UNITS = {"seconds": 1_000_000, "milliseconds": 1_000}
+
+
+@check("TS-TEL-016")
+def time_valid(run: RunView) -> Iterator[Deviation]:
+    """Times are whole microseconds since 1970 UTC, within the run, and not in the future."""
+    if not run.num_records and not run.heads and not run.damage:
+        raise NotJudged("no record")
+    yield from damaged(run, "TS-TEL-016")
+    yield from few(found for head in run.heads for found in _of_head(run, head))
+    yield from few(_future(run))
+
+
+def _of_head(run: RunView, head: PlacedHead) -> Iterator[Deviation]:
+    time_us = head.record.time_us
+    if time_us < EARLIEST_US:
+        guesses = ((unit, time_us * factor) for unit, factor in _UNITS.items())
+        guess = next((f"; in {unit} it is {moment(us)}" for unit, us in guesses if EARLIEST_US <= us < LATEST_US), "")
+        message = f"the stream starts at {moment(time_us)}, which is before 2000{guess}"
+        yield Deviation(head.location, message, "write microseconds since 1970-01-01 UTC")
+    elif run.now_us is not None and time_us > run.now_us + TOLERANCE_US:
+        ahead = seconds_in_words((time_us - run.now_us) / 1e6)
+        message = f"the stream starts at {moment(time_us)}, {ahead} ahead of now"
+        yield Deviation(head.location, message, "write UTC, not local time, and set the clock")
+
+
+def _future(run: RunView) -> Iterator[Deviation]:
+    if run.now_us is None:
+        return
+    for span in run.emitters:
+        if span.last_time_us > run.now_us + TOLERANCE_US:
+            ahead = seconds_in_words((span.last_time_us - run.now_us) / 1e6)
+            message = f"emitter {span.emitter!r} writes {moment(span.last_time_us)}, {ahead} ahead of now"
+            evidence = Evidence(first_time_us=span.last_time_us, last_time_us=span.last_time_us)
+            yield Deviation(span.last_location, message, "write UTC, not local time, and set the clock", evidence)
