@@ -115,7 +115,45 @@ def test_a_real_fabric_misses_uplinks_on_twelve_leaves() -> None:
     assert "12 of 31 leaf switches have fewer than 18 uplinks, 26 links in all" in told(fragment)
 
 
-def test_a_truncated_dump_is_an_error_with_its_line() -> None:
-    with pytest.raises(ForeignFormatError, match="the output is cut off") as caught:
-        read(sample("topograph-ibnetdiscover-example-bad.out"))
-    assert caught.value.line == 10
+HEAD = "#\n# Topology file: generated on a day\n#\n# Initiated from node 00000000000000a1 port 00000000000000a1\n\n"
+ALONE = 'Ca\t1 "H-00000000000000a1"\t\t# "host1 HCA-1"\n'
+FAR = '[1](a1) \t"{}"[1](a2) \t\t# lid 0 lmc 0 "far" lid 0 4xNDR\n'
+OTHER = 'Ca\t1 "H-00000000000000a2"\t\t# "host2 HCA-1"\n'
+
+
+def test_a_survey_from_a_host_whose_link_is_down_is_whole() -> None:
+    fragment = read(ForeignText("alone", HEAD + "caguid=0xa1\n" + ALONE))
+    assert_sound(fragment, NAME)
+    assert fragment.facts == {"fabrics": [{"name": "fabric", "transport": "infiniband"}]}
+    [remark] = fragment.remarks
+    assert remark.line == 7
+    assert "met no switch and tells nothing of the fabric: host1 HCA-1, no port has a link" in remark.message
+    assert ("num_nodes",) in {entry.pointer for entry in fragment.unknown}
+
+
+def test_two_hosts_that_are_cabled_to_each_other_are_whole() -> None:
+    both = ALONE + FAR.format("H-00000000000000a2") + OTHER + FAR.format("H-00000000000000a1")
+    fragment = read(ForeignText("both", HEAD + both))
+    assert "host1 HCA-1, host2 HCA-1, cabled to each other" in told(fragment)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ALONE,
+        HEAD + OTHER,
+        HEAD + ALONE + FAR.format("S-0000000000000001"),
+        HEAD + ALONE + FAR.format("H-00000000000000a2"),
+    ],
+    ids=["no head", "start not listed", "switch not listed", "adapter not listed"],
+)
+def test_a_survey_that_lost_a_part_is_refused(text: str) -> None:
+    with pytest.raises(ForeignFormatError, match="no switch: the output is cut off"):
+        read(ForeignText("cut", text))
+
+
+def test_a_real_survey_from_a_host_whose_link_is_down() -> None:
+    fragment = read(sample("topograph-ibnetdiscover-example-bad.out"))
+    [remark] = fragment.remarks
+    assert remark.line == 10
+    assert "dgx-gb200-n01-c1 HCA-1, no port has a link" in remark.message

@@ -17,6 +17,7 @@ _PORT = re.compile(r'\[(?P<number>\d{1,4})\](?:\([0-9a-fA-F]+\))?\s+"(?P<target>
 _WIDTH = re.compile(r"(\d{1,2}x[A-Z]{2,4}\d{0,3})\s*$")
 _HEAD = re.compile(r'^(?:Switch|Ca|Rt)\t\d+ "|^(?:switchguid|caguid)=0x', re.MULTILINE)
 _HOST = re.compile(r"(?P<host>\S+) (?P<device>mlx\w+|HCA-\d+|ib\w*|hfi\w+)")
+_START = re.compile(r"^# Initiated from node ([0-9a-fA-F]{1,16})\b", re.MULTILINE)
 _KEY = re.compile(r"[a-z]+guid?=|vendid=|devid=|rtguid=")
 
 
@@ -57,6 +58,16 @@ class Device:
 def looks_like_listing(text: ForeignText) -> bool:
     """Whether a line starts a device of the listing."""
     return bool(_HEAD.search(text.text))
+
+
+def starts_at(text: ForeignText) -> str | None:
+    """Identifier of the device that the survey started from; None where the head of the listing is lost.
+
+    >>> starts_at(ForeignText("a", "# Initiated from node b8e9 port b8e9"))
+    'H-000000000000b8e9'
+    """
+    match = _START.search(text.text)
+    return f"H-{match[1].lower().zfill(16)}" if match else None
 
 
 def devices(text: ForeignText) -> Iterator[Device]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from trainspec_validate.catalog import links
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
-from trainspec_validate.interop.readers._ibnetdiscover import Device, devices, looks_like_listing
+from trainspec_validate.interop.readers._ibnetdiscover import Device, devices, looks_like_listing, starts_at
 from trainspec_validate.interop.readers._port_survey import SurveyedSwitch, levels, put_survey, spread
 from trainspec_validate.interop.readers._sheet import Sheet, plain_text
 
@@ -34,7 +34,7 @@ def read(text: ForeignText) -> Fragment:
     Leaves are the switches that carry adapters; every other layer is counted from there.
 
     Raises:
-        ForeignFormatError: a line is malformed, or the output ends before the first switch.
+        ForeignFormatError: a line is malformed, or a part of the output is lost.
     """
     fabric = _Fabric()
     last = 1
@@ -46,16 +46,43 @@ def read(text: ForeignText) -> Fragment:
             fabric.units.add(device.identifier)
         else:
             fabric.adapters[device.identifier] = device
-    if not fabric.switches:
-        adapters = f"{len(fabric.adapters)} adapter{'' if len(fabric.adapters) == 1 else 's'}"
-        message = f"{adapters} and no switch: the output is cut off"
-        raise ForeignFormatError(message, last, "run ibnetdiscover again and keep all that it prints")
     sheet = Sheet()
     sheet.put(("fabrics", 0, "name"), "fabric", "a label; the survey gives the network no name")
     sheet.put(("fabrics", 0, "transport"), "infiniband", "ibnetdiscover surveys InfiniBand subnets only")
-    _put_switches(sheet, fabric)
-    _put_nodes(sheet, fabric)
+    if fabric.switches:
+        _put_switches(sheet, fabric)
+        _put_nodes(sheet, fabric)
+    elif _is_whole(fabric, starts_at(text)):
+        _put_adapters(sheet, fabric, last)
+    else:
+        adapters = f"{len(fabric.adapters)} adapter{'' if len(fabric.adapters) == 1 else 's'}"
+        message = f"{adapters} and no switch: the output is cut off"
+        raise ForeignFormatError(message, last, "run ibnetdiscover again and keep all that it prints")
     return sheet.fragment(NAME, text)
+
+
+def _is_whole(fabric: _Fabric, start: str | None) -> bool:
+    """Whether a survey without switches is all that there was to see: it lists its start and the end of each cable.
+
+    Switches come before adapters in the listing, and ports without a cable are not printed.
+    Source: linux-rdma/rdma-core@0c0ced81:infiniband-diags/ibnetdiscover.c (dump_topology).
+    """
+    targets = {port.target for adapter in fabric.adapters.values() for port in adapter.ports}
+    return start in fabric.adapters and targets <= fabric.adapters.keys()
+
+
+def _put_adapters(sheet: Sheet, fabric: _Fabric, line: int) -> None:
+    """What a survey tells that met no switch: not the fabric, but that an adapter has no way into it."""
+    names = ", ".join(plain_text(adapter.name) for adapter in list(fabric.adapters.values())[:_SHOWN])
+    cabled = any(adapter.ports for adapter in fabric.adapters.values())
+    told = "cabled to each other" if cabled else "no port has a link"
+    message = f"the survey met no switch and tells nothing of the fabric: {names}, {told}"
+    sheet.remark(message if cabled else f"{message}; see ibstat on that host, and survey from another one", line)
+    reason = "the survey met no switch; survey from a host whose link is up"
+    for pointer in (("fabrics", 0, "topology"), ("fabrics", 0, "tiers"), ("num_nodes",)):
+        sheet.unknown(pointer, reason)
+    for key in ("num_accelerators", "node_groups"):
+        sheet.unknown((key,), "the survey sees adapters, not what nodes are made of")
 
 
 def rate_of(width: str) -> float | None:
