@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from trainspec_validate.documents import KINDS, SIDE_KINDS, Record
+from trainspec_validate.documents.stream import StreamRecord
 from trainspec_validate.schema import schema_file
 
 SITE = "https://trainspec.org"
@@ -45,7 +46,29 @@ def schemas() -> dict[str, str]:
         schema = document_schema(kind)
         files[schema_file(kind)] = _text(schema)
         files[f"draft-07/{schema_file(kind)}"] = _text(draft_07(schema, kind))
+    stream = stream_schema()
+    files[schema_file("MetricStream")] = _text(stream)
+    files[f"draft-07/{schema_file('MetricStream')}"] = _text(draft_07(stream, "MetricStream"))
     return files
+
+
+def stream_schema() -> dict[str, Any]:
+    """The schema of one line of a metric stream: a head, a sample or an event."""
+    generated = msgspec.json.schema(StreamRecord)
+    definitions = generated["$defs"]
+    docstrings = _docstrings()
+    for name, definition in definitions.items():
+        _describe_fields(definition, docstrings.get(name, {}))
+    _plain(definitions)
+    return {
+        "$schema": DRAFT_2020,
+        "$id": f"{SITE}/schemas/v1/{schema_file('MetricStream')}",
+        "title": "MetricStream",
+        "description": "One line of a metric stream: a head, a sample or an event.",
+        "oneOf": [{"$ref": f"#/$defs/{name}"} for name in ("Head", "Sample", "Event")],
+        "x-requirements": {"type": "TS-TEL-001"},
+        "$defs": dict(sorted(definitions.items())),
+    }
 
 
 def document_schema(kind: str) -> dict[str, Any]:

@@ -260,6 +260,14 @@ class Windows:
     total: Any
     minimum: Any
     maximum: Any
+    file: Any = None
+    """File of the first record in each window, -1 for an empty one."""
+    offset: Any = None
+    """Place of that record in its file."""
+
+    def location(self, index: int) -> Location:
+        """Where the first record of a window stands."""
+        return NOWHERE if self.file is None else Location(int(self.file[index]), int(self.offset[index]))
 
 
 @dataclass(frozen=True, slots=True)

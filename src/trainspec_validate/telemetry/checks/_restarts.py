@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from trainspec_validate.telemetry.checks import NotJudged
 from trainspec_validate.telemetry.checks._intervals import Interval, intervals
+from trainspec_validate.telemetry.checks._progress import find_progress
 from trainspec_validate.telemetry.view import AttemptSpan, PlacedEvent, RunView
 
 RESTORE = "train.checkpoint.restore.begin"
@@ -67,12 +68,19 @@ def completed_restores(run: RunView) -> Sequence[Interval]:
 
 
 def restarts(run: RunView) -> Sequence[Restart]:
-    """The attempts that an event says the state of, in order of their numbers; the first one too."""
+    """The attempts that an event says the state of, in order of their numbers; the first one too.
+
+    A restore that begins after the first update of its attempt heals a part of the job and is none of these.
+    """
+    updates = find_progress(run)
     first: dict[int, Interval] = {}
     for restore in intervals(run, RESTORE):
-        before = first.get(restore.opened.attempt)
-        if not given_up(restore) and (before is None or before.is_open):
-            first[restore.opened.attempt] = restore
+        number = restore.opened.attempt
+        update = updates.first(number) if updates is not None else None
+        heals = update is not None and restore.opened.time_us > update.time_us
+        before = first.get(number)
+        if not heals and not given_up(restore) and (before is None or before.is_open):
+            first[number] = restore
     found = ((span, first.get(span.number)) for span in run.attempts)
     return [Restart(span, restore, told) for span, restore in found if (told := _told(span, restore)) is not None]
 

@@ -1,0 +1,290 @@
+"""The only place that turns a digest into what checks see of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trainspec_validate.telemetry.digest import Digest
+from trainspec_validate.telemetry.kernels.sequence import MISSING
+from trainspec_validate.telemetry.names import RANK
+from trainspec_validate.telemetry.view import (
+    NOWHERE,
+    AttemptSpan,
+    Damage,
+    EmitterSpan,
+    Key,
+    KeyInfo,
+    Location,
+    Lockstep,
+    Occurrence,
+    PlacedEvent,
+    PlacedHead,
+    Placement,
+    RunView,
+    Series,
+    SeriesTable,
+    StreamFile,
+    Subject,
+    Trail,
+    Trouble,
+    Windows,
+)
+
+NUM_SHORT = 3
+_MAX_NAMED = 64
+_MAX_PLACEMENTS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What the caller knows of a run beside its records."""
+
+    files: tuple[StreamFile, ...]
+    is_live: bool = False
+    snapshot: bool = False
+    has_order: bool = True
+    now_us: int | None = None
+    capabilities: frozenset[str] = frozenset()
+
+
+def view_of(digest: Digest, around: Circumstances) -> RunView:
+    """What checks see of a run."""
+    events = tuple(sorted(_events(digest), key=lambda e: (e.time_us, e.attempt, e.emitter, e.record.seq)))
+    emitters = tuple(sorted(_emitters(digest), key=lambda span: (span.attempt, span.emitter)))
+    heads = _heads(digest)
+    first = min((span.first_time_us for span in emitters), default=-1)
+    last = max((span.last_time_us for span in emitters), default=-1)
+    ended = any(event.name == "train.run.end" for event in events)
+    return RunView(
+        run=_run_name(digest, heads),
+        files=around.files,
+        heads=heads,
+        attempts=tuple(_attempts(emitters, heads, events)),
+        events=events,
+        keys=tuple(_keys(digest)),
+        series=_series(digest),
+        trails=tuple([*digest.trails.of(digest.names), *_bursts(digest)]),
+        job=digest.jobs.of(digest.names),
+        windows=dict(_windows(digest)),
+        lockstep=tuple(_lockstep(digest)),
+        emitters=emitters,
+        placements=tuple(_placements(digest)),
+        damage=tuple(_damage(digest)),
+        other_runs=_other_runs(digest),
+        num_records=digest.num_records,
+        num_samples=digest.num_samples,
+        first_time_us=first,
+        last_time_us=last,
+        is_live=around.is_live and not ended,
+        snapshot=around.snapshot,
+        has_order=around.has_order,
+        now_us=around.now_us,
+        capabilities=around.capabilities,
+    )
+
+
+def _heads(digest: Digest) -> tuple[PlacedHead, ...]:
+    found = [PlacedHead(head, place) for facts in digest.files.values() for place, head in facts.heads]
+    return tuple(sorted(found, key=lambda h: (h.record.att, h.record.emitter, h.location)))
+
+
+def _run_name(digest: Digest, heads: Iterable[PlacedHead]) -> str:
+    first = min(heads, key=lambda head: (head.record.time_us, head.location), default=None)
+    if first is not None:
+        return first.record.run
+    return next((writer.run for writer in digest.names.writers.items if writer.run), "")
+
+
+def _events(digest: Digest) -> Iterator[PlacedEvent]:
+    names = digest.names
+    for row in digest.events:
+        writer = names.writers.items[row.writer]
+        place = Location(row.file, row.offset)
+        subject = names.subjects.items[row.subject]
+        yield PlacedEvent(row.record, writer.attempt, writer.run, writer.emitter, subject, place)
+
+
+def _emitters(digest: Digest) -> Iterator[EmitterSpan]:
+    skips = digest.skips[: int(digest.skip_counts[0])]
+    for number, writer in enumerate(digest.names.writers.items):
+        row = digest.writers[number] if number < len(digest.writers) else None
+        if row is None or row["num"] == 0:
+            continue
+        mine = skips[skips["writer"] == number]
+        named = [(int(s["seq"]), int(s["num"]), _place(s, "here")) for s in mine[mine["kind"] == MISSING][:_MAX_NAMED]]
+        again = [(int(s["seq"]), _place(s, "here")) for s in mine[mine["kind"] != MISSING][:_MAX_NAMED]]
+        yield EmitterSpan(
+            *(writer.emitter, writer.attempt, int(row["num"]), int(row["first_time_us"]), int(row["last_time_us"])),
+            *(int(row["first_seq"]), int(row["last_seq"]), int(row["num_missing"]), int(row["num_repeated"])),
+            *(tuple(named), tuple(again), _place(row, "first"), _place(row, "last")),
+            lags=digest.lags.get(number, np.zeros(0, np.int64)),
+        )
+
+
+def _place(row: Any, stem: str) -> Location:
+    return Location(int(row[f"{stem}_file"]), int(row[f"{stem}_offset"]))
+
+
+def _attempts(
+    emitters: Iterable[EmitterSpan], heads: Iterable[PlacedHead], events: Iterable[PlacedEvent]
+) -> Iterator[AttemptSpan]:
+    spans: dict[int, tuple[int, int]] = {}
+    for span in emitters:
+        low, high = spans.get(span.attempt, (span.first_time_us, span.last_time_us))
+        spans[span.attempt] = min(low, span.first_time_us), max(high, span.last_time_us)
+    sizes: dict[int, int] = {}
+    for head in heads:
+        if head.record.world_size is not None:
+            sizes.setdefault(head.record.att, head.record.world_size)
+    started: dict[int, PlacedEvent] = {}
+    ended: dict[int, PlacedEvent] = {}
+    for event in events:
+        number = event.attribute("train.run.attempt")
+        number = number if isinstance(number, int) else event.attempt
+        if event.name == "train.attempt.start":
+            started.setdefault(number, event)
+            size = event.attribute("train.world.size")
+            if isinstance(size, int):
+                sizes[number] = size
+        elif event.name == "train.attempt.end":
+            ended[number] = event
+    for number, (low, high) in sorted(spans.items()):
+        yield AttemptSpan(number, low, high, sizes.get(number), started.get(number), ended.get(number))
+
+
+def _keys(digest: Digest) -> Iterator[KeyInfo]:
+    names = digest.names
+    numbers: dict[int, int] = {}
+    first: dict[int, Location] = {}
+    beside: dict[int, set[str]] = {}
+    for facts in digest.files.values():
+        for key, num in facts.num_of_key.items():
+            numbers[key] = numbers.get(key, 0) + num
+            first[key] = min(first.get(key, facts.first_of_key[key]), facts.first_of_key[key])
+            beside.setdefault(key, set()).update(facts.attributes.get(key, ()))
+    for key, num in sorted(numbers.items()):
+        about = (names.spelled[key], names.keys.items[key], names.metrics[key], num, first[key])
+        unit, instrument = _stated(digest, names.keys.items[key])
+        yield KeyInfo(*about, unit, instrument, frozenset(beside[key]))
+
+
+def _stated(digest: Digest, key: Key) -> tuple[str | None, str | None]:
+    """Unit and instrument of a metric of a vendor, as a head declares them."""
+    for head in digest.names.heads:
+        declared = head.extension_metrics.get(key.metric) if head else None
+        if declared is not None:
+            return declared.unit, declared.instrument
+    return None, None
+
+
+def _series(digest: Digest) -> SeriesTable:
+    rows = digest.rows[: digest.num_rows]
+    emitter = digest.names.writer_columns().emitter
+    names = digest.names
+    wanted = [field for field in Series.__dataclass_fields__ if not field.endswith("_location")]
+    places = [f for f in rows.dtype.names if f.endswith(("_file", "_offset"))]
+    types = [(n, rows.dtype[n]) for n in (*wanted, *places) if n in rows.dtype.names and n != "emitter"]
+    table = np.zeros(len(rows), [*types, ("emitter", np.int32), ("num_gaps", np.int64)])
+    for name, _ in types:
+        table[name] = rows[name]
+    table["num_gaps"] = rows["num_gaps"]
+    table["emitter"] = emitter[rows["writer"]] if len(rows) else 0
+    return SeriesTable(table, tuple(names.keys.items), tuple(names.subjects.items), tuple(names.emitters.items))
+
+
+def _bursts(digest: Digest) -> Iterator[Trail]:
+    """Series with a gap and with values that came together: a buffer that was flushed late."""
+    rows = digest.rows[: digest.num_rows]
+    mine = np.flatnonzero((rows["num_gaps"] > 0) & (rows["num_short"] >= NUM_SHORT))
+    names = digest.names
+    for key, attempt in np.unique(np.stack([rows["key"][mine], rows["attempt"][mine]], axis=1), axis=0).tolist():
+        some = rows[mine[(rows["key"][mine] == key) & (rows["attempt"][mine] == attempt)]]
+        subjects = tuple(names.subjects.items[s] for s in np.unique(some["subject"]).tolist())
+        some = some[np.argsort(some["short_offset"], kind="stable")]
+        first = tuple(_burst(digest, row) for row in some[:_MAX_NAMED])
+        times = (int(some["short_us"].min()), int(some["short_us"].max()))
+        num = int(some["num_short"].sum())
+        yield Trail(Trouble.BURST, names.keys.items[key], attempt, num, subjects, first, *times)
+
+
+def _burst(digest: Digest, row: Any) -> Occurrence:
+    names = digest.names
+    about = (names.keys.items[row["key"]], names.subjects.items[row["subject"]], int(row["attempt"]))
+    writer = names.writers.items[row["writer"]].emitter
+    when = (int(row["short_us"]), -1, float(row["short_value"]), float("nan"), -1)
+    return Occurrence(Trouble.BURST, *about, writer, _place(row, "short"), NOWHERE, *when)
+
+
+def _windows(digest: Digest) -> Iterator[tuple[str, Windows]]:
+    start, width, _, _ = digest.frame.numbers.tolist()
+    for key, row in digest.frame.window_rows.items():
+        cells = digest.frame.windows[row]
+        used = np.flatnonzero(cells[:, 0])
+        if not len(used):
+            continue
+        some = cells[used[0] : used[-1] + 1]
+        begin = (start + int(used[0])) * width
+        name = digest.names.keys.items[key]
+        columns = (some[:, 0].astype(np.int64), some[:, 1], some[:, 2], some[:, 3])
+        yield str(name), Windows(name, width, begin, *(column.copy() for column in columns))
+
+
+def _lockstep(digest: Digest) -> Iterator[Lockstep]:
+    _, _, start, width = digest.frame.numbers.tolist()
+    for key, row in digest.frame.lock_rows.items():
+        cells = digest.frame.locks[row]
+        for attempt in np.unique(cells[cells[:, 4] > 0, 7]).astype(int).tolist():
+            used = np.flatnonzero((cells[:, 4] > 0) & (cells[:, 7] == attempt))
+            some = cells[used[0] : used[-1] + 1].copy()
+            some[some[:, 7] != attempt, 4] = 0
+            begin = (start + int(used[0])) * width
+            ranks = [_ranks(digest, some[:, column]) for column in (2, 3)]
+            num = some[:, 4].astype(np.int64)
+            place = some[:, 5:7].astype(np.int64)
+            name = digest.names.keys.items[key]
+            yield Lockstep(name, attempt, width, begin, some[:, 0], some[:, 1], *ranks, num, place)
+
+
+def _ranks(digest: Digest, subjects: Any) -> Any:
+    names = digest.names.subjects.items
+    ranks = (names[int(s)].rank for s in subjects)
+    return np.array([-1 if rank is None else rank for rank in ranks], np.int64)
+
+
+def _placements(digest: Digest) -> Iterator[Placement]:
+    """Ranks with the host and device that they are named with, from the series they have."""
+    rows = digest.rows[: digest.num_rows]
+    bits = digest.names.subject_bits()
+    both = bits[rows["subject"]] if len(rows) else np.zeros(0, np.int64)
+    some = rows[(both & RANK != 0) & (both > RANK)]
+    if not len(some):
+        return
+    code = some["attempt"].astype(np.int64) << 32 | some["subject"]
+    order = np.lexsort((some["first_offset"], some["first_file"], code))
+    _, begin = np.unique(code[order], return_index=True)
+    first = np.minimum.reduceat(some["first_time_us"][order], begin)
+    last = np.maximum.reduceat(some["last_time_us"][order], begin)
+    chosen = zip(order[begin].tolist(), first.tolist(), last.tolist(), strict=True)
+    for number, low, high in list(chosen)[:_MAX_PLACEMENTS]:
+        row = some[number]
+        subject: Subject = digest.names.subjects.items[row["subject"]]
+        if subject.rank is not None:
+            about = (int(row["attempt"]), subject.rank, subject.host, subject.device)
+            yield Placement(*about, low, high, _place(row, "first"))
+
+
+def _damage(digest: Digest) -> list[Damage]:
+    found = [damage for facts in digest.files.values() for damage in facts.damage]
+    return sorted(found, key=lambda damage: damage.location)
+
+
+def _other_runs(digest: Digest) -> Mapping[str, Location]:
+    found: dict[str, Location] = {}
+    for facts in digest.files.values():
+        for run, place in facts.other_runs.items():
+            found[run] = min(found.get(run, place), place)
+    return found

@@ -1,0 +1,183 @@
+"""The only place that folds batches of records into a digest of the run, and merges digests of neighbouring stretches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trainspec_validate.documents.stream import Event, Head
+from trainspec_validate.telemetry.batch import Batch
+from trainspec_validate.telemetry.frames import Frame
+from trainspec_validate.telemetry.jobs import JobValues
+from trainspec_validate.telemetry.kernels import fold as folding
+from trainspec_validate.telemetry.kernels import sequence
+from trainspec_validate.telemetry.kernels.layout import OCCURRENCE, SERIES, SKIP, WRITER, Keys, Samples, State, Writers
+from trainspec_validate.telemetry.names import Names
+from trainspec_validate.telemetry.rows import FileFacts, note_keys
+from trainspec_validate.telemetry.trails import Trails
+from trainspec_validate.telemetry.view import Damage, Location
+
+_BUFFER = 65_536
+_MAX_SKIPS = 4_096
+MAX_DAMAGE = 10_000
+_LAG_BUCKETS = 96
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """An event, and the numbers of what its head adds to it."""
+
+    file: int
+    offset: int
+    writer: int
+    subject: int
+    record: Event
+
+
+class Digest:
+    """What is kept of a stretch of the run; its size follows from the number of series, not of records."""
+
+    def __init__(self) -> None:
+        self.names = Names()
+        self.rows: Any = np.zeros(1_024, SERIES)
+        self.slots: Any = np.zeros(4_096, np.int64)
+        self.counts: Any = np.zeros(2, np.int64)
+        self.occurrences: Any = np.zeros(_BUFFER, OCCURRENCE)
+        self.frame = Frame()
+        self.trails = Trails()
+        self.jobs = JobValues()
+        self.writers: Any = np.zeros(16, WRITER)
+        self.skips: Any = np.zeros(_MAX_SKIPS, SKIP)
+        self.skip_counts: Any = np.zeros(1, np.int64)
+        self.lags: dict[int, Any] = {}
+        self.events: list[EventRow] = []
+        self.heads: list[tuple[Location, Head]] = []
+        self.files: dict[int, FileFacts] = {}
+        self.num_records = 0
+        self.num_samples = 0
+
+    @property
+    def num_rows(self) -> int:
+        """Series so far."""
+        return int(self.counts[0])
+
+    @property
+    def is_unsorted(self) -> bool:
+        """Whether a writer's records came in another order than they were written."""
+        return bool(self.writers["num_back"].any())
+
+    def facts(self, file: int) -> FileFacts:
+        """What one file has shown beside its values."""
+        return self.files.setdefault(file, FileFacts(file))
+
+    def add(self, batch: Batch) -> None:
+        """Fold a batch that comes after all that were added."""
+        batch = self._within_run(batch)
+        if not batch.num_records:
+            return
+        self.num_records += batch.num_records
+        self.num_samples += batch.num_samples
+        self.frame.fit(int(batch.time_us.min()), int(batch.time_us.max()))
+        self._follow(batch)
+        for number, event in batch.events:
+            place = (int(batch.file[number]), int(batch.offset[number]))
+            self.events.append(EventRow(*place, int(batch.writer[number]), int(batch.subject[number]), event))
+        self._fold(batch)
+
+    def _within_run(self, batch: Batch) -> Batch:
+        """The records whose time can be one of the run; the others are damage."""
+        from trainspec_validate.telemetry.batch import take  # noqa: PLC0415
+
+        writers = self.names.writer_columns()
+        low, high = writers.low_us[batch.writer], writers.high_us[batch.writer]
+        outside = np.flatnonzero((batch.time_us < low) | (batch.time_us > high))
+        if not len(outside):
+            return batch
+        for number in outside.tolist():
+            facts = self.facts(int(batch.file[number]))
+            facts.num_damaged += 1
+            if len(facts.damage) < MAX_DAMAGE:
+                facts.damage.append(_no_time(batch, number, self.names))
+        inside = np.flatnonzero((batch.time_us >= low) & (batch.time_us <= high))
+        return take(batch, inside)
+
+    def _follow(self, batch: Batch) -> None:
+        if len(self.names.writers) > len(self.writers):
+            more = np.zeros(2 * len(self.names.writers) - len(self.writers), WRITER)
+            self.writers = np.concatenate([self.writers, more])
+        columns = (batch.file, batch.offset, batch.time_us, batch.seq, batch.writer)
+        sequence.follow(self.writers, self.skips, self.skip_counts, columns)
+        known = np.flatnonzero(batch.observed_us >= 0)
+        if len(known):
+            lag = (batch.observed_us[known] - batch.time_us[known]) / 1e6
+            bucket = np.clip(np.floor(4 * np.log2(np.maximum(lag, 1e-3) / 1e-3)), 0, _LAG_BUCKETS - 1).astype(int)
+            for writer in np.unique(batch.writer[known]).tolist():
+                counts = np.bincount(bucket[batch.writer[known] == writer], minlength=_LAG_BUCKETS)
+                self.lags[writer] = self.lags.get(writer, 0) + counts
+
+    def _fold(self, batch: Batch) -> None:
+        bits = self.names.subject_bits()
+        for file in np.unique(batch.file).tolist():
+            note_keys(self.facts(file), batch, file)
+        self.jobs.take(batch, self.names, bits)
+        samples = Samples(
+            *(batch.file, batch.offset, batch.time_us, batch.step, batch.start_us, batch.writer, batch.subject),
+            *(batch.sample_record, batch.sample_key, batch.sample_value, bits),
+        )
+        keys, writers = self.tables()
+        index = 0
+        while index < len(batch.sample_value):
+            self.grow(min(len(batch.sample_value) - index, max(4_096, self.num_rows)))
+            index = folding.fold(self.state(), keys, writers, samples, index)
+            self.drain()
+
+    def state(self) -> State:
+        """The arrays for the loops."""
+        frame = self.frame
+        arrays = (self.rows, self.slots, self.counts, self.occurrences)
+        return State(*arrays, frame.windows, frame.locks, frame.numbers)
+
+    def tables(self) -> tuple[Keys, Writers]:
+        """What the loops know of keys and writers."""
+        columns = self.names.key_columns()
+        num = len(self.names.keys)
+        window, lock = np.full(num, -1, np.int64), np.full(num, -1, np.int64)
+        for key in range(num):
+            if columns.scopes[key] != 1:
+                window[key] = self.frame.row(key, lock=False)
+            if columns.lock[key]:
+                lock[key] = self.frame.row(key, lock=True)
+        writers = self.names.writer_columns()
+        rest = (writers.scopes, writers.cadence_us.reshape(-1), writers.report_steps, writers.start_us)
+        return Keys(*columns, window, lock), Writers(writers.emitter, writers.attempt, *rest)
+
+    def grow(self, room: int) -> None:
+        """Make room for more series."""
+        needed = self.num_rows + room
+        if needed > len(self.rows):
+            self.rows = np.concatenate([self.rows, np.zeros(max(needed, 2 * len(self.rows)) - len(self.rows), SERIES)])
+        if 2 * len(self.rows) > len(self.slots):
+            self.slots = np.zeros(1 << (4 * len(self.rows) - 1).bit_length(), np.int64)
+            folding.index(self.state())
+
+    def drain(self) -> None:
+        """Take the occurrences out of the buffer."""
+        num = int(self.counts[1])
+        if num:
+            self.trails.take(self.occurrences[:num])
+            self.counts[1] = 0
+
+
+def _no_time(batch: Batch, number: int, names: Names) -> Damage:
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    head = names.heads[int(batch.writer[number])]
+    time = int(batch.time_us[number])
+    begun = datetime.fromtimestamp(head.time_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if head else "unknown"
+    location = Location(int(batch.file[number]), int(batch.offset[number]))
+    message = f"time_us is {time}, which is no time of this run: its stream starts at {begun}"
+    return Damage(
+        "TS-TEL-016", location, message, "write microseconds since 1970-01-01 UTC, not seconds or milliseconds"
+    )

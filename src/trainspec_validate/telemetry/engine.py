@@ -1,0 +1,127 @@
+"""The only place that reads all files of a run and folds them, in whatever order they lie, into one view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainspec_validate.documents.stream import Head
+from trainspec_validate.telemetry.batch import Batch, in_order, join
+from trainspec_validate.telemetry.build import Circumstances, view_of
+from trainspec_validate.telemetry.digest import Digest
+from trainspec_validate.telemetry.lines import read_line
+from trainspec_validate.telemetry.reader import NATIVE, RunFile, Stretch, batches
+from trainspec_validate.telemetry.source import PARQUET, first_bytes, is_compressed
+from trainspec_validate.telemetry.view import RunView, StreamFile
+
+AT_ONCE_BYTES = 32_000_000
+"""A run up to this size is read as a whole and put in order before it is folded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to read a run."""
+
+    num_workers: int | None = None
+    """Processes; None takes as many as there are processors for large runs."""
+    is_live: bool = False
+    now_us: int | None = None
+
+
+def run_file(number: int, path: Path, name: str) -> RunFile:
+    """What the first bytes of a file tell.
+
+    Raises:
+        SourceError: the file cannot be read.
+    """
+    size = path.stat().st_size
+    start = first_bytes(path, 65_536)
+    if start.startswith(PARQUET):
+        from trainspec_validate.telemetry.foreign import parquet_head  # noqa: PLC0415
+
+        return RunFile(number, path, name, "parquet", size, parquet_head(path))
+    head = _head(start)
+    kind = NATIVE if head or _is_native(start) else _foreign_format(start)
+    return RunFile(number, path, name, kind, size, head, is_compressed(path))
+
+
+def _head(start: bytes) -> Head | None:
+    line = start.partition(b"\n")[0].removesuffix(b"\r")
+    record = read_line(line) if b'"head"' in line else None
+    return record if isinstance(record, Head) else None
+
+
+def _is_native(start: bytes) -> bool:
+    """Whether a text without a head is still one of ours: one of its first lines names its kind of record."""
+    return any(b'"k":' in line.replace(b" ", b"") for line in start.split(b"\n")[:3])
+
+
+def _foreign_format(start: bytes) -> str:
+    from trainspec_validate.telemetry.foreign import format_of  # noqa: PLC0415
+
+    return format_of(start)
+
+
+def read_run(files: Sequence[RunFile], options: Options | None = None) -> RunView:
+    """What checks see of the run that these files hold."""
+    options = options or Options()
+    digest = digest_of(files, options)
+    return view_of(digest, circumstances(files, digest, options))
+
+
+def digest_of(files: Sequence[RunFile], options: Options) -> Digest:
+    """The digest of a run."""
+    if sum(_num_bytes(file) for file in files) <= AT_ONCE_BYTES:
+        return _digest_at_once(files)
+    from trainspec_validate.telemetry.large import large_digest  # noqa: PLC0415
+
+    return large_digest(files, options.num_workers)
+
+
+def _num_bytes(file: RunFile) -> int:
+    """Size of the text; a compressed one is taken for ten times as large."""
+    return file.num_bytes * (10 if file.is_compressed or file.format == "parquet" else 1)
+
+
+def _digest_at_once(files: Iterable[RunFile]) -> Digest:
+    digest = Digest()
+    found = [batch for file in files for batch in batches(Stretch(file), digest)]
+    digest.add(sorted_batch(found, files))
+    return digest
+
+
+def sorted_batch(found: Sequence[Batch], files: Iterable[RunFile]) -> Batch:
+    """All records in the order of writing."""
+    return in_order(join(list(found)), by_time=any(not has_order(file) for file in files))
+
+
+def has_order(file: RunFile) -> bool:
+    """Whether the format promises the order of records."""
+    return file.format not in {"otlp", "prometheus"}
+
+
+def circumstances(files: Sequence[RunFile], digest: Digest, options: Options) -> Circumstances:
+    """What the caller knows of a run beside its records."""
+    return Circumstances(
+        files=tuple(_stream_files(files, digest, options)),
+        is_live=options.is_live,
+        snapshot=bool(files) and all(file.format == "prometheus" for file in files),
+        has_order=all(has_order(file) for file in files),
+        now_us=options.now_us,
+    )
+
+
+def _stream_files(files: Iterable[RunFile], digest: Digest, options: Options) -> Iterator[StreamFile]:
+    for file in files:
+        facts = digest.facts(file.number)
+        yield StreamFile(
+            path=file.name,
+            format=file.format,
+            num_bytes=file.num_bytes,
+            num_records=facts.num_records,
+            is_open=options.is_live or facts.tail is not None,
+            has_head=bool(facts.heads),
+            starts_with_head=file.head is not None,
+            tail_bytes=facts.tail[1] if facts.tail else 0,
+        )

@@ -1,0 +1,58 @@
+"""The only place that compiles the loops over records, and knows whether it can."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+from types import FunctionType
+
+_MODULES = ("number", "pairs", "fold", "joins", "parse", "sequence")
+"""In the order of use: a module comes after those whose functions it calls."""
+_PACKAGE = "trainspec_validate.telemetry.kernels"
+
+
+def can_compile() -> bool:
+    """Whether numba is installed."""
+    return importlib.util.find_spec("numba") is not None
+
+
+@cache
+def compile_loops() -> bool:
+    """Replace the functions of the loops by compiled ones, once in a process; False where numba is not installed.
+
+    The compiled code is kept beside other caches of the user under a name that follows from the text of the loops:
+    numba itself does not notice when a function that another one calls has changed.
+    https://numba.readthedocs.io/en/stable/user/jit.html#cache
+    """
+    if not can_compile():
+        return False
+    modules = [importlib.import_module(f"{_PACKAGE}.{name}") for name in ("layout", *_MODULES)]
+    text = b"".join(Path(str(module.__file__)).read_bytes() for module in modules)
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(_cache_directory(hashlib.sha256(text).hexdigest()[:16])))
+    import numba  # noqa: PLC0415
+
+    compiled: dict[FunctionType, object] = {}
+    for module in modules:
+        for name, value in list(vars(module).items()):
+            if not isinstance(value, FunctionType) or name.startswith("__"):
+                continue
+            if value.__module__ == module.__name__ and not hasattr(value, "only_python"):
+                compiled[value] = numba.njit(cache=True, nogil=True, error_model="numpy")(value)
+            if value in compiled:
+                setattr(module, name, compiled[value])
+    return True
+
+
+def _cache_directory(digest: str) -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    directory = Path(home) / "trainspec" / f"loops-{digest}"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="trainspec-loops-"))
+    return directory

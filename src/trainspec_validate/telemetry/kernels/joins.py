@@ -1,0 +1,87 @@
+"""The only place that joins the state of a series with its state in the next stretch of the stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainspec_validate.telemetry.kernels.fold import ROOM, end_run, set_last
+from trainspec_validate.telemetry.kernels.layout import Keys, State, Writers
+from trainspec_validate.telemetry.kernels.pairs import judge, same_run
+
+
+def join_runs(row: Any, later: Any) -> None:
+    """Join runs of equal values across the seam; the row still ends with its own last value."""
+    if same_run(row, later["first_value"], later["first_step"]):
+        row["run"] += later["lead"]
+        row["num"] += later["lead"]
+        end_run(row, later["lead_end_us"], row["last_value"])
+        row["num"] -= later["lead"]
+        if later["lead"] == later["num"]:
+            return
+    take_longest(row, later)
+    row["run"], row["run_start_us"] = later["run"], later["run_start_us"]
+    row["run_file"], row["run_offset"] = later["run_file"], later["run_offset"]
+
+
+def take_longest(row: Any, later: Any) -> None:
+    """Keep the longer of the longest runs; the earlier one of two that are equal."""
+    if later["longest_run"] > row["longest_run"]:
+        row["longest_run"], row["longest_run_value"] = later["longest_run"], later["longest_run_value"]
+        row["longest_run_start_us"] = later["longest_run_start_us"]
+        row["longest_run_end_us"] = later["longest_run_end_us"]
+        row["longest_run_file"], row["longest_run_offset"] = later["longest_run_file"], later["longest_run_offset"]
+
+
+def add_up(row: Any, later: Any) -> None:
+    """What is counted, added up, or a smallest or largest value."""
+    row["num"] += later["num"]
+    row["minimum"] = min(row["minimum"], later["minimum"])
+    row["maximum"] = max(row["maximum"], later["maximum"])
+    row["total"] += later["total"]
+    row["num_intervals"] += later["num_intervals"]
+    row["num_late"] += later["num_late"]
+    row["num_above"] += later["num_above"]
+    row["num_falls"] += later["num_falls"]
+    row["num_gaps"] += later["num_gaps"]
+    row["integral"] += later["integral"]
+    row["integral_seconds"] += later["integral_seconds"]
+    if row["num_short"] == 0 and later["num_short"] > 0:
+        row["short_us"], row["short_value"] = later["short_us"], later["short_value"]
+        row["short_file"], row["short_offset"] = later["short_file"], later["short_offset"]
+    row["num_short"] += later["num_short"]
+    if later["longest_interval_us"] > row["longest_interval_us"]:
+        row["longest_interval_us"] = later["longest_interval_us"]
+        row["longest_interval_end_us"] = later["longest_interval_end_us"]
+        row["longest_interval_file"] = later["longest_interval_file"]
+        row["longest_interval_offset"] = later["longest_interval_offset"]
+
+
+def join(state: State, keys: Keys, writers: Writers, mine: Any, later: Any, index: int) -> int:
+    """Join rows of the state (by number, in `mine`) with later rows; returns where it stopped, or their number."""
+    for i in range(index, len(mine)):
+        if state.counts[1] + ROOM > len(state.occurrences):
+            return i
+        row, after = state.rows[mine[i]], later[i]
+        first = (
+            after["first_writer"],
+            after["first_file"],
+            after["first_offset"],
+            after["first_time_us"],
+            after["first_value"],
+            after["first_step"],
+            after["first_start_us"],
+        )
+        judge(state, row, keys, writers, first)
+        join_runs(row, after)
+        add_up(row, after)
+        last = (
+            after["writer"],
+            after["last_file"],
+            after["last_offset"],
+            after["last_time_us"],
+            after["last_value"],
+            after["last_step"],
+            after["start_us"],
+        )
+        set_last(row, last)
+    return len(mine)

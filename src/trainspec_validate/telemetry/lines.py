@@ -1,0 +1,210 @@
+"""The only place that reads one line of a stream strictly, and says what is wrong with a line that is no record."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from trainspec_validate.documents.stream import Event, Head, Sample, StreamRecord
+
+RECORD, HEAD, NOT_FINITE, TIME = "TS-TEL-001", "TS-TEL-002", "TS-TEL-015", "TS-TEL-016"
+"""Requirements that a line can break by itself."""
+MAX_LINE_BYTES = 1_000_000
+MAX_DEPTH = 16
+_KINDS = {"head": "Head", "m": "Sample", "e": "Event"}
+_SUSPECT = re.compile(rb'null|"[ \t\r\n]+:|\\\\')
+"""Where the typed reader may take what the schema refuses: nulls, hidden duplicates, lone surrogates, line ends."""
+_DECODER = msgspec.json.Decoder(StreamRecord)
+_WHOLE = frozenset({"time_us", "seq", "step", "att", "rank", "start_us", "observed_us", "severity", "world_size"})
+
+
+@dataclass(frozen=True, slots=True)
+class LineFault:
+    """Why a line is no record."""
+
+    requirement: str
+    message: str
+    help: str
+
+
+def read_line(line: bytes) -> StreamRecord | LineFault:
+    """The record of one line, without its line end; exactly those lines are records that the schema accepts.
+
+    >>> read_line(b'{"k":"m","time_us":1,"seq":0,"m":{"train.loss.mean":2.5}}').m
+    {'train.loss.mean': 2.5}
+    """
+    if len(line) <= MAX_LINE_BYTES:
+        try:
+            record = _DECODER.decode(line)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return _explained(line)
+        if line.count(b'":') == _num_keys(record) and not _SUSPECT.search(line):
+            return record
+    return _explained(line)
+
+
+def _num_keys(record: StreamRecord) -> int:
+    """Keys that a record has on its line if no key is there twice and none has its default value."""
+    if isinstance(record, Head):
+        return -1
+    number = 3 + sum(
+        value is not None
+        for value in (record.step, record.run, record.att, record.emitter, record.rank, record.host, record.device)
+    )
+    number += (record.observed_us is not None) + bool(record.a) + len(record.a) + len(record.m)
+    if isinstance(record, Sample):
+        number += 1 + (record.start_us is not None) + bool(record.nr)
+        return number if all(type(value) is float or isinstance(value, str) for value in record.m.values()) else -1
+    number += 1 + bool(record.m) + (record.id is not None) + (record.severity is not None)
+    return number
+
+
+class _Repeated(ValueError):
+    """A key stands twice in one object."""
+
+
+class _NotANumber(ValueError):
+    """A bare NaN or Infinity, which JSON does not have."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _Repeated(key)
+        found[key] = value
+    return found
+
+
+def _constant(name: str) -> Any:
+    raise _NotANumber(name)
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if value in {float("inf"), float("-inf")}:
+        raise ValueError(text[:40])
+    return value
+
+
+def _explained(line: bytes) -> StreamRecord | LineFault:
+    """The record of a line that the quick way cannot judge, or what is wrong with it."""
+    if len(line) > MAX_LINE_BYTES:
+        return LineFault(
+            RECORD, f"the line has {len(line):,} bytes", f"a record has at most {MAX_LINE_BYTES:,}; split it"
+        )
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return LineFault(RECORD, f"byte {error.start + 1} is not UTF-8", "write the stream in UTF-8")
+    try:
+        data = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
+    except _Repeated as error:
+        return LineFault(
+            RECORD, f"the key '{error}' stands twice", "keep one; readers disagree on which of them counts"
+        )
+    except _NotANumber as error:
+        remedy = 'write it as text: "NaN", "+Inf" or "-Inf"'
+        return LineFault(NOT_FINITE, f"{error} is no JSON number", remedy)
+    except json.JSONDecodeError as error:
+        return _no_json(text, error)
+    except (ValueError, RecursionError):
+        return LineFault(RECORD, "the line holds a number or a nesting beyond all limits", "write plain records")
+    return _judged(data)
+
+
+def _no_json(text: str, error: json.JSONDecodeError) -> LineFault:
+    if not text.strip():
+        return LineFault(RECORD, "the line is empty", "remove it; each line is one record")
+    if error.msg.startswith("Extra data"):
+        remedy = "write each record on a line of its own; two writers may share a file only line by line"
+        return LineFault(RECORD, f"a second record or other text begins at column {error.colno}", remedy)
+    cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
+    remedy = "the line is cut off; was the writer stopped?" if cut else "write one JSON object on each line"
+    return LineFault(RECORD, f"the line is no JSON: {error.msg.lower()} at column {error.colno}", remedy)
+
+
+def _judged(data: Any) -> StreamRecord | LineFault:
+    if not isinstance(data, dict):
+        return LineFault(RECORD, "the line is no JSON object", 'write an object with the key "k"')
+    kind = data.get("k")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        shown = "is absent" if "k" not in data else f"is {kind!r}"[:60]
+        return LineFault(RECORD, f'"k" {shown}', 'write "head", "m" or "e"')
+    if _depth(data) > MAX_DEPTH:
+        return LineFault(RECORD, f"the record is nested more than {MAX_DEPTH} deep", "records are nearly flat")
+    error = next(iter(_validator(kind).iter_errors(data)), None)
+    if error is not None:
+        return _schema_fault(error, data)
+    try:
+        return msgspec.convert(_with_whole_numbers(data), _TYPES[kind])
+    except (msgspec.ValidationError, OverflowError) as problem:
+        return LineFault(RECORD, str(problem).replace("$", "record"), "see the schema of records")
+
+
+_TYPES: dict[str, Any] = {"head": Head, "m": Sample, "e": Event}
+
+
+def _with_whole_numbers(data: dict[str, Any]) -> dict[str, Any]:
+    """The record with 8 where it says 8.0, which JSON Schema counts as a whole number and the reader does not."""
+    return {k: int(v) if k in _WHOLE and isinstance(v, float) and v.is_integer() else v for k, v in data.items()}
+
+
+def _depth(data: Any) -> int:
+    deepest, pending = 0, [(data, 1)]
+    while pending:
+        value, depth = pending.pop()
+        deepest = max(deepest, depth)
+        if isinstance(value, (dict, list)) and depth <= MAX_DEPTH:
+            items = value.values() if isinstance(value, dict) else value
+            pending.extend((item, depth + 1) for item in items)
+    return deepest
+
+
+@cache
+def _validator(kind: str) -> Any:
+    """The published schema of one kind of record."""
+    import jsonschema_rs  # noqa: PLC0415
+
+    from trainspec_validate.schema import load_schema  # noqa: PLC0415
+
+    schema = load_schema("MetricStream")
+    one = {"$schema": schema["$schema"], "$ref": f"#/$defs/{_KINDS[kind]}", "$defs": schema["$defs"]}
+    return jsonschema_rs.Draft202012Validator(one)
+
+
+def _schema_fault(error: Any, data: dict[str, Any]) -> LineFault:
+    path = [str(step) for step in error.instance_path]
+    place = ".".join(path) or "the record"
+    keyword = error.kind.name
+    requirement = TIME if path and path[0].endswith("_us") else RECORD
+    if keyword == "required":
+        return LineFault(requirement, f"{place} lacks the key '{error.kind.property}'", "add it")
+    if keyword == "additionalProperties":
+        return _unknown(place, str(error.kind.unexpected[0]), data)
+    if path and path[0].endswith("_us"):
+        remedy = "write whole microseconds since 1970-01-01 UTC, such as 1763722800000000"
+        return LineFault(TIME, f"{place} is {_short(error.instance)}", remedy)
+    if path and path[0] == "m":
+        remedy = 'write a number, "NaN", "+Inf" or "-Inf" where the metric allows it, or a histogram'
+        return LineFault(requirement, f"{place} is {_short(error.instance)}", remedy)
+    return LineFault(requirement, f"{place} is {_short(error.instance)}: {error.message[:200]}", "see the schema")
+
+
+def _unknown(place: str, key: str, data: dict[str, Any]) -> LineFault:
+    from trainspec_validate.suggest import hint  # noqa: PLC0415
+
+    fields = [field.name for field in msgspec.structs.fields(_TYPES[data["k"]])]
+    return LineFault(
+        RECORD, f"{place} has the unknown key {key[:60]!r}", hint(key, fields) or "see the schema of records"
+    )
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=True)
+    return text if len(text) <= 60 else f"{text[:57]}..."

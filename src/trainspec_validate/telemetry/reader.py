@@ -1,0 +1,91 @@
+"""The only place that turns one file of a run into batches, whatever its format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainspec_validate.documents.stream import Head
+from trainspec_validate.telemetry.batch import Batch
+from trainspec_validate.telemetry.digest import MAX_DAMAGE, Digest
+from trainspec_validate.telemetry.lines import RECORD, LineFault, read_line
+from trainspec_validate.telemetry.rows import FileFacts, RowBuilder
+from trainspec_validate.telemetry.source import Block, SourceError, blocks, lines
+from trainspec_validate.telemetry.view import Damage, Location
+
+NATIVE = "metric-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """One file of a run, as it was found."""
+
+    number: int
+    path: Path
+    name: str
+    """As findings name it."""
+    format: str
+    num_bytes: int
+    head: Head | None
+    """First head, where the file begins with one."""
+    is_compressed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of a file: the lines that begin in a range of bytes."""
+
+    file: RunFile
+    start: int = 0
+    end: int | None = None
+
+
+def batches(stretch: Stretch, digest: Digest) -> Iterator[Batch]:
+    """The records of a stretch as columns; names and damage go into the digest."""
+    facts = digest.facts(stretch.file.number)
+    if stretch.file.format != NATIVE:
+        from trainspec_validate.telemetry.foreign import foreign_batches  # noqa: PLC0415
+
+        yield from foreign_batches(stretch.file, digest, facts)
+        return
+    builder = RowBuilder(digest.names, facts, stretch.file.head)
+    decoder = BlockDecoder(builder)
+    try:
+        for block in blocks(stretch.file.path, stretch.start, stretch.end):
+            yield decoder(block)
+    except SourceError as error:
+        yield builder.batch()
+        note_damage(facts, 0, LineFault(RECORD, f"the file ends early: {error}", "was the writer stopped?"))
+
+
+class BlockDecoder:
+    """Reads the lines of a block one by one."""
+
+    def __init__(self, builder: RowBuilder) -> None:
+        self.builder = builder
+
+    def __call__(self, block: Block) -> Batch:
+        for offset, line in lines(block):
+            take_line(self.builder, offset, line, is_tail=block.is_tail)
+        return self.builder.batch()
+
+
+def take_line(builder: RowBuilder, offset: int, line: bytes, *, is_tail: bool = False) -> None:
+    """Read one line into the builder, or note why it is no record."""
+    facts = builder.facts
+    record = read_line(line)
+    if isinstance(record, LineFault):
+        if is_tail:
+            facts.tail = (offset, len(line), record)
+            return
+        note_damage(facts, offset, record)
+        return
+    builder.add(offset, record)
+
+
+def note_damage(facts: FileFacts, offset: int, fault: LineFault) -> None:
+    """Keep the damage of a line; the first ones in words, all in number."""
+    facts.num_damaged += 1
+    if len(facts.damage) < MAX_DAMAGE:
+        facts.damage.append(Damage(fault.requirement, Location(facts.number, offset), fault.message, fault.help))

@@ -1,0 +1,197 @@
+"""The only place that reads the bytes of streams: whole lines in blocks, out of plain and compressed files."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from trainspec_validate.telemetry.lines import MAX_LINE_BYTES
+
+BLOCK_BYTES = 4_000_000
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+PARQUET = b"PAR1"
+
+
+class SourceError(Exception):
+    """A file cannot be read to its end; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole lines of a file, or its last line without an end."""
+
+    offset: int
+    """Of the first byte, in the uncompressed text."""
+    content: bytes
+    is_tail: bool = False
+    """Whether it is the last line, and the line end is missing."""
+
+
+def first_bytes(path: Path, number: int = 4_096) -> bytes:
+    """The start of the uncompressed content.
+
+    Raises:
+        SourceError: the file cannot be read.
+    """
+    try:
+        with open_file(path) as file:
+            return file.read(number)
+    except (OSError, EOFError, gzip.BadGzipFile) as error:
+        raise SourceError(_reason(error)) from error
+
+
+def is_compressed(path: Path) -> bool:
+    """Whether the file is gzip or zstd, by its first bytes."""
+    with path.open("rb") as file:
+        start = file.read(4)
+    return start.startswith((_GZIP, _ZSTD))
+
+
+def open_file(path: Path) -> IO[bytes]:
+    """The uncompressed content of a file.
+
+    Raises:
+        SourceError: the file is zstd and the library for it is not installed.
+        OSError: the file cannot be opened.
+    """
+    file = path.open("rb")
+    start = file.read(4)
+    file.seek(0)
+    if start.startswith(_GZIP):
+        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
+    if start.startswith(_ZSTD):
+        return _zstd(file)
+    return file
+
+
+def _zstd(file: IO[bytes]) -> IO[bytes]:
+    try:
+        import zstandard  # noqa: PLC0415
+    except ImportError as error:
+        file.close()
+        raise SourceError("the file is zstd; install trainspec-validate[telemetry] to read it") from error
+    reader: Any = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=True)
+    return io.BufferedReader(reader)
+
+
+def blocks(path: Path, start: int = 0, end: int | None = None, size: int = BLOCK_BYTES) -> Iterator[Block]:
+    """Whole lines from those that begin at or after `start` up to the one that begins before `end`.
+
+    Raises:
+        SourceError: the file cannot be read, or its compressed content is damaged.
+    """
+    try:
+        with open_file(path) as file:
+            yield from _blocks(file, start, end, size)
+    except (OSError, EOFError, gzip.BadGzipFile) as error:
+        raise SourceError(_reason(error)) from error
+    except Exception as error:
+        if type(error).__name__ == "ZstdError":
+            raise SourceError(f"the compressed content is damaged: {error}") from error
+        raise
+
+
+def _blocks(file: IO[bytes], start: int, end: int | None, size: int) -> Iterator[Block]:
+    offset = 0
+    if start:
+        file.seek(start - 1)
+        offset = start - 1 + len(file.readline())
+    rest = b""
+    while end is None or offset < end:
+        chunk = file.read(size)
+        if not chunk:
+            break
+        content = rest + chunk
+        cut = content.rfind(b"\n") + 1
+        if cut == 0:
+            rest = content[: MAX_LINE_BYTES + 1] if len(content) > 8 * MAX_LINE_BYTES else content
+            if len(content) > 8 * MAX_LINE_BYTES:
+                yield from _overlong(file, offset, rest, len(content))
+                return
+            continue
+        rest = content[cut:]
+        if end is not None and offset + cut > end:
+            last = content.find(b"\n", max(0, end - offset - 1), cut) + 1
+            yield Block(offset, content[:last])
+            return
+        yield Block(offset, content[:cut])
+        offset += cut
+    if rest and (end is None or offset < end):
+        yield Block(offset, rest, is_tail=True)
+
+
+def _overlong(file: IO[bytes], offset: int, start: bytes, length: int) -> Iterator[Block]:
+    """A line beyond all limits, told by its start; what follows it is read on."""
+    yield Block(offset, start + b"\n")
+    while chunk := file.read(BLOCK_BYTES):
+        place = chunk.find(b"\n") + 1
+        if place:
+            follower = io.BytesIO(chunk[place:])
+            yield from _shifted(_blocks(_Chain(follower, file), 0, None, BLOCK_BYTES), offset + length + place)
+            return
+        length += len(chunk)
+
+
+class _Chain(io.RawIOBase):
+    """Two files as one."""
+
+    def __init__(self, *files: IO[bytes]) -> None:
+        self.files = list(files)
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes; empty at the end of the last file."""
+        while self.files:
+            found = self.files[0].read(size)
+            if found:
+                return found
+            self.files.pop(0)
+        return b""
+
+
+def _shifted(found: Iterable[Block], by: int) -> Iterator[Block]:
+    return (Block(block.offset + by, block.content, block.is_tail) for block in found)
+
+
+def lines(block: Block) -> Iterator[tuple[int, bytes]]:
+    """The lines of a block with their offsets, without line ends."""
+    place = 0
+    content = block.content
+    while place < len(content):
+        end = content.find(b"\n", place)
+        if end < 0:
+            end = len(content)
+        yield block.offset + place, content[place:end].removesuffix(b"\r")
+        place = end + 1
+
+
+def line_numbers(path: Path, offsets: Iterable[int]) -> dict[int, int]:
+    """The line, from 1, that begins at each offset of the uncompressed text."""
+    wanted = sorted(set(offsets))
+    found: dict[int, int] = {}
+    number, place = 1, 0
+    pending = iter(wanted)
+    target = next(pending, None)
+    with open_file(path) as file:
+        while target is not None:
+            chunk = file.read(BLOCK_BYTES)
+            if not chunk:
+                break
+            seen = 0
+            while target is not None and target < place + len(chunk):
+                number += chunk.count(b"\n", seen, target - place)
+                seen = target - place
+                found[target] = number
+                target = next(pending, None)
+            number += chunk.count(b"\n", seen)
+            place += len(chunk)
+    return found
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return f"the compressed content is damaged: {error}"
