@@ -167,7 +167,6 @@ def _is_known_otherwise(run: RunView, event: PlacedEvent, name: str) -> bool:
     """Whether the record or its head says what an attribute of an event would."""
     if catalog().attributes[name].role != "declared":
         return False
-    head = run.head_of(event.emitter, event.attempt)
     match name:
         case "train.run.id" | "train.run.attempt":
             return True
@@ -175,7 +174,7 @@ def _is_known_otherwise(run: RunView, event: PlacedEvent, name: str) -> bool:
             return event.subject.rank is not None
         case "host.id":
             return event.subject.host is not None
-        case "train.world.size":
-            return head is not None and head.record.world_size is not None
-        case _:
-            return head is not None and name in head.record.declared
+    head = run.head_of(event.emitter, event.attempt)
+    if head is None:
+        return False
+    return name in head.record.declared or (name == "train.world.size" and head.record.world_size is not None)

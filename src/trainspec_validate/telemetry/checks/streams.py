@@ -40,9 +40,8 @@ def head_first(run: RunView) -> Iterator[Deviation]:
     """Every file starts with a head."""
     if not any(file.format in WITH_HEADS for file in run.files):
         raise NotJudged("no file of a format that has heads")
-    found = list(damaged(run, "TS-TEL-002"))
-    yield from found
-    told = {deviation.location.file for deviation in found}
+    yield from damaged(run, "TS-TEL-002")
+    told = {damage.location.file for damage in run.damage if damage.location.offset == 0}
     wrong = []
     for number, file in enumerate(run.files):
         if file.format in WITH_HEADS and not file.starts_with_head and number not in told:
@@ -115,8 +114,17 @@ def sequence_complete(run: RunView) -> Iterator[Deviation]:
         raise NotJudged("the records have no sequence numbers")
     for span in numbered:
         yield from _without_start(span)
-        yield from _skipped(span)
+        if num_lost(run, span):
+            yield _skipped(span)
         yield from _repeated(span)
+
+
+def num_lost(run: RunView, span: EmitterSpan) -> int:
+    """Records that are missing by their numbers; where lines of the file are no records, these can be they."""
+    if span.first_seq < 0 or not span.num_missing:
+        return 0
+    unread = sum(damage.location.file == span.first_location.file for damage in run.damage)
+    return span.num_missing if span.num_missing > unread else 0
 
 
 def _with_order(run: RunView) -> None:
@@ -147,9 +155,7 @@ def _without_start(span: EmitterSpan) -> Iterator[Deviation]:
         yield Deviation(span.first_location, message, help_text, _evidence(span, span.first_seq))
 
 
-def _skipped(span: EmitterSpan) -> Iterator[Deviation]:
-    if not span.num_missing:
-        return
+def _skipped(span: EmitterSpan) -> Deviation:
     first, amount, location = span.missing[0] if span.missing else (-1, 0, NOWHERE)
     numbers = f"{first:,}" if amount == 1 else f"{first:,} to {first + amount - 1:,}"
     message = f"{_whose(span)} lacks sequence number{'s' * (amount > 1)} {numbers}"
@@ -157,7 +163,7 @@ def _skipped(span: EmitterSpan) -> Iterator[Deviation]:
     if others:
         message += f", and {others:,} more later"
     help_text = f"{counted(span.num_missing, 'record')} of {_total(span)} are lost; look at what carries the stream"
-    yield Deviation(location, message, help_text, _evidence(span, span.num_missing))
+    return Deviation(location, message, help_text, _evidence(span, span.num_missing))
 
 
 def _repeated(span: EmitterSpan) -> Iterator[Deviation]:

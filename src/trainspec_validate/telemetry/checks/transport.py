@@ -22,12 +22,13 @@ from trainspec_validate.telemetry.checks._words import (
 )
 from trainspec_validate.telemetry.checks.attributes import STEP_LIKE
 from trainspec_validate.telemetry.checks.names import TOO_MANY
+from trainspec_validate.telemetry.checks.streams import num_lost
 from trainspec_validate.telemetry.view import NOWHERE, EmitterSpan, Location
 
 LONGEST_LAG_SECONDS = 60.0
 LAG_SHARE = 0.99
 LEAST_LAG_SECONDS, LAG_STEP = 1e-3, 0.25
-"""Bucket i of the lags ends at this time times two to the power of i quarters."""
+"""Bucket i of the lags begins at this time times two to the power of i quarters."""
 LARGEST_LOSS = 0.001
 FREE_VALUES = 64
 """Values of an attribute that is no list of words, of one subject: groups of parameters, links, process groups."""
@@ -85,7 +86,7 @@ def _late(span: EmitterSpan) -> Iterator[Deviation]:
     total = int(lags.sum())
     bucket = int(np.searchsorted(np.cumsum(lags), LAG_SHARE * total))
     lag = LEAST_LAG_SECONDS * 2 ** (bucket * LAG_STEP)
-    if lag > LONGEST_LAG_SECONDS * 2**LAG_STEP:
+    if lag > LONGEST_LAG_SECONDS:
         message = (
             f"1 of 100 records of emitter {span.emitter!r} in attempt {span.attempt} is written "
             f"{seconds_in_words(lag)} or more after what it tells about"
@@ -160,11 +161,11 @@ def _losses(run: RunView) -> list[_Loss]:
     numbered = any(span.first_seq >= 0 for span in run.emitters)
     if not dropped and not numbered:
         raise NotJudged(f"no sequence numbers, and {DROPPED} has no value")
-    return [_loss(span, *dropped.get((span.emitter, span.attempt), (0, NOWHERE))) for span in run.emitters]
+    return [_loss(run, span, *dropped.get((span.emitter, span.attempt), (0, NOWHERE))) for span in run.emitters]
 
 
-def _loss(span: EmitterSpan, num_dropped: int, location: Location) -> _Loss:
-    missing = span.num_missing if span.first_seq >= 0 else 0
+def _loss(run: RunView, span: EmitterSpan, num_dropped: int, location: Location) -> _Loss:
+    missing = num_lost(run, span)
     if not num_dropped:
         location = span.missing[0][2] if span.missing else span.first_location
     return _Loss(
