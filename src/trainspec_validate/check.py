@@ -4,42 +4,38 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainspec_validate._version import __version__
 from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect
 from trainspec_validate.documents import SIDE_KINDS
-from trainspec_validate.engine import Binding, Member, not_together, run_rules, wanted_places, with_spans
+from trainspec_validate.engine import Binding, Member, run_rules, wanted_places, with_spans
 from trainspec_validate.findings import (
     DocumentSummary,
     Finding,
     Outcome,
     Report,
-    Severity,
     Span,
-    Verdict,
     sort_findings,
 )
 from trainspec_validate.load import LoadError, paused_collector
 from trainspec_validate.reading import State, read_candidate, read_content, read_named
 from trainspec_validate.references import DANGLING, ReferenceFailure, bindings, referenced_files
-from trainspec_validate.requirements import Requirement, load_index
+from trainspec_validate.requirements import load_index
 from trainspec_validate.rules import rules_of
 from trainspec_validate.selection import Selection
-from trainspec_validate.suppress import NEVER_SILENCED, Run, Tally, silence
+from trainspec_validate.streamed import Streams, is_stream, judge_streams, together
+from trainspec_validate.suppress import Run, Tally, silence
+from trainspec_validate.verdicts import NAME_TAKEN, judged_on, not_judged, outcomes_of_form
 
 if TYPE_CHECKING:
     from datetime import date
 
     from trainspec_validate.suppress.baseline import Baseline
     from trainspec_validate.suppress.waivers import WaiverFile
-
-NAME_TAKEN = "TS-DOC-013"
-_NEEDS_OTHERS = frozenset({DANGLING, NAME_TAKEN})
-"""Requirements that the pipeline can judge only beside other documents."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of files read so far and the number of files."""
@@ -75,21 +71,26 @@ def validate(  # noqa: PLR0913
     state = State(load_index())
     arguments = [os.fspath(path) for path in paths]
     recorded = _baseline(baseline)
-    _read_all(state, arguments, stdin_name, progress)
-    if not state.texts:
-        nothing = "nothing to judge: no TrainSpec document in " + ", ".join(arguments or ["no argument"])
+    streams = Streams()
+    _read_all(state, arguments, stdin_name, progress, streams)
+    if not state.texts and not streams.candidates:
+        nothing = "nothing to judge: no TrainSpec document and no stream in " + ", ".join(arguments or ["no argument"])
         raise InputError(*(state.failures or [nothing]))
     waiver_file = _waiver_file(state, os.fspath(waivers)) if waivers is not None else None
     _follow_references(state)
     bound = _bind(state)
     outcomes = _run_rules(state, selection, bound)
-    judged = _judged(state, selection, bound, outcomes)
-    outcomes += _outcomes_of_form(state, selection, judged)
+    if streams.candidates:
+        _judge_streams(state, selection, bound, streams)
+    judged = judged_on(state, selection, bound, outcomes + streams.outcomes, streams)
+    outcomes += outcomes_of_form(state, selection, judged)
     run = Run(state.index, state.sources, tuple(state.texts), judged)
-    tally = silence(_located(state, selection), run, waiver_file, recorded, today)
+    tally = silence([*_located(state, selection), *streams.findings], run, waiver_file, recorded, today)
     if recorded and recorded.source:
         state.sources[recorded.path] = recorded.source
-    report = _report(state, selection, outcomes, tally)
+    report = _report(state, selection, outcomes + together(streams.outcomes), tally)
+    documents = (*report.documents, *streams.documents)
+    report = replace(report, documents=documents, coverage=tuple(streams.coverage))
     if state.failures:
         raise PartialInputError(state.failures, report)
     return report
@@ -103,7 +104,14 @@ def _baseline(baseline: Baseline | str | os.PathLike[str] | None) -> Baseline | 
     return baseline if isinstance(baseline, Baseline) else Baseline(os.fspath(baseline))
 
 
-def _read_all(state: State, arguments: Sequence[str], stdin_name: str, progress: Progress | None) -> None:
+def _judge_streams(state: State, selection: Selection, bound: Sequence[Binding], streams: Streams) -> None:
+    documents = [{kind: member.document for kind, member in binding.items()} for binding in bound]
+    state.failures += judge_streams(streams, selection, state.index, documents)
+
+
+def _read_all(
+    state: State, arguments: Sequence[str], stdin_name: str, progress: Progress | None, streams: Streams
+) -> None:
     """Read everything that was named; what cannot be read is kept as a failure and hinders nothing else."""
     if STDIN in arguments:
         if sys.stdin is None:
@@ -115,7 +123,10 @@ def _read_all(state: State, arguments: Sequence[str], stdin_name: str, progress:
         if progress:
             progress(number, len(candidates))
         try:
-            read_candidate(state, candidate)
+            if is_stream(candidate):
+                streams.candidates.append(candidate)
+            else:
+                read_candidate(state, candidate)
         except InputError as error:
             failures.append(error)
         except Exception as error:
@@ -184,22 +195,15 @@ def _bind(state: State) -> list[Binding]:
 
 def _run_rules(state: State, selection: Selection, bound: Sequence[Binding]) -> list[Outcome]:
     """Judge what there are documents for; rules that ask for others are not even imported."""
+    if not state.texts:
+        return []
     present = {kind.__name__ for binding in bound for kind in binding}
     wanted = [r for r in state.index.by_id.values() if r.check == "rule" and selection.takes(state.index, r.id)]
     can_run = [r for r in wanted if present.issuperset(r.documents)]
     findings, outcomes = run_rules(rules_of((r.module, r.id) for r in can_run), bound, state.index)
     state.findings.extend(findings)
     broken = {kind for path, kind in state.kinds.items() if path not in state.members}
-    return outcomes + [_not_judged(r, broken) for r in wanted if not present.issuperset(r.documents)]
-
-
-def _not_judged(requirement: Requirement, broken: set[str]) -> Outcome:
-    """Why a rule did not run: its document has errors of form, or there is none."""
-    unread = broken.intersection(requirement.documents)
-    if not unread:
-        return not_together(requirement)
-    reason = f"the {' and '.join(sorted(unread))} has errors of form, which come first"
-    return Outcome(requirement.id, Verdict.NOT_RUN, reason=reason)
+    return outcomes + [not_judged(r, broken) for r in wanted if not present.issuperset(r.documents)]
 
 
 def _same_names(state: State, members: Sequence[Member]) -> None:
@@ -211,44 +215,6 @@ def _same_names(state: State, members: Sequence[Member]) -> None:
             message = f"{key[0].__name__} {key[1]!r} is also declared in {first}"
             help_text = "give each document a name of its own"
             state.add(NAME_TAKEN, member.path, message, help_text, pointer=("metadata", "name"))
-
-
-def _judged(
-    state: State, selection: Selection, bound: Sequence[Binding], outcomes: Iterable[Outcome]
-) -> Callable[[str, str], bool]:
-    """Whether a requirement was judged on a file, so that a silencer which silenced nothing there is idle."""
-    answered = {o.requirement for o in outcomes if o.verdict in {Verdict.PASS, Verdict.FAIL, Verdict.WARN}}
-
-    def judged(identifier: str, path: str) -> bool:
-        if not selection.takes(state.index, identifier):
-            return False
-        if state.index.by_id[identifier].check == "rule":
-            wanted = set(state.index.by_id[identifier].documents)
-            sets = [binding for binding in bound if wanted <= {kind.__name__ for kind in binding}]
-            return identifier in answered and any(path == m.path for binding in sets for m in binding.values())
-        if identifier in _NEEDS_OTHERS:
-            return path in state.members and len(state.members) > 1
-        return path in state.kinds
-
-    return judged
-
-
-def _outcomes_of_form(state: State, selection: Selection, judged: Callable[[str, str], bool]) -> Iterator[Outcome]:
-    """The verdicts on what the loader and the schemas check; silencers are left out, they are judged last."""
-    counts = Counter(finding.requirement for finding in state.findings)
-    for requirement in state.index.by_id.values():
-        identifier = requirement.id
-        if requirement.check not in {"load", "schema"} or identifier in NEVER_SILENCED:
-            continue
-        if not selection.takes(state.index, identifier):
-            continue
-        if counts[identifier]:
-            verdict = Verdict.FAIL if requirement.severity is Severity.ERROR else Verdict.WARN
-            yield Outcome(identifier, verdict, counts[identifier])
-        elif any(judged(identifier, path) for path in state.kinds):
-            yield Outcome(identifier, Verdict.PASS)
-        else:
-            yield Outcome(identifier, Verdict.NOT_APPLICABLE, reason="no document that it could be judged on")
 
 
 def _located(state: State, selection: Selection) -> list[Finding]:

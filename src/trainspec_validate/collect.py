@@ -8,6 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+STREAM_SUFFIXES = (
+    ".jsonl",
+    ".ndjson",
+    ".jsonl.gz",
+    ".ndjson.gz",
+    ".jsonl.zst",
+    ".ndjson.zst",
+    ".parquet",
+    ".prom",
+    ".mllog",
+)
+"""Ends of names under which a directory is searched for streams; a file that is named is told by its content."""
 OWN_NAMES = frozenset({"cluster", "plan", "checkpoint"})
 """File names without suffix that are always ours, whatever they hold."""
 STDIN = "-"
@@ -56,7 +68,7 @@ def _expand(argument: str) -> Iterator[Candidate]:
     if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
         files = list(_walk(path))
         if not files:
-            raise InputError(f"{argument}: the directory holds no YAML or JSON file")
+            raise InputError(f"{argument}: the directory holds no YAML or JSON file, and no stream")
         for file in files:
             yield Candidate(file, file.as_posix(), found=True)
     elif os.path.exists(path):  # noqa: PTH110 - so does Path.exists
@@ -96,7 +108,7 @@ def _glob(pattern: str) -> Iterator[Path]:
     relative = pure.relative_to(pure.anchor) if pure.anchor else pure
     plain = next((n for n, part in enumerate(pure.parts) if _WILDCARDS & set(part)), 0)
     for match in anchor.glob(str(relative)):
-        if match.is_file() and match.suffix in SUFFIXES and not _behind_link(match, plain):
+        if match.is_file() and _fits(match.name) and not _behind_link(match, plain):
             yield match
 
 
@@ -107,13 +119,18 @@ def _behind_link(path: Path, num_named: int) -> bool:
 
 
 def _walk(directory: Path) -> Iterator[Path]:
-    """YAML and JSON files below a directory, without hidden ones and without following links."""
+    """Documents and streams below a directory, without hidden files and without following links."""
     for parent, directories, files in os.walk(directory, followlinks=False):
         directories[:] = sorted(d for d in directories if not d.startswith(".") and d not in _SKIPPED_DIRECTORIES)
         for name in sorted(files):
             path = Path(parent, name)
-            if path.suffix in SUFFIXES and not name.startswith(".") and not path.is_symlink():
+            if _fits(name) and not name.startswith(".") and not path.is_symlink():
                 yield path
+
+
+def _fits(name: str) -> bool:
+    """Whether a name is one of a document or of a stream."""
+    return PurePath(name).suffix in SUFFIXES or name.endswith(STREAM_SUFFIXES)
 
 
 def is_ours(candidate: Candidate, content: bytes) -> bool:

@@ -11,6 +11,7 @@ from trainspec_validate.documents import KINDS
 from trainspec_validate.requirements import Index, load_index
 from trainspec_validate.rules import all_rules
 from trainspec_validate.schema import load_schema
+from trainspec_validate.telemetry.checks import all_checks
 
 LOAD = frozenset(f"TS-DOC-{number:03}" for number in (1, 2, 3, 4, 11, 12, 13, 14, 15, 16, 17))
 """Requirements that the program which reads the files checks itself."""
@@ -26,7 +27,12 @@ class Hole:
 
 def checks() -> Mapping[str, frozenset[str]]:
     """Requirement ids by the kind of check that really exists for them."""
-    return {"load": LOAD, "schema": frozenset(schema_requirements()), "rule": frozenset(all_rules())}
+    return {
+        "load": LOAD,
+        "schema": frozenset(schema_requirements()),
+        "rule": frozenset(all_rules()),
+        "stream": frozenset(all_checks()),
+    }
 
 
 def schema_requirements() -> Iterator[str]:
@@ -66,7 +72,7 @@ def holes(index: Index | None = None) -> list[Hole]:
         found += [
             Hole(identifier, f"has a check ({kind}) but no heading") for identifier in identifiers - index.by_id.keys()
         ]
-    for identifier, rule in all_rules().items():
+    for identifier, rule in {**all_rules(), **all_checks()}.items():
         if identifier in index.by_id and index.by_id[identifier].name != rule.name:
             found.append(Hole(identifier, f"is named {index.by_id[identifier].name!r}, its function {rule.name!r}"))
     return sorted(found, key=lambda hole: hole.requirement)

@@ -60,7 +60,7 @@ class Related:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a finding on a stream rests on: the series, the time it spans, how often it was seen, and some of the values."""
+    """What a finding on a stream rests on: the series, the time it spans, how often it was seen, and some values."""
 
     series: str = ""
     """Name of the series, `name{key=value}`; empty where the finding is not about one."""
@@ -140,6 +140,40 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Coverage:
+    """What a run's streams hold of what was to be judged; told even when nothing is wrong."""
+
+    run: str
+    files: tuple[str, ...]
+    num_bytes: int
+    num_records: int
+    num_samples: int
+    first_time_us: int
+    """Microseconds since 1970 UTC; -1 where there is no record."""
+    last_time_us: int
+    covered_seconds: float
+    """Time from the first to the last record without the time between attempts."""
+    num_attempts: int
+    metrics_seen: tuple[str, ...]
+    metrics_absent: tuple[str, ...]
+    """Owed, and neither seen nor declared unsupported."""
+    metrics_unsupported: tuple[str, ...]
+    num_ranks_seen: int
+    num_ranks_expected: int | None
+    """None where nothing says how many there are."""
+    num_devices_seen: int
+    num_devices_expected: int | None
+    num_hosts_seen: int
+    not_judged: tuple[tuple[str, str], ...] = ()
+    """Requirements that were not judged, each with the reason."""
+
+    @property
+    def seconds(self) -> float:
+        """From the first to the last record."""
+        return (self.last_time_us - self.first_time_us) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Everything one run found; the only argument of a reporter."""
 
@@ -149,6 +183,8 @@ class Report:
     outcomes: tuple[Outcome, ...] = ()
     specification_version: str = ""
     tool_version: str = ""
+    coverage: tuple[Coverage, ...] = ()
+    """One for each run whose streams were judged."""
 
     def at_or_above(self, severity: Severity) -> tuple[Finding, ...]:
         """The findings that weigh at least `severity`."""

@@ -67,7 +67,7 @@ def view_of(digest: Digest, around: Circumstances) -> RunView:
         events=events,
         keys=tuple(_keys(digest)),
         series=_series(digest),
-        trails=tuple([*digest.trails.of(digest.names), *_bursts(digest)]),
+        trails=(*digest.trails.of(digest.names), *_bursts(digest)),
         job=digest.jobs.of(digest.names),
         windows=dict(_windows(digest)),
         lockstep=tuple(_lockstep(digest)),

@@ -62,9 +62,10 @@ class JobValues:
         for key, count in zip(*np.unique(values["key"], return_counts=True), strict=True):
             mine = np.flatnonzero(values["key"] == key)
             every = self.thinned.get(int(key), 1)
-            while count > MAX_VALUES and every < 1 << 40:
+            num = int(count)
+            while num > MAX_VALUES and every < 1 << 40:
                 every *= 2
-                count = np.count_nonzero(values["step"][mine] % every == 0)
+                num = np.count_nonzero(values["step"][mine] % every == 0)
             self.thinned[int(key)] = every
             kept[mine] = values["step"][mine] % every == 0
         return values[kept]

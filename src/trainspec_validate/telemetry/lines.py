@@ -64,11 +64,11 @@ def _num_keys(record: StreamRecord) -> int:
     return number
 
 
-class _Repeated(ValueError):
+class _RepeatedKeyError(ValueError):
     """A key stands twice in one object."""
 
 
-class _NotANumber(ValueError):
+class _NoNumberError(ValueError):
     """A bare NaN or Infinity, which JSON does not have."""
 
 
@@ -76,13 +76,13 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise _Repeated(key)
+            raise _RepeatedKeyError(key)
         found[key] = value
     return found
 
 
 def _constant(name: str) -> Any:
-    raise _NotANumber(name)
+    raise _NoNumberError(name)
 
 
 def _float(text: str) -> float:
@@ -104,11 +104,11 @@ def _explained(line: bytes) -> StreamRecord | LineFault:
         return LineFault(RECORD, f"byte {error.start + 1} is not UTF-8", "write the stream in UTF-8")
     try:
         data = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
-    except _Repeated as error:
+    except _RepeatedKeyError as error:
         return LineFault(
             RECORD, f"the key '{error}' stands twice", "keep one; readers disagree on which of them counts"
         )
-    except _NotANumber as error:
+    except _NoNumberError as error:
         remedy = 'write it as text: "NaN", "+Inf" or "-Inf"'
         return LineFault(NOT_FINITE, f"{error} is no JSON number", remedy)
     except json.JSONDecodeError as error:

@@ -66,6 +66,7 @@ class BlockDecoder:
         self.builder = builder
 
     def __call__(self, block: Block) -> Batch:
+        """The records of the block."""
         for offset, line in lines(block):
             take_line(self.builder, offset, line, is_tail=block.is_tail)
         return self.builder.batch()

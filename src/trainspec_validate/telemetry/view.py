@@ -219,8 +219,8 @@ class SeriesTable:
 class JobSeries:
     """Every value of a job-scope series, in order of attempt, then sequence number: arrays of one length.
 
-    A histogram is its mean, with its number of values in `weight`. Above 2,000,000 values only every second step is kept,
-    above 4,000,000 every fourth, and so on; `thinned` says so.
+    A histogram is its mean, with its number of values in `weight`. Above 2,000,000 values only every second step is
+    kept, above 4,000,000 every fourth, and so on; `thinned` says so.
     """
 
     key: Key
@@ -250,7 +250,7 @@ class JobSeries:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """All values of one key by time window, over all subjects and attempts: arrays of one length, empty windows included."""
+    """All values of one key by time window, over all subjects and attempts; empty windows are included."""
 
     key: Key
     width_us: int

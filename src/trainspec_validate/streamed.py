@@ -1,0 +1,156 @@
+"""The only place that tells streams from documents among the files of a run, and has the streams of each run judged."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainspec_validate.collect import STREAM_SUFFIXES, SUFFIXES, Candidate, InputError
+from trainspec_validate.documents import Document
+from trainspec_validate.findings import Coverage, DocumentSummary, Finding, Outcome, Verdict
+from trainspec_validate.requirements import Index
+from trainspec_validate.selection import Selection
+
+if TYPE_CHECKING:
+    from trainspec_validate.telemetry.reader import RunFile
+
+_START_BYTES = 65_536
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+_MARKS = (b'"MetricStream"', b'"k":"m"', b'"k": "m"', b'"k":"e"', b'"k": "e"', b":::MLLOG", b'"resourceMetrics"')
+
+
+@dataclass(slots=True)
+class Streams:
+    """The files of the set that are streams, and what came of them."""
+
+    candidates: list[Candidate] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    coverage: list[Coverage] = field(default_factory=list)
+    documents: list[DocumentSummary] = field(default_factory=list)
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The files that were judged."""
+        return frozenset(document.path for document in self.documents)
+
+
+def is_stream(candidate: Candidate) -> bool:
+    """Whether a file is a stream and no document: by its name where it was found, by its content where it was named.
+
+    Raises:
+        InputError: the file cannot be opened.
+    """
+    if candidate.path.name.endswith(STREAM_SUFFIXES):
+        return not candidate.found or _is_ours(candidate.path)
+    if candidate.found or candidate.path.suffix in SUFFIXES - {".json"}:
+        return False
+    start = _start(candidate.path)
+    if candidate.path.suffix == ".json":
+        return b'"resourceMetrics"' in start or b'"resourceLogs"' in start
+    if start.startswith((b"PAR1", *_COMPRESSED)) or any(mark in start for mark in _MARKS):
+        return True
+    from trainspec_validate.telemetry.foreign import is_known  # noqa: PLC0415
+
+    return is_known(start)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file that was found in a directory is a stream that somebody meant to be judged."""
+    start = _start(path)
+    if path.suffix in {".prom", ".mllog"} or start.startswith((b"PAR1", *_COMPRESSED)):
+        return True
+    return not start.strip() or any(mark in start for mark in _MARKS)
+
+
+def _start(path: Path) -> bytes:
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return b""
+        with path.open("rb") as file:
+            return file.read(_START_BYTES)
+    except OSError as error:
+        raise InputError(f"{path.as_posix()}: {(error.strerror or str(error)).lower()}") from error
+
+
+def judge_streams(
+    streams: Streams, selection: Selection, index: Index, documents: Sequence[Mapping[type[Document], Document]]
+) -> list[str]:
+    """Judge the streams of every run; returns what could not be read.
+
+    The documents count where there is one set of them: with several, nothing says which of them a run belongs to.
+    """
+    from trainspec_validate.telemetry.engine import run_file  # noqa: PLC0415
+    from trainspec_validate.telemetry.judge import judge_run  # noqa: PLC0415
+    from trainspec_validate.telemetry.source import SourceError  # noqa: PLC0415
+
+    failures: list[str] = []
+    files: list[RunFile] = []
+    for candidate in streams.candidates:
+        try:
+            files.append(run_file(len(files), candidate.path, candidate.name))
+        except (SourceError, OSError) as error:
+            failures.append(f"{candidate.name}: {error}")
+    wanted = [r for r in index.by_id.values() if r.check == "stream" and selection.takes(index, r.id)]
+    beside = documents[0] if len(documents) == 1 else {}
+    for run in runs(files):
+        judgement = judge_run(run, wanted, index, beside)
+        streams.findings += judgement.findings
+        streams.outcomes += judgement.outcomes
+        name = judgement.view.run
+        streams.documents += (DocumentSummary(file.name, "MetricStream", name) for file in run)
+        if judgement.coverage is not None:
+            streams.coverage.append(judgement.coverage)
+    return failures
+
+
+def runs(files: Iterable[RunFile]) -> list[list[RunFile]]:
+    """The files by run: those of our format by the run of their head, every other one by itself."""
+    from trainspec_validate.telemetry.reader import NATIVE  # noqa: PLC0415
+
+    by_run: dict[str, list[RunFile]] = {}
+    headless, alone = [], []
+    for file in files:
+        if file.head is not None:
+            by_run.setdefault(file.head.run, []).append(file)
+        elif file.format in {NATIVE, "parquet"}:
+            headless.append(file)
+        else:
+            alone.append([file])
+    groups = list(by_run.values())
+    if headless and len(groups) == 1:
+        groups[0] += headless
+    elif headless:
+        groups.append(headless)
+    return [*(_numbered(group) for group in groups), *(_numbered(group) for group in alone)]
+
+
+def _numbered(files: Sequence[RunFile]) -> list[RunFile]:
+    from dataclasses import replace  # noqa: PLC0415
+
+    return [replace(file, number=number) for number, file in enumerate(sorted(files, key=lambda file: file.name))]
+
+
+_WEIGHT = (
+    *(Verdict.NOT_APPLICABLE, Verdict.UNSUPPORTED, Verdict.NOT_RUN),
+    *(Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.ERROR),
+)
+
+
+def together(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """One outcome for each requirement over all runs: the heaviest, with all findings and all reasons."""
+    found: dict[str, Outcome] = {}
+    for outcome in outcomes:
+        before = found.get(outcome.requirement)
+        if before is None:
+            found[outcome.requirement] = outcome
+            continue
+        heavier = max(before, outcome, key=lambda each: _WEIGHT.index(each.verdict))
+        reasons = "; ".join(dict.fromkeys(filter(None, (before.reason, outcome.reason))))
+        number = before.num_findings + outcome.num_findings
+        kept = reasons if heavier.verdict in _WEIGHT[:3] else ""
+        found[outcome.requirement] = Outcome(outcome.requirement, heavier.verdict, number, kept)
+    return list(found.values())

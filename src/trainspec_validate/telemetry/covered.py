@@ -1,0 +1,62 @@
+"""The only place that says how much of what a run owes its streams hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from trainspec_validate.documents import ClusterProfile, Document
+from trainspec_validate.findings import Coverage, Outcome, Verdict
+from trainspec_validate.metrics import metrics
+from trainspec_validate.telemetry.view import RunView
+
+
+def coverage_of(view: RunView, documents: Mapping[type[Document], Document], outcomes: Iterable[Outcome]) -> Coverage:
+    """What the streams hold of metrics, ranks, devices and time."""
+    seen = {info.key.metric for info in view.keys if info.metric is not None}
+    owed = {name for name, metric in metrics().items() if metric.level == "required" and metric.profile == "core"}
+    unsupported = {name for name in owed - seen if view.unsupported(name)}
+    ranks, devices, hosts = _subjects(view)
+    return Coverage(
+        run=view.run,
+        files=tuple(file.path for file in view.files),
+        num_bytes=sum(file.num_bytes for file in view.files),
+        num_records=view.num_records,
+        num_samples=view.num_samples,
+        first_time_us=view.first_time_us,
+        last_time_us=view.last_time_us,
+        covered_seconds=sum(attempt.seconds for attempt in view.attempts),
+        num_attempts=len(view.attempts),
+        metrics_seen=tuple(sorted(seen)),
+        metrics_absent=tuple(sorted(owed - seen - unsupported)),
+        metrics_unsupported=tuple(sorted(unsupported)),
+        num_ranks_seen=ranks,
+        num_ranks_expected=max((a.world_size for a in view.attempts if a.world_size), default=None),
+        num_devices_seen=devices,
+        num_devices_expected=_expected_devices(documents),
+        num_hosts_seen=hosts,
+        not_judged=tuple(
+            (outcome.requirement, outcome.reason)
+            for outcome in outcomes
+            if outcome.verdict in {Verdict.NOT_APPLICABLE, Verdict.UNSUPPORTED, Verdict.NOT_RUN}
+        ),
+    )
+
+
+def _subjects(view: RunView) -> tuple[int, int, int]:
+    """Ranks, devices and hosts that have a value or an event."""
+    import numpy as np  # noqa: PLC0415
+
+    used = {view.series.subjects[number] for number in np.unique(view.series.rows["subject"]).tolist()}
+    used |= {event.subject for event in view.events}
+    return (
+        len({subject.rank for subject in used} - {None}),
+        len({subject.device for subject in used} - {None}),
+        len({subject.host for subject in used} - {None}),
+    )
+
+
+def _expected_devices(documents: Mapping[type[Document], Document]) -> int | None:
+    cluster = documents.get(ClusterProfile)
+    if not isinstance(cluster, ClusterProfile):
+        return None
+    return sum(group.num_nodes * group.num_accelerators_per_node for group in cluster.node_groups)

@@ -1,0 +1,158 @@
+"""The only place that judges the streams of a run: it gives each check the view and stamps what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainspec_validate.documents import Document
+from trainspec_validate.findings import Coverage, Finding, Outcome, Related, Severity, Span, Verdict
+from trainspec_validate.requirements import Index, Requirement
+from trainspec_validate.telemetry.checks import Check, Deviation, NotJudged, Unsupported, checks_of
+from trainspec_validate.telemetry.covered import coverage_of
+from trainspec_validate.telemetry.engine import Options, read_run
+from trainspec_validate.telemetry.reader import RunFile
+from trainspec_validate.telemetry.source import line_numbers
+from trainspec_validate.telemetry.view import NOWHERE, Location, RunView
+
+MAX_FINDINGS = 1_000
+"""Findings of one requirement that are told one by one; a check groups what has one cause."""
+
+
+@dataclass(slots=True)
+class Judgement:
+    """What came of the streams of one run."""
+
+    view: RunView
+    findings: list[Finding] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    coverage: Coverage | None = None
+
+
+def judge_run(
+    files: Sequence[RunFile],
+    wanted: Iterable[Requirement],
+    index: Index,
+    documents: Mapping[type[Document], Document],
+    options: Options | None = None,
+) -> Judgement:
+    """Read the streams of a run and judge them by every requirement that is wanted."""
+    return judge_view(read_run(files, options), files, wanted, index, documents)
+
+
+def judge_view(
+    view: RunView,
+    files: Sequence[RunFile],
+    wanted: Iterable[Requirement],
+    index: Index,
+    documents: Mapping[type[Document], Document],
+) -> Judgement:
+    """Judge what was folded out of the streams of a run."""
+    judgement = Judgement(view)
+    deviations: list[tuple[Requirement, Deviation]] = []
+    requirements = list(wanted)
+    for requirement, one in zip(requirements, checks_of((r.module, r.id) for r in requirements), strict=True):
+        found, outcome = _run(one, requirement, view, documents)
+        deviations += ((requirement, deviation) for deviation in found)
+        judgement.outcomes.append(outcome)
+    places = Places(files, _first_head(view))
+    judgement.findings = list(_findings(deviations, index, places))
+    judgement.coverage = coverage_of(view, documents, judgement.outcomes)
+    return judgement
+
+
+def _run(
+    one: Check, requirement: Requirement, view: RunView, documents: Mapping[type[Document], Document]
+) -> tuple[list[Deviation], Outcome]:
+    absent = [kind.__name__ for _, kind in one.documents if kind not in documents]
+    if absent:
+        reason = f"no {' and no '.join(absent)} beside the streams"
+        return [], Outcome(requirement.id, Verdict.NOT_APPLICABLE, reason=reason)
+    arguments = {name: documents[kind] for name, kind in one.documents}
+    found: list[Deviation] = []
+    try:
+        for deviation in one.function(view, **arguments):
+            found.append(deviation)
+            if len(found) == MAX_FINDINGS:
+                break
+    except Unsupported as answer:
+        if not found:
+            return [], Outcome(requirement.id, Verdict.UNSUPPORTED, reason=str(answer))
+    except NotJudged as answer:
+        if not found:
+            return [], Outcome(requirement.id, Verdict.NOT_APPLICABLE, reason=str(answer))
+    except Exception as error:
+        error.add_note(f"while judging the streams of run {view.run!r} by {requirement.id}")
+        raise
+    return found, _outcome(requirement, len(found))
+
+
+def _outcome(requirement: Requirement, num_findings: int) -> Outcome:
+    if not num_findings:
+        return Outcome(requirement.id, Verdict.PASS)
+    verdict = Verdict.FAIL if requirement.severity is Severity.ERROR else Verdict.WARN
+    return Outcome(requirement.id, verdict, num_findings)
+
+
+def _first_head(view: RunView) -> Location:
+    return min((head.location for head in view.heads), default=Location(0, 0))
+
+
+class Places:
+    """Lines of places in files, looked up for all findings at once."""
+
+    def __init__(self, files: Sequence[RunFile], home: Location) -> None:
+        self.files = {file.number: file for file in files}
+        self.home = home
+        """Where what is absent is reported: the first head."""
+        self.wanted: dict[int, set[int]] = {}
+        self.lines: dict[int, dict[int, int]] = {}
+
+    def want(self, place: Location) -> Location:
+        """Note a place to look up; a finding about nothing in particular is at the first head."""
+        place = self.home if place == NOWHERE or place.file not in self.files else place
+        self.wanted.setdefault(place.file, set()).add(place.offset)
+        return place
+
+    def look_up(self) -> None:
+        """Find the lines of all places."""
+        for number, offsets in self.wanted.items():
+            file = self.files[number]
+            if file.format == "parquet":
+                self.lines[number] = {offset: offset + 1 for offset in offsets}
+            else:
+                self.lines[number] = line_numbers(Path(file.path), offsets)
+
+    def at(self, place: Location) -> tuple[str, Span]:
+        """Name of the file, and the line as a span."""
+        place = self.want(place)
+        line = self.lines[place.file].get(place.offset, 1)
+        return self.files[place.file].name, Span(line, 1, line, 1)
+
+
+def _findings(deviations: Sequence[tuple[Requirement, Deviation]], index: Index, places: Places) -> Iterator[Finding]:
+    for _, deviation in deviations:
+        places.want(deviation.location)
+        for place, _ in deviation.related:
+            places.want(place)
+    places.look_up()
+    for requirement, deviation in deviations:
+        path, span = places.at(deviation.location)
+        yield Finding(
+            requirement=requirement.id,
+            name=requirement.name,
+            severity=requirement.severity,
+            message=deviation.message,
+            path=path,
+            span=span,
+            help=deviation.help,
+            url=index.url(requirement),
+            related=tuple(_related(place, words, places) for place, words in deviation.related),
+            evidence=deviation.evidence,
+        )
+
+
+def _related(place: Location, words: str, places: Places) -> Related:
+    path, span = places.at(place)
+    return Related(words, path, (), span)

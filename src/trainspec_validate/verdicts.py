@@ -1,0 +1,72 @@
+"""The only place that says which requirements were judged on which file, and what came of those on form."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from trainspec_validate.engine import Binding, not_together
+from trainspec_validate.findings import Outcome, Severity, Verdict
+from trainspec_validate.reading import State
+from trainspec_validate.references import DANGLING
+from trainspec_validate.requirements import Requirement
+from trainspec_validate.selection import Selection
+from trainspec_validate.streamed import Streams
+from trainspec_validate.suppress import NEVER_SILENCED
+
+NAME_TAKEN = "TS-DOC-013"
+_NEEDS_OTHERS = frozenset({DANGLING, NAME_TAKEN})
+"""Requirements that the pipeline can judge only beside other documents."""
+
+
+def not_judged(requirement: Requirement, broken: set[str]) -> Outcome:
+    """Why a rule did not run: its document has errors of form, or there is none."""
+    unread = broken.intersection(requirement.documents)
+    if not unread:
+        return not_together(requirement)
+    reason = f"the {' and '.join(sorted(unread))} has errors of form, which come first"
+    return Outcome(requirement.id, Verdict.NOT_RUN, reason=reason)
+
+
+def judged_on(
+    state: State,
+    selection: Selection,
+    bound: Sequence[Binding],
+    outcomes: Iterable[Outcome],
+    streams: Streams,
+) -> Callable[[str, str], bool]:
+    """Whether a requirement was judged on a file, so that a silencer which silenced nothing there is idle."""
+    answered = {o.requirement for o in outcomes if o.verdict in {Verdict.PASS, Verdict.FAIL, Verdict.WARN}}
+
+    def judged(identifier: str, path: str) -> bool:
+        if not selection.takes(state.index, identifier):
+            return False
+        if state.index.by_id[identifier].check == "rule":
+            wanted = set(state.index.by_id[identifier].documents)
+            sets = [binding for binding in bound if wanted <= {kind.__name__ for kind in binding}]
+            return identifier in answered and any(path == m.path for binding in sets for m in binding.values())
+        if state.index.by_id[identifier].check == "stream":
+            return identifier in answered and path in streams.paths
+        if identifier in _NEEDS_OTHERS:
+            return path in state.members and len(state.members) > 1
+        return path in state.kinds
+
+    return judged
+
+
+def outcomes_of_form(state: State, selection: Selection, judged: Callable[[str, str], bool]) -> Iterator[Outcome]:
+    """The verdicts on what the loader and the schemas check; silencers are left out, they are judged last."""
+    counts = Counter(finding.requirement for finding in state.findings)
+    for requirement in state.index.by_id.values():
+        identifier = requirement.id
+        if requirement.check not in {"load", "schema"} or identifier in NEVER_SILENCED:
+            continue
+        if not selection.takes(state.index, identifier) or not state.texts:
+            continue
+        if counts[identifier]:
+            verdict = Verdict.FAIL if requirement.severity is Severity.ERROR else Verdict.WARN
+            yield Outcome(identifier, verdict, counts[identifier])
+        elif any(judged(identifier, path) for path in state.kinds):
+            yield Outcome(identifier, Verdict.PASS)
+        else:
+            yield Outcome(identifier, Verdict.NOT_APPLICABLE, reason="no document that it could be judged on")
