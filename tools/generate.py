@@ -14,6 +14,7 @@ sys.path.append(str(ROOT))
 import appendix  # noqa: E402
 import catalogs  # noqa: E402
 import metric_pages  # noqa: E402
+import prometheus_rules  # noqa: E402
 import recorder_catalog  # noqa: E402
 import spec_text  # noqa: E402
 
@@ -41,6 +42,8 @@ def outputs() -> dict[Path, str]:
         files[ROOT / "spec" / "reference" / name] = text
     for name, text in recorder_catalog.modules(ROOT / "spec" / "v1").items():
         files[ROOT / "src" / "trainspec_record" / "catalog" / name] = text
+    for name, text in prometheus_rules.rules(ROOT / "spec" / "v1", entries).items():
+        files[ROOT / "integrations" / "prometheus" / name] = text
     return files
 
 
