@@ -1,0 +1,67 @@
+"""The only place that makes the page of a run: one HTML file that needs nothing beside itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from trainspec_validate.findings import Report
+from trainspec_validate.report import RuleText
+from trainspec_validate.run_page.context import Context, section
+from trainspec_validate.run_page.frame import frame, key
+from trainspec_validate.run_page.marks import KINDS
+from trainspec_validate.run_page.markup import Html, element, verbatim
+from trainspec_validate.run_page.sections import SECTIONS
+from trainspec_validate.run_page.sections.summary import header
+from trainspec_validate.run_page.style import DEFINITIONS, STYLE
+from trainspec_validate.telemetry.view import RunView
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def page(view: RunView, report: Report, requirements: Mapping[str, RuleText] | None = None) -> str:
+    """The page of a run, with what was found in it; equal input makes equal text."""
+    context = Context(view, report, requirements or {}, frame(view))
+    body = element(
+        "body",
+        verbatim(DEFINITIONS),
+        element("a", "To the verdict", href="#verdict", class_="skip"),
+        header(context),
+        element("nav", element("ul", list(_links())), aria_label="Sections"),
+        element("main", list(_sections(context))),
+        element("footer", element("p", "TrainSpec run report. It loads nothing and runs no script.")),
+    )
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("meta", name="referrer", content="no-referrer"),
+        element("title", f"Run {view.run or 'without a name'}"),
+        element("style", verbatim(STYLE)),
+    )
+    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
+
+
+def _links() -> Iterator[Html]:
+    for identifier, (title, _) in SECTIONS.items():
+        yield element("li", element("a", title, href=f"#{identifier}"))
+
+
+def _sections(context: Context) -> Iterator[Html]:
+    for identifier, (title, write) in SECTIONS.items():
+        if identifier == "pace" and context.frame is not None:
+            yield _key(context)
+        yield section(identifier, title, write(context))
+
+
+def _key(context: Context) -> Html:
+    """What the marks of all charts mean; they share one time axis."""
+    kinds = context.frame.marks.kinds() if context.frame else []
+    text = element(
+        "p", "All charts have the same time axis. Marked in them:" if kinds else "All charts have the same time axis."
+    )
+    return element("aside", text, key((kind, KINDS[kind]) for kind in kinds), class_="marks")
+
+
+__all__ = ["page"]

@@ -1,0 +1,161 @@
+"""The only place that lays out the time axis that all charts of a run share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trainspec_validate.run_page.axes import time_ticks
+from trainspec_validate.run_page.marks import Marks, Stretch, marks
+from trainspec_validate.run_page.markup import Html, Node, element
+from trainspec_validate.telemetry.view import RunView
+
+WIDTH, LEFT, RIGHT = 960.0, 70.0, 14.0
+LANE = 22.0
+"""Height of the lane above a chart that holds the marks."""
+FOOT = 40.0
+"""Height below a chart for times and steps."""
+_LETTER = 3.2
+"""Half of the width of a letter: labels that would pass an end of the axis are moved inwards."""
+_FAR_OFF = 20
+"""A run that seems this many times as long as 98 % of its updates has records with wrong times."""
+_LEAST_TIMES = 50
+_MAX_ATTEMPT_LABELS = 12
+_SYMBOLS = {
+    "fault": "M-4 -4 L4 4 M-4 4 L4 -4",
+    "checkpoint": "M0 -4.5 L4.5 3.5 L-4.5 3.5 Z",
+    "failed": "M0 -4.5 L4.5 3.5 L-4.5 3.5 Z M-5 4.5 L5 -4.5",
+    "notice": "M0 -4 L4 0 L0 4 L-4 0 Z",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """First and last moment of a run, what is marked in between, and the step at any moment."""
+
+    first_us: int
+    last_us: int
+    marks: Marks
+    times: Any
+    """Moments at which the step is known, ascending."""
+    steps: Any
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First and last moment."""
+        return self.first_us, self.last_us
+
+    def across(self, time_us: float) -> float:
+        """Where a moment lies in a chart."""
+        share = (time_us - self.first_us) / (self.last_us - self.first_us)
+        return LEFT + min(max(share, 0.0), 1.0) * (WIDTH - LEFT - RIGHT)
+
+    def step_at(self, time_us: int) -> int | None:
+        """Updates that were completed at a moment; None before the first record that says so."""
+        place = int(np.searchsorted(self.times, time_us, side="right"))
+        return int(self.steps[place - 1]) if place else None
+
+    def backdrop(self, top: float, height: float) -> Iterator[Html]:
+        """What lies behind the lines of a chart: marked stretches, starts of attempts and faults."""
+        for stretch in apart(self, self.marks.stretches):
+            left, right = self.across(stretch[1]), self.across(stretch[2])
+            yield element("rect", class_=f"s-{stretch[0]}", x=left, y=top, width=max(right - left, 1.5), height=height)
+        for kind, left in _columns(self, ("attempt", "fault")):
+            if kind == "fault" or left > LEFT + 1:
+                yield element("path", class_=f"v-{kind}", d=f"M{left:.1f} {top:.1f}v{height:.1f}")
+
+    def lane(self) -> Iterator[Html]:
+        """The symbols above a chart."""
+        spans = [mark for mark in self.marks.moments if mark.kind == "attempt"]
+        if 1 < len(spans) <= _MAX_ATTEMPT_LABELS:
+            for mark in spans:
+                left = self.across(mark.time_us)
+                anchor, shift = ("end", -3) if left + 60 > WIDTH - RIGHT else ("start", 3)
+                yield element("text", mark.label, class_="small", x=left + shift, y=9, text_anchor=anchor)
+        for kind, left in _columns(self, tuple(_SYMBOLS)):
+            yield element("path", class_=f"m-{kind}", d=_SYMBOLS[kind], transform=f"translate({left:.1f} {LANE - 7:g})")
+
+    def foot(self, bottom: float) -> Iterator[Html]:
+        """Times and steps below a chart."""
+        yield element("text", "UTC", class_="small", x=LEFT - 8, y=bottom + 15, text_anchor="end")
+        if len(self.times):
+            yield element("text", "step", class_="small", x=LEFT - 8, y=bottom + 30, text_anchor="end")
+        for tick in time_ticks(self.first_us, self.last_us):
+            left = self.across(tick.time_us)
+            yield element("path", class_="tick", d=f"M{left:.1f} {bottom:.1f}v4")
+            half = len(tick.label) * _LETTER
+            anchor = "end" if left + half > WIDTH - RIGHT else "start" if left - half < LEFT else "middle"
+            yield element("text", tick.label, class_="small", x=left, y=bottom + 15, text_anchor=anchor)
+            step = self.step_at(tick.time_us)
+            if step is not None:
+                yield element("text", step, class_="small", x=left, y=bottom + 30, text_anchor=anchor)
+
+
+def frame(view: RunView) -> Frame | None:
+    """The time axis of a run; None where all of it is one moment."""
+    if view.snapshot or view.last_time_us <= view.first_time_us:
+        return None
+    times, steps = _steps(view)
+    first_us, last_us = _core(view, times)
+    return Frame(first_us, last_us, marks(view), times, steps)
+
+
+def key(kinds: Iterator[tuple[str, str]]) -> Html:
+    """What the marks mean, as a list."""
+    return element("ul", [element("li", _swatch(kind), text) for kind, text in kinds], class_="key")
+
+
+def _swatch(kind: str) -> Html:
+    drawn: Node
+    if kind in _SYMBOLS:
+        drawn = element("path", class_=f"m-{kind}", d=_SYMBOLS[kind], transform="translate(11 7)")
+    elif kind == "attempt":
+        drawn = element("path", class_="v-attempt", d="M11 0v14")
+    else:
+        drawn = element("rect", class_=f"s-{kind}", x=1, y=1, width=20, height=12)
+    return element("svg", drawn, viewBox="0 0 22 14", width=22, height=14, aria_hidden="true")
+
+
+def _columns(frame: Frame, kinds: tuple[str, ...]) -> list[tuple[str, float]]:
+    """Places of marks, one of a kind for each two pixels."""
+    found = {(mark.kind, round(frame.across(mark.time_us) / 2)) for mark in frame.marks.moments if mark.kind in kinds}
+    return [(kind, place * 2.0) for kind, place in sorted(found, key=lambda each: (each[1], each[0]))]
+
+
+def apart(frame: Frame, stretches: Iterable[Stretch]) -> list[tuple[str, int, int]]:
+    """Kind, start and end of stretches, joined where less than a pixel lies between two of a kind."""
+    pixel = (frame.last_us - frame.first_us) / WIDTH
+    found: list[tuple[str, int, int]] = []
+    last: dict[str, int] = {}
+    for each in stretches:
+        place = last.get(each.kind)
+        if place is not None and each.start_us - found[place][2] < pixel:
+            found[place] = (each.kind, found[place][1], max(found[place][2], each.end_us))
+        else:
+            last[each.kind] = len(found)
+            found.append((each.kind, each.start_us, each.end_us))
+    return found
+
+
+def _core(view: RunView, times: Any) -> tuple[int, int]:
+    """First and last moment, without those that lie so far off that the run would be a line."""
+    whole = view.first_time_us, view.last_time_us
+    if len(times) < _LEAST_TIMES:
+        return whole
+    low, high = (int(np.quantile(times, share)) for share in (0.01, 0.99))
+    margin = (high - low) // 20
+    return whole if whole[1] - whole[0] <= _FAR_OFF * (high - low) else (low - margin, high + margin)
+
+
+def _steps(view: RunView) -> tuple[Any, Any]:
+    """Moments and steps of the series of the job that tells most of them."""
+    best = max(view.job.values(), key=lambda series: int((np.asarray(series.step) >= 0).sum()), default=None)
+    if best is None:
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    known = np.flatnonzero(np.asarray(best.step) >= 0)
+    times, steps = np.asarray(best.time_us)[known], np.asarray(best.step)[known]
+    order = np.argsort(times, kind="stable")
+    return times[order], steps[order]

@@ -1,0 +1,113 @@
+"""The only place that shows how far the telemetry itself can be trusted: losses, delays, holes, clocks, odd values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isfinite
+
+from trainspec_validate.run_page.chart import Chart, figures
+from trainspec_validate.run_page.charts import BandReadings, window_chart
+from trainspec_validate.run_page.context import Context
+from trainspec_validate.run_page.markup import Html, element, join
+from trainspec_validate.run_page.subjects import growth
+from trainspec_validate.run_page.tables import table
+from trainspec_validate.run_page.words import count, duration, number, utc, whose
+from trainspec_validate.telemetry.view import EmitterSpan, RunView, Trail, Trouble
+
+DROPPED = "train.telemetry.dropped"
+LAG = "train.telemetry.lag"
+OFFSET = "train.clock.offset"
+_NUM_WORST = 15
+_MAX_TRAILS = 40
+_WORDS = {
+    Trouble.BELOW_MINIMUM: "below what the metric can be",
+    Trouble.ABOVE_MAXIMUM: "above what the metric can be",
+    Trouble.SENTINEL: "a value that stands for none",
+    Trouble.NOT_FINITE: "not finite where it has to be",
+    Trouble.TIME_BACK: "time goes back",
+    Trouble.DUPLICATE_SAME: "written twice",
+    Trouble.DUPLICATE_OTHER: "two values for one moment",
+    Trouble.GAP: "more than three intervals missing",
+    Trouble.BURST: "many values at once after a hole",
+    Trouble.COUNTER_FALL: "counter falls",
+    Trouble.COUNTER_RESET: "counter starts again",
+    Trouble.SECOND_WRITER: "a second writer",
+    Trouble.WRONG_SCOPE: "not of the scope of the metric",
+    Trouble.STEP_JUMP: "step jumps",
+}
+
+
+def health(context: Context) -> Html:
+    """Figures of all emitters, the worst of them, clocks and delays over time, and what was odd."""
+    view = context.view
+    return join(
+        figures(list(_figures(context))),
+        _emitters(view),
+        window_chart(
+            context,
+            BandReadings(LAG, duration, "emitter"),
+            Chart("Delay of the stream", "s", from_zero=True, height=90),
+        ),
+        window_chart(context, BandReadings(OFFSET, duration, "node"), Chart("Offset of clocks", "s", height=90)),
+        _trails(view),
+        _damage(view),
+    )
+
+
+def _figures(context: Context) -> Iterator[tuple[str, str]]:
+    view = context.view
+    yield "records", f"{view.num_records:,}"
+    yield "emitters", f"{len({each.emitter for each in view.emitters}):,}"
+    counted = [each for each in view.emitters if each.first_seq >= 0]
+    if counted:
+        yield "records missing", f"{sum(each.num_missing for each in counted):,}"
+        yield "records repeated", f"{sum(each.num_repeated for each in counted):,}"
+    else:
+        yield "records missing", "not known: no sequence numbers"
+    dropped = growth(view, DROPPED)
+    yield "dropped, as declared", "not measured" if dropped is None else number(dropped.total)
+    yield "lines that are no record", f"{len(view.damage):,}"
+
+
+def _emitters(view: RunView) -> Html | None:
+    rows = sorted(view.emitters, key=lambda each: (-each.num_missing, -each.num_repeated, each.emitter, each.attempt))
+    if not rows:
+        return None
+    header = ("emitter", "attempt", "records", "missing", "repeated", "first (UTC)", "last (UTC)")
+    caption = "Emitters, those that miss most records first"
+    return table(caption, header, [_emitter(each) for each in rows], numbers=(1, 2, 3, 4), most=_NUM_WORST)
+
+
+def _emitter(span: EmitterSpan) -> tuple[str | int, ...]:
+    missing = f"{span.num_missing:,}" if span.first_seq >= 0 else "not known"
+    moments = (utc(span.first_time_us), utc(span.last_time_us))
+    return (span.emitter, f"{span.attempt}", span.num_records, missing, span.num_repeated, *moments)
+
+
+def _trails(view: RunView) -> Html | None:
+    rows = sorted(view.trails, key=lambda trail: (-trail.num, trail.trouble, str(trail.key), trail.attempt))
+    if not rows:
+        return element("p", "Nothing odd was noticed about single values.", class_="absent")
+    header = ("noticed", "series", "attempt", "times", "on", "first", "last (UTC)", "such as")
+    caption = "What is odd about values, whether a requirement forbids it or not"
+    return table(caption, header, [_trail(trail) for trail in rows], numbers=(2, 3), most=_MAX_TRAILS)
+
+
+def _trail(trail: Trail) -> tuple[str | int, ...]:
+    first = trail.first[0] if trail.first else None
+    subjects = count(len(trail.subjects), "subject") if len(trail.subjects) != 1 else whose(trail.subjects[0])
+    value = "" if first is None else _value(first.value_before, first.value)
+    moments = (utc(trail.first_time_us), utc(trail.last_time_us))
+    return (_WORDS[trail.trouble], str(trail.key), f"{trail.attempt}", trail.num, subjects, *moments, value)
+
+
+def _value(before: float, value: float) -> str:
+    return f"{number(before)}, then {number(value)}" if isfinite(before) else number(value)
+
+
+def _damage(view: RunView) -> Html | None:
+    rows = [
+        (view.files[each.location.file].path if 0 <= each.location.file < len(view.files) else "", each.message)
+        for each in view.damage
+    ]
+    return table("Lines that are no record", ("file", "what is wrong"), rows, most=_NUM_WORST) if rows else None

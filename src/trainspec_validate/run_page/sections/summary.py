@@ -1,0 +1,144 @@
+"""The only place that shows a run at a glance: what it is, how it went in figures, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.findings import Report, Severity, Verdict
+from trainspec_validate.report.summary import nothing_judged, severities, summary_line, verdicts
+from trainspec_validate.run_page import measures
+from trainspec_validate.run_page.context import Context
+from trainspec_validate.run_page.intervals import intervals
+from trainspec_validate.run_page.markup import Html, Node, element, join
+from trainspec_validate.run_page.sections.energy import kilowatt_hours
+from trainspec_validate.run_page.sections.pace import STEP_TIME, TOKEN_RATE, UTILIZATION
+from trainspec_validate.run_page.tables import table
+from trainspec_validate.run_page.words import count, duration, joined, percent, prefixed, tokens, utc
+from trainspec_validate.telemetry.view import StreamFile
+
+_NOT_MEASURED = "not measured"
+_MOST_FILES = 30
+_WORDS = {
+    Verdict.PASS: "passed",
+    Verdict.FAIL: "failed",
+    Verdict.WARN: "failed with a warning",
+    Verdict.NOT_APPLICABLE: "nothing to judge",
+    Verdict.UNSUPPORTED: "declared unsupported",
+    Verdict.NOT_RUN: "not run",
+    Verdict.ERROR: "mistake of the tool",
+}
+
+
+def header(context: Context) -> Html:
+    """Name of the run, verdict in a word, figures, and the files that it was read from."""
+    view, report = context.view, context.report
+    word, look = _verdict_word(report)
+    span = f"{utc(view.first_time_us)} to {utc(view.last_time_us)} UTC" if view.num_records else "no records"
+    versions = f"specification {report.specification_version}, trainspec-validate {report.tool_version}"
+    return element(
+        "header",
+        element("p", "Training run", class_="over"),
+        element("h1", view.run or "without a name", " ", element("span", word, class_=f"chip {look}")),
+        element(
+            "p",
+            span,
+            f" · {count(len(view.attempts), 'attempt')} · {_ranks(context)}",
+            " · it goes on" if view.is_live else "",
+        ),
+        element("dl", [_card(name, value) for name, value in _figures(context)], class_="cards"),
+        _files(context),
+        element("p", f"Judged by {versions}. All times are UTC.", class_="note"),
+    )
+
+
+def _card(name: str, value: str) -> Html:
+    look = "missing" if value == _NOT_MEASURED else None
+    return element("div", element("dt", name), element("dd", value, class_=look))
+
+
+def _ranks(context: Context) -> str:
+    sizes = sorted({span.world_size for span in context.view.attempts if span.world_size is not None})
+    if not sizes:
+        return "world size not told"
+    return count(sizes[0], "rank") if len(sizes) == 1 else f"{sizes[0]:,} to {count(sizes[-1], 'rank')}"
+
+
+def _figures(context: Context) -> Iterator[tuple[str, str]]:
+    view = context.view
+    yield "lasted", duration((view.last_time_us - view.first_time_us) / 1e6)
+    done = measures.steps(context)
+    yield "updates", _NOT_MEASURED if done is None else f"{done[1]:,}"
+    step = measures.spread_of(context, STEP_TIME, without_warmup=True)
+    yield "update, p50", _NOT_MEASURED if step is None else duration(step.median)
+    rate = measures.spread_of(context, TOKEN_RATE)
+    yield "tokens/s, p50", _NOT_MEASURED if rate is None else tokens(rate.median)
+    used = measures.spread_of(context, UTILIZATION)
+    yield "MFU, p50", _NOT_MEASURED if used is None else percent(used.median)
+    spent = measures.goodput(view)
+    whole = sum(spent.values())
+    yield "goodput", percent(spent.get("productive", 0.0) / whole) if whole > 0 else _NOT_MEASURED
+    used_energy = next(measures.energy(view), None)
+    name = f"energy of {used_energy.scope}" if used_energy else "energy"
+    yield name, kilowatt_hours(used_energy.joules) if used_energy else _NOT_MEASURED
+    saves = [
+        each
+        for each in intervals(view, "train.checkpoint.begin")
+        if each.closed and each.closed.name.endswith("commit")
+    ]
+    yield "saves", f"{len(saves):,}"
+    yield "faults", f"{len(view.events_named('train.fault.detected')):,}"
+
+
+def _files(context: Context) -> Html:
+    """Formats at a glance, and the single files for those who open the list."""
+    files = context.view.files
+    formats = sorted({each.format for each in files})
+    told = [_format(name, [each for each in files if each.format == name]) for name in formats]
+    rows: list[tuple[Node, ...]] = [
+        (each.path, each.format, prefixed(each.num_bytes, "B"), each.num_records, "still open" if each.is_open else "")
+        for each in files
+    ]
+    names = ("file", "format", "size", "records", "")
+    listing = table("Files of the run", names, rows, numbers=(2, 3), most=_MOST_FILES) if rows else None
+    return element(
+        "details",
+        element("summary", f"Read from {joined(told) or 'no file'}"),
+        listing,
+        open="" if len(files) < 4 else None,
+    )
+
+
+def _format(name: str, files: list[StreamFile]) -> str:
+    records = count(sum(each.num_records for each in files), "record")
+    return f"{count(len(files), 'file')} of format {name} ({prefixed(sum(e.num_bytes for e in files), 'B')}, {records})"
+
+
+# --- verdict ------------------------------------------------------------------------------------------------
+
+
+def verdict(context: Context) -> Html:
+    """Counts, and what the gate makes of them."""
+    report = context.report
+    rows = [(_WORDS[each], num) for each, num in verdicts(report).items() if num]
+    return join(
+        element("p", f"{summary_line(report).capitalize()}.", class_="lead"),
+        element("p", _exit(report)),
+        table("Requirements by verdict", ("verdict", "requirements"), rows, numbers=(1,)) if rows else None,
+    )
+
+
+def _verdict_word(report: Report) -> tuple[str, str]:
+    if nothing_judged(report) and not report.findings:
+        return "nothing judged", "note"
+    counts = severities(report)
+    if counts[Severity.ERROR]:
+        return "fails", "error"
+    return ("passes with warnings", "warning") if counts[Severity.WARNING] else ("passes", "pass")
+
+
+def _exit(report: Report) -> str:
+    counts = severities(report)
+    strict = sum(counts[severity] for severity in (Severity.ERROR, Severity.WARNING))
+    first = f"trainspec-validate exits with {1 if counts[Severity.ERROR] else 0} on these files: "
+    why = count(counts[Severity.ERROR], "error") if counts[Severity.ERROR] else "no errors"
+    return f"{first}{why}. With --fail-on warning it exits with {1 if strict else 0}."

@@ -1,0 +1,55 @@
+"""The only place that lays out tables of a run page, none longer than a reader reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from trainspec_validate.run_page.markup import Html, Node, cut, element
+from trainspec_validate.run_page.words import count
+
+MAX_ROWS = 50
+_MAX_CELL = 300
+
+
+def table(
+    caption: str,
+    header: Sequence[str],
+    rows: Iterable[Sequence[Node]],
+    *,
+    numbers: Sequence[int] = (),
+    most: int = MAX_ROWS,
+) -> Html:
+    """A table with a caption; columns of numbers stand to the right, and what is left out is counted."""
+    all_rows = list(rows)
+    looks = ["number" if place in numbers else None for place in range(len(header))]
+    heads = [element("th", name, scope="col", class_=look) for name, look in zip(header, looks, strict=True)]
+    body = [_row(row, looks) for row in all_rows[:most]]
+    left = len(all_rows) - most
+    parts = element(
+        "table",
+        element("caption", caption),
+        element("thead", element("tr", heads)),
+        element("tbody", body),
+    )
+    more = element("p", f"{count(left, 'more row')} not shown.", class_="note") if left > 0 else None
+    return element("div", parts, more, class_="wide")
+
+
+def _row(cells: Sequence[Node], looks: Sequence[str | None]) -> Html:
+    first, *rest = [
+        cut(cell, _MAX_CELL) if isinstance(cell, str) and not isinstance(cell, Html) else cell for cell in cells
+    ]
+    return element(
+        "tr",
+        element("th", first, scope="row", class_=looks[0]),
+        [element("td", cell, class_=look) for cell, look in zip(rest, looks[1:], strict=True)],
+    )
+
+
+def bar(share: float, mark: float | None = None) -> Html:
+    """A bar of a share of a cell, with a line to a larger share; the numbers stand beside it."""
+    width, line = (100 * min(max(each, 0.0), 1.0) for each in (share, share if mark is None else mark))
+    drawn = [element("rect", class_="bar", x=0, y=2, width=width, height=8)]
+    if line > width:
+        drawn.append(element("path", class_="whisker", d=f"M{width:.1f} 6H{line:.1f}M{line:.1f} 3v6"))
+    return element("svg", drawn, viewBox="0 0 101 12", class_="cellbar", aria_hidden="true", preserveAspectRatio="none")
