@@ -1,0 +1,55 @@
+"""The only place that knows which ranks, hosts and devices a run says that it lost, so that they may be silent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from trainspec_validate.telemetry.view import PlacedEvent, RunView, SeriesTable, Subject
+
+LOST = "train.rank.lost"
+JOINED = "train.rank.joined"
+DRAINED = "train.node.drained"
+DETECTED = "train.fault.detected"
+NAMED_BY_FAULT = ("train.fault.component", "train.fault.first_rank")
+
+
+def ranks_named(event: PlacedEvent) -> Iterator[int]:
+    """Ranks that an event is about, by its attribute or its record."""
+    named = event.attribute("train.rank.ids")
+    if isinstance(named, list):
+        yield from (int(rank) for rank in named if isinstance(rank, int))
+    elif event.record.rank is not None:
+        yield event.record.rank
+
+
+class Absences:
+    """What a run says that it lost: a thing by attempt, and when it was said."""
+
+    def __init__(self, run: RunView) -> None:
+        self._said: dict[tuple[int, int | str | None], int] = {}
+        for event in run.events_named(LOST, DRAINED, DETECTED):
+            for thing in _things(event):
+                self._said[(event.attempt, thing)] = event.time_us
+
+    def explain(self, table: SeriesTable, row: int) -> bool:
+        """Whether an event at or after the last value of a series says that what it is of, or the job, has failed."""
+        columns = table.rows[row]
+        last, attempt = int(columns["last_time_us"]), int(columns["attempt"])
+        subject: Subject = table.subjects[int(columns["subject"])]
+        things: tuple[Any, ...] = (*(thing for thing in subject if thing is not None), None)
+        return any(self._said.get((attempt, thing), -1) >= last for thing in things)
+
+
+def _things(event: PlacedEvent) -> Iterator[int | str | None]:
+    """Ranks, hosts and devices that an event says are gone; None where it is about the job as a whole."""
+    if event.name == LOST:
+        yield from ranks_named(event)
+        return
+    if event.name == DRAINED:
+        host = event.attribute("host.id") or event.record.host
+        yield from [host] if host else []
+        return
+    named = [event.attribute(name) for name in NAMED_BY_FAULT]
+    found = [thing for thing in (*named, event.record.host, event.record.device) if thing is not None]
+    yield from found or [None]

@@ -1,0 +1,66 @@
+"""The only place that lists the ranks, hosts and devices of a run as its series name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from trainspec_validate.metrics import Metric, by_name
+from trainspec_validate.telemetry.view import NOWHERE, Location, RunView
+
+
+def metrics_seen(run: RunView) -> list[Metric]:
+    """What the catalog says of each metric that has a value, by name."""
+    found = (by_name(name) for name in sorted(run.series.metrics()))
+    return [metric for metric in found if metric is not None]
+
+
+def rank_metrics(run: RunView) -> list[str]:
+    """Metrics with a value that only ranks have."""
+    return [m.name for m in metrics_seen(run) if {"rank", "group"} & set(m.scopes) and "job" not in m.scopes]
+
+
+def device_metrics(run: RunView) -> list[Metric]:
+    """Metrics with a value that only accelerators have."""
+    return [metric for metric in metrics_seen(run) if metric.scopes == ("device",)]
+
+
+def ranks_of_rows(run: RunView, rows: Any) -> Any:
+    """Rank of each of some rows; -1 where it names none."""
+    ranks = np.array([-1 if subject.rank is None else subject.rank for subject in run.series.subjects], dtype=np.int64)
+    return ranks[run.series.rows["subject"][rows]]
+
+
+def holes(numbers: Any, end: int) -> list[tuple[int, int]]:
+    """First and last of each run of numbers below an end that ascending numbers leave out.
+
+    >>> holes([1, 2, 5], 8)
+    [(0, 0), (3, 4), (6, 7)]
+    """
+    known = [-1, *(number for number in map(int, numbers) if number < end), end]
+    return [(low + 1, high - 1) for low, high in pairwise(known) if high - low > 1]
+
+
+def head_of_scope(run: RunView, attempt: int, scopes: Iterable[str], emitter: str | None = None) -> Location:
+    """The head of an attempt that owes metrics of some scopes, an emitter's own before others; NOWHERE if none."""
+    wanted = set(scopes)
+    mine = [head for head in run.heads if head.record.att == attempt]
+    named = [head for head in mine if head.record.emitter == emitter]
+    fitting = [head for head in mine if wanted & set(head.record.scopes)]
+    return next((head.location for head in (*named, *fitting, *mine, *run.heads)), NOWHERE)
+
+
+def devices_by_attempt(run: RunView, metrics: Iterable[str]) -> Iterator[tuple[int, str, str | None, str, str]]:
+    """Attempt, metric, host, device and emitter of each series of some metrics that names a device."""
+    wanted = set(metrics)
+    table = run.series
+    numbers = [number for number, key in enumerate(table.keys) if key.metric in wanted]
+    mine = table.rows[np.isin(table.rows["key"], numbers)]
+    columns = np.stack([mine[name].astype(np.int64) for name in ("attempt", "key", "subject", "emitter")], axis=1)
+    for attempt, key, number, emitter in np.unique(columns, axis=0).tolist():
+        subject = table.subjects[number]
+        if subject.device is not None:
+            yield attempt, table.keys[key].metric, subject.host, subject.device, table.emitters[emitter]

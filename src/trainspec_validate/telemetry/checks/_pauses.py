@@ -1,0 +1,170 @@
+"""The only place that knows when a job stands, or its streams are silent, for a reason that the run itself states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trainspec_validate.metrics import Metric
+from trainspec_validate.telemetry.checks._intervals import intervals
+from trainspec_validate.telemetry.view import AttemptSpan, JobSeries, PlacedEvent, RunView
+
+BLOCKING = "train.checkpoint.duration{train.checkpoint.phase=blocking}"
+_INTERVALS = ("train.evaluation.begin", "train.checkpoint.restore.begin", "train.recovery.begin")
+_LOOP_SCOPES = frozenset({"job", "rank", "group"})
+
+
+class Pause(NamedTuple):
+    """One stretch of time in which the job stands or a stream is silent, and why."""
+
+    begin_us: int
+    end_us: int
+    reason: str
+
+
+class Pauses:
+    """Pauses of a run as one axis of time, on which overlapping ones count once."""
+
+    def __init__(self, pauses: Iterable[Pause]) -> None:
+        self.each = tuple(sorted(pause for pause in pauses if pause.end_us > pause.begin_us))
+        merged: list[list[int]] = []
+        for begin, end, _ in self.each:
+            if merged and begin <= merged[-1][1]:
+                merged[-1][1] = max(merged[-1][1], end)
+            else:
+                merged.append([begin, end])
+        self._begins = np.array([begin for begin, _ in merged], dtype=np.int64)
+        self._ends = np.array([end for _, end in merged], dtype=np.int64)
+        self._before = np.concatenate([[0], np.cumsum(self._ends - self._begins)]).astype(np.int64)
+
+    def covered_us(self, begin_us: Any, end_us: Any) -> Any:
+        """How much of an interval, or of each of many, pauses cover."""
+        return self._until(end_us) - self._until(begin_us)
+
+    def left_us(self, begin_us: Any, end_us: Any) -> Any:
+        """How much of an interval, or of each of many, no pause covers."""
+        return np.asarray(end_us) - np.asarray(begin_us) - self.covered_us(begin_us, end_us)
+
+    def num_within(self, begin_us: Any, end_us: Any, least_us: float) -> Any:
+        """Pauses of at least some length that end in an interval, or in each of many."""
+        ends = self._ends[self._ends - self._begins >= least_us]
+        return np.searchsorted(ends, end_us, side="right") - np.searchsorted(ends, begin_us, side="right")
+
+    def _until(self, time_us: Any) -> Any:
+        """Time that pauses have taken up to a moment."""
+        if not len(self._begins):
+            return np.zeros_like(np.asarray(time_us))
+        index = np.searchsorted(self._begins, time_us, side="right")
+        last = np.maximum(index - 1, 0)
+        inside = np.minimum(time_us, self._ends[last]) - self._begins[last]
+        return np.where(index > 0, self._before[last] + inside, 0)
+
+
+# --- what is a pause ----------------------------------------------------------------------------------------
+
+
+def silences(run: RunView) -> Pauses:
+    """When nobody writes: declared gaps, faults until they are mended, and the time between two attempts."""
+    return Pauses(_silences(run))
+
+
+def standstills(run: RunView) -> Pauses:
+    """When the training loop stands as well: evaluations, blocking saves, restores, and the warm-up of updates."""
+    return Pauses([*_silences(run), *_standstills(run)])
+
+
+def evaluations(run: RunView) -> Pauses:
+    """When evaluations run, which rates of training leave out."""
+    return Pauses(
+        Pause(interval.opened.time_us, interval.closed.time_us, "an evaluation runs")
+        for interval in intervals(run, "train.evaluation.begin")
+        if interval.closed
+    )
+
+
+def pauses_of(metric: Metric, standing: Pauses, silent: Pauses) -> Pauses:
+    """The pauses that excuse a metric: one that the training loop writes stands with it, except for the heartbeat.
+
+    The heartbeat of ranks is written on time even when nothing advances, and agents of nodes know no evaluation.
+    """
+    by_loop = _LOOP_SCOPES & set(metric.scopes) and metric.name != "train.rank.step"
+    return standing if by_loop else silent
+
+
+def _silences(run: RunView) -> Iterator[Pause]:
+    for event in run.events_named("train.telemetry.gap"):
+        begin, end = event.attribute("train.gap.start"), event.attribute("train.gap.end")
+        if isinstance(begin, int) and isinstance(end, int):
+            yield Pause(begin, end, "the stream says that it was silent")
+    for before, after in zip(run.attempts, run.attempts[1:], strict=False):
+        yield Pause(_end_us(before), _begin_us(after), "no attempt runs")
+    for fault in run.events_named("train.fault.detected"):
+        yield Pause(fault.time_us, _mended_us(run, fault), "a fault is not yet mended")
+
+
+def _standstills(run: RunView) -> Iterator[Pause]:
+    for name in _INTERVALS:
+        reason = name.removeprefix("train.").removesuffix(".begin").replace(".", " ")
+        for interval in intervals(run, name):
+            if interval.closed:
+                yield Pause(interval.opened.time_us, interval.closed.time_us, f"a {reason} runs")
+    for save in intervals(run, "train.checkpoint.begin"):
+        if save.closed:
+            begin, end = save.opened.time_us, save.closed.time_us
+            yield Pause(begin, min(end, begin + _blocking_us(run, save.closed, end - begin)), "a save blocks")
+    for span in run.attempts:
+        yield from _warmup(run, span)
+
+
+def _end_us(span: AttemptSpan) -> int:
+    return span.ended.time_us if span.ended else span.last_time_us
+
+
+def _begin_us(span: AttemptSpan) -> int:
+    return span.started.time_us if span.started else span.first_time_us
+
+
+def _mended_us(run: RunView, fault: PlacedEvent) -> int:
+    """When the job works again: its recovery ends, or the fault is cleared, or the next attempt begins."""
+    name = fault.attribute("train.fault.id")
+    answers = ("train.recovery.end", "train.fault.cleared")
+    later = [event for event in run.events_named(*answers) if event.time_us >= fault.time_us]
+    mine = [event for event in later if event.attribute("train.fault.id") == name]
+    ends = [event for event in mine if event.name == "train.recovery.end"] or mine
+    if ends:
+        return ends[-1].time_us
+    starts = [_begin_us(span) for span in run.attempts if span.number > fault.attempt]
+    return min(starts, default=fault.time_us)
+
+
+def _blocking_us(run: RunView, end: PlacedEvent, whole_us: int) -> int:
+    """How long training stands for a save: as its commit says, else as the run says of its saves, else all of it."""
+    said = end.value(BLOCKING)
+    if said is None and BLOCKING in run.job and len(run.job[BLOCKING]):
+        said = float(np.nanmax(run.job[BLOCKING].value))
+    return whole_us if said is None or not np.isfinite(said) else round(said * 1e6)
+
+
+def _warmup(run: RunView, span: AttemptSpan) -> Iterator[Pause]:
+    """From the start of the attempt to its first report of an update, and the reports that are marked as warm-up."""
+    reason = "the job starts or warms up"
+    for name in ("train.step.duration", "train.step.count"):
+        series = run.job.get(name)
+        mine = of_attempt(series, span.number) if series is not None else slice(0, 0)
+        if series is None or mine.start == mine.stop:
+            continue
+        times, marked = series.time_us[mine], np.asarray(series.warmup[mine], dtype=bool)
+        yield Pause(_begin_us(span), int(times[0]), reason)
+        for index in np.flatnonzero(marked[1:]):
+            yield Pause(int(times[index]), int(times[index + 1]), reason)
+        return
+
+
+def of_attempt(series: JobSeries, number: int) -> slice:
+    """Where the values of one attempt stand in a series."""
+    return slice(
+        int(np.searchsorted(series.attempt, number, side="left")),
+        int(np.searchsorted(series.attempt, number, side="right")),
+    )

@@ -1,0 +1,137 @@
+"""The only place that checks what a run says it lost: skipped updates and time by category."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
+from trainspec_validate.telemetry.checks._job import held_at, updates_of
+from trainspec_validate.telemetry.checks._pauses import of_attempt
+from trainspec_validate.telemetry.checks._rows import refuse_snapshot
+from trainspec_validate.telemetry.checks._words import few, moment, number, seconds_in_words
+from trainspec_validate.telemetry.view import JobSeries, Location, RunView
+
+SKIPPED = "train.step.skipped"
+NORM = "train.gradient.norm"
+GOODPUT = "train.goodput.time"
+PRODUCTIVE = f"{GOODPUT}{{train.time.category=productive}}"
+DURATION = "train.step.duration"
+NOT_FINITE_PLACES = frozenset({"loss", "gradient"})
+"""Where a value that is not finite keeps an update from being applied; in weights it is too late."""
+REPORTS_AROUND = 2
+"""Reports before and after a bad update in which it can be counted: events and reports of one update are not one."""
+GOODPUT_TOLERANCE = 0.01
+
+
+class _BadUpdate(NamedTuple):
+    """An update whose loss or gradient is not finite, as an event or the norm itself says."""
+
+    time_us: int
+    attempt: int
+    location: Location
+    words: str
+
+
+@check("TS-TEL-042")
+def skip_consistency(run: RunView) -> Iterator[Deviation]:
+    """An update whose loss or gradient is not finite is counted as skipped."""
+    refuse_snapshot(run)
+    skipped = [series for series in run.job.values() if series.key.metric == SKIPPED]
+    if not skipped:
+        raise NotJudged(f"no {SKIPPED}")
+    answers = [(bad, _growth(bad, skipped)) for bad in sorted(_bad_updates(run))]
+    if all(growth is None for _, growth in answers):
+        raise NotJudged("no update with a loss or gradient that is not finite, with reports around it")
+    yield from few(
+        Deviation(
+            bad.location,
+            f"{bad.words} at {moment(bad.time_us)}, and {SKIPPED} does not grow",
+            "count an update that is not applied under its reason, and write the counter with every report",
+            Evidence(SKIPPED, "", bad.time_us, bad.time_us),
+        )
+        for bad, growth in answers
+        if growth == 0
+    )
+
+
+def _bad_updates(run: RunView) -> Iterator[_BadUpdate]:
+    for event in run.events_named("train.nonfinite.detected"):
+        where = event.attribute("train.nonfinite.where")
+        if where in NOT_FINITE_PLACES:
+            yield _BadUpdate(event.time_us, event.attempt, event.location, f"the {where} is not finite")
+    norm = run.job.get(NORM)
+    if norm is not None:
+        for index in np.flatnonzero(~np.isfinite(norm.value)).tolist():
+            place = norm.location(index)
+            yield _BadUpdate(int(norm.time_us[index]), int(norm.attempt[index]), place, f"{NORM} is not finite")
+
+
+def _growth(bad: _BadUpdate, skipped: Sequence[JobSeries]) -> float | None:
+    """How much the counters of skipped updates grow around a bad one; None without reports before and after it."""
+    times = np.unique(np.concatenate([series.time_us[of_attempt(series, bad.attempt)] for series in skipped]))
+    place = int(np.searchsorted(times, bad.time_us))
+    if place == 0 or place == len(times):
+        return None
+    around = times[[max(place - REPORTS_AROUND, 0), min(place + REPORTS_AROUND, len(times)) - 1]]
+    values = [np.nan_to_num(held_at(series, bad.attempt, around)) for series in skipped]
+    return float(sum(value[1] - value[0] for value in values))
+
+
+@check("TS-TEL-049")
+def goodput_closed(run: RunView) -> Iterator[Deviation]:
+    """The categories of time add up to the time that passed, and productive time is no more than updates took."""
+    refuse_snapshot(run)
+    categories = [series for series in run.job.values() if series.key.metric == GOODPUT and len(series)]
+    times = np.concatenate([series.time_us for series in categories]) if categories else np.zeros(0, np.int64)
+    if len(np.unique(times)) < 2:
+        raise NotJudged(f"{GOODPUT} is not reported twice")
+    first, last = int(times.min()), int(times.max())
+    elapsed = (last - first) / 1e6
+    grown = sum(_grown(series, first) for series in categories)
+    if abs(grown - elapsed) > GOODPUT_TOLERANCE * elapsed:
+        yield Deviation(
+            _place_at(categories, last),
+            f"the categories of {GOODPUT} grow by {seconds_in_words(grown)} in {seconds_in_words(elapsed)}",
+            "let exactly one category grow at any moment, idle where nothing else fits, in all attempts",
+            Evidence(GOODPUT, "", first, last, samples=(f"ratio {number(grown / elapsed)}",)),
+        )
+    duration, productive = run.job.get(DURATION), run.job.get(PRODUCTIVE)
+    if duration is None or productive is None:
+        return
+    taken = _time_of_updates(duration, first, last)
+    claimed = _grown(productive, first)
+    if taken and claimed > (1 + GOODPUT_TOLERANCE) * taken:
+        yield Deviation(
+            _place_at([productive], last),
+            f"{seconds_in_words(claimed)} are productive, and the updates of that time took {seconds_in_words(taken)}",
+            "count only time of updates as productive; waiting, saves and evaluations have categories of their own",
+            Evidence(PRODUCTIVE, "", first, last),
+        )
+
+
+def _grown(series: JobSeries, first_us: int) -> float:
+    """Growth of a category from a moment on; one that is written later counted from zero."""
+    begin = int(np.argmin(series.time_us))
+    base = float(series.value[begin]) if int(series.time_us[begin]) == first_us else 0.0
+    return float(series.value[int(np.argmax(series.time_us))]) - base
+
+
+def _place_at(categories: Sequence[JobSeries], time_us: int) -> Location:
+    places = (
+        series.location(int(index)) for series in categories for index in np.flatnonzero(series.time_us == time_us)
+    )
+    return min(places, default=Location(-1, -1))
+
+
+def _time_of_updates(duration: JobSeries, first_us: int, last_us: int) -> float:
+    """Seconds of the updates that were completed between two moments."""
+    total = 0.0
+    for attempt in np.unique(duration.attempt):
+        mine = of_attempt(duration, int(attempt))
+        times, values = duration.time_us[mine], duration.value[mine] * updates_of(duration, mine)
+        inside = (times > first_us) & (times <= last_us) & np.isfinite(values)
+        total += float(values[inside].sum())
+    return total

@@ -1,0 +1,206 @@
+"""The only place that checks how regularly the series of a run are written: late values, gaps, bursts and silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from trainspec_validate.metrics import by_name
+from trainspec_validate.telemetry.checks import Deviation, NotJudged, check
+from trainspec_validate.telemetry.checks._absences import Absences
+from trainspec_validate.telemetry.checks._cadences import Cadences
+from trainspec_validate.telemetry.checks._pauses import Pauses, pauses_of, silences, standstills
+from trainspec_validate.telemetry.checks._rows import deviations_of_rows, timed_rows
+from trainspec_validate.telemetry.checks._words import Fault, deviations_of, moment, seconds_in_words, series_in_words
+from trainspec_validate.telemetry.view import NOWHERE, Occurrence, RunView, Series, Subject, Trail, Trouble
+
+LATE_SHARE = 0.01
+"""Share of intervals that may be longer than 1.5 cadences: public series had from 0.01 % to 1.5 %."""
+FEWEST_LATE = 2
+"""One late value is a hiccup in a stream of any length."""
+GAP_CADENCES = 3
+"""Cadences without a value that make a gap; one lost value leaves two."""
+LEAST_PAUSE = 0.5
+"""Cadences that a pause lasts before it makes a value late, for the value itself comes one cadence after the last."""
+
+
+class _Excuses:
+    """The pauses that hold for each metric of a run."""
+
+    def __init__(self, run: RunView) -> None:
+        self._standing, self._silent = standstills(run), silences(run)
+
+    def of(self, metric: str) -> Pauses:
+        """The pauses in which a metric need not be written."""
+        entry = by_name(metric)
+        return self._silent if entry is None else pauses_of(entry, self._standing, self._silent)
+
+    def left_us(self, run: RunView, rows: Any, begin_us: Any, end_us: Any) -> Any:
+        """For each of some rows, how much of its interval no pause covers."""
+        found = np.zeros(len(rows), dtype=np.int64)
+        for number in np.unique(run.series.rows["key"][rows]).tolist():
+            mine = np.flatnonzero(run.series.rows["key"][rows] == number)
+            pauses = self.of(run.series.keys[number].metric)
+            found[mine] = pauses.left_us(begin_us[mine], end_us[mine])
+        return found
+
+    def num_late(self, run: RunView, rows: Any, cadence_us: Any) -> Any:
+        """For each of some rows, how many values pauses may have made late."""
+        columns = run.series.rows[rows]
+        found = np.zeros(len(rows), dtype=np.int64)
+        for key, wanted in np.unique(np.stack([columns["key"], cadence_us], axis=1), axis=0).tolist():
+            mine = np.flatnonzero((columns["key"] == key) & (cadence_us == wanted))
+            pauses = self.of(run.series.keys[int(key)].metric)
+            first, last = columns["first_time_us"][mine], columns["last_time_us"][mine]
+            found[mine] = pauses.num_within(first, last, LEAST_PAUSE * wanted)
+        return found
+
+
+@check("TS-TEL-020")
+def cadence(run: RunView) -> Iterator[Deviation]:
+    """Nearly all values of a series come within 1.5 times their cadence."""
+    timed = timed_rows(run)
+    cadences = Cadences(run)
+    rows = run.series.rows[timed]
+    late = rows["num_late"] - _Excuses(run).num_late(run, timed, cadences.of_rows(run, timed))
+    wrong = timed[late > np.maximum(rows["num_intervals"] * LATE_SHARE, FEWEST_LATE - 1)]
+
+    def fault(series: Series) -> Fault:
+        wanted = cadences.seconds(by_name(series.key.metric), series.emitter, series.attempt) or 0
+        longest = seconds_in_words(series.longest_interval_us / 1e6)
+        return Fault(
+            key=series.key,
+            subject=series.subject,
+            location=series.longest_interval_location,
+            message=f"{series_in_words(series.key, series.subject)}: {series.num_late:,} of {series.num_intervals:,} "
+            f"intervals are longer than 1.5 times the cadence of {seconds_in_words(wanted)}, the longest {longest}",
+            help="write values on time, or state the real interval in cadence_seconds of the head",
+            first_time_us=series.first_time_us,
+            last_time_us=series.last_time_us,
+            samples=(longest,),
+        )
+
+    yield from deviations_of_rows(run, wrong, "longest_interval", fault)
+
+
+# --- gaps ---------------------------------------------------------------------------------------------------
+
+
+@check("TS-TEL-021")
+def gap(run: RunView) -> Iterator[Deviation]:
+    """No series is silent for more than three cadences, beside what pauses explain."""
+    timed_rows(run)
+    cadences, excuses = Cadences(run), _Excuses(run)
+
+    def wanted(occurrence: Occurrence) -> float:
+        return cadences.seconds(by_name(occurrence.key.metric), occurrence.emitter, occurrence.attempt) or 0
+
+    def unexplained(occurrence: Occurrence) -> bool:
+        left = excuses.of(occurrence.key.metric).left_us(occurrence.time_before_us, occurrence.time_us)
+        return bool(left > GAP_CADENCES * wanted(occurrence) * 1e6)
+
+    def message(gap: Occurrence) -> str:
+        length = seconds_in_words((gap.time_us - gap.time_before_us) / 1e6)
+        return f"{series_in_words(gap.key, gap.subject)} has no value for {length} before {moment(gap.time_us)}"
+
+    def help_text(gap: Occurrence) -> str:
+        often = seconds_in_words(wanted(gap))
+        return f"write a value at least every {often}, or an event train.telemetry.gap that says why there is none"
+
+    trails = (_with_gaps(trail, run, unexplained) for trail in run.trails_of(Trouble.GAP))
+    yield from deviations_of([trail for trail in trails if trail.first], message, help_text)
+
+
+def _with_gaps(trail: Trail, run: RunView, unexplained: Callable[[Occurrence], bool]) -> Trail:
+    """The trail without the gaps that are explained, and with the longest of each series where not all are at hand."""
+    kept = [occurrence for occurrence in trail.first if unexplained(occurrence)]
+    if len(trail.first) < trail.num:
+        places = {occurrence.location for occurrence in trail.first}
+        rows = run.series.rows
+        mine = (rows["key"] == run.series.keys.index(trail.key)) & (rows["attempt"] == trail.attempt)
+        longest = (_longest(run.series.at(int(row))) for row in np.flatnonzero(mine & (rows["num_late"] > 0)))
+        kept += [gap for gap in longest if gap.location not in places and unexplained(gap)]
+    kept.sort(key=lambda gap: gap.location)
+    times = [gap.time_us for gap in kept] or [0]
+    return replace(
+        trail,
+        num=len(kept),
+        subjects=tuple(sorted({gap.subject for gap in kept}, key=_in_order)),
+        first=tuple(kept),
+        first_time_us=min(times),
+        last_time_us=max(times),
+    )
+
+
+def _in_order(subject: Subject) -> tuple[int, str, str]:
+    return (-1 if subject.rank is None else subject.rank, subject.host or "", subject.device or "")
+
+
+def _longest(series: Series) -> Occurrence:
+    """The longest interval of a series, as if the fold had noticed it."""
+    return Occurrence(
+        trouble=Trouble.GAP,
+        key=series.key,
+        subject=series.subject,
+        attempt=series.attempt,
+        emitter=series.emitter,
+        location=series.longest_interval_location,
+        location_before=NOWHERE,
+        time_us=series.longest_interval_end_us,
+        time_before_us=series.longest_interval_end_us - series.longest_interval_us,
+        value=float("nan"),
+        value_before=float("nan"),
+        step=-1,
+    )
+
+
+@check("TS-TEL-022")
+def burst(run: RunView) -> Iterator[Deviation]:
+    """Values that waited in a queue keep the times at which they were taken."""
+    timed_rows(run)
+
+    def message(found: Occurrence) -> str:
+        name = series_in_words(found.key, found.subject)
+        return f"{name} has several values within a tenth of its cadence at {moment(found.time_us)}, after a gap"
+
+    help_text = "give each value the time at which it was taken; when it was written goes into observed_us"
+    yield from deviations_of(run.trails_of(Trouble.BURST), message, help_text)
+
+
+# --- the end ------------------------------------------------------------------------------------------------
+
+
+@check("TS-TEL-023")
+def tail_silence(run: RunView) -> Iterator[Deviation]:
+    """No series stops before its attempt does, unless what it is of was lost."""
+    timed = timed_rows(run, least=1)
+    ends = {span.number: span.last_time_us for span in (run.attempts[:-1] if run.is_live else run.attempts)}
+    rows = run.series.rows[timed]
+    timed = timed[np.isin(rows["attempt"], list(ends))]
+    if not len(timed):
+        raise NotJudged("the run goes on")
+    rows = run.series.rows[timed]
+    numbers, which = np.unique(rows["attempt"], return_inverse=True)
+    end = np.array([ends[number] for number in numbers.tolist()], dtype=np.int64)[which.reshape(-1)]
+    cadences, absences = Cadences(run), Absences(run)
+    left = _Excuses(run).left_us(run, timed, rows["last_time_us"], end)
+    longest = GAP_CADENCES * cadences.of_rows(run, timed)
+    silent = [row for row in timed[left > longest].tolist() if not absences.explain(run.series, row)]
+
+    def fault(series: Series) -> Fault:
+        length = seconds_in_words((ends[series.attempt] - series.last_time_us) / 1e6)
+        return Fault(
+            key=series.key,
+            subject=series.subject,
+            location=series.last_location,
+            message=f"{series_in_words(series.key, series.subject)} has its last value {length} before the end of "
+            f"attempt {series.attempt}",
+            help="write it until the attempt ends, or an event that says what was lost",
+            first_time_us=series.last_time_us,
+            last_time_us=ends[series.attempt],
+        )
+
+    yield from deviations_of_rows(run, np.array(silent, dtype=np.int64), "last", fault)

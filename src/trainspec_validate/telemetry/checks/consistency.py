@@ -1,0 +1,193 @@
+"""The only place that holds rates of a run against its counts, and utilisation against rates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
+from trainspec_validate.telemetry.checks._job import at_times, held_at
+from trainspec_validate.telemetry.checks._pauses import Pauses, evaluations, of_attempt
+from trainspec_validate.telemetry.checks._rows import refuse_snapshot
+from trainspec_validate.telemetry.checks._words import few, number
+from trainspec_validate.telemetry.view import AttemptSpan, JobSeries, RunView
+
+RATE, TOKENS = "train.token.rate", "train.token.count"
+SAMPLES, BATCH = "train.sample.count", "train.batch.size"
+MODEL, HARDWARE = "train.flops.utilization", "train.flops.hardware_utilization"
+TOLERANCE = 0.02
+"""Of rates, counts and utilisation; slips of units are a factor of 1.024 or more."""
+ROUNDING = 5e-4
+"""Utilisation that is rounded to a tenth of a per cent."""
+
+
+@check("TS-TEL-038")
+def rate_consistency(run: RunView) -> Iterator[Deviation]:
+    """The token rate is the growth of the token count, and the sample count grows by the batch size in each update."""
+    refuse_snapshot(run)
+    rate, tokens = run.job.get(RATE), _tokens(run)
+    samples, batch = run.job.get(SAMPLES), run.job.get(BATCH)
+    judged = False
+    for span in run.attempts:
+        if rate is not None and tokens is not None:
+            for answer in _rate_against_count(span, rate, tokens, evaluations(run)):
+                judged = True
+                yield from answer
+        if samples is not None and batch is not None:
+            for answer in _samples_against_batch(span, samples, batch):
+                judged = True
+                yield from answer
+    if not judged:
+        raise NotJudged(f"neither {RATE} with {TOKENS}, nor {SAMPLES} with {BATCH}, over three reports")
+
+
+def _tokens(run: RunView) -> JobSeries | None:
+    """The count with padding, which the rate is of."""
+    return run.job.get(f"{TOKENS}{{train.token.kind=all}}") or run.job.get(TOKENS)
+
+
+def _rate_against_count(
+    span: AttemptSpan, rate: JobSeries, tokens: JobSeries, pauses: Pauses
+) -> Iterator[list[Deviation]]:
+    """What the rates add up to over their windows against the growth of the count; nothing where there are too few."""
+    mine = of_attempt(rate, span.number)
+    times = rate.time_us[mine]
+    grown = np.diff(at_times(tokens, span.number, times))
+    claimed = rate.value[mine][1:] * np.diff(times) / 1e6
+    usable = np.isfinite(grown) & np.isfinite(claimed) & (pauses.covered_us(times[:-1], times[1:]) == 0)
+    if usable.sum() < 2:
+        return
+    total, counted = float(claimed[usable].sum()), float(grown[usable].sum())
+    if abs(total - counted) <= TOLERANCE * max(total, counted):
+        yield []
+        return
+    worst = int(np.argmax(np.where(usable, np.abs(claimed - grown), -1)))
+    ratio = number(total / counted) if counted else "without bound"
+    yield [
+        Deviation(
+            rate.location(mine.start + worst + 1),
+            f"{RATE} adds up to {number(total)} tokens, and {TOKENS} grows by {number(counted)}: a ratio of {ratio}",
+            "the rate is tokens of all ranks, padding included, over the wall-clock time of its window",
+            Evidence(RATE, "", int(times[0]), int(times[-1]), int(usable.sum())),
+        )
+    ]
+
+
+def _samples_against_batch(span: AttemptSpan, samples: JobSeries, batch: JobSeries) -> Iterator[list[Deviation]]:
+    """The growth of the sample count against batch size times updates; nothing where there are too few."""
+    mine = of_attempt(samples, span.number)
+    times, steps = samples.time_us[mine], samples.step[mine]
+    size = held_at(batch, span.number, times)
+    constant = np.isfinite(size[1:]) & (size[1:] == size[:-1]) & (steps[1:] >= 0) & (steps[:-1] >= 0)
+    if constant.sum() < 2:
+        return
+    grown, claimed = np.diff(samples.value[mine]), np.diff(steps) * size[1:]
+    wrong = np.flatnonzero(constant & (np.abs(grown - claimed) > TOLERANCE * np.maximum(np.abs(claimed), size[1:])))
+    if not len(wrong):
+        yield []
+        return
+    first = int(wrong[0])
+    yield [
+        Deviation(
+            samples.location(mine.start + first + 1),
+            f"{SAMPLES} grows by {number(float(grown[first]))} in {int(np.diff(steps)[first]):,} updates of "
+            f"{number(float(size[first]))} samples, which are {number(float(claimed[first]))}",
+            "count the samples of completed updates over all data ranks, and write a new batch size before its first",
+            Evidence(SAMPLES, "", int(times[first]), int(times[int(wrong[-1]) + 1]), len(wrong)),
+        )
+    ]
+
+
+# --- utilisation --------------------------------------------------------------------------------------------
+
+
+@check("TS-TEL-039")
+def utilisation_consistency(run: RunView) -> Iterator[Deviation]:
+    """Model utilisation follows from token rate, operations per token and peak, and hardware utilisation is no less."""
+    model = run.job.get(MODEL)
+    if model is None:
+        raise NotJudged(f"no {MODEL}")
+    found: list[Deviation] = []
+    judged = False
+    for span in run.attempts:
+        for answer in (*_against_rate(run, span, model), *_against_hardware(run, span, model)):
+            judged = True
+            found += answer
+    if not judged:
+        raise NotJudged(f"no {RATE} with declared peak, operations per token and world size, and no {HARDWARE}")
+    yield from few(found)
+
+
+def _declared(run: RunView, span: AttemptSpan, attribute: str) -> float | None:
+    for value, head in run.declared(attribute):
+        if head.record.att == span.number and isinstance(value, (int, float)) and value > 0:
+            return float(value)
+    return None
+
+
+def _num_accelerators(run: RunView, span: AttemptSpan) -> list[int]:
+    """What the accelerators of an attempt can be: its ranks, or the devices that ranks name where there are fewer."""
+    devices = {p.device for p in run.placements if p.attempt == span.number and p.device is not None}
+    return [span.world_size, *([len(devices)] if 0 < len(devices) < span.world_size else [])] if span.world_size else []
+
+
+def _against_rate(run: RunView, span: AttemptSpan, model: JobSeries) -> Iterator[list[Deviation]]:
+    rate = run.job.get(RATE)
+    peak, cost = (_declared(run, span, f"train.flops.{name}") for name in ("peak", "per_token"))
+    mine = of_attempt(model, span.number)
+    if rate is None or peak is None or cost is None or mine.start == mine.stop:
+        return
+    _, here, there = np.intersect1d(
+        model.time_us[mine], rate.time_us[of_attempt(rate, span.number)], return_indices=True
+    )
+    values = model.value[mine][here]
+    work = rate.value[of_attempt(rate, span.number)][there] * cost / peak
+    known = np.isfinite(values) & np.isfinite(work)
+    sizes = _num_accelerators(run, span)
+    if not known.any() or not sizes:
+        return
+    wrong = [np.flatnonzero(known & ~_agree(values, work / size)) for size in sizes]
+    if any(not len(places) for places in wrong):
+        yield []
+        return
+    first = int(wrong[0][0])
+    yield [
+        Deviation(
+            model.location(mine.start + int(here[first])),
+            f"{MODEL} is {number(float(values[first]))}, and {RATE} with the declared operations and peak gives "
+            f"{number(float(work[first] / sizes[0]))} on {sizes[0]:,} accelerators",
+            "use the rate of the whole job, the dense peak of one accelerator, and all accelerators, idle ones too",
+            Evidence(MODEL, "", int(model.time_us[mine][here[first]]), None, len(wrong[0])),
+        )
+    ]
+
+
+def _agree(one: Any, other: Any) -> Any:
+    return np.abs(one - other) <= np.maximum(TOLERANCE * np.maximum(one, other), ROUNDING)
+
+
+def _against_hardware(run: RunView, span: AttemptSpan, model: JobSeries) -> Iterator[list[Deviation]]:
+    hardware = run.job.get(HARDWARE)
+    if hardware is None:
+        return
+    mine, other = of_attempt(model, span.number), of_attempt(hardware, span.number)
+    _, here, there = np.intersect1d(model.time_us[mine], hardware.time_us[other], return_indices=True)
+    if not len(here):
+        return
+    values, counted = model.value[mine][here], hardware.value[other][there]
+    wrong = np.flatnonzero((counted < values) & ~_agree(values, counted))
+    if not len(wrong):
+        yield []
+        return
+    first = int(wrong[0])
+    yield [
+        Deviation(
+            hardware.location(other.start + int(there[first])),
+            f"{HARDWARE} is {number(float(counted[first]))}, below the model utilisation of "
+            f"{number(float(values[first]))}",
+            "operations that recomputation repeats come on top of those of the model",
+            Evidence(HARDWARE, count=len(wrong)),
+        )
+    ]

@@ -1,0 +1,206 @@
+"""The only place that checks who takes part in a run: ranks, devices, their identity, and the size of the job."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+
+from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
+from trainspec_validate.telemetry.checks._absences import JOINED, LOST, ranks_named
+from trainspec_validate.telemetry.checks._cadences import Cadences
+from trainspec_validate.telemetry.checks._identity import doubles, moved_devices, moved_ranks
+from trainspec_validate.telemetry.checks._members import (
+    device_metrics,
+    devices_by_attempt,
+    head_of_scope,
+    holes,
+    rank_metrics,
+    ranks_of_rows,
+)
+from trainspec_validate.telemetry.checks._rows import deviations_of_rows, refuse_snapshot, rows_of
+from trainspec_validate.telemetry.checks._words import (
+    Fault,
+    counted,
+    few,
+    names_in_words,
+    number,
+    seconds_in_words,
+    series_in_words,
+)
+from trainspec_validate.telemetry.view import AttemptSpan, RunView, Series
+
+FEWEST_CADENCES = 2
+"""Cadences that an attempt lasts before each rank can be expected to have written."""
+SLOW_START_CADENCES = 3
+"""Cadences after the first rank in which the others begin; 8,192 processes of one run began within 4.4 s."""
+MAX_RANGES = 16
+
+
+@check("TS-TEL-027")
+def rank_complete(run: RunView) -> Iterator[Deviation]:
+    """Every rank of an attempt reports, from its start."""
+    rows = rows_of(run, rank_metrics(run))
+    rows = rows[ranks_of_rows(run, rows) >= 0]
+    if not len(rows):
+        raise NotJudged("no metric of ranks")
+    refuse_snapshot(run)
+    sized = [span for span in run.attempts if span.world_size is not None]
+    if not sized:
+        raise NotJudged("no world size is stated")
+    slowest = Cadences(run).of_rows(run, rows).max() / 1e6
+    judged = [span for span in sized if span.seconds >= FEWEST_CADENCES * slowest]
+    if not judged:
+        raise NotJudged("no attempt is longer than two cadences")
+    for span in judged:
+        mine = rows[run.series.rows["attempt"][rows] == span.number]
+        if len(mine):
+            yield from _silent_ranks(run, span, np.unique(ranks_of_rows(run, mine)))
+            yield from _late_ranks(run, span)
+
+
+def _silent_ranks(run: RunView, span: AttemptSpan, seen: np.ndarray) -> Iterator[Deviation]:
+    size = span.world_size or 0
+    lost = [r for event in run.events_named(LOST) if event.attempt == span.number for r in ranks_named(event)]
+    missing = holes(np.union1d(seen, lost), size)
+    if not missing:
+        return
+    amount = sum(high - low + 1 for low, high in missing)
+    ranges = ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in missing[:MAX_RANGES])
+    ranges += " and more" if len(missing) > MAX_RANGES else ""
+    yield Deviation(
+        head_of_scope(run, span.number, ("rank", "group")),
+        f"{counted(amount, 'rank')} of {size:,} in attempt {span.number} give no value: {ranges}",
+        "let every rank write; one that is lost is named by an event train.rank.lost",
+        Evidence(subjects=f"rank{'s' * (amount > 1)} {ranges}", count=amount),
+    )
+
+
+def _late_ranks(run: RunView, span: AttemptSpan) -> Iterator[Deviation]:
+    rows = rows_of(run, ["train.rank.step"])
+    joined = [r for event in run.events_named(JOINED) if event.attempt == span.number for r in ranks_named(event)]
+    rows = rows[(run.series.rows["attempt"][rows] == span.number) & ~np.isin(ranks_of_rows(run, rows), joined)]
+    if not len(rows):
+        return
+    first = run.series.rows["first_time_us"][rows]
+    late = rows[first - first.min() > SLOW_START_CADENCES * Cadences(run).of_rows(run, rows)]
+
+    def fault(series: Series) -> Fault:
+        length = seconds_in_words((series.first_time_us - int(first.min())) / 1e6)
+        return Fault(
+            key=series.key,
+            subject=series.subject,
+            location=series.first_location,
+            message=f"{series_in_words(series.key, series.subject)} begins {length} after that of the first rank",
+            help="write the heartbeat from the start of the attempt; ranks that come later join by train.rank.joined",
+            first_time_us=int(first.min()),
+            last_time_us=series.first_time_us,
+        )
+
+    yield from deviations_of_rows(run, late, "first", fault)
+
+
+@check("TS-TEL-028")
+def device_complete(run: RunView) -> Iterator[Deviation]:
+    """Every device of an attempt reports the required metrics that other devices report."""
+    owed = [metric.name for metric in device_metrics(run) if metric.level == "required"]
+    if not owed:
+        raise NotJudged("no required metric of devices")
+    have: dict[tuple[int, str], set[str]] = defaultdict(set)
+    writers: dict[tuple[int, str], set[str]] = defaultdict(set)
+    for attempt, metric, _, device, emitter in devices_by_attempt(run, [m.name for m in device_metrics(run)]):
+        have[(attempt, metric)].add(device)
+        writers[(attempt, device)].add(emitter)
+    for placement in run.placements:
+        if placement.device is not None:
+            writers[(placement.attempt, placement.device)] |= set()
+    for attempt, metric in sorted(pair for pair in have if pair[1] in owed):
+        devices = {device for number, device in writers if number == attempt}
+        excused = {emitter for emitter, number in _unsupporting(run, metric) if number == attempt}
+        missing = {d for d in devices - have[(attempt, metric)] if not writers[(attempt, d)] & excused}
+        if missing:
+            writer = min(writers[(attempt, min(missing))], default=None)
+            yield Deviation(
+                head_of_scope(run, attempt, ("device",), writer),
+                f"{counted(len(missing), 'device')} of {len(devices):,} in attempt {attempt} give no {metric}: "
+                f"{names_in_words(missing)}",
+                "let every device report it, or name it under unsupported in the head, with the reason",
+                Evidence(series=metric, subjects=names_in_words(missing), count=len(missing)),
+            )
+
+
+def _unsupporting(run: RunView, metric: str) -> Iterator[tuple[str, int]]:
+    for head in run.heads:
+        if metric in head.record.unsupported:
+            yield head.record.emitter, head.record.att
+
+
+@check("TS-TEL-029")
+def identity_stable(run: RunView) -> Iterator[Deviation]:
+    """Within an attempt ranks and devices stay on their hosts, and nothing goes by two names."""
+    if not any(subject.host is not None or subject.device is not None for subject in run.series.subjects):
+        raise NotJudged("no record names a host or a device")
+    yield from few([*moved_ranks(run), *moved_devices(run), *doubles(run)])
+
+
+@check("TS-TEL-030")
+def world_size_consistent(run: RunView) -> Iterator[Deviation]:
+    """Heads, events, ranks and counts of an attempt agree on how many ranks it has."""
+    sized = [span for span in run.attempts if span.world_size is not None]
+    if not sized:
+        raise NotJudged("no world size is stated")
+    rows = np.arange(len(run.series))
+    ranks = ranks_of_rows(run, rows)
+    active = run.job.get("train.world.active")
+    num_stated = sum(head.record.world_size is not None for head in run.heads) + sum(bool(s.started) for s in sized)
+    if ranks.max(initial=-1) < 0 and active is None and num_stated < 2:
+        raise NotJudged("nothing to hold the world size against")
+    found: list[Deviation] = []
+    for span in sized:
+        found += _other_sizes(run, span)
+        if not any(event.attempt == span.number for event in run.events_named(JOINED)):
+            mine = rows[(run.series.rows["attempt"] == span.number) & (ranks >= (span.world_size or 0))]
+            found += _surplus_ranks(run, span, mine)
+            found += _surplus_active(run, span)
+    yield from few(found)
+
+
+def _other_sizes(run: RunView, span: AttemptSpan) -> Iterator[Deviation]:
+    for head in run.heads:
+        size = head.record.world_size
+        if head.record.att == span.number and size is not None and size != span.world_size:
+            source = "the event that starts it" if span.started else "another head"
+            yield Deviation(
+                head.location,
+                f"this head gives attempt {span.number} {counted(size, 'rank')}, {source} {span.world_size:,}",
+                "state the ranks that the attempt was started with, the same everywhere",
+                related=((span.started.location, "the event"),) if span.started else (),
+            )
+
+
+def _surplus_ranks(run: RunView, span: AttemptSpan, rows: np.ndarray) -> Iterator[Deviation]:
+    if len(rows):
+        mine = run.series.rows[rows]
+        first = run.series.at(int(rows[np.lexsort((mine["first_offset"], mine["first_file"]))[0]]))
+        yield Deviation(
+            first.first_location,
+            f"rank {first.subject.rank} reports in attempt {span.number}, which has {span.world_size:,} ranks, from 0",
+            "number ranks from 0 over the whole job, and state the size of the attempt that runs",
+            Evidence(series=str(first.key), count=len(np.unique(ranks_of_rows(run, rows)))),
+        )
+
+
+def _surplus_active(run: RunView, span: AttemptSpan) -> Iterator[Deviation]:
+    active = run.job.get("train.world.active")
+    if active is None or not len(active):
+        return
+    wrong = np.flatnonzero((active.attempt == span.number) & (active.value > (span.world_size or 0)))
+    if len(wrong):
+        yield Deviation(
+            active.location(int(wrong[0])),
+            f"train.world.active is {number(float(active.value[wrong[0]]))} in attempt {span.number}, "
+            f"which was started with {counted(span.world_size or 0, 'rank')}",
+            "ranks that join without a new attempt are named by an event train.rank.joined",
+            Evidence(series="train.world.active", count=len(wrong)),
+        )

@@ -1,0 +1,174 @@
+"""The only place that checks the pace of a run: slow ranks, slow stretches, and durations against the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
+from trainspec_validate.telemetry.checks._job import segments, updates_of
+from trainspec_validate.telemetry.checks._members import ranks_of_rows
+from trainspec_validate.telemetry.checks._pauses import of_attempt, standstills
+from trainspec_validate.telemetry.checks._rows import deviations_of_rows, refuse_snapshot, rows_of
+from trainspec_validate.telemetry.checks._words import Fault, few, moment, number, seconds_in_words, series_in_words
+from trainspec_validate.telemetry.view import JobSeries, RunView, Series
+
+SLOWDOWN = "train.rank.slowdown"
+DURATION = "train.step.duration"
+SLOW_FACTOR = 1.5
+"""Times the median that makes a rank slow; four of ten workers of one public job were above it in 90 % of updates."""
+SLOW_SHARE = 0.1
+"""Share of the windows in which a rank may be slow."""
+FEWEST_WINDOWS = 3
+FEWEST_RANKS = 3
+"""Ranks among which a median says who is slow."""
+DRIFT = 0.03
+"""Growth of the update time that counts; one slow node of a public job of 384 devices made it 5.7 %."""
+DRIFT_SECONDS = 1800.0
+WINDOW_SECONDS = 600.0
+FEWEST_BASELINE = 3
+"""Windows before a stretch that its pace is held against: half an hour."""
+BASELINE_WINDOWS = 144
+"""Windows that the baseline reaches back: a day."""
+CLOCK_TOLERANCE = 0.02
+FEWEST_INTERVALS = 3
+
+
+@check("TS-TEL-035")
+def straggler(run: RunView) -> Iterator[Deviation]:
+    """No rank is slower than 1.5 times the others in a tenth of the windows."""
+    slowdowns = rows_of(run, [SLOWDOWN], least=FEWEST_WINDOWS)
+    groups = list(_durations_by_attempt(run))
+    if not len(slowdowns) and not groups:
+        raise NotJudged(f"no {SLOWDOWN}, and no {DURATION} of three ranks or more")
+    rows = run.series.rows[slowdowns]
+    slow = slowdowns[rows["num_above"] > SLOW_SHARE * rows["num"]]
+
+    def by_window(series: Series) -> Fault:
+        message = f"is above {number(SLOW_FACTOR)} in {series.num_above:,} of {series.num:,} windows, up to "
+        return _slow(series, message + number(series.maximum))
+
+    yield from deviations_of_rows(run, slow, "last", by_window)
+    for mine in groups:
+        means = run.series.rows["total"][mine] / run.series.rows["num"][mine]
+        median = float(np.median(means))
+
+        def by_mean(series: Series, median: float = median) -> Fault:
+            mean = seconds_in_words(series.total / series.num)
+            return _slow(series, f"is {mean} on average, and {seconds_in_words(median)} on the median rank")
+
+        yield from deviations_of_rows(run, mine[means > SLOW_FACTOR * median], "last", by_mean)
+
+
+def _durations_by_attempt(run: RunView) -> Iterator[Any]:
+    """Rows with the update time of single ranks, for each attempt with enough of them."""
+    rows = rows_of(run, [DURATION], least=FEWEST_WINDOWS)
+    rows = rows[ranks_of_rows(run, rows) >= 0]
+    for attempt in np.unique(run.series.rows["attempt"][rows]):
+        mine = rows[run.series.rows["attempt"][rows] == attempt]
+        if len(mine) >= FEWEST_RANKS:
+            yield mine
+
+
+def _slow(series: Series, message: str) -> Fault:
+    return Fault(
+        key=series.key,
+        subject=series.subject,
+        location=series.last_location,
+        message=f"{series_in_words(series.key, series.subject)} {message}",
+        help="look at its host, its devices and its links; a rank that is slow slows down all",
+        first_time_us=series.first_time_us,
+        last_time_us=series.last_time_us,
+    )
+
+
+# --- slow stretches -----------------------------------------------------------------------------------------
+
+
+@check("TS-TEL-036")
+def slow_down(run: RunView) -> Iterator[Deviation]:
+    """Updates do not take 3 % longer for half an hour without an event that changes the work."""
+    refuse_snapshot(run)
+    series = run.job.get(DURATION)
+    if series is None:
+        raise NotJudged(f"no {DURATION} of the job")
+    found: list[Deviation] = []
+    judged = False
+    for part in segments(run, series):
+        firsts, medians = _windows(series, part)
+        judged = judged or len(medians) > FEWEST_BASELINE
+        found += _drifts(series, firsts, medians)
+    if not judged:
+        raise NotJudged("no half hour of updates with as much before it")
+    yield from few(found)
+
+
+def _windows(series: JobSeries, part: Any) -> tuple[Any, Any]:
+    """Index of the first update, and the median time, of each window of ten minutes of a stretch of updates."""
+    part = part[np.isfinite(series.value[part]) & ~np.asarray(series.warmup[part], dtype=bool)]
+    windows = (series.time_us[part] // int(WINDOW_SECONDS * 1e6)).astype(np.int64)
+    _, begins = np.unique(windows, return_index=True)
+    medians = [float(np.median(series.value[some])) for some in np.split(part, begins[1:])] if len(part) else []
+    return part[begins], np.array(medians)
+
+
+def _drifts(series: JobSeries, firsts: Any, medians: Any) -> Iterator[Deviation]:
+    begin = FEWEST_BASELINE
+    while begin < len(medians):
+        baseline = float(np.median(medians[max(0, begin - BASELINE_WINDOWS) : begin]))
+        end = begin
+        while end < len(medians) and medians[end] > (1 + DRIFT) * baseline:
+            end += 1
+        last = min(end, len(firsts) - 1)
+        seconds = float(series.time_us[firsts[last]] - series.time_us[firsts[begin]]) / 1e6
+        if end > begin and seconds >= DRIFT_SECONDS:
+            slow = float(np.median(medians[begin:end]))
+            first = int(firsts[begin])
+            yield Deviation(
+                series.location(first),
+                f"updates take {seconds_in_words(slow)} for {seconds_in_words(seconds)} from "
+                f"{moment(int(series.time_us[first]))} on, {100 * (slow / baseline - 1):.1f} % more than before",
+                "look for a slow node, link or store; a change of the work itself has an event",
+                Evidence(DURATION, "", int(series.time_us[first]), int(series.time_us[firsts[last]]), end - begin),
+            )
+        begin = max(end, begin + 1)
+
+
+# --- durations and the clock --------------------------------------------------------------------------------
+
+
+@check("TS-TEL-037")
+def duration_vs_clock(run: RunView) -> Iterator[Deviation]:
+    """The times of updates add up to the time that passed, pauses left out."""
+    refuse_snapshot(run)
+    series = run.job.get(DURATION)
+    if series is None:
+        raise NotJudged(f"no {DURATION} of the job")
+    pauses = standstills(run)
+    judged = False
+    for span in run.attempts:
+        mine = of_attempt(series, span.number)
+        if mine.stop - mine.start <= FEWEST_INTERVALS:
+            continue
+        times = series.time_us[mine]
+        elapsed = np.diff(times) / 1e6
+        claimed = (series.value[mine] * updates_of(series, mine))[1:]
+        usable = (elapsed > 0) & np.isfinite(claimed) & (pauses.covered_us(times[:-1], times[1:]) == 0)
+        if usable.sum() < FEWEST_INTERVALS:
+            continue
+        judged = True
+        total, clock = float(claimed[usable].sum()), float(elapsed[usable].sum())
+        if abs(total - clock) > CLOCK_TOLERANCE * clock:
+            worst = int(np.argmax(np.where(usable, np.abs(claimed - elapsed), -1)))
+            yield Deviation(
+                series.location(mine.start + worst + 1),
+                f"updates of attempt {span.number} add up to {seconds_in_words(total)} in {seconds_in_words(clock)}, a "
+                f"ratio of {number(total / clock)}; here it is {seconds_in_words(float(claimed[worst]))} in "
+                f"{seconds_in_words(float(elapsed[worst]))}",
+                "write seconds from one completed update to the next, and an event for each time that training stands",
+                Evidence(DURATION, "", int(times[0]), int(times[-1]), int(usable.sum())),
+            )
+    if not judged:
+        raise NotJudged(f"fewer than {FEWEST_INTERVALS} intervals between updates without a pause")

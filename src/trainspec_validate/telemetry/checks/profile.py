@@ -1,0 +1,163 @@
+"""The only place that holds a run against the machine and the plan that it is said to be of."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+
+from trainspec_validate.documents import ClusterProfile, TrainingPlan
+from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
+from trainspec_validate.telemetry.checks._members import device_metrics, devices_by_attempt, head_of_scope
+from trainspec_validate.telemetry.checks._rows import rows_of
+from trainspec_validate.telemetry.checks._words import counted, few, names_in_words, number, seconds_in_words
+from trainspec_validate.telemetry.view import AttemptSpan, Location, RunView
+
+PEAK, PRECISION = "train.flops.peak", "train.flops.precision"
+OFFSET, ERROR = "train.clock.offset", "train.clock.error"
+PEAK_TOLERANCE = 0.01
+"""Published peaks of one product are rounded to three digits; the figure with sparsity is twice as large."""
+
+
+def _sized(run: RunView) -> list[tuple[AttemptSpan, int]]:
+    found = [(span, span.world_size) for span in run.attempts if span.world_size is not None]
+    if not found:
+        raise NotJudged("no world size is stated")
+    return found
+
+
+def _where_sized(run: RunView, span: AttemptSpan) -> Location:
+    """The record that says how many ranks an attempt has."""
+    if span.started is not None:
+        return span.started.location
+    mine = [h.location for h in run.heads if h.record.att == span.number and h.record.world_size == span.world_size]
+    return mine[0] if mine else Location(-1, -1)
+
+
+@check("TS-TEL-080")
+def ranks_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviation]:
+    """An attempt has no more ranks than the machine has places."""
+    most = sum(
+        group.num_nodes * group.num_accelerators_per_node * group.accelerator.num_ranks_per_accelerator
+        for group in cluster.node_groups
+    )
+    for span, size in _sized(run):
+        if size > most:
+            yield Deviation(
+                _where_sized(run, span),
+                f"attempt {span.number} has {size:,} ranks, and {cluster.metadata.name} has room for {most:,}",
+                "give the profile of the machine that the run was on; several ranks of an accelerator stand in it",
+                Evidence(count=size - most),
+            )
+
+
+@check("TS-TEL-081")
+def devices_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviation]:
+    """Every host reports as many devices as its nodes have accelerators."""
+    hosts: dict[tuple[int, str], set[str]] = defaultdict(set)
+    writer: dict[tuple[int, str], str] = {}
+    for attempt, _, host, device, emitter in devices_by_attempt(run, [m.name for m in device_metrics(run)]):
+        if host is not None:
+            hosts[(attempt, host)].add(device)
+            writer.setdefault((attempt, host), emitter)
+    if not hosts:
+        raise NotJudged("no device is named with its host")
+    least = min(group.num_accelerators_per_node for group in cluster.node_groups)
+    found = []
+    for span in run.attempts:
+        wanted = min(least, _num_accelerators(span, cluster) or least)
+        short = {host: names for (attempt, host), names in hosts.items() if attempt == span.number}
+        short = {host: names for host, names in short.items() if len(names) < wanted}
+        if short:
+            host = min(short)
+            found.append(
+                Deviation(
+                    head_of_scope(run, span.number, ("device",), writer[(span.number, host)]),
+                    f"{counted(len(short), 'host')} in attempt {span.number} report fewer than {wanted} devices: "
+                    f"{names_in_words(f'{name} {len(names)}' for name, names in short.items())}",
+                    "a device that fell off its bus is reported as lost, not left out",
+                    Evidence(subjects=names_in_words(short), count=len(short)),
+                )
+            )
+    yield from few(found)
+
+
+def _num_accelerators(span: AttemptSpan, cluster: ClusterProfile) -> int | None:
+    """Accelerators that an attempt uses, where it says how many ranks it has."""
+    if span.world_size is None:
+        return None
+    return -(-span.world_size // max(group.accelerator.num_ranks_per_accelerator for group in cluster.node_groups))
+
+
+@check("TS-TEL-082")
+def peak_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviation]:
+    """Utilisation is measured against the dense peak of the machine's accelerator."""
+    judged = False
+    for value, head in run.declared(PEAK):
+        precision = head.record.declared.get(PRECISION)
+        peaks = {
+            rate.flops_per_second
+            for group in cluster.node_groups
+            for rate in group.accelerator.peak_rates
+            if rate.format == precision
+        }
+        if not peaks or not isinstance(value, (int, float)):
+            continue
+        judged = True
+        if not any(abs(value - peak) <= PEAK_TOLERANCE * peak for peak in peaks):
+            wanted = " or ".join(number(peak / 1e12) for peak in sorted(peaks))
+            yield Deviation(
+                head.location,
+                f"{PEAK} is {number(value / 1e12)} TFLOP/s in {precision}, and the profile has {wanted}",
+                "measure against the dense peak of one accelerator at the precision of the matrix products",
+                Evidence(PEAK),
+            )
+    if not judged:
+        raise NotJudged(f"no {PEAK} with a {PRECISION} that the profile has a peak for")
+
+
+@check("TS-TEL-083")
+def clocks_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviation]:
+    """The clocks of two nodes are no further apart than the profile says."""
+    if cluster.clock is None or cluster.clock.max_offset_seconds is None:
+        raise NotJudged("the profile states no largest offset")
+    bound = cluster.clock.max_offset_seconds
+    judged = False
+    for span in run.attempts:
+        rows = rows_of(run, [OFFSET])
+        rows = rows[run.series.rows["attempt"][rows] == span.number]
+        if len(rows) < 2:
+            continue
+        judged = True
+        columns = run.series.rows[rows]
+        high, low = int(np.argmax(columns["maximum"])), int(np.argmin(columns["minimum"]))
+        apart = float(columns["maximum"][high] - columns["minimum"][low])
+        if apart > bound:
+            worst = high if abs(columns["maximum"][high]) >= abs(columns["minimum"][low]) else low
+            series, other = run.series.at(int(rows[worst])), run.series.at(int(rows[low if worst == high else high]))
+            yield Deviation(
+                series.last_location,
+                f"clocks of {series.subject.host} and {other.subject.host} are {seconds_in_words(apart)} apart, and "
+                f"the profile says at most {seconds_in_words(bound)}",
+                "mend the time service, or state what it really gives",
+                Evidence(OFFSET, names_in_words([str(series.subject.host), str(other.subject.host)])),
+            )
+    if not judged:
+        raise NotJudged(f"no {OFFSET} of two nodes")
+
+
+@check("TS-TEL-084")
+def ranks_of_plan(run: RunView, plan: TrainingPlan) -> Iterator[Deviation]:
+    """The run has as many ranks as its plan, unless the plan is elastic."""
+    if plan.batch.elastic is not None:
+        raise NotJudged("the plan is elastic")
+    wanted = plan.parallelism.num_accelerators
+    for span, size in _sized(run):
+        if size != wanted:
+            yield Deviation(
+                _where_sized(run, span),
+                f"attempt {span.number} has {size:,} ranks, and the plan {plan.metadata.name} has {wanted:,}",
+                "give the plan that was run; a job that changes its size has an elastic plan",
+                Evidence(count=abs(size - wanted)),
+            )

@@ -1,0 +1,207 @@
+"""The only place that checks that a run advances, step by step, on all ranks together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from trainspec_validate.metrics import by_name
+from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
+from trainspec_validate.telemetry.checks._cadences import Cadences
+from trainspec_validate.telemetry.checks._job import stretches
+from trainspec_validate.telemetry.checks._pauses import Pauses, of_attempt, standstills
+from trainspec_validate.telemetry.checks._progress import STEPS, Progress, progress
+from trainspec_validate.telemetry.checks._restarts import restart_of
+from trainspec_validate.telemetry.checks._rows import refuse_snapshot
+from trainspec_validate.telemetry.checks._words import (
+    counted,
+    deviations_of,
+    few,
+    moment,
+    number,
+    seconds_in_words,
+    series_in_words,
+)
+from trainspec_validate.telemetry.view import Location, Lockstep, Occurrence, RunView, Trouble
+
+SPREAD_STEPS = 1
+"""Updates that ranks of one job may be apart: they wait for each other in every update, and a pipeline drains."""
+SPREAD_INSTANTS = 3
+"""Comparisons in a row with a larger spread: fewer can come from values that are written late."""
+STALL_STEPS = 5
+"""Median updates without progress that need a reason."""
+LEAST_STALL_SECONDS = 60.0
+"""Jobs whose updates take less stand still now and then; collectives are given up after minutes."""
+
+
+@check("TS-TEL-031")
+def step_advance(run: RunView) -> Iterator[Deviation]:
+    """The count of updates advances by the report interval, and an attempt goes on from the step that it restored."""
+    known = progress(run)
+    refuse_snapshot(run)
+    if len(known.steps) < 2:
+        raise NotJudged(f"{STEPS} comes once only")
+
+    def message(jump: Occurrence) -> str:
+        before, now = number(jump.value_before), number(jump.value)
+        return f"{series_in_words(jump.key, jump.subject)} jumps from {before} to {now} at {moment(jump.time_us)}"
+
+    help_text = "write each completed update, or every n-th and report_interval_steps: n in the head"
+    trails = [trail for trail in run.trails_of(Trouble.STEP_JUMP) if trail.key.metric == STEPS]
+    yield from deviations_of(trails, message, help_text)
+    yield from few(_wrong_starts(run, known))
+
+
+def _wrong_starts(run: RunView, known: Progress) -> Iterator[Deviation]:
+    """Attempts whose first count is neither that of the restored state nor at most one report further."""
+    for before, attempt in pairwise(known.attempts()):
+        first, last = known.first(attempt), known.last(before)
+        if first is None or last is None:
+            continue
+        interval = max((h.record.report_interval_steps for h in run.heads if h.record.att == attempt), default=1)
+        restart = restart_of(run, attempt)
+        restored = restart.step if restart else None
+        low, high = (0, last.step) if restored is None else (restored, restored)
+        if low <= first.step <= high + interval:
+            continue
+        said = f"it restored step {restored:,}" if restored is not None else f"attempt {before} came to {last.step:,}"
+        yield Deviation(
+            first.location,
+            f"attempt {attempt} begins with step {first.step:,}, and {said}",
+            "go on counting from the restored step",
+            Evidence(series=STEPS, first_time_us=first.time_us, last_time_us=first.time_us),
+            related=(
+                (restart.told.location, "the restore") if restart and restart.told else (last.location, "before it"),
+            ),
+        )
+
+
+# --- together -----------------------------------------------------------------------------------------------
+
+
+@check("TS-TEL-032")
+def step_spread(run: RunView) -> Iterator[Deviation]:
+    """Ranks are no more than one update apart, beside what passes between two of their values."""
+    refuse_snapshot(run)
+    locks = [lock for lock in run.lockstep if lock.key.metric == "train.rank.step" and lock.num.max(initial=0) > 1]
+    if not locks:
+        raise NotJudged("no two ranks report train.rank.step at the same time")
+    cadences = Cadences(run)
+    for lock in locks:
+        heads = [head.record.emitter for head in run.heads if head.record.att == lock.attempt] or [""]
+        wanted = max(cadences.seconds(by_name("train.rank.step"), name, lock.attempt) or 0 for name in heads)
+        bound = SPREAD_STEPS + np.ceil(_steps_per_second(lock) * wanted)
+        for begin, end in stretches((lock.num > 1) & (lock.high - lock.low > bound), SPREAD_INSTANTS):
+            worst = begin + int(np.argmax((lock.high - lock.low)[begin:end]))
+            yield Deviation(
+                Location(*(int(n) for n in lock.low_location[begin])),
+                f"rank {int(lock.low_rank[begin])} is at step {number(lock.low[begin])} and rank "
+                f"{int(lock.high_rank[begin])} at {number(lock.high[begin])}, for "
+                f"{seconds_in_words((end - begin) * lock.width_us / 1e6)}",
+                f"ranks that step together are at most {number(bound)} apart when their values are compared",
+                _evidence(lock, begin, end, f"spread {number((lock.high - lock.low)[worst])}"),
+            )
+            break
+
+
+def _steps_per_second(lock: Lockstep) -> float:
+    """How fast the foremost rank advances."""
+    used = np.flatnonzero(lock.num > 0)
+    elapsed = (used[-1] - used[0]) * lock.width_us / 1e6
+    return float((lock.high[used[-1]] - lock.high[used[0]]) / elapsed) if elapsed else 0.0
+
+
+def _evidence(lock: Lockstep, begin: int, end: int, sample: str) -> Evidence:
+    first, last = (lock.start_us + place * lock.width_us for place in (begin, end - 1))
+    return Evidence(str(lock.key), f"rank {int(lock.low_rank[begin])}", first, last, end - begin, (sample,))
+
+
+@check("TS-TEL-034")
+def collective_mismatch(run: RunView) -> Iterator[Deviation]:
+    """No rank stays at one collective while others of its group have completed later ones."""
+    refuse_snapshot(run)
+    locks = [lock for lock in run.lockstep if lock.key.metric == "train.collective.sequence"]
+    locks = [lock for lock in locks if lock.num.max(initial=0) > 1 and (lock.num > 1).sum() > 1]
+    if not locks:
+        raise NotJudged("no two ranks report train.collective.sequence of one group twice")
+    for lock in locks:
+        together = lock.num == lock.num.max()
+        behind = together & (lock.low < lock.high)
+        stuck = behind[1:] & behind[:-1] & (lock.low[1:] == lock.low[:-1]) & (lock.low_rank[1:] == lock.low_rank[:-1])
+        for begin, end in stretches(stuck, 1):
+            rank, group = int(lock.low_rank[begin]), lock.key.attribute("train.group.name")
+            yield Deviation(
+                Location(*(int(n) for n in lock.low_location[begin])),
+                f"rank {rank} stays at operation {number(lock.low[begin])} of group {group} for "
+                f"{seconds_in_words((end - begin) * lock.width_us / 1e6)}, while rank {int(lock.high_rank[begin])} has "
+                f"completed {number(lock.high[begin])}",
+                "all ranks of a group run the same operations in the same order: look at what this rank does instead",
+                _evidence(lock, begin, end + 1, counted(int(lock.high[begin] - lock.low[begin]), "operation")),
+            )
+            break
+
+
+# --- standing still -----------------------------------------------------------------------------------------
+
+
+@check("TS-TEL-033")
+def no_progress(run: RunView) -> Iterator[Deviation]:
+    """A job that completes no update for long says why."""
+    known = progress(run)
+    refuse_snapshot(run)
+    pauses = standstills(run)
+    found: list[Deviation] = []
+    judged = False
+    for span in run.attempts:
+        mine = of_attempt(known.series, span.number)
+        times = known.series.time_us[mine]
+        if len(times) < 3:
+            continue
+        judged = True
+        is_open = run.is_live and span is run.attempts[-1]
+        found += _stands(run, known, mine, pauses, int(times[-1]) if is_open else span.last_time_us)
+    if not judged:
+        raise NotJudged("fewer than three updates are reported in each attempt")
+    yield from few(found)
+
+
+def _longest_stand_us(times: Any, steps: Any, pauses: Pauses) -> float:
+    advances = np.flatnonzero(np.diff(steps) > 0)
+    left = pauses.left_us(times[advances], times[advances + 1]) / np.diff(steps)[advances]
+    median = float(np.median(left)) if len(left) else 0.0
+    return max(STALL_STEPS * median, LEAST_STALL_SECONDS * 1e6)
+
+
+def _stands(run: RunView, known: Progress, mine: slice, pauses: Pauses, end: int) -> Iterator[Deviation]:
+    """Stretches of an attempt without a new update, longer than the limit beside pauses."""
+    steps = known.steps[mine]
+    limit = _longest_stand_us(known.series.time_us[mine], steps, pauses)
+    new = np.concatenate([[0], np.flatnonzero(np.diff(steps) > 0) + 1])
+    begins = known.series.time_us[mine][new]
+    ends = np.concatenate([begins[1:], [max(int(end), int(begins[-1]))]])
+    updates = np.concatenate([np.diff(steps[new]), [1]])
+    for place in np.flatnonzero(pauses.left_us(begins, ends) > limit * np.maximum(updates, 1)):
+        at = mine.start + int(new[place])
+        left = int(pauses.left_us(begins[place], ends[place]))
+        yield Deviation(
+            known.series.location(at),
+            f"no update is completed for {seconds_in_words(left / 1e6)} after step {int(steps[new[place]]):,}, and no "
+            f"event says why{_busy(run, int(begins[place]), int(ends[place]))}",
+            "write what the job does instead: an evaluation, a save, a fault with its recovery, or train.telemetry.gap",
+            Evidence(STEPS, first_time_us=int(begins[place]), last_time_us=int(ends[place])),
+        )
+
+
+def _busy(run: RunView, begin_us: int, end_us: int) -> str:
+    """What the devices say that they do meanwhile; empty where they do not report."""
+    windows = run.windows.get("hw.gpu.utilization")
+    if windows is None:
+        return ""
+    low, high = (int((time - windows.start_us) // windows.width_us) for time in (begin_us, end_us))
+    low, high = max(low + 1, 0), min(max(high, 0), len(windows.count))
+    count = int(windows.count[low:high].sum()) if high > low else 0
+    share = float(windows.total[low:high].sum()) / count if count else 0.0
+    return f"; the devices read {100 * share:.0f} % busy" if count else ""

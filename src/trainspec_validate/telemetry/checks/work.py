@@ -1,0 +1,179 @@
+"""The only place that checks that devices that read busy also work and draw power, as their counters say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
+from trainspec_validate.telemetry.checks._job import stretches
+from trainspec_validate.telemetry.checks._rows import deviations_of_rows, refuse_snapshot, rows_of
+from trainspec_validate.telemetry.checks._words import Fault, few, number, seconds_in_words, series_in_words
+from trainspec_validate.telemetry.view import RunView, Series, Windows
+
+POWER, ENERGY = "hw.power", "hw.energy"
+BUSY, MATRIX = "hw.gpu.utilization", "train.accelerator.matrix.active"
+POWER_TOLERANCE = 0.1
+"""Between counter and integral: boards are read in a quarter of the time at most, and limits vary by as much."""
+SAME_SPAN = 0.9
+"""Share of the time of the energy counter that the power readings cover."""
+DEVICE_WATTS = (10.0, 50_000.0)
+"""Least and most that a busy device draws: from a card for inference to a system of one wafer."""
+BUSY_SHARE = 0.9
+WORK_SHARE = 0.02
+"""Activity of the matrix units below which nothing is computed; training has 0.2 and more."""
+WORK_SECONDS = 600.0
+"""How long devices may spin: hang analysis of one operator starts after ten minutes without traffic."""
+HELD_SECONDS = 60.0
+"""How long a reading of the devices holds: two cadences."""
+
+
+@check("TS-TEL-040")
+def energy_power(run: RunView) -> Iterator[Deviation]:
+    """The growth of the energy counter is the integral of power, and a busy device draws what one can draw."""
+    refuse_snapshot(run)
+    energy = rows_of(run, [ENERGY], least=2)
+    columns = run.series.rows[energy]
+    seconds = (columns["last_time_us"] - columns["first_time_us"]) / 1e6
+    energy = energy[(columns["num_falls"] == 0) & (seconds > 0)]
+    watts, drawn = _mean_watts(run, energy), _power_beside(run, energy)
+    metered, busy = np.isfinite(drawn), np.isin(_whose(run, energy), _busy_devices(run))
+    if not (metered | busy).any():
+        raise NotJudged(f"no {ENERGY} with {POWER} of the same device or node, or of a busy device")
+    apart = metered & (np.abs(watts - drawn) > POWER_TOLERANCE * np.maximum(watts, drawn))
+    absurd = ~metered & busy & ((watts < DEVICE_WATTS[0]) | (watts > DEVICE_WATTS[1]))
+
+    def metered_otherwise(series: Series) -> Fault:
+        place = np.flatnonzero(_is_series(run, energy, series))[0]
+        return _odd_energy(series, f"{number(float(watts[place]))} W, and {POWER} is {number(float(drawn[place]))} W")
+
+    def beyond_devices(series: Series) -> Fault:
+        place = np.flatnonzero(_is_series(run, energy, series))[0]
+        return _odd_energy(series, f"{number(float(watts[place]))} W while the device is busy")
+
+    yield from deviations_of_rows(run, energy[apart], "last", metered_otherwise)
+    yield from deviations_of_rows(run, energy[absurd], "last", beyond_devices)
+
+
+def _odd_energy(series: Series, message: str) -> Fault:
+    return Fault(
+        key=series.key,
+        subject=series.subject,
+        location=series.last_location,
+        message=f"{series_in_words(series.key, series.subject)} grows by {message}",
+        help="write joules since the start of the counter; drivers count in mJ or uJ",
+        first_time_us=series.first_time_us,
+        last_time_us=series.last_time_us,
+    )
+
+
+def _is_series(run: RunView, rows: Any, series: Series) -> Any:
+    columns = run.series.rows[rows]
+    key, subject = run.series.keys.index(series.key), run.series.subjects.index(series.subject)
+    return (columns["key"] == key) & (columns["subject"] == subject) & (columns["attempt"] == series.attempt)
+
+
+def _whose(run: RunView, rows: Any) -> Any:
+    """A number for each of some rows that is the same for all rows of one device, or one host, in one attempt."""
+    numbers: dict[tuple[str | None, str | None], int] = {}
+    subjects = [(None if s.device else s.host, s.device) for s in run.series.subjects]
+    things = np.array([numbers.setdefault(thing, len(numbers)) for thing in subjects], dtype=np.int64)
+    columns = run.series.rows[rows]
+    return columns["attempt"].astype(np.int64) * (len(numbers) + 1) + things[columns["subject"]]
+
+
+def _mean_watts(run: RunView, rows: Any) -> Any:
+    columns = run.series.rows[rows]
+    seconds = (columns["last_time_us"] - columns["first_time_us"]) / 1e6
+    return (columns["last_value"] - columns["first_value"]) / seconds
+
+
+def _power_beside(run: RunView, energy: Any) -> Any:
+    """Mean of the power readings beside each energy counter; not a number where they do not cover its time."""
+    power = rows_of(run, [POWER], least=2)
+    found = np.full(len(energy), np.nan)
+    if not len(power):
+        return found
+    codes, first = np.unique(_whose(run, power), return_index=True)
+    wanted = _whose(run, energy)
+    place = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)
+    one, other = run.series.rows[energy], run.series.rows[power[first[place]]]
+    span = (one["last_time_us"] - one["first_time_us"]) / 1e6
+    begin = np.maximum(one["first_time_us"], other["first_time_us"])
+    common = (np.minimum(one["last_time_us"], other["last_time_us"]) - begin) / 1e6
+    covered = np.minimum(common, other["integral_seconds"]) >= SAME_SPAN * span
+    usable = (codes[place] == wanted) & covered & (other["integral_seconds"] > 0)
+    found[usable] = other["integral"][usable] / other["integral_seconds"][usable]
+    return found
+
+
+def _busy_devices(run: RunView) -> Any:
+    rows = rows_of(run, [BUSY], least=2)
+    columns = run.series.rows[rows]
+    return _whose(run, rows[columns["total"] > BUSY_SHARE * columns["num"]])
+
+
+# --- busy without work --------------------------------------------------------------------------------------
+
+
+@check("TS-TEL-041")
+def busy_without_work(run: RunView) -> Iterator[Deviation]:
+    """Devices that read busy for ten minutes use their matrix units."""
+    refuse_snapshot(run)
+    busy, matrix = run.windows.get(BUSY), run.windows.get(MATRIX)
+    if busy is None or matrix is None:
+        raise NotJudged(f"no {BUSY if busy is None else MATRIX}")
+    spinning = _spinning_devices(run)
+    yield from deviations_of_rows(run, spinning, "first", _spins)
+    if not len(spinning):
+        yield from few(_spinning_job(busy, matrix))
+
+
+def _spinning_devices(run: RunView) -> Any:
+    """Rows of the matrix activity of devices that were busy, and never computed, for as long as they reported."""
+    table = run.series
+    rows = rows_of(run, [MATRIX], least=2)
+    columns = table.rows[rows]
+    long = columns["last_time_us"] - columns["first_time_us"] >= WORK_SECONDS * 1e6
+    idle = rows[long & (columns["maximum"] < WORK_SHARE)]
+    return idle[np.isin(_whose(run, idle), _busy_devices(run))]
+
+
+def _spins(series: Series) -> Fault:
+    length = seconds_in_words((series.last_time_us - series.first_time_us) / 1e6)
+    return Fault(
+        key=series.key,
+        subject=series.subject,
+        location=series.first_location,
+        message=f"{series_in_words(series.key, series.subject)} is at most {number(series.maximum)} for {length}, "
+        "while the device reads busy",
+        help="a kernel that waits for ever reads busy: look for a hang, or for a counter that is not read",
+        first_time_us=series.first_time_us,
+        last_time_us=series.last_time_us,
+    )
+
+
+def _spinning_job(busy: Windows, matrix: Windows) -> Iterator[Deviation]:
+    """Stretches in which all devices together are busy and compute nothing."""
+    first = max(busy.start_us, matrix.start_us)
+    one, other = (slice((first - w.start_us) // w.width_us, None) for w in (busy, matrix))
+    num = min(len(busy.count[one]), len(matrix.count[other]))
+    counts = busy.count[one][:num], matrix.count[other][:num]
+    share = busy.total[one][:num] / np.maximum(counts[0], 1)
+    active = matrix.maximum[other][:num]
+    seen = (counts[0] > 0) & (counts[1] > 0)
+    # windows without a value of either go on, for a while, with what the last ones said
+    place = np.maximum.accumulate(np.where(seen, np.arange(num), -1))
+    fresh = (place >= 0) & (np.arange(num) - place <= HELD_SECONDS * 1e6 / busy.width_us)
+    wrong = fresh & (share[place] > BUSY_SHARE) & (active[place] < WORK_SHARE)
+    least = int(np.ceil(WORK_SECONDS * 1e6 / busy.width_us))
+    for begin, end in stretches(wrong, least):
+        yield Deviation(
+            matrix.location(begin + (other.start or 0)),
+            f"all devices together read {100 * float(share[place[begin]]):.0f} % busy for "
+            f"{seconds_in_words((end - begin) * busy.width_us / 1e6)}, and their matrix units do nothing",
+            "a kernel that waits for ever reads busy: look for a hang",
+            Evidence(MATRIX, "", first + begin * busy.width_us, first + end * busy.width_us, end - begin),
+        )
