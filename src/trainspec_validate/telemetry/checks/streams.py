@@ -162,7 +162,7 @@ def _skipped(span: EmitterSpan) -> Deviation:
     others = span.num_missing - amount
     if others:
         message += f", and {others:,} more later"
-    help_text = f"{counted(span.num_missing, 'record')} of {_total(span)} are lost; look at what carries the stream"
+    help_text = f"lost are {span.num_missing:,} of {_total(span)} records; look at what carries the stream"
     return Deviation(location, message, help_text, _evidence(span, span.num_missing))
 
 
