@@ -11,7 +11,7 @@ LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format generate check-generated bench bench-short dist lock clean
+.PHONY: help setup demo test lint format generate check-generated promtool bench bench-short dist lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -63,6 +63,12 @@ generate: $(READY) ## rewrite the generated files (schemas, index, rule pages)
 check-generated: $(READY) ## fail when a generated file is out of date
 	@echo "== generated files =="
 	@$(BIN)/python tools/generate.py --check
+
+promtool: ## check the rules of Prometheus and run their cases (needs promtool on the path)
+	@echo "== promtool =="
+	@command -v promtool > /dev/null || { echo "promtool is not installed; it comes with Prometheus"; exit 1; }
+	@promtool check rules integrations/prometheus/*-rules.yaml
+	@promtool test rules integrations/prometheus/tests/*.yaml
 
 SCORES := collectives memory step_time reliability energy
 

@@ -13,6 +13,7 @@ import pytest
 
 PACKAGE = "trainspec_validate"
 SOURCE = Path(__file__).resolve().parents[1] / "src" / PACKAGE
+RECORDER = SOURCE.parent / "trainspec_record"
 ANYTHING = {"*"}
 
 # A room is a module or a folder directly under the package; every room may import itself.
@@ -195,3 +196,16 @@ def test_third_party_libraries_stay_in_their_rooms() -> None:
 
 def test_slow_libraries_are_imported_inside_functions() -> None:
     assert not [str(i) for i in ALL if i.eager and i.target.split(".")[0] in LAZY]
+
+
+def test_the_recorder_stands_alone() -> None:
+    """A training script imports it: it knows the standard library and itself, and nothing of the validator."""
+    files = [ast.parse(path.read_text(encoding="utf-8")) for path in RECORDER.rglob("*.py")]
+    found = {
+        name.split(".")[0]
+        for statement, _ in (each for file in files for each in statements(file))
+        for name in (each.name if isinstance(statement, ast.Import) else statement.module for each in statement.names)
+        if name and not getattr(statement, "level", 0)
+    }
+    assert "trainspec_record" in found
+    assert found - {"trainspec_record", *sys.stdlib_module_names} == set()

@@ -23,7 +23,7 @@ MAX_MODULE_LINES = 300
 MAX_FUNCTION_LINES = 40
 TARGETS = [
     *("help", "setup", "demo", "test", "lint", "format", "generate", "check-generated"),
-    *("bench", "bench-short", "dist", "lock", "clean"),
+    *("promtool", "bench", "bench-short", "dist", "lock", "clean"),
 ]
 
 

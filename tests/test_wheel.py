@@ -21,6 +21,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "trainspec_validate"
+RECORDER = "trainspec_record"
 NAMES = ["cluster-profile", "training-plan", "checkpoint-policy", "waivers"]
 NOT_COPIED = shutil.ignore_patterns(".*_cache", ".venv", ".git", ".hypothesis", ".benchmarks", "__pycache__", "dist")
 NO_NETWORK = """
@@ -78,11 +79,11 @@ def test_contents(wheel: Path) -> None:
         scripts = archive.read(entry_points).decode()
     data = [f"schemas/{draft}{name}.schema.json" for draft in ("", "draft-07/") for name in NAMES]
     wanted = [*(f"data/{name}" for name in [*data, "requirements.json", "accelerators.json", "links.json"]), "py.typed"]
-    assert not {f"{PACKAGE}/{name}" for name in wanted} - set(names)
+    assert not ({f"{PACKAGE}/{name}" for name in wanted} | {f"{RECORDER}/py.typed"}) - set(names)
     modules = {p.relative_to(ROOT / "src").as_posix() for p in (ROOT / "src").rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == modules
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
-    assert {name.split("/")[0].rsplit(".", 1)[-1] for name in names} == {PACKAGE, "dist-info"}
+    assert {name.split("/")[0].rsplit(".", 1)[-1] for name in names} == {PACKAGE, RECORDER, "dist-info"}
     assert not [name for name in names if "__pycache__" in name or "test" in name]
     assert {line.split(" = ")[0] for line in scripts.splitlines() if " = " in line} == {
         "trainspec",
@@ -168,10 +169,15 @@ def test_there_is_no_network(place: Place) -> None:
 
 def test_nothing_else_is_needed(place: Place) -> None:
     program = "import importlib.util as u, sys; print([n for n in sys.argv[1:] if u.find_spec(n)])"
-    assert place.run("python", "-c", program, "torch", "jax", "numpy", "pydantic", "pytest") == "[]\n"
+    assert place.run("python", "-c", program, "torch", "jax", "pyarrow", "pydantic", "pytest") == "[]\n"
     where = place.run("python", "-c", f"import {PACKAGE} as p; print(p.__file__)").strip()
     assert not Path(where).is_relative_to(ROOT)
     assert Path(where).is_relative_to(place.bin.parent)
+
+
+def test_the_recorder_is_there_without_the_validator(place: Place) -> None:
+    program = f"import sys, {RECORDER}.catalog as c; print(c.METRICS['hw.energy'].unit, '{PACKAGE}' in sys.modules)"
+    assert place.run("python", "-c", program) == "J False\n"
 
 
 def test_it_validates(place: Place) -> None:
