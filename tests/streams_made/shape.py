@@ -40,6 +40,8 @@ class Shape:
     device_interval_seconds: float = 10.0
     slow_interval_seconds: float = 40.0
     """Least time between values of metrics that are owed every minute."""
+    restores_older: bool = False
+    """Whether the save before the newest one is restored, which a policy does not allow."""
     start_us: int = START_US
     run: str = "r-7f3a"
 

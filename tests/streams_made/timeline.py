@@ -168,13 +168,13 @@ class Timeline:
     def _come_back(self) -> Attempt:
         """Form the group again and load the newest checkpoint."""
         assert self.fault is not None
-        committed = [save.step for save in self.attempts[0].saves if save.commit < self.fault.at]
+        committed = sorted(save.step for save in self.attempts[0].saves if save.commit < self.fault.at)
         self._spend(14.0, "initialization")
         formed = self._now
         self._spend(1.0, "initialization")
         begin = self._now
         self._spend(6.0, "checkpoint_restore")
-        attempt = Attempt(1, formed, max(committed), (begin, self._now))
+        attempt = Attempt(1, formed, committed[-2 if self.shape.restores_older else -1], (begin, self._now))
         self.attempts.append(attempt)
         return attempt
 
