@@ -1,0 +1,95 @@
+"""The only place for the checks of a run against the layout of its plan: ranks, and their parallel coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.derived.job import degree
+from trainspec_validate.documents import TrainingPlan
+from trainspec_validate.documents.parallelism import Axis
+from trainspec_validate.telemetry.checks import NOWHERE, Deviation, Location, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._words import few, names_in_words
+from trainspec_validate.telemetry.view import AttemptSpan, PlacedHead
+
+COORDINATES: tuple[Axis, ...] = ("data", "tensor", "pipeline", "context", "expert")
+
+
+@check("TS-TEL-066")
+def world_size_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Deviation]:
+    """An attempt has the ranks of the plan, or those of a data degree that its elastic batch lists."""
+    p = plan.parallelism
+    per_replica = p.tensor * p.pipeline * p.context
+    degrees = plan.batch.elastic.data_degrees if plan.batch.elastic else ()
+    wanted = sorted({p.num_accelerators, *(data * per_replica for data in degrees)})
+    judged = [span for span in run.attempts if span.world_size is not None]
+    if not judged:
+        raise NotJudged("no attempt states its world size")
+    said = names_in_words(f"{size:,}" for size in wanted)
+    yield from few(
+        Deviation(
+            _place(run, span),
+            f"attempt {span.number} starts with {span.world_size:,} ranks, but the plan says {said}",
+            "start the ranks of the plan, or list the data degree under batch.elastic",
+        )
+        for span in judged
+        if span.world_size not in wanted
+    )
+
+
+def _place(run: RunView, span: AttemptSpan) -> Location:
+    """Where the world size of an attempt stands."""
+    if span.started is not None and span.started.attribute("train.world.size") is not None:
+        return span.started.location
+    heads = (head for head in run.heads if head.record.att == span.number and head.record.world_size is not None)
+    return next((head.location for head in heads), NOWHERE)
+
+
+@check("TS-TEL-067")
+def degrees_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Deviation]:
+    """The parallel coordinates that ranks declare are those that the degrees and the order of the plan give them."""
+    judged, found = False, []
+    for head in run.heads:
+        rank = _rank(head)
+        for axis in COORDINATES:
+            stated = head.record.declared.get(f"train.parallel.{axis}.rank")
+            if not isinstance(stated, int) or isinstance(stated, bool):
+                continue
+            judged = True
+            limit, wanted = degree(plan, axis), _coordinate(plan, axis, rank)
+            if not 0 <= stated < limit:
+                message = (
+                    f"{_whose(head)} has the {axis} coordinate {stated}, but the {axis} degree of the plan is {limit}"
+                )
+                found.append(Deviation(head.location, message, f"coordinates count from 0 to {limit - 1}"))
+            elif wanted is not None and stated != wanted:
+                message = (
+                    f"{_whose(head)} has the {axis} coordinate {stated}, but the order of the plan gives it {wanted}"
+                )
+                found.append(Deviation(head.location, message, "start ranks in the order of the plan"))
+    if not judged:
+        raise NotJudged("no head declares a parallel coordinate")
+    yield from few(found)
+
+
+def _rank(head: PlacedHead) -> int | None:
+    stated = head.record.declared.get("train.rank.id", head.record.rank)
+    return stated if isinstance(stated, int) else None
+
+
+def _whose(head: PlacedHead) -> str:
+    rank = _rank(head)
+    return f"emitter {head.record.emitter!r}" if rank is None else f"rank {rank:,}"
+
+
+def _coordinate(plan: TrainingPlan, axis: Axis, rank: int | None) -> int | None:
+    """Coordinate of a rank on an axis; None where order and ranks do not settle it, as for experts."""
+    order = [name for name in plan.parallelism.order if name != "expert"]
+    used = [name for name in COORDINATES if name != "expert" and degree(plan, name) > 1]
+    if rank is None or axis == "expert" or any(name not in order for name in used):
+        return None
+    if axis not in order:
+        return 0
+    stride = 1
+    for name in order[: order.index(axis)]:
+        stride *= degree(plan, name)
+    return rank // stride % degree(plan, axis)

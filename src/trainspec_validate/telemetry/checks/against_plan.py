@@ -1,0 +1,136 @@
+"""The only place for the checks of a run against its plan: batch, tokens of an update, and learning rate of a ramp."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from trainspec_validate.costs.learning_rate import factor_bounds
+from trainspec_validate.derived.plan import stage_tokens
+from trainspec_validate.documents import TrainingPlan
+from trainspec_validate.findings import Evidence
+from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._schedule import TOKENS, Positions, Schedule, positions, schedule_of
+from trainspec_validate.telemetry.checks._words import counted, few, number
+from trainspec_validate.telemetry.view import JobSeries
+
+BATCH, RATE = "train.batch.size", "train.learning_rate"
+RATE_TOLERANCE = 0.05
+"""Share by which warm-up and decay can move the rate between two updates."""
+EXACT = 1e-9
+
+
+@check("TS-TEL-063")
+def batch_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Deviation]:
+    """The samples of an update are those of the plan at that position, or within what its controller may choose."""
+    series = run.job.get(BATCH)
+    if series is None or not len(series):
+        raise NotJudged(f"no {BATCH} in the run")
+    schedule, read, found = schedule_of(plan), positions(run), []
+    for index in range(len(series)):
+        size = float(series.value[index])
+        low, high = _batch_bounds(plan, schedule, series, read, index)
+        if not low <= size <= high:
+            said = number(low) if low == high else f"{number(low)} to {number(high)}"
+            message = f"an update has {counted(round(size), 'training sample')}, but the plan says {said}"
+            help_text = "the batch is micro-batch times accumulation steps times data ranks"
+            found.append(Deviation(series.location(index), message, help_text, Evidence(BATCH)))
+    yield from few(found)
+
+
+def _batch_bounds(
+    plan: TrainingPlan, schedule: Schedule, series: JobSeries, read: Positions | None, index: int
+) -> tuple[float, float]:
+    controller = plan.batch.controller
+    if controller is not None:
+        return float(controller.min_global_sequences), float(controller.max_global_sequences)
+    tokens = read.after(int(series.attempt[index]), series.step[index]) if read is not None else np.nan
+    low, high = schedule.sequences_near(None if np.isnan(tokens) else float(tokens))
+    return low * (1 - schedule.slack), high * (1 + schedule.slack)
+
+
+@check("TS-TEL-064")
+def tokens_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Deviation]:
+    """An update reads the tokens that the plan gives it."""
+    series, schedule = run.job.get(TOKENS), schedule_of(plan)
+    if plan.batch.controller is not None or schedule.tokens is None:
+        raise NotJudged("the plan does not say how many tokens an update has, or leaves it to a controller")
+    if series is None or len(series) < 2:
+        raise NotJudged(f"no two values of {TOKENS} in the run")
+    steps, values = np.asarray(series.step), np.asarray(series.value)
+    grown, moved = np.diff(values), np.diff(steps)
+    judged = np.flatnonzero((np.diff(series.attempt) == 0) & (moved > 0) & (steps[:-1] >= 0))
+    if not len(judged):
+        raise NotJudged(f"{TOKENS} has no two values with a step in one attempt")
+    begin, end = schedule.tokens_at(values[judged]), schedule.tokens_at(values[judged + 1])
+    end = np.where(moved[judged] == 1, begin, end)
+    each, slack = grown[judged] / moved[judged], max(EXACT, schedule.slack)
+    low = np.zeros_like(each) if plan.batch.variable_length else np.minimum(begin, end) * (1 - slack)
+    high = np.maximum(begin, end) * (1 + slack)
+    wrong = np.flatnonzero((each < low) | (each > high))
+    yield from few(
+        Deviation(
+            series.location(int(judged[index]) + 1),
+            f"update {int(steps[judged[index] + 1]):,} reads {number(each[index])} tokens, but the plan says "
+            f"{'at most ' if plan.batch.variable_length else ''}{number(begin[index])}",
+            "tokens are the training samples of the update times their length, padding included",
+            Evidence(TOKENS),
+        )
+        for index in wrong.tolist()
+    )
+
+
+@check("TS-TEL-065")
+def learning_rate_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Deviation]:
+    """Where a ramp changes the batch, the learning rate changes by the factor of the plan."""
+    ramp, read = plan.batch.ramp, positions(run)
+    if len(ramp) < 2:
+        raise NotJudged("the batch of the plan has no ramp, and a plan has no other schedule of the learning rate")
+    if read is None:
+        raise NotJudged(f"no {TOKENS} in the run")
+    judged, found = False, []
+    for index in range(1, len(ramp)):
+        low, high = _factors(plan, index)
+        for series in (series for series in run.job.values() if series.key.metric == RATE):
+            pair = _around(read, series, float(ramp[index].from_tokens))
+            if pair is None or ramp[index - 1].transition == "linear" or not series.value[pair[0]]:
+                continue
+            judged = True
+            before, after = float(series.value[pair[0]]), float(series.value[pair[1]])
+            if not low * (1 - RATE_TOLERANCE) <= after / before <= high * (1 + RATE_TOLERANCE):
+                said = f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+                message = (
+                    f"{series.key} changes by a factor of {after / before:.4g} where stage {index + 1} of the ramp "
+                    f"begins, but the plan says {said}"
+                )
+                evidence = Evidence(str(series.key), samples=(f"{before:g}", f"{after:g}"))
+                related = ((series.location(pair[0]), "the rate before"),)
+                help_text = f"the rate after it is {before * low:.4g}"
+                found.append(Deviation(series.location(pair[1]), message, help_text, evidence, related))
+    if not judged:
+        raise NotJudged(f"no {RATE} before and after the beginning of a stage of the ramp")
+    yield from few(found)
+
+
+def _factors(plan: TrainingPlan, index: int) -> tuple[float, float]:
+    """Least and most factor of the rate from the stage before to this one."""
+    before, stage = plan.batch.ramp[index - 1], plan.batch.ramp[index]
+    rule = plan.batch.learning_rate.rule if plan.batch.learning_rate else "none"
+    if stage.learning_rate_factor is not None or rule == "declared":
+        factor = (stage.learning_rate_factor or 1.0) / (before.learning_rate_factor or 1.0)
+        return factor, factor
+    sizes = [stage_tokens(plan, each) or each.global_sequences for each in (before, stage)]
+    return factor_bounds(rule, sizes[1] / sizes[0])
+
+
+def _around(read: Positions, series: JobSeries, tokens: float) -> tuple[int, int] | None:
+    """The values of the last update that begins before so many tokens and of the first one that does not."""
+    attempts = np.asarray(series.attempt)
+    for attempt in np.unique(attempts).tolist():
+        start, end = np.searchsorted(attempts, [attempt, attempt + 1]).tolist()
+        known = read.after(attempt, np.asarray(series.step)[start:end])
+        reached = np.flatnonzero(known >= tokens)
+        if len(reached) > 1 and reached[0] > 0 and known[reached[0] - 1] < tokens:
+            return start + int(reached[0]), start + int(reached[0]) + 1
+    return None

@@ -1,0 +1,66 @@
+"""The only place for the check of the failure rate of the cluster against the faults of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from trainspec_validate.costs.reliability import SECONDS_PER_DAY, poisson_quantile
+from trainspec_validate.derived.cluster import ranks_per_node
+from trainspec_validate.documents import ClusterProfile
+from trainspec_validate.findings import Evidence
+from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._episodes import recovered_episodes
+from trainspec_validate.units import number, seconds
+
+FEWEST = 5
+"""Fewer faults lie inside nearly every interval."""
+TAIL = 0.025
+PER_NODE_DAYS = 1000
+
+
+@check("TS-REC-014")
+def rate_revisited(run: RunView, cluster: ClusterProfile) -> Iterator[Deviation]:
+    """The faults of the run lie inside the 95 % interval that the failure rate of the cluster gives."""
+    if cluster.reliability is None:
+        raise NotJudged("the profile has no failure rate")
+    faults = [e for e in recovered_episodes(run) if e.fault.attribute("train.fault.domain") != "workload"]
+    if len(faults) < FEWEST:
+        raise NotJudged(f"fewer than {FEWEST} faults of machines show nothing about their rate")
+    node_days = _node_days(run, cluster)
+    if node_days is None:
+        raise NotJudged("neither hosts of ranks nor the world size say how many nodes the run had")
+    rate = cluster.reliability.failures_per_1000_node_days
+    expected = rate * node_days / PER_NODE_DAYS
+    low, high = poisson_quantile(expected, TAIL), poisson_quantile(expected, 1 - TAIL)
+    if not low <= len(faults) <= high:
+        measured = len(faults) * PER_NODE_DAYS / node_days
+        message = (
+            f"the run had {len(faults):,} faults of machines in {number(node_days)} node-days, where the profile's "
+            f"{number(rate)} failures per 1,000 node-days give {low:,} to {high:,}"
+        )
+        help_text = f"measured are {number(measured)}; revisit the rate and the save interval that follows from it"
+        evidence = Evidence(
+            first_time_us=faults[0].fault.time_us,
+            last_time_us=faults[-1].fault.time_us,
+            count=len(faults),
+            samples=tuple(
+                seconds((later.fault.time_us - earlier.fault.time_us) / 1e6) for earlier, later in pairwise(faults[:6])
+            ),
+        )
+        yield Deviation(faults[-1].fault.location, message, help_text, evidence)
+
+
+def _node_days(run: RunView, cluster: ClusterProfile) -> float | None:
+    """Nodes times days, attempt by attempt; None where the number of nodes is not known."""
+    total = 0.0
+    for span in run.attempts:
+        hosts = {p.host for p in run.placements if p.attempt == span.number and p.host is not None}
+        group = cluster.node_groups[0] if len(cluster.node_groups) == 1 else None
+        nodes = len(hosts)
+        if group is not None and span.world_size is not None:
+            nodes = max(nodes, -(-span.world_size // ranks_per_node(group)))
+        if not nodes:
+            return None
+        total += nodes * span.seconds
+    return total / SECONDS_PER_DAY

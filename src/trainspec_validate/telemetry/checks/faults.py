@@ -1,0 +1,87 @@
+"""The only place for the checks that faults have an outcome, and that the policy foresaw them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.documents import CheckpointPolicy
+from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._budget import actions_of, class_in_policy, path_of
+from trainspec_validate.telemetry.checks._episodes import Episode, episodes, recovered_episodes
+from trainspec_validate.telemetry.checks._intervals import may_grow
+from trainspec_validate.telemetry.checks._words import few
+
+ACTIONS = {
+    "restart-in-place": frozenset({"retry", "restart"}),
+    "replace-from-spares": frozenset({"node_swap", "hot_spare"}),
+    "shrink": frozenset({"shrink"}),
+    "rollback": frozenset({"restart", "rollback"}),
+}
+"""Actions of a stream that do what a way back says; waiting for a repair is any of them, later."""
+
+
+@check("TS-TEL-048")
+def fault_closed(run: RunView) -> Iterator[Deviation]:
+    """Every fault is cleared, answered by a recovery that ended, or is what the run ended with."""
+    found = episodes(run)
+    ended = run.events_named("train.run.end")
+    failed = bool(ended) and ended[-1].attribute("train.run.status") not in {"completed", None}
+    still_open = [e for e in found if not _has_outcome(e) and not (failed and not e.changes_attempt)]
+    if may_grow(run):
+        if len(still_open) == len(found):
+            raise NotJudged("the run goes on, and no fault has an outcome yet")
+        return
+    yield from few(
+        Deviation(
+            episode.fault.location,
+            f"nothing says what came of the fault {episode.id!r}",
+            "write train.fault.cleared, or train.recovery.begin and .end, with its train.fault.id",
+        )
+        for episode in still_open
+    )
+
+
+def _has_outcome(episode: Episode) -> bool:
+    return episode.cleared is not None or any(recovery.closed is not None for recovery in episode.recoveries)
+
+
+@check("TS-REC-016")
+def fault_foreseen(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
+    """The policy has a way back from every class of fault that the job had to come back from."""
+    judged, found = False, []
+    for episode in recovered_episodes(run):
+        fault = class_in_policy(episode.fault, actions_of(episode))
+        if fault is None:
+            continue
+        judged = True
+        if path_of(policy, episode) is None:
+            message = f"the job came back from the fault {episode.id!r}, and the policy has no way back from {fault}"
+            found.append(
+                Deviation(episode.fault.location, message, f"add a way back with fault: {fault} to the policy")
+            )
+    if not judged:
+        raise NotJudged("no fault that needed a recovery is of a class that policies know")
+    yield from few(found)
+
+
+@check("TS-REC-020")
+def action_as_declared(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
+    """What was done against a fault is what the policy says."""
+    judged, found = False, []
+    for episode in recovered_episodes(run):
+        path, actions = path_of(policy, episode), actions_of(episode)
+        wanted = ACTIONS.get(path.action) if path is not None else None
+        if path is None or wanted is None or not actions:
+            continue
+        judged = True
+        if not wanted.intersection(actions):
+            message = (
+                f"the answer to the fault {episode.id!r} was {', '.join(actions)}, but the policy says {path.action}"
+            )
+            place = episode.recoveries[0].opened.location
+            found.append(
+                Deviation(place, message, "rehearse the way back of the policy, or declare the one that is used")
+            )
+    if not judged:
+        raise NotJudged("no recovery has a way back in the policy with an action that a stream can show")
+    yield from few(found)

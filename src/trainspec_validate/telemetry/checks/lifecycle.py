@@ -1,0 +1,137 @@
+"""The only place for the check that the records of a job come in the order of its life."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from trainspec_validate.metrics import events
+from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._episodes import FAULT, RECOVERY, fault_id
+from trainspec_validate.telemetry.checks._progress import STEPS, Progress, find_progress
+from trainspec_validate.telemetry.checks._restarts import restarts
+from trainspec_validate.telemetry.checks._words import few, moment, seconds_in_words
+from trainspec_validate.telemetry.view import AttemptSpan, PlacedEvent
+
+BEFORE_FIRST = frozenset({"train.run.start", FAULT})
+"""Events that can come before an attempt starts; faults of nodes are found while a job waits for them too."""
+
+
+@check("TS-TEL-044")
+def lifecycle_order(run: RunView) -> Iterator[Deviation]:
+    """Run, attempts, restores and updates come in this order, and a fault before its recovery."""
+    updates = find_progress(run)
+    ordered = [event for event in run.events if event.name.startswith(("train.run.", "train.attempt.", RECOVERY))]
+    if not ordered:
+        raise NotJudged("no event says when the run, an attempt or a recovery starts or ends")
+    found = [*_run_order(run), *_attempt_numbers(run), *_recoveries(run)]
+    for span in run.attempts:
+        found += _attempt_order(span, updates)
+    if updates is not None:
+        found += _restores(run, updates)
+    yield from few(found)
+
+
+def _run_order(run: RunView) -> Iterator[Deviation]:
+    for start in run.events_named("train.run.start"):
+        for event in _of_job(run):
+            if event.time_us < start.time_us and event.name not in BEFORE_FIRST:
+                message = f"{event.name} is {_apart(start.time_us, event.time_us)} before the run starts"
+                related = ((start.location, "where the run starts"),)
+                yield Deviation(event.location, message, "write train.run.start first", related=related)
+    ends = run.events_named("train.run.end")
+    if ends:
+        yield from _after_end(run, ends[0])
+
+
+def _after_end(run: RunView, end: PlacedEvent) -> Iterator[Deviation]:
+    """What the job tells of after its end; agents of nodes may write a last value."""
+    related = ((end.location, "where the run ends"),)
+    for event in _of_job(run):
+        after = event.time_us > end.time_us or (event.time_us == end.time_us and _follows(event, end))
+        if after and event.name != "train.run.end":
+            message = f"{event.name} is {_apart(event.time_us, end.time_us)} after the run has ended"
+            yield Deviation(event.location, message, "write train.run.end last", related=related)
+    for series in run.job.values():
+        late = np.flatnonzero(np.asarray(series.time_us) > end.time_us)
+        if len(late):
+            index = int(late[0])
+            behind = _apart(int(series.time_us[index]), end.time_us)
+            message = f"{series.key} has a value {behind} after the run has ended"
+            yield Deviation(series.location(index), message, "write train.run.end last", related=related)
+
+
+def _of_job(run: RunView) -> Iterator[PlacedEvent]:
+    """Events of the job; those of nodes can come from agents that outlive it."""
+    known = events()
+    return (event for event in run.events if event.name not in known or known[event.name].scope == "job")
+
+
+def _follows(event: PlacedEvent, other: PlacedEvent) -> bool:
+    same = event.emitter == other.emitter and event.attempt == other.attempt
+    return same and event.record.seq > other.record.seq
+
+
+def _attempt_numbers(run: RunView) -> Iterator[Deviation]:
+    """An attempt starts after the one before it started."""
+    starts = [span.started for span in run.attempts if span.started is not None]
+    for before, start in pairwise(starts):
+        if start.time_us < before.time_us:
+            early = _apart(before.time_us, start.time_us)
+            message = f"attempt {start.attempt} starts {early} before attempt {before.attempt}"
+            related = ((before.location, f"where attempt {before.attempt} starts"),)
+            yield Deviation(start.location, message, "number attempts in the order of time", related=related)
+
+
+def _attempt_order(span: AttemptSpan, updates: Progress | None) -> Iterator[Deviation]:
+    if updates is None:
+        return
+    first = updates.first(span.number)
+    if first is not None and span.started is not None and first.time_us < span.started.time_us:
+        early = _apart(span.started.time_us, first.time_us)
+        message = f"{STEPS} has a value {early} before attempt {span.number} starts"
+        related = ((span.started.location, "where the attempt starts"),)
+        yield Deviation(first.location, message, "write train.attempt.start before the first update", related=related)
+    late = updates.first(span.number, after_us=span.ended.time_us + 1) if span.ended is not None else None
+    if late is not None and span.ended is not None:
+        behind = _apart(late.time_us, span.ended.time_us)
+        message = f"{STEPS} has a value {behind} after attempt {span.number} ended, at {moment(span.ended.time_us)}"
+        related = ((span.ended.location, "where the attempt ends"),)
+        help_text = "train.attempt.end has the time of the last sign of life"
+        yield Deviation(late.location, message, help_text, related=related)
+
+
+def _restores(run: RunView, updates: Progress) -> Iterator[Deviation]:
+    """No update of an attempt is completed while the state that it goes on from is still loaded."""
+    for restart in restarts(run):
+        restore, step = restart.restore, restart.step
+        if restore is None or restore.closed is None or step is None:
+            continue
+        first = updates.first(restart.attempt, above=step)
+        if first is not None and first.time_us < restore.closed.time_us:
+            early = _apart(restore.closed.time_us, first.time_us)
+            message = f"update {first.step:,} of attempt {restart.attempt} is completed {early} before its restore ends"
+            related = ((restore.closed.location, "where the restore ends"),)
+            yield Deviation(first.location, message, "an update needs the restored state of all ranks", related=related)
+
+
+def _recoveries(run: RunView) -> Iterator[Deviation]:
+    detected: dict[str | None, PlacedEvent] = {}
+    for event in run.events_named(FAULT):
+        detected.setdefault(fault_id(event), event)
+    for begin in run.events_named(RECOVERY):
+        fault = detected.get(fault_id(begin))
+        if fault is None:
+            message = f"a recovery begins from the fault {fault_id(begin)!r}, which nothing detected"
+            yield Deviation(begin.location, message, "write train.fault.detected with the same train.fault.id before")
+        elif begin.time_us < fault.time_us:
+            early = _apart(fault.time_us, begin.time_us)
+            message = f"the recovery from the fault {fault_id(begin)!r} begins {early} before the fault is detected"
+            related = ((fault.location, "where it is detected"),)
+            yield Deviation(begin.location, message, "a recovery answers a fault", related=related)
+
+
+def _apart(later_us: int, earlier_us: int) -> str:
+    return seconds_in_words((later_us - earlier_us) / 1e6)

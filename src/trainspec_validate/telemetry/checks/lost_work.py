@@ -1,0 +1,136 @@
+"""The only place for the checks of the work that faults cost: updates that are lost, and that are done again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from trainspec_validate.derived.policy import declared_interval_seconds, durable_seconds
+from trainspec_validate.documents import CheckpointPolicy
+from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._episodes import Episode, recovered_episodes
+from trainspec_validate.telemetry.checks._pauses import standstills
+from trainspec_validate.telemetry.checks._progress import median_step_seconds, progress
+from trainspec_validate.telemetry.checks._restarts import restarts
+from trainspec_validate.telemetry.checks._words import few, number, seconds_in_words
+from trainspec_validate.telemetry.view import Location
+
+
+@check("TS-REC-005")
+def lost_work(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
+    """A fault costs no more updates than there are between two saves and until the newer one is durable."""
+    limit = _lost_steps_limit(run, policy)
+    if limit is None:
+        raise NotJudged("the policy does not say how many updates there are between two saves")
+    yield from few(
+        Deviation(
+            _place(episode),
+            f"the fault {episode.id!r} costs {lost:,} updates ({_seconds_said(run, episode)}): update "
+            f"{episode.restored_step:,} is restored after {episode.last.step if episode.last else 0:,} was completed, "
+            f"but the saves of the policy limit that to {limit:,}",
+            "restore the newest checkpoint that is left, and save as often as the policy says",
+        )
+        for episode, lost in _losses(run)
+        if lost > limit
+    )
+
+
+@check("TS-REC-015")
+def measured_recovery_point(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
+    """A fault costs no more productive time than the recovery point of the policy."""
+    promise = policy.recovery_point_seconds
+    judged, found = False, []
+    for episode, lost in _losses(run):
+        seconds = lost_seconds(run, episode)
+        if seconds is None:
+            continue
+        judged = True
+        if seconds > promise:
+            message = (
+                f"the fault {episode.id!r} costs {seconds_in_words(seconds)} of training ({lost:,} updates), but the "
+                f"policy promises that none costs more than {seconds_in_words(promise)}"
+            )
+            found.append(Deviation(_place(episode), message, "save more often, or correct recovery_point_seconds"))
+    if not judged:
+        raise NotJudged("the time of the lost updates is not known")
+    yield from few(found)
+
+
+@check("TS-REC-021")
+def repeated_steps_counted(run: RunView) -> Iterator[Deviation]:
+    """The count of repeated updates at the end of a recovery is that of the updates that were completed before."""
+    judged, found = False, []
+    for episode in recovered_episodes(run):
+        end = episode.resumed
+        stated = end.value("train.step.repeated") if end is not None else None
+        expected = _repeated(run, end.attempt) if end is not None and stated is not None else None
+        if end is None or stated is None or expected is None:
+            continue
+        judged = True
+        if round(stated) != expected:
+            message = (
+                f"train.step.repeated is {number(stated)}, but {expected:,} updates of the run were executed again"
+            )
+            found.append(Deviation(end.location, message, "count each update whose number was completed before"))
+    if not judged:
+        raise NotJudged("no recovery with a known restored step carries train.step.repeated")
+    yield from few(found)
+
+
+def _repeated(run: RunView, until: int) -> int | None:
+    """Updates executed again up to a recovery that ends in this attempt; None where a restore is not told of."""
+    updates = progress(run)
+    restored = {restart.attempt: restart.step for restart in restarts(run)}
+    numbers = [attempt for attempt in updates.attempts() if attempt <= until]
+    if not numbers or numbers[0] != 0:
+        return None
+    repeated = 0
+    for attempt in numbers[1:]:
+        before, mine, start = updates.largest(below=attempt), updates.last(attempt), restored.get(attempt)
+        if before is None or mine is None or start is None:
+            return None
+        repeated += max(0, min(before.step, mine.step) - start)
+    return repeated
+
+
+def _losses(run: RunView) -> list[tuple[Episode, int]]:
+    """The recoveries that went on in a new attempt, with the updates that they lost."""
+    found = [(e, e.lost_steps) for e in recovered_episodes(run) if e.changes_attempt and e.first is not None]
+    known = [(episode, lost) for episode, lost in found if lost is not None]
+    if not known:
+        raise NotJudged("no recovery of the run has a restored step and updates before and after it")
+    return known
+
+
+def _lost_steps_limit(run: RunView, policy: CheckpointPolicy) -> int | None:
+    """Updates between two saves that reach the slowest tier, until the newer one is durable, and the one under way."""
+    step = policy.interval.step_seconds or median_step_seconds(run)
+    declared = declared_interval_seconds(policy)
+    intervals = [tier.interval_seconds or declared for tier in policy.tiers]
+    longest = max((seconds for seconds in intervals if seconds is not None), default=None)
+    if step is None or longest is None:
+        return policy.interval.steps + 1 if policy.interval.steps is not None else None
+    return math.ceil((longest + durable_seconds(policy)) / step) + 1
+
+
+def lost_seconds(run: RunView, episode: Episode) -> float | None:
+    """Productive time between the restored update and the last one before the fault; None where it is not known."""
+    if episode.last is None or episode.restored_step is None:
+        return None
+    if episode.last.step <= episode.restored_step:
+        return 0.0
+    updates = progress(run)
+    start = updates.reached(episode.restored_step, below=episode.last.attempt + 1)
+    if start is None or start.step > episode.restored_step or start.time_us > episode.last.time_us:
+        step = median_step_seconds(run)
+        return None if step is None else step * (episode.last.step - episode.restored_step)
+    return float(standstills(run).left_us(start.time_us, episode.last.time_us)) / 1e6
+
+
+def _seconds_said(run: RunView, episode: Episode) -> str:
+    seconds = lost_seconds(run, episode)
+    return "time not known" if seconds is None else f"{seconds_in_words(seconds)} of training"
+
+
+def _place(episode: Episode) -> Location:
+    return episode.restart.told.location if episode.restart is not None else episode.fault.location

@@ -1,0 +1,103 @@
+"""The only place for the checks of recovery times against the budgets of the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.costs.detection import trials_needed
+from trainspec_validate.derived.policy import detection_seconds
+from trainspec_validate.documents import CheckpointPolicy
+from trainspec_validate.findings import Evidence
+from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._budget import Promised, class_in_policy, promised, too_many
+from trainspec_validate.telemetry.checks._episodes import Episode, recovered_episodes
+from trainspec_validate.telemetry.checks._words import few, seconds_in_words
+from trainspec_validate.units import percent
+
+
+@check("TS-TEL-047")
+def recovery_bound(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
+    """A job has caught up within the budget of the fault and the recovery point together."""
+    mine = _judged(promised(run, policy, _caught_up_seconds), "caught up")
+    point = policy.recovery_point_seconds
+    for one, count in too_many(mine, lambda path: path.budget_seconds + point):
+        limit = seconds_in_words(one.path.budget_seconds + point)
+        parts = f"{seconds_in_words(one.path.budget_seconds)} to recover and {seconds_in_words(point)} to repeat"
+        message = f"the job has caught up {_since(one)}, but the policy promises {limit}: {parts}; {count}"
+        yield _slow(one, message)
+
+
+@check("TS-REC-003")
+def time_to_first_step(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
+    """The first update after a fault is completed within the budget, for the promised share of faults."""
+    mine = _judged(promised(run, policy, lambda episode: episode.seconds_to_first_step), "completed an update")
+    for one, count in too_many(mine, lambda path: path.budget_seconds):
+        budget, share = seconds_in_words(one.path.budget_seconds), percent(one.path.quantile)
+        message = (
+            f"the first update is completed {_since(one)}, but the budget is {budget} for {share} of faults; {count}"
+        )
+        yield _slow(one, message)
+
+
+@check("TS-REC-004")
+def time_to_detect(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
+    """A fault is detected within the shortest time-out of the layers that notice its class."""
+    judged, late = False, []
+    for episode in recovered_episodes(run):
+        fault = class_in_policy(episode.fault)
+        limit = detection_seconds(policy, fault) if fault is not None else None
+        took = episode.detect_seconds
+        if limit is None or took is None:
+            continue
+        judged = True
+        if took > limit:
+            message = (
+                f"the fault {episode.id!r} is detected after {seconds_in_words(took)}, but the policy has a layer that "
+                f"notices {fault} within {seconds_in_words(limit)}"
+            )
+            help_text = "find out why that layer did not report first, or correct its time-out"
+            late.append(Deviation(episode.fault.location, message, help_text))
+    if not judged:
+        raise NotJudged("no recovery states how long its fault was not detected, of a class that the policy notices")
+    yield from few(late)
+
+
+def _caught_up_seconds(episode: Episode) -> float | None:
+    end = episode.resumed.time_us if episode.resumed is not None else None
+    if end is None:
+        end = episode.passed.time_us if episode.passed is not None else None
+    return None if end is None else (end - episode.fault_us) / 1e6
+
+
+def _judged(mine: list[Promised], what: str) -> list[Promised]:
+    if not mine:
+        raise NotJudged(f"after no fault that the policy has a way back from, the job {what}")
+    return mine
+
+
+def _since(one: Promised) -> str:
+    """The time, and what it is counted from."""
+    words = seconds_in_words(one.seconds)
+    if one.episode.detect_seconds is not None:
+        return f"{words} after the fault {one.episode.id!r}"
+    return f"{words} after the last sign of life before the fault {one.episode.id!r}"
+
+
+def _slow(one: Promised, message: str) -> Deviation:
+    episode, path = one.episode, one.path
+    trials = trials_needed(path.quantile)
+    stated = episode.detect_seconds is not None
+    help_text = "" if stated else "state the phase detect in train.recovery.duration, so that the fault has a time; "
+    evidence = Evidence(
+        series="train.step.count",
+        first_time_us=episode.fault_us,
+        last_time_us=episode.first.time_us if episode.first is not None else None,
+        samples=tuple(
+            f"{mark.name} {seconds_in_words((mark.time_us - episode.fault_us) / 1e6)}" for mark in episode.marks()
+        ),
+    )
+    related = tuple((mark.location, mark.name) for mark in episode.marks()[1:])
+    help_text += (
+        f"shorten the longest part; {trials} recoveries without a miss show a promise for {percent(path.quantile)}"
+    )
+    return Deviation(episode.fault.location, message, help_text, evidence, related)

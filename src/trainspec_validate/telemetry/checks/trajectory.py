@@ -1,0 +1,81 @@
+"""The only place for the checks that updates which are executed again are the same updates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from trainspec_validate.documents import CheckpointPolicy
+from trainspec_validate.findings import Evidence
+from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._repeats import Repeat, repeats
+from trainspec_validate.telemetry.checks._words import counted
+from trainspec_validate.telemetry.view import JobSeries
+
+RATE = "train.learning_rate"
+SAME = ("train.loss.mean", "train.gradient.norm")
+"""Series that are equal to the last bit where a policy promises so."""
+RATE_TOLERANCE = 1e-9
+"""A rate is a function of the update; only its writing can differ."""
+FEWEST = 10
+"""The first update after a restore is equal even where the optimizer was lost: its loss comes before its use."""
+CHANGES = ("train.hyperparameter.changed", "train.batch_size.changed", "train.data.position.changed")
+
+
+def _series(run: RunView, *metrics: str) -> Iterator[JobSeries]:
+    return (series for series in run.job.values() if series.key.metric in metrics)
+
+
+def _repeats(run: RunView, series: JobSeries) -> list[Repeat]:
+    return list(repeats(series, [event.time_us for event in run.events_named(*CHANGES)]))
+
+
+@check("TS-REC-018")
+def schedule_repeats(run: RunView) -> Iterator[Deviation]:
+    """An update that is executed again has the learning rate of the first time."""
+    judged = False
+    for series in _series(run, RATE):
+        pairs = _repeats(run, series)
+        judged |= bool(pairs)
+        wrong = [p for p in pairs if not math.isclose(p.before, p.after, rel_tol=RATE_TOLERANCE)]
+        if wrong:
+            help_text = "restore the schedule, or write train.hyperparameter.changed"
+            yield _differs(series, pairs, wrong, help_text)
+    if not judged:
+        raise NotJudged(f"no update with {RATE} was executed again")
+
+
+@check("TS-REC-012")
+def trajectory_continuity(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
+    """Under a bitwise resume, loss and gradient norm of repeated updates are those of the first time."""
+    if policy.state.resume_class != "bitwise":
+        raise NotJudged(
+            "the policy promises a statistical resume, and the spread of a run is not known from one stream"
+        )
+    most = 0
+    found = []
+    for series in _series(run, *SAME):
+        pairs = _repeats(run, series)
+        most = max(most, len(pairs))
+        wrong = [p for p in pairs if p.before != p.after and not (math.isnan(p.before) and math.isnan(p.after))]
+        if wrong:
+            help_text = "look for state that is not saved: optimizer, random numbers, position in the data"
+            found.append(_differs(series, pairs, wrong, help_text))
+    if not found and most < FEWEST:
+        raise NotJudged(f"{counted(most, 'update')} executed again show nothing; it takes {FEWEST}")
+    yield from found
+
+
+def _differs(series: JobSeries, pairs: list[Repeat], wrong: list[Repeat], help_text: str) -> Deviation:
+    first = wrong[0]
+    message = (
+        f"{series.key} of update {first.step:,} is {first.after!r} in attempt {first.attempt} and was {first.before!r} "
+        f"the first time; {len(wrong):,} of {counted(len(pairs), 'repeated update')} differ"
+    )
+    evidence = Evidence(
+        series=str(series.key),
+        count=len(wrong),
+        samples=tuple(f"{p.step}: {p.before!r} then {p.after!r}" for p in wrong[:5]),
+    )
+    related = ((first.location_before, "the first time"),)
+    return Deviation(first.location, message, help_text, evidence, related)
