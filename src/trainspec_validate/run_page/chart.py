@@ -195,12 +195,8 @@ def _carets(plot: _Plot) -> Iterator[Html]:
 def _key(chart: Chart) -> Node:
     entries: list[tuple[Node, str]] = []
     for number, trace in enumerate(chart.traces):
-        entries.append(
-            (
-                element("path", class_=f"l{number}", d="M1 7H21"),
-                cut(f"{trace.name}{', median of each column' if trace.is_thinned and not trace.has_band else ''}", 90),
-            )
-        )
+        name = ", ".join(filter(None, (cut(trace.name, 80), trace.middle_name)))
+        entries.append((element("path", class_=f"l{number}", d="M1 7H21"), name))
         name = chart.band_name if trace.has_band else "all values"
         if trace.is_wide:
             entries.append((element("rect", class_=f"b{number}", x=1, y=1, width=20, height=12), name))

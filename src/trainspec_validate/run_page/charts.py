@@ -79,8 +79,8 @@ def window_chart(context: Context, readings: BandReadings, draft: Chart) -> Html
     ]
     if len(found) > 1:
         pairs += [
-            ("lowest mean", f"{write(low.mean)} ({whose(low.subject)})"),
-            ("highest mean", f"{write(high.mean)} ({whose(high.subject)})"),
+            (f"lowest mean: {whose(low.subject)}", write(low.mean)),
+            (f"highest mean: {whose(high.subject)}", write(high.mean)),
         ]
     chart = replace(
         draft,

@@ -16,7 +16,7 @@ from trainspec_validate.telemetry.view import RunView
 WIDTH, LEFT, RIGHT = 960.0, 70.0, 14.0
 LANE = 22.0
 """Height of the lane above a chart that holds the marks."""
-FOOT = 40.0
+FOOT = 44.0
 """Height below a chart for times and steps."""
 _LETTER = 3.2
 """Half of the width of a letter: labels that would pass an end of the axis are moved inwards."""
@@ -80,18 +80,18 @@ class Frame:
 
     def foot(self, bottom: float) -> Iterator[Html]:
         """Times and steps below a chart."""
-        yield element("text", "UTC", class_="small", x=LEFT - 8, y=bottom + 15, text_anchor="end")
+        yield element("text", "UTC", class_="small", x=LEFT - 8, y=bottom + 18, text_anchor="end")
         if len(self.times):
-            yield element("text", "step", class_="small", x=LEFT - 8, y=bottom + 30, text_anchor="end")
+            yield element("text", "step", class_="small", x=LEFT - 8, y=bottom + 33, text_anchor="end")
         for tick in time_ticks(self.first_us, self.last_us):
             left = self.across(tick.time_us)
             yield element("path", class_="tick", d=f"M{left:.1f} {bottom:.1f}v4")
             half = len(tick.label) * _LETTER
             anchor = "end" if left + half > WIDTH - RIGHT else "start" if left - half < LEFT else "middle"
-            yield element("text", tick.label, class_="small", x=left, y=bottom + 15, text_anchor=anchor)
+            yield element("text", tick.label, class_="small", x=left, y=bottom + 18, text_anchor=anchor)
             step = self.step_at(tick.time_us)
             if step is not None:
-                yield element("text", step, class_="small", x=left, y=bottom + 30, text_anchor=anchor)
+                yield element("text", step, class_="small", x=left, y=bottom + 33, text_anchor=anchor)
 
 
 def frame(view: RunView) -> Frame | None:

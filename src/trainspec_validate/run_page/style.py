@@ -71,6 +71,7 @@ font-size:.82rem;color:var(--soft)}
 .wide{overflow-x:auto;margin:0 0 22px}
 table{border-collapse:collapse;width:100%;font-size:.87rem;line-height:1.4}
 caption{text-align:left;font-weight:600;font-size:.95rem;padding:0 0 6px}
+th{overflow-wrap:break-word}
 th,td{text-align:left;vertical-align:top;padding:5px 14px 5px 0;border-bottom:1px solid var(--grid);font-weight:400}
 thead th{color:var(--soft);font-size:.8rem;border-bottom:1px solid var(--rule);vertical-align:bottom}
 .number{text-align:right;white-space:nowrap}
@@ -123,9 +124,14 @@ svg .hatching{stroke:var(--soft);stroke-width:2}
 
 _PRINT = """
 @page{size:A4;margin:12mm}
-body{max-width:none;padding:0;font-size:10pt}
+body{max-width:none;padding:0;font-size:8.5pt}
 nav,.skip{display:none}
-h2{break-after:avoid;margin-top:26px}h3,caption,figcaption{break-after:avoid}
+.cards{grid-template-columns:repeat(5,1fr);gap:8px 14px}
+.cards dd{font-size:1.2rem}
+figure{margin-bottom:14px}
+.marks{margin:14px 0 -6px}
+.figures{gap:2px 16px;margin:3px 0 5px}
+h2{break-after:avoid;margin:20px 0 8px;padding-top:8px}h3,caption,figcaption{break-after:avoid}
 figure,.cards,tr,article li,.marks{break-inside:avoid}
 thead{display:table-header-group}
 .wide{overflow:visible}

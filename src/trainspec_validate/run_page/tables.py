@@ -9,6 +9,7 @@ from trainspec_validate.run_page.words import count
 
 MAX_ROWS = 50
 _MAX_CELL = 300
+_MAX_NAME = 100
 
 
 def table(
@@ -36,14 +37,16 @@ def table(
 
 
 def _row(cells: Sequence[Node], looks: Sequence[str | None]) -> Html:
-    first, *rest = [
-        cut(cell, _MAX_CELL) if isinstance(cell, str) and not isinstance(cell, Html) else cell for cell in cells
-    ]
+    first, *rest = (_short(cell, _MAX_CELL if place else _MAX_NAME) for place, cell in enumerate(cells))
     return element(
         "tr",
         element("th", first, scope="row", class_=looks[0]),
         [element("td", cell, class_=look) for cell, look in zip(rest, looks[1:], strict=True)],
     )
+
+
+def _short(cell: Node, length: int) -> Node:
+    return cut(cell, length) if isinstance(cell, str) and not isinstance(cell, Html) else cell
 
 
 def bar(share: float, mark: float | None = None) -> Html:

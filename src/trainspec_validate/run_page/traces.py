@@ -31,8 +31,8 @@ class Trace:
 
     name: str
     stretches: tuple[tuple[Column, ...], ...]
-    is_thinned: bool
-    """Whether a column can stand for several values."""
+    middle_name: str = ""
+    """What the line is of several values of a column; empty where a column has one, or the name says it."""
     has_band: bool = False
     """Whether low and high mean something beside thinning: ends of an interval, or of all subjects."""
 
@@ -94,7 +94,7 @@ def trace_of_points(found: Points, name: str, span: tuple[int, int], num_columns
     breaks = _breaks(found.time_us, found.attempt)
     if len(found) <= num_columns:
         columns = list(map(Column, found.time_us.tolist(), low.tolist(), found.value.tolist(), high.tolist()))
-        return Trace(name, _stretches(columns, breaks), is_thinned=False, has_band=has_band)
+        return Trace(name, _stretches(columns, breaks), has_band=has_band)
     starts = _starts(found.time_us, span, num_columns)
     ends = [*starts[1:].tolist(), len(found)]
     columns = [
@@ -108,7 +108,7 @@ def trace_of_points(found: Points, name: str, span: tuple[int, int], num_columns
             strict=True,
         )
     ]
-    return Trace(name, _stretches(columns, breaks[starts]), is_thinned=True, has_band=has_band)
+    return Trace(name, _stretches(columns, breaks[starts]), "median of each column", has_band)
 
 
 def trace_of_windows(windows: Sequence[Windows], name: str, num_columns: int = NUM_COLUMNS) -> Trace:
@@ -131,12 +131,13 @@ def trace_of_windows(windows: Sequence[Windows], name: str, num_columns: int = N
         for number in numbers
     ]
     breaks = np.diff(np.array(numbers, dtype=np.int64), prepend=numbers[:1]) > 2
-    return Trace(name, _stretches(columns, breaks), is_thinned=True, has_band=True)
+    return Trace(name, _stretches(columns, breaks), has_band=True)
 
 
 def trace_of_spread(lockstep: Sequence[Lockstep], name: str, num_columns: int = NUM_COLUMNS) -> Trace:
     """How far apart the ranks are: the distance in each window, the largest one where windows share a column."""
     stretches: list[tuple[Column, ...]] = []
+    is_thinned = False
     for each in lockstep:
         filled = np.flatnonzero(np.asarray(each.num))
         if not len(filled):
@@ -144,11 +145,12 @@ def trace_of_spread(lockstep: Sequence[Lockstep], name: str, num_columns: int = 
         spread = (np.asarray(each.high, dtype=np.float64) - np.asarray(each.low, dtype=np.float64))[filled]
         times = each.start_us + (filled.astype(np.float64) + 0.5) * each.width_us
         most = max(1, num_columns // len(lockstep))
+        is_thinned |= len(filled) > most
         starts = np.unique(np.arange(len(filled)) * most // max(len(filled), most), return_index=True)[1]
         high = np.maximum.reduceat(spread, starts)
         columns = [Column(time, far, far, far) for time, far in zip(times[starts].tolist(), high.tolist(), strict=True)]
         stretches += _stretches(columns, np.diff(filled[starts], prepend=filled[0]) > 2 * max(1, len(filled) // most))
-    return Trace(name, tuple(stretches), is_thinned=True)
+    return Trace(name, tuple(stretches), "largest of each column" if is_thinned else "")
 
 
 def quantile(values: Any, weights: Any, share: float) -> float:

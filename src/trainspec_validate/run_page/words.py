@@ -115,6 +115,6 @@ def joined(words: list[str], word: str = "and") -> str:
 def whose(subject: Subject) -> str:
     """A subject as people name it."""
     parts = [f"rank {subject.rank:,}"] if subject.rank is not None else []
-    parts += [f"device {subject.device}"] if subject.device is not None else []
-    parts += [f"host {subject.host}"] if subject.host is not None else []
-    return ", ".join(parts) or "the run"
+    parts += [f"{'' if parts else 'device '}{subject.device}"] if subject.device is not None else []
+    parts += [f"{'on ' if parts else 'host '}{subject.host}"] if subject.host is not None else []
+    return " ".join(parts) or "the run"

@@ -114,4 +114,5 @@ def _sentences(context: Context) -> Iterator[str]:
         else "The job's own series have no gap."
     )
     counts = distinct(view, ("rank", "host", "device"))
-    yield f"Values are of {joined([count(num, noun) for noun, num in counts.items()])}."
+    nouns = {"rank": "rank", "host": "host", "device": "component"}
+    yield f"Values are of {joined([count(num, nouns[name]) for name, num in counts.items()])}."

@@ -33,7 +33,7 @@ def energy(context: Context) -> Html:
     ]
     header = ("of", "reading", "energy", "mean over the run", "for each token", "covers, all added up", "")
     return join(
-        table("Energy", header, rows, numbers=(2, 3, 4, 5)),
+        table("By scope and kind of reading", header, rows, numbers=(2, 3, 4, 5)),
         [element("p", text, class_="note") for text in _comparisons(found)],
         None
         if trained

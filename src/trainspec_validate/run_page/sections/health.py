@@ -45,7 +45,7 @@ def health(context: Context) -> Html:
         _emitters(view),
         window_chart(
             context,
-            BandReadings(LAG, duration, "emitter"),
+            BandReadings(LAG, duration, "subject"),
             Chart("Delay of the stream", "s", from_zero=True, height=90),
         ),
         window_chart(context, BandReadings(OFFSET, duration, "node"), Chart("Offset of clocks", "s", height=90)),
@@ -70,11 +70,12 @@ def _figures(context: Context) -> Iterator[tuple[str, str]]:
 
 
 def _emitters(view: RunView) -> Html | None:
-    rows = sorted(view.emitters, key=lambda each: (-each.num_missing, -each.num_repeated, each.emitter, each.attempt))
+    odd = [each for each in view.emitters if each.num_missing or each.num_repeated]
+    rows = sorted(odd, key=lambda each: (-each.num_missing, -each.num_repeated, each.emitter, each.attempt))
     if not rows:
         return None
     header = ("emitter", "attempt", "records", "missing", "repeated", "first (UTC)", "last (UTC)")
-    caption = "Emitters, those that miss most records first"
+    caption = "Emitters that miss or repeat records, those that miss most first"
     return table(caption, header, [_emitter(each) for each in rows], numbers=(1, 2, 3, 4), most=_NUM_WORST)
 
 

@@ -23,7 +23,7 @@ def pace(context: Context) -> Html:
             JobReadings(STEP_TIME, duration, _step_time, without_warmup=True),
             Chart("Time of an update", "s", from_zero=True),
         ),
-        job_chart(context, JobReadings(TOKEN_RATE, _rate), Chart("Throughput", "token/s", from_zero=True)),
+        job_chart(context, JobReadings(TOKEN_RATE, _rate, _throughput), Chart("Throughput", "token/s", from_zero=True)),
         job_chart(context, JobReadings(UTILIZATION, percent), utilization),
     )
 
@@ -36,7 +36,11 @@ def _step_time(told: Spread) -> str:
 
 
 def _rate(value: float) -> str:
-    return f"{tokens(value)} tokens/s"
+    return f"{tokens(value)}/s"
+
+
+def _throughput(told: Spread) -> str:
+    return f"Half of {count(told.num, 'value')} are at most {tokens(told.median)} tokens per second."
 
 
 def _convention(context: Context) -> tuple[str, ...]:

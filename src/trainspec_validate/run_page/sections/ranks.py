@@ -29,10 +29,8 @@ def ranks(context: Context) -> Html:
 def _slowest(context: Context) -> Html:
     found = tallies(context.view, SLOWDOWN)
     if found is not None:
-        normal = "1 is the median rank of its pipeline stage"
-        return _table(
-            found, f"Slowest of {count(len(found), 'rank')}, by mean slowdown; {normal}", lambda v: f"{v:.3f}"
-        )
+        normal = "1 is the median of the pipeline stage"
+        return _table(found, f"Slowest of {_num_ranks(found)}, by mean slowdown; {normal}", lambda v: f"{v:.3f}")
     found = tallies(context.view, DURATION, of=lambda subject: subject.rank is not None)
     if found is None:
         return context.absent(SLOWDOWN)

@@ -137,6 +137,8 @@ def _verdict_word(report: Report) -> tuple[str, str]:
 
 
 def _exit(report: Report) -> str:
+    if nothing_judged(report):
+        return "Nothing came to a verdict, which proves nothing about the run."
     counts = severities(report)
     strict = sum(counts[severity] for severity in (Severity.ERROR, Severity.WARNING))
     first = f"trainspec-validate exits with {1 if counts[Severity.ERROR] else 0} on these files: "
