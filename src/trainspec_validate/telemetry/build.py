@@ -159,17 +159,34 @@ def _attempts(
 def _keys(digest: Digest) -> Iterator[KeyInfo]:
     names = digest.names
     numbers: dict[int, int] = {}
+    histograms: dict[int, int] = {}
     first: dict[int, Location] = {}
     beside: dict[int, set[str]] = {}
     for facts in digest.files.values():
         for key, num in facts.num_of_key.items():
             numbers[key] = numbers.get(key, 0) + num
+            histograms[key] = histograms.get(key, 0) + facts.num_histograms.get(key, 0)
             first[key] = min(first.get(key, facts.first_of_key[key]), facts.first_of_key[key])
             beside.setdefault(key, set()).update(facts.attributes.get(key, ()))
+    spellings = _spellings(digest)
     for key, num in sorted(numbers.items()):
         about = (names.spelled[key], names.keys.items[key], names.metrics[key], num, first[key])
         unit, instrument = _stated(digest, names.keys.items[key])
-        yield KeyInfo(*about, unit, instrument, frozenset(beside[key]))
+        written = "number" if not histograms[key] else "histogram" if histograms[key] >= num else "mixed"
+        yield KeyInfo(*about, unit, instrument or written, frozenset(beside[key]), spellings.get(key, ()))
+
+
+def _spellings(digest: Digest) -> dict[int, tuple[tuple[str, Location], ...]]:
+    """The names that each key is written as, with their first places."""
+    places: dict[str, Location] = {}
+    for facts in digest.files.values():
+        for text, place in facts.spellings.items():
+            places[text] = min(places.get(text, place), place)
+    found: dict[int, list[tuple[str, Location]]] = {}
+    for text, place in sorted(places.items(), key=lambda item: (item[1], item[0])):
+        if text in digest.names.texts:
+            found.setdefault(digest.names.texts[text], []).append((text, place))
+    return {key: tuple(pairs) for key, pairs in found.items()}
 
 
 def _stated(digest: Digest, key: Key) -> tuple[str | None, str | None]:

@@ -29,6 +29,10 @@ class FileFacts:
     """Names of attributes beside each key."""
     first_of_key: dict[int, Location] = field(default_factory=dict)
     num_of_key: dict[int, int] = field(default_factory=dict)
+    num_histograms: dict[int, int] = field(default_factory=dict)
+    """Values of each key that are histograms; the others are numbers."""
+    spellings: dict[str, Location] = field(default_factory=dict)
+    """First place of each name of a metric as the file writes it."""
     num_records: int = 0
     tail: tuple[int, int, LineFault] | None = None
     """Offset and bytes of a last line without an end that is no record, and why."""
@@ -75,7 +79,7 @@ class RowBuilder:
         if isinstance(record, Event):
             self.events.append((number, record))
         else:
-            self._values(number, record)
+            self._values(number, location, record)
 
     def batch(self) -> Batch:
         """What was taken since the last batch."""
@@ -110,16 +114,18 @@ class RowBuilder:
             record.device if record.device is not None else head.device,
         )
 
-    def _values(self, number: int, record: Sample) -> None:
+    def _values(self, number: int, location: Location, record: Sample) -> None:
         records, keys, values = self.samples
         interval = record.a.get("train.gradient.ci95")
         for text, value in record.m.items():
             key = self.names.key(text)
+            self.facts.spellings.setdefault(text, location)
             amount, weight = _amount(value)
             if weight == 0:
                 continue
             if weight is not None:
                 self.weights[len(values)] = weight
+                self.facts.num_histograms[key] = self.facts.num_histograms.get(key, 0) + 1
             if isinstance(interval, list) and len(interval) == 2:
                 self.intervals[len(values)] = (float(interval[0]), float(interval[1]))
             records.append(number)

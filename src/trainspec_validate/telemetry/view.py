@@ -418,9 +418,11 @@ class KeyInfo:
     unit: str | None = None
     """Unit that the input states, in formats that state one."""
     instrument: str | None = None
-    """Instrument that the input states."""
+    """Instrument that the input states; in our streams `number`, `histogram` or `mixed`, by how values are written."""
     attributes: frozenset[str] = frozenset()
     """Names of attributes that its records carry beside it."""
+    spellings: tuple[tuple[str, Location], ...] = ()
+    """Every name that streams write it as, with the first place of each, in order of place."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from trainspec_validate.suggest import hint
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._words import counted, deviations_of, few, series_in_words
 from trainspec_validate.telemetry.checks.streams import WITH_HEADS
-from trainspec_validate.telemetry.view import KeyInfo, Occurrence, PlacedHead, Trouble
+from trainspec_validate.telemetry.view import KeyInfo, Location, Occurrence, PlacedHead, Trouble
 
 RESERVED = "train."
 """Start of names that only the catalog gives."""
@@ -38,7 +38,8 @@ UNIT_WORDS = frozenset(
     }
 )
 _MOVES_BOTH_WAYS = frozenset({"gauge", "updowncounter"})
-_FORMS = {"number": frozenset({"counter", *_MOVES_BOTH_WAYS}), "histogram": frozenset({"histogram"})}
+INSTRUMENTS = frozenset({"counter", "updowncounter", "gauge", "histogram"})
+"""Instruments that other formats state; streams of ours tell numbers from histograms."""
 _NEEDS = {"rank": "rank", "group": "rank", "device": "device", "link": "device", "nic": "device", "node": "host"}
 
 
@@ -62,16 +63,17 @@ def one_name_each(run: RunView) -> Iterator[Deviation]:
     own = [key for key in _own(run) if key.metric]
     if not own:
         raise NotJudged("no metric of the catalog")
-    spelled: dict[str, dict[str, KeyInfo]] = {}
+    spelled: dict[str, dict[str, Location]] = {}
     for key in own:
-        spelled.setdefault(key.key.metric, {}).setdefault(_name(key.text), key)
+        names = spelled.setdefault(key.key.metric, {})
+        for text, place in key.spellings:
+            names[_name(text)] = min(names.get(_name(text), place), place)
     for names in spelled.values():
         if len(names) > 1:
-            first, second = sorted(names.values(), key=lambda key: key.location)[:2]
-            message = f"{_name(second.text)} and {_name(first.text)} are one metric, and the run has both"
-            help_text = "write it under one name; readers take them for two metrics"
-            related = ((first.location, f"first written as {_name(first.text)}"),)
-            yield Deviation(second.location, message, help_text, Evidence(count=second.num), related)
+            (_, before), (place, name) = sorted((place, name) for name, place in names.items())[:2]
+            message = f"{name} and {before} are one metric, and the run has both"
+            related = ((names[before], f"first written as {before}"),)
+            yield Deviation(place, message, "use one name; readers take them for two metrics", related=related)
 
 
 @check("TS-TEL-007")
@@ -93,19 +95,24 @@ def unit_match(run: RunView) -> Iterator[Deviation]:
 @check("TS-TEL-008")
 def instrument_match(run: RunView) -> Iterator[Deviation]:
     """A metric is written as what it is: a counter that counts, a value, or a histogram."""
-    stated = [key for key in run.keys if key.instrument and key.metric]
+    own = {key.text for key in _own(run)}
+    stated = [key for key in run.keys if key.metric and (key.instrument in INSTRUMENTS or key.text in own)]
     if not stated:
         raise NotJudged("no input states whether its metrics are counters, values or histograms")
     for key in stated:
         assert key.metric  # noqa: S101 - chosen above
         allowed = {key.metric.instrument, *key.metric.also}
         allowed |= _MOVES_BOTH_WAYS if allowed & _MOVES_BOTH_WAYS else set()
-        written = _FORMS.get(str(key.instrument), frozenset({str(key.instrument)}))
-        if not written & allowed:
-            message = f"{key.key} is a {key.metric.instrument}, and is written as a {key.instrument}"
-            remedy = "an object with count, sum, bounds and counts" if "histogram" in allowed else "a number"
-            help_text = f"write {remedy}" if written <= {*_FORMS["number"], "histogram"} else "correct its type"
-            yield Deviation(key.location, message, help_text, Evidence(str(key.key), count=key.num))
+        written = str(key.instrument)
+        forms = {"histogram" if name == "histogram" else "number" for name in allowed}
+        wanted = "an object with count and sum" if forms == {"histogram"} else "a number"
+        if written == "mixed":
+            is_right, said = len(forms) == 2, "as numbers and as histograms"
+        else:
+            is_right, said = written in (forms | allowed), f"as a {written}"
+        if not is_right:
+            message = f"{key.key} is a {key.metric.instrument}, and is written {said}"
+            yield Deviation(key.location, message, f"write {wanted}", Evidence(str(key.key), count=key.num))
 
 
 @check("TS-TEL-009")
