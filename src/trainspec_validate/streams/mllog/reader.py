@@ -1,0 +1,171 @@
+"""The only place that reads the log of MLPerf: lines with :::MLLOG, of a job or of the power of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from trainspec_validate.documents.stream import Head, MetricValue
+from trainspec_validate.metrics import Alias
+from trainspec_validate.streams import fit
+from trainspec_validate.streams.items import Refusal
+from trainspec_validate.streams.json_text import decode
+from trainspec_validate.streams.mllog.intervals import Intervals
+from trainspec_validate.streams.mllog.position import Position
+from trainspec_validate.streams.names import IMPLIED, Names
+from trainspec_validate.streams.read import Found
+from trainspec_validate.streams.transcript import Transcript
+
+_MARK = ":::MLLOG"
+_EVALUATION_SET = "eval"
+_LOSS_BENCHMARKS = frozenset({"gpt3", "llama31_405b", "llama31_8b", "llama2_70b_lora"})
+"""Benchmarks whose `eval_accuracy` is a loss in natural logarithms; source: mlcommons/training_policies."""
+_BESIDE = (
+    Alias("train.loss.mean", "mlperf", "tracked_stats.train_loss", "1", 1.0),
+    Alias("train.loss.mean", "mlperf", "tracked_stats.loss", "1", 1.0),
+)
+_TOTAL = {"train.loss.name": "total"}
+_IMPLIED = {
+    **IMPLIED,
+    "hw.power": {"hw.type": "enclosure"},
+    "train.evaluation.loss": {"train.evaluation.set": _EVALUATION_SET, **_TOTAL},
+}
+_LOSS_KEY = f"train.evaluation.loss{{train.evaluation.set={_EVALUATION_SET},train.loss.name=total}}"
+_SETTINGS = ("opt_", "submission_", "cache_", "target_", "init_", "eval_", "train_")
+_CONFIGURATION = frozenset({"global_batch_size", "max_sequence_length", "max_steps", "submission_benchmark"})
+
+
+class Reader:
+    """Reads the lines of one log; the log of a job and that of a node's power are told apart by their first line."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self._transcript = transcript
+        quantities = dict(transcript.given.quantities)
+        self._names = Names(("mlperf",), transcript.tally, quantities, _BESIDE, _IMPLIED)
+        self._position = Position(transcript.tally)
+        self._intervals = Intervals(transcript)
+        self._started = False
+        self._is_loss = False
+        self._evaluation: dict[str, MetricValue] = {}
+
+    def line(self, offset: int, text: str) -> Iterator[Found]:
+        """The record of a line."""
+        _, mark, rest = text.partition(_MARK)
+        if not mark:
+            self._transcript.lose("text", "text", "the file has lines of other programs, which are passed over", offset)
+            return
+        entry = decode(rest, not_finite=True)
+        if isinstance(entry, Refusal):
+            yield offset, entry
+            return
+        problem = _problem(entry)
+        if problem:
+            yield offset, problem
+            return
+        key, time_us = entry["key"], entry["time_ms"] * 1000
+        if not self._started:
+            yield offset, self._head(key, time_us)
+        metadata = entry.get("metadata")
+        yield from self._entry(offset, key, time_us, entry.get("value"), metadata if isinstance(metadata, dict) else {})
+
+    def _head(self, key: str, time_us: int) -> Head:
+        self._started = True
+        if not key.startswith("power_"):
+            return self._transcript.head(time_us, ("job",))
+        host = self._transcript.given.host
+        if host is None:
+            host = fit.identity(PurePosixPath(self._transcript.name).stem) or "node"
+            self._transcript.lose("identity", "host", f"the file names no node; its own name stands for it: {host}", 0)
+        return self._transcript.head(time_us, ("node",), host=host)
+
+    def _entry(self, offset: int, key: str, time_us: int, value: Any, metadata: Mapping[str, Any]) -> Iterator[Found]:
+        if key in _CONFIGURATION:
+            yield from self._configuration(offset, key, time_us, value)
+        elif key == "tracked_stats":
+            yield from self._statistics(offset, time_us, value, metadata)
+        elif key == "eval_accuracy":
+            yield from self._accuracy(offset, time_us, value, metadata)
+        elif key == "power_reading":
+            values: dict[str, MetricValue] = {}
+            if self._names.take(key, value, offset, values):
+                self._intervals.saw_reading(time_us)
+                yield offset, self._transcript.sample(time_us, values)
+        elif self._intervals.has(key):
+            step = self._position.updates(key, metadata)
+            carried, self._evaluation = self._evaluation, {}
+            if key != "eval_stop":
+                carried, self._evaluation = {}, carried
+            yield from self._intervals.take(offset, key, time_us, step, value, metadata, carried)
+        else:
+            group = next((f"{prefix}*" for prefix in _SETTINGS if key.startswith(prefix)), key)
+            message = f"{group}: settings and remarks have no name in the catalog"
+            self._transcript.lose("unknown-name", group, message, offset)
+
+    def _configuration(self, offset: int, key: str, time_us: int, value: Any) -> Iterator[Found]:
+        if key == "submission_benchmark":
+            self._is_loss = value in _LOSS_BENCHMARKS
+            return
+        number = fit.whole(value, 10**12)
+        if not number:
+            self._transcript.lose("value", key, f"{key} is no whole number: {str(value)[:40]!r}", offset)
+            return
+        self._position.learn(key, number)
+        if key == "max_sequence_length":
+            self._names.quantities.setdefault("tokens_per_sample", number)
+        elif key == "global_batch_size":
+            yield offset, self._transcript.sample(time_us, {"train.batch.size": float(number)})
+
+    def _statistics(self, offset: int, time_us: int, value: Any, metadata: Mapping[str, Any]) -> Iterator[Found]:
+        if not isinstance(value, dict):
+            self._transcript.lose("value", "tracked_stats", "tracked_stats has values that are no objects", offset)
+            return
+        positioned = "step" in metadata or "step_num" in metadata or "samples_count" in metadata
+        values: dict[str, MetricValue] = {}
+        for name, number in value.items():
+            if name == "train_step_time" and "step" not in metadata and "step_num" not in metadata:
+                message = "some train_step_time have no step: they are means of a block, not of an update"
+                self._transcript.lose("step", "tracked_stats.train_step_time", message, offset)
+            else:
+                self._names.take(f"tracked_stats.{name}", number, offset, values)
+        if not values:
+            return
+        step = self._position.updates("tracked_stats", metadata, is_statistic=True) if positioned else None
+        if step is not None:
+            values |= self._counts(step)
+        yield offset, self._transcript.sample(time_us, values, step=step)
+
+    def _counts(self, step: int) -> dict[str, MetricValue]:
+        counts: dict[str, MetricValue] = {"train.step.count": float(step)}
+        batch = self._position.batch
+        if batch:
+            counts["train.sample.count"] = float(step * batch)
+            if "tokens_per_sample" in self._names.quantities:
+                tokens = step * batch * self._names.quantities["tokens_per_sample"]
+                counts["train.token.count{train.token.kind=all}"] = tokens
+        return counts
+
+    def _accuracy(self, offset: int, time_us: int, value: Any, metadata: Mapping[str, Any]) -> Iterator[Found]:
+        number = fit.number(value)
+        if not self._is_loss or number is None:
+            message = "eval_accuracy is a loss in some benchmarks and an accuracy in others; here it is not converted"
+            self._transcript.lose("meaning", "eval_accuracy", message, offset)
+            return
+        self._evaluation = {_LOSS_KEY: number}  # type: ignore[dict-item]
+        step = self._position.updates("eval_accuracy", metadata)
+        yield offset, self._transcript.sample(time_us, self._evaluation, step=step)
+
+    def end(self) -> Iterator[Found]:
+        """Intervals that are still open."""
+        yield from self._intervals.end()
+
+
+def _problem(entry: Any) -> Refusal | None:
+    """Why an entry is none of this log."""
+    if not isinstance(entry, dict):
+        return Refusal("after :::MLLOG stands no object", "write one JSON object on each line", "value")
+    if not isinstance(entry.get("key"), str):
+        return Refusal("the entry has no key", "every entry names what it is about", "value")
+    if fit.whole(entry.get("time_ms"), 9_007_199_254_740) is None or isinstance(entry["time_ms"], str | float):
+        return Refusal(f"time_ms is no moment: {str(entry.get('time_ms'))[:40]}", "milliseconds since 1970 UTC", "time")
+    return None

@@ -1,0 +1,136 @@
+"""The only place that turns what another program calls a value into a metric of the catalog, in its unit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from trainspec_validate.documents.stream import MetricValue
+from trainspec_validate.metrics import Alias, by_alias, catalog
+from trainspec_validate.streams import fit, keys
+from trainspec_validate.streams.tally import Tally
+from trainspec_validate.suggest import did_you_mean
+
+_UNIT_AT_END = re.compile(r"(?P<base>.*\S) ?(?:\((?P<unit>[^()]+)\)|in (?P<word>\w+))")
+_MAX_NAMES = 10_000
+_HARDWARE = {"dcgm": "gpu", "amd": "gpu", "wandb": "gpu", "node-exporter": "network"}
+IMPLIED: Mapping[str, Mapping[str, str]] = {
+    "train.loss.mean": {"train.loss.name": "total"},
+    "train.loss.max": {"train.loss.name": "total"},
+    "train.token.count": {"train.token.kind": "all"},
+}
+"""Series attributes of metrics that programs name without them."""
+
+
+@dataclass(slots=True)
+class Names:
+    """The names of one program, as they are met."""
+
+    ecosystems: tuple[str, ...]
+    tally: Tally
+    quantities: dict[str, float] = field(default_factory=dict)
+    """Quantities of the job that conversions need; readers add what a file tells."""
+    beside: tuple[Alias, ...] = ()
+    """Spellings that the catalog does not list."""
+    implied: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: IMPLIED)
+    _known: dict[str, tuple[Alias, ...]] = field(default_factory=dict)
+    _totals: dict[str, float] = field(default_factory=dict)
+
+    def take(self, name: str, value: Any, offset: int, into: dict[str, MetricValue]) -> bool:
+        """Put the value of a name under the keys of its metrics; False, and a loss, where it has none."""
+        aliases = self.aliases(name)
+        if not aliases:
+            self.tally.lose("unknown-name", name, self._advice(name), offset)
+            return False
+        number = fit.number(value)
+        if number is None:
+            self.tally.lose(
+                "value", name, f"{name} has values that are no numbers, such as {str(value)[:40]!r}", offset
+            )
+            return False
+        taken = [self._convert(alias, name, number, offset, into) for alias in aliases]
+        return any(taken)
+
+    def _convert(self, alias: Alias, name: str, value: fit.Number, offset: int, into: dict[str, MetricValue]) -> bool:
+        if alias.factor is None:
+            self.tally.lose("unit", name, f"{name} is not converted: {alias.note or 'its unit is not settled'}", offset)
+            return False
+        missing = [each for each in (*alias.times, *alias.over) if each not in self.quantities]
+        if missing:
+            self.tally.lose("quantity", name, f"{name} is {alias.metric} only where {missing[0]} is known", offset)
+            return False
+        try:
+            found = value if isinstance(value, str) else fit.told(alias.convert(value, self.quantities))
+        except (ValueError, OverflowError):
+            self.tally.lose("value", name, f"{name} has values that do not convert, such as {value}", offset)
+            return False
+        key = keys.join(alias.metric, {**_hardware(alias), **self.implied.get(alias.metric, {}), **alias.implies})
+        if alias.delta:
+            found = self._added(key, name, found, offset)
+        into.setdefault(key, found)  # type: ignore[arg-type]
+        return True
+
+    def _added(self, key: str, name: str, value: fit.Number, offset: int) -> fit.Number:
+        self.tally.lose(
+            "meaning", name, f"{name} is of one interval; it is added up from the start of the file", offset
+        )
+        if isinstance(value, float):
+            self._totals[key] = self._totals.get(key, 0.0) + value
+        return fit.told(self._totals.get(key, 0.0))
+
+    def aliases(self, name: str) -> tuple[Alias, ...]:
+        """The aliases that a name stands for; a unit at its end may differ from that of the catalog's spelling."""
+        if name not in self._known:
+            if len(self._known) >= _MAX_NAMES:
+                return ()
+            self._known[name] = self._find(name)
+        return self._known[name]
+
+    def _find(self, name: str) -> tuple[Alias, ...]:
+        exact = [alias for alias in self._all() if alias.is_called(name)]
+        return tuple(exact) or tuple(self._by_base(name))
+
+    def _all(self) -> Iterable[Alias]:
+        yield from self.beside
+        for metric in catalog().metrics.values():
+            yield from (alias for alias in metric.aliases if alias.ecosystem in self.ecosystems)
+
+    def _by_base(self, name: str) -> Iterable[Alias]:
+        """Aliases that differ in the unit at the end of the name alone."""
+        mine = _UNIT_AT_END.fullmatch(name)
+        unit = catalog().units.get(mine["unit"] or mine["word"]) if mine else None
+        if mine is None or unit is None:
+            return
+        for alias in self._all():
+            other = _UNIT_AT_END.fullmatch(alias.name)
+            known = catalog().units.get(alias.unit or "")
+            if other and known and other["base"].casefold() == mine["base"].casefold() and known.base == unit.base:
+                yield replace(alias, name=name, unit=unit.unit, factor=unit.factor)
+
+    def _advice(self, name: str) -> str:
+        """What to say of a name that is not known."""
+        stripped = name.strip()
+        if stripped != name and self.aliases(stripped):
+            return f"{name!r} begins or ends with a blank; {stripped!r} would be known"
+        elsewhere = by_alias(None, name)[:1]
+        if elsewhere:
+            return f"{name!r} is no name of this program; {catalog().ecosystems[elsewhere[0].ecosystem].title} has it"
+        endings = {_ending(alias.name): alias.name for alias in self._all()}
+        near = did_you_mean(_ending(name), endings)
+        # Names of one program are alike: only a slip of a letter or two is told.
+        slip = near is not None and abs(len(near) - len(_ending(name))) <= 2 and near[:3] == _ending(name)[:3]
+        hint = f"; did you mean {endings[near]!r}?" if near and slip else ""
+        return f"the catalog has no metric for {name!r}{hint}"
+
+
+def _hardware(alias: Alias) -> Mapping[str, str]:
+    """Kind of component that a program is about."""
+    kind = _HARDWARE.get(alias.ecosystem)
+    return {"hw.type": kind} if kind and "hw.type" in catalog().metrics[alias.metric].attributes else {}
+
+
+def _ending(name: str) -> str:
+    """The part of a name that tells it from others of the same program."""
+    return re.split(r"[./]", name)[-1]

@@ -1,0 +1,61 @@
+"""The only place that reads the specification's own streams for a conversion, each line as strictly as the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from trainspec_validate.documents.stream import Event, Head, Sample
+from trainspec_validate.streams.items import Record, Refusal
+from trainspec_validate.streams.json_text import decode
+from trainspec_validate.streams.read import Found
+from trainspec_validate.streams.transcript import ORIGIN, Transcript
+
+_DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Head | Sample | Event)
+_ENCODER = msgspec.json.Encoder()
+
+
+def record_of(text: str) -> Record | Refusal:
+    """The record on a line, or why there is none."""
+    line = text.strip().encode("utf-8", "replace")
+    try:
+        fast = _DECODER.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        fast = None
+    # A line that is written as we write it has no key twice; any other is read again with care.
+    if fast is not None and _ENCODER.encode(fast) == line:
+        return fast
+    plain = decode(text)
+    return plain if isinstance(plain, Refusal) else record_from(plain)
+
+
+def record_from(plain: Any) -> Record | Refusal:
+    """The record that plain values make, or why they make none."""
+    try:
+        return msgspec.convert(plain, Head | Sample | Event)
+    except msgspec.ValidationError as error:
+        return Refusal(f"the line is no record: {error}", "see the schema of metric streams", "value")
+
+
+class Reader:
+    """Reads lines that hold one record each."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self._transcript = transcript
+        transcript.sequenced = True
+
+    def line(self, offset: int, text: str) -> Iterator[Found]:
+        """The record of the line."""
+        found = record_of(text)
+        if not isinstance(found, Refusal):
+            self._transcript.num_records += 1
+            origin = found.extensions.get(ORIGIN) if isinstance(found, Head) else None
+            if isinstance(origin, dict) and origin.get("clock") in {"local", "relative", "none"}:
+                self._transcript.clock = origin["clock"]
+        yield offset, found
+
+    def end(self) -> Iterator[Found]:
+        """Nothing is left."""
+        return iter(())

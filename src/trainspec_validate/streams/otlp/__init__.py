@@ -1,0 +1,1 @@
+"""The only place that reads and writes OTLP/JSON, the format of OpenTelemetry in files."""

@@ -1,0 +1,188 @@
+"""The only place that reads and writes the Parquet twin of a metric stream.
+
+One row is one record, in the order of the stream. The columns `time_us`, `seq`, `att`, `step`, `rank`, `host`, `device`
+and `emitter` are those of the record, and empty where it has none. Each metric key has a column of its own, a double
+that is empty where the record does not have the key. The column `json` is the whole record, as on a line of JSON, for
+rows that are more than plain numbers: heads, events, histograms, values that are not finite, attributes. Where it is
+filled it is what counts, and the other columns repeat what they can for queries. The metadata of the file have the key
+`trainspec.stream` with the version of this layout. Compression is zstd.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainspec_validate.documents.stream import Sample, encode_record
+from trainspec_validate.streams.items import Item, Losses, Record, Refusal
+from trainspec_validate.streams.native import record_of
+from trainspec_validate.streams.source import SourceError
+
+MARK = b"trainspec.stream"
+"""Key of the metadata; its value is the version of the layout."""
+VERSION = b"1"
+MAX_COLUMNS = 4_000
+"""Keys beyond this many stand in `json`."""
+ROWS_OF_A_GROUP = 65_536
+_WHOLE = ("time_us", "seq", "att", "step", "rank")
+_TEXTS = ("host", "device", "emitter")
+_FIXED = (*_WHOLE, *_TEXTS, "json")
+
+
+def _arrow() -> tuple[Any, Any]:
+    """The library and its part for Parquet.
+
+    Raises:
+        SourceError: it is not installed.
+    """
+    try:
+        import pyarrow as pa  # type: ignore[import-untyped] # noqa: PLC0415 - an extra, and slow to load
+        import pyarrow.parquet as pq  # type: ignore[import-untyped] # noqa: PLC0415
+    except ImportError:
+        raise SourceError("Parquet needs Arrow", "pip install 'trainspec-validate[telemetry]'") from None
+    return pa, pq
+
+
+def keys_of(records: Iterable[Record]) -> tuple[str, ...]:
+    """Metric keys with a plain number among records, in order of appearance: the columns of a file for all of them."""
+    found: dict[str, None] = {}
+    for record in records:
+        if isinstance(record, Sample):
+            for key, value in record.m.items():
+                if _is_plain(value) and key not in _FIXED and len(found) < MAX_COLUMNS:
+                    found[key] = None
+    return tuple(found)
+
+
+def write(records: Iterable[Record], path: Path, keys: Sequence[str] | None = None) -> int:
+    """Write records, and return how many; memory holds one group of rows.
+
+    `keys` are the metric keys that get a column; without them it is those of the first group. A record with a key that
+    has no column stands in `json`.
+
+    Raises:
+        SourceError: Arrow is not installed.
+        OSError: the file cannot be written.
+    """
+    pa, pq = _arrow()
+    source = iter(records)
+    rows = list(itertools.islice(source, ROWS_OF_A_GROUP))
+    columns = tuple(keys_of(rows) if keys is None else keys)[:MAX_COLUMNS]
+    schema = _schema(pa, columns)
+    num = 0
+    with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=[*_TEXTS]) as writer:
+        while True:
+            writer.write_table(_table(pa, schema, columns, rows))
+            num += len(rows)
+            rows = list(itertools.islice(source, ROWS_OF_A_GROUP))
+            if not rows:
+                return num
+
+
+def _schema(pa: Any, columns: Sequence[str]) -> Any:
+    words = pa.dictionary(pa.int32(), pa.string())
+    fields = [pa.field(name, pa.int64()) for name in _WHOLE] + [pa.field(name, words) for name in _TEXTS]
+    fields += [pa.field(key, pa.float64()) for key in columns] + [pa.field("json", pa.string())]
+    return pa.schema(fields, metadata={MARK: VERSION})
+
+
+def _table(pa: Any, schema: Any, columns: Sequence[str], rows: Sequence[Record]) -> Any:
+    known = frozenset(columns)
+    whole = {name: [getattr(row, name, None) for row in rows] for name in (*_WHOLE, *_TEXTS)}
+    values = [row.m if isinstance(row, Sample) else {} for row in rows]
+    numbers = {key: [_plain(found.get(key)) for found in values] for key in columns}
+    text = [None if _is_row(row, known) else encode_record(row).decode() for row in rows]
+    named = {**whole, **numbers, "json": text}
+    return pa.table([pa.array(named[field.name], type=field.type) for field in schema], schema=schema)
+
+
+def _plain(value: Any) -> float | None:
+    return float(value) if _is_plain(value) else None
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _is_row(record: Record, columns: frozenset[str]) -> bool:
+    """Whether the columns hold the whole record."""
+    if not isinstance(record, Sample) or not record.m:
+        return False
+    more = (record.run, record.start_us, record.observed_us, record.a or None, record.nr or None)
+    if any(part is not None for part in more):
+        return False
+    return all(key in columns and _is_plain(value) for key, value in record.m.items())
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """One batch of rows, column by column."""
+
+    coordinates: dict[str, list[Any]]
+    numbers: dict[str, list[float | None]]
+    text: list[str | None]
+
+    def record(self, row: int) -> Record | Refusal:
+        """The record of a row."""
+        text = self.text[row]
+        if text is not None:
+            return record_of(text)
+        found = {name: column[row] for name, column in self.coordinates.items() if column[row] is not None}
+        if "time_us" not in found or "seq" not in found:
+            return Refusal("the row has neither json nor time_us and seq", "see the layout of the file", "value")
+        values = {key: column[row] for key, column in self.numbers.items() if column[row] is not None}
+        return Sample(m=values, **found)  # type: ignore[arg-type]
+
+
+def read(path: Path) -> Iterator[Item]:
+    """Everything that a file holds; the place of a record is the number of its row, and the last item holds the losses.
+
+    Raises:
+        SourceError: the file is no Parquet, or not the twin of a stream, or Arrow is not installed.
+    """
+    pa, pq = _arrow()
+    row = num_refusals = 0
+    try:
+        with pq.ParquetFile(path) as file:
+            names = _checked(file.schema_arrow, pa)
+            for batch in file.iter_batches(batch_size=ROWS_OF_A_GROUP):
+                rows = _rows(batch, names)
+                for index in range(batch.num_rows):
+                    found = rows.record(index)
+                    num_refusals += isinstance(found, Refusal)
+                    yield row, found
+                    row += 1
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"the file is no sound Parquet: {str(error)[:200]}", "write it again") from None
+    yield row, Losses((), row - num_refusals, num_refusals, "utc", sequenced=True)
+
+
+def _checked(schema: Any, pa: Any) -> list[str]:
+    """Metric keys among the columns of a file.
+
+    Raises:
+        SourceError: the columns are not those of a stream.
+    """
+    if (schema.metadata or {}).get(MARK) != VERSION:
+        raise SourceError(
+            "this Parquet file is no metric stream", f"its metadata need {MARK.decode()}={VERSION.decode()}"
+        )
+    wanted = dict.fromkeys(_WHOLE, pa.types.is_integer) | {"json": pa.types.is_string}
+    for name, is_right in wanted.items():
+        if name not in schema.names or not is_right(schema.field(name).type):
+            raise SourceError(f"the column {name} is absent or of another type", "see the layout of the file")
+    numbers = [name for name in schema.names if name not in _FIXED]
+    for name in numbers:
+        if not pa.types.is_float64(schema.field(name).type):
+            raise SourceError(f"the column {name[:100]} is no double", "see the layout of the file")
+    return numbers
+
+
+def _rows(batch: Any, keys: Sequence[str]) -> _Rows:
+    columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+    coordinates = {name: columns[name] for name in (*_WHOLE, *_TEXTS) if name in columns}
+    return _Rows(coordinates, {key: columns[key] for key in keys}, columns["json"])

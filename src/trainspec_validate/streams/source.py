@@ -1,0 +1,148 @@
+"""The only place that opens a stream: gzip and zstd by content, and lines of bounded length with their offsets."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+MAX_LINE_BYTES = 16 * 1024 * 1024
+"""A longer line is handed on with one byte more than this, which its reader refuses."""
+_MAX_SKIPPED_BYTES = 1024**3
+_MAX_WINDOW_BYTES = 128 * 1024 * 1024
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+class SourceError(Exception):
+    """A stream cannot be opened or read on; `help` says what would be right."""
+
+    def __init__(self, message: str, help: str = "") -> None:  # noqa: A002
+        super().__init__(message)
+        self.help = help
+
+
+class _Rejoined(io.RawIOBase):
+    """A stream of which some bytes were read, from its start again."""
+
+    def __init__(self, start: bytes, rest: BinaryIO) -> None:
+        self._start, self._rest = start, rest
+
+    def readable(self) -> bool:
+        """Whether it can be read: always."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer, first with what was read before."""
+        found = self._start[: len(buffer)] or self._rest.read(len(buffer))
+        self._start = self._start[len(found) :]
+        buffer[: len(found)] = found
+        return len(found)
+
+
+def uncompressed(stream: BinaryIO) -> BinaryIO:
+    """The stream, through the decompressor that its first bytes ask for.
+
+    Raises:
+        SourceError: it is zstd, and the library for that is not installed.
+    """
+    start = stream.read(4)
+    whole = io.BufferedReader(_Rejoined(start, stream))
+    if start.startswith(_GZIP):
+        return cast("BinaryIO", gzip.GzipFile(fileobj=whole))
+    if start == _ZSTD:
+        return _from_zstd(whole)
+    return cast("BinaryIO", whole)
+
+
+def _from_zstd(stream: Any) -> BinaryIO:
+    try:
+        import zstandard  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise SourceError("zstd cannot be read here", "pip install 'trainspec-validate[telemetry]'") from None
+    reader = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).stream_reader(
+        stream, read_across_frames=True
+    )
+    return cast("BinaryIO", io.BufferedReader(cast("Any", _Zstd(reader, zstandard.ZstdError))))
+
+
+class _Zstd(io.RawIOBase):
+    """A zstd stream whose damage is told as that of other streams."""
+
+    def __init__(self, reader: Any, error: type[Exception]) -> None:
+        self._reader, self._error = reader, error
+
+    def readable(self) -> bool:
+        """Whether it can be read: always."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer with uncompressed bytes."""
+        try:
+            return int(self._reader.readinto(buffer))
+        except self._error as error:
+            raise SourceError(f"the compressed data are damaged: {error}", "copy the file again") from None
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """The uncompressed bytes of a regular file.
+
+    Raises:
+        SourceError: it cannot be opened, or is no regular file.
+    """
+    with _raw(path) as file:
+        yield uncompressed(file)
+
+
+def _raw(path: Path) -> BinaryIO:
+    try:
+        if path.exists() and not path.is_file():
+            raise SourceError("this is no regular file", "name a file")
+        return path.open("rb")
+    except OSError as error:
+        raise SourceError(f"the file cannot be read: {(error.strerror or str(error)).lower()}") from None
+
+
+def head_bytes(stream: BinaryIO, size: int) -> bytes:
+    """The first bytes of a stream, fewer where it ends or its compressed data are damaged."""
+    found = b""
+    try:
+        while len(found) < size and (piece := stream.read(size - len(found))):
+            found += piece
+    except (SourceError, EOFError, zlib.error, gzip.BadGzipFile):
+        pass
+    return found
+
+
+def lines_of(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Every line with the bytes before it, without its line end.
+
+    Raises:
+        SourceError: the compressed data end early or are damaged, or a line has no end within 1 GiB.
+    """
+    offset = 0
+    try:
+        while line := stream.readline(MAX_LINE_BYTES + 1):
+            yield offset, line.rstrip(b"\r\n")
+            offset += len(line)
+            if len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
+                offset += _skip_line(stream)
+    except EOFError:
+        raise SourceError("the compressed data end early", "copy the file again, or keep what was read") from None
+    except (zlib.error, gzip.BadGzipFile) as error:
+        raise SourceError(f"the compressed data are damaged: {error}", "copy the file again") from None
+
+
+def _skip_line(stream: BinaryIO) -> int:
+    skipped = 0
+    while line := stream.readline(MAX_LINE_BYTES):
+        skipped += len(line)
+        if line.endswith(b"\n"):
+            break
+        if skipped > _MAX_SKIPPED_BYTES:
+            raise SourceError("a line has no end within 1 GiB", "this is no text of lines")
+    return skipped
