@@ -75,6 +75,11 @@ def standstills(run: RunView) -> Pauses:
     return Pauses([*_silences(run), *_standstills(run)])
 
 
+def interruptions(run: RunView) -> Pauses:
+    """As standstills, without evaluations, which compute as updates do."""
+    return Pauses([*_silences(run), *_standstills(run, evaluated=False)])
+
+
 def evaluations(run: RunView) -> Pauses:
     """When evaluations run, which rates of training leave out."""
     return Pauses(
@@ -104,8 +109,8 @@ def _silences(run: RunView) -> Iterator[Pause]:
         yield Pause(fault.time_us, _mended_us(run, fault), "a fault is not yet mended")
 
 
-def _standstills(run: RunView) -> Iterator[Pause]:
-    for name in _INTERVALS:
+def _standstills(run: RunView, *, evaluated: bool = True) -> Iterator[Pause]:
+    for name in _INTERVALS if evaluated else _INTERVALS[1:]:
         reason = name.removeprefix("train.").removesuffix(".begin").replace(".", " ")
         for interval in intervals(run, name):
             if interval.closed:

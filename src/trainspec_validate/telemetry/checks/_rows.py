@@ -12,7 +12,13 @@ from trainspec_validate.findings import Evidence
 from trainspec_validate.metrics import by_name
 from trainspec_validate.telemetry.checks import Deviation, NotJudged
 from trainspec_validate.telemetry.checks._cadences import cadence_class
-from trainspec_validate.telemetry.checks._words import MAX_ALONE, Fault, grouped, subjects_in_words
+from trainspec_validate.telemetry.checks._words import (
+    MAX_ALONE,
+    Fault,
+    grouped,
+    names_in_words,
+    subjects_in_words,
+)
 from trainspec_validate.telemetry.view import RunView, Series
 
 
@@ -52,30 +58,55 @@ def deviations_of_rows(run: RunView, rows: Any, place: str, fault: Callable[[Ser
 
     `place` is the stem of the fields that hold the place of the record to look at, by which the first row is found.
     """
-    table = run.series
-    metrics = np.array([key.metric for key in table.keys], dtype=object)[table.rows["key"][rows]] if len(rows) else []
-    for metric in dict.fromkeys(metrics):
-        mine = rows[metrics == metric]
+    metrics = np.array([key.metric for key in run.series.keys], dtype=object)
+    for mine in _parts(rows, metrics[run.series.rows["key"][rows]]):
         if len(mine) <= MAX_ALONE:
-            yield from grouped(fault(table.at(int(index))) for index in mine)
+            yield from grouped(fault(run.series.at(int(index))) for index in mine)
         else:
-            yield _together(run, mine, place, fault)
+            yield _together(run, mine, _first(run, mine, place), fault)
 
 
-def _together(run: RunView, rows: Any, place: str, fault: Callable[[Series], Fault]) -> Deviation:
-    table = run.series
-    mine = table.rows[rows]
-    first = fault(table.at(int(rows[np.lexsort((mine[f"{place}_offset"], mine[f"{place}_file"]))[0]])))
-    keys = np.unique(mine["key"])
+def deviations_by_emitter(run: RunView, rows: Any, place: str, fault: Callable[[Series], Fault]) -> Iterator[Deviation]:
+    """One deviation for all rows of an emitter in an attempt, since they have one cause; one for many emitters."""
+    columns = run.series.rows[rows]
+    codes = columns["attempt"].astype(np.int64) * (len(run.series.emitters) + 1) + columns["emitter"]
+    parts = list(_parts(rows, codes))
+    if len(parts) > MAX_ALONE:
+        parts = [rows]
+    for mine in parts:
+        first = _first(run, mine, place)
+        if len(mine) == 1:
+            yield from grouped([fault(run.series.at(first))])
+        else:
+            yield _together(run, mine, first, fault)
+
+
+def _parts(rows: Any, codes: Any) -> Iterator[Any]:
+    """The rows of each code, in the order of the first of them."""
+    _, first, which = np.unique(codes, return_index=True, return_inverse=True)
+    for number in np.argsort(first).tolist():
+        yield rows[which.reshape(-1) == number]
+
+
+def _first(run: RunView, rows: Any, place: str) -> int:
+    """The row whose record comes first."""
+    columns = run.series.rows[rows]
+    return int(rows[np.lexsort((columns[f"{place}_offset"], columns[f"{place}_file"]))[0]])
+
+
+def _together(run: RunView, rows: Any, first: int, fault: Callable[[Series], Fault]) -> Deviation:
+    table, mine = run.series, run.series.rows[rows]
+    told = fault(table.at(first))
+    keys = [table.keys[number] for number in np.unique(mine["key"]).tolist()]
     subjects = subjects_in_words(table.subjects[number] for number in np.unique(mine["subject"]).tolist())
     evidence = Evidence(
-        series=str(first.key) if len(keys) == 1 else first.key.metric,
+        series=str(told.key) if len(keys) == 1 else names_in_words({key.metric for key in keys}),
         subjects=subjects,
         first_time_us=int(mine["first_time_us"].min()),
         last_time_us=int(mine["last_time_us"].max()),
         count=len(rows),
-        samples=first.samples,
+        samples=told.samples,
     )
     where = f", on {subjects}" if subjects else ""
-    (said,) = grouped([first])
-    return replace(said, message=f"{first.message}; the first of {len(rows):,} series{where}", evidence=evidence)
+    (said,) = grouped([told])
+    return replace(said, message=f"{told.message}; the first of {len(rows):,} series{where}", evidence=evidence)

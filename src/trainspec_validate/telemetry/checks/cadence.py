@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,11 @@ from trainspec_validate.metrics import by_name
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, check
 from trainspec_validate.telemetry.checks._absences import Absences
 from trainspec_validate.telemetry.checks._cadences import Cadences
+from trainspec_validate.telemetry.checks._coincidences import deviations_at_once
 from trainspec_validate.telemetry.checks._pauses import Pauses, pauses_of, silences, standstills
-from trainspec_validate.telemetry.checks._rows import deviations_of_rows, timed_rows
-from trainspec_validate.telemetry.checks._words import Fault, deviations_of, moment, seconds_in_words, series_in_words
-from trainspec_validate.telemetry.view import NOWHERE, Occurrence, RunView, Series, Subject, Trail, Trouble
+from trainspec_validate.telemetry.checks._rows import deviations_by_emitter, timed_rows
+from trainspec_validate.telemetry.checks._words import Fault, moment, seconds_in_words, series_in_words
+from trainspec_validate.telemetry.view import NOWHERE, Occurrence, RunView, Series, Trail, Trouble
 
 LATE_SHARE = 0.01
 """Share of intervals that may be longer than 1.5 cadences: public series had from 0.01 % to 1.5 %."""
@@ -83,10 +83,10 @@ def cadence(run: RunView) -> Iterator[Deviation]:
             samples=(longest,),
         )
 
-    yield from deviations_of_rows(run, wrong, "longest_interval", fault)
+    yield from deviations_by_emitter(run, wrong, "longest_interval", fault)
 
 
-# --- gaps ---------------------------------------------------------------------------------------------------
+# --- gaps and bursts ----------------------------------------------------------------------------------------
 
 
 @check("TS-TEL-021")
@@ -110,33 +110,19 @@ def gap(run: RunView) -> Iterator[Deviation]:
         often = seconds_in_words(wanted(gap))
         return f"write a value at least every {often}, or an event train.telemetry.gap that says why there is none"
 
-    trails = (_with_gaps(trail, run, unexplained) for trail in run.trails_of(Trouble.GAP))
-    yield from deviations_of([trail for trail in trails if trail.first], message, help_text)
+    found = [gap for trail in run.trails_of(Trouble.GAP) for gap in _gaps_of(trail, run) if unexplained(gap)]
+    yield from deviations_at_once(found, message, help_text)
 
 
-def _with_gaps(trail: Trail, run: RunView, unexplained: Callable[[Occurrence], bool]) -> Trail:
-    """The trail without the gaps that are explained, and with the longest of each series where not all are at hand."""
-    kept = [occurrence for occurrence in trail.first if unexplained(occurrence)]
+def _gaps_of(trail: Trail, run: RunView) -> Iterator[Occurrence]:
+    """The gaps of a trail, and the longest one of each series where not all are at hand."""
+    yield from trail.first
     if len(trail.first) < trail.num:
         places = {occurrence.location for occurrence in trail.first}
         rows = run.series.rows
         mine = (rows["key"] == run.series.keys.index(trail.key)) & (rows["attempt"] == trail.attempt)
         longest = (_longest(run.series.at(int(row))) for row in np.flatnonzero(mine & (rows["num_late"] > 0)))
-        kept += [gap for gap in longest if gap.location not in places and unexplained(gap)]
-    kept.sort(key=lambda gap: gap.location)
-    times = [gap.time_us for gap in kept] or [0]
-    return replace(
-        trail,
-        num=len(kept),
-        subjects=tuple(sorted({gap.subject for gap in kept}, key=_in_order)),
-        first=tuple(kept),
-        first_time_us=min(times),
-        last_time_us=max(times),
-    )
-
-
-def _in_order(subject: Subject) -> tuple[int, str, str]:
-    return (-1 if subject.rank is None else subject.rank, subject.host or "", subject.device or "")
+        yield from (gap for gap in longest if gap.location not in places)
 
 
 def _longest(series: Series) -> Occurrence:
@@ -167,7 +153,8 @@ def burst(run: RunView) -> Iterator[Deviation]:
         return f"{name} has several values within a tenth of its cadence at {moment(found.time_us)}, after a gap"
 
     help_text = "give each value the time at which it was taken; when it was written goes into observed_us"
-    yield from deviations_of(run.trails_of(Trouble.BURST), message, help_text)
+    found = (occurrence for trail in run.trails_of(Trouble.BURST) for occurrence in trail.first)
+    yield from deviations_at_once(found, message, lambda _: help_text)
 
 
 # --- the end ------------------------------------------------------------------------------------------------
@@ -203,4 +190,4 @@ def tail_silence(run: RunView) -> Iterator[Deviation]:
             last_time_us=ends[series.attempt],
         )
 
-    yield from deviations_of_rows(run, np.array(silent, dtype=np.int64), "last", fault)
+    yield from deviations_by_emitter(run, np.array(silent, dtype=np.int64), "last", fault)

@@ -25,8 +25,8 @@ from trainspec_validate.telemetry.view import PlacedEvent, RunView, Series
 
 OFFSET, ERROR, LATENCY = "train.clock.offset", "train.clock.error", "train.network.latency"
 SOURCE, TARGET = "train.network.source", "train.network.target"
-LARGEST_OFFSET_SECONDS = 1.0
-"""Time services hold hosts within 10 ms even over long distances; a second is a clock that nobody sets."""
+LARGEST_OFFSET_SECONDS = 0.1
+"""Time services hold hosts within 10 ms even over long distances; more than this is a clock that nobody sets."""
 
 
 @check("TS-TEL-050")

@@ -80,7 +80,7 @@ def _samples_against_batch(span: AttemptSpan, samples: JobSeries, batch: JobSeri
     mine = of_attempt(samples, span.number)
     times, steps = samples.time_us[mine], samples.step[mine]
     size = held_at(batch, span.number, times)
-    constant = np.isfinite(size[1:]) & (size[1:] == size[:-1]) & (steps[1:] >= 0) & (steps[:-1] >= 0)
+    constant = (size[1:] == size[:-1]) & (steps[1:] > steps[:-1]) & (steps[:-1] >= 0)
     if constant.sum() < 2:
         return
     grown, claimed = np.diff(samples.value[mine]), np.diff(steps) * size[1:]

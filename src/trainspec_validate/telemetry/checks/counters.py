@@ -33,6 +33,10 @@ FROZEN_VALUES = 3
 """Equal values of full precision: the gradient norm of one public run stood still for 3 updates and again for 5."""
 FROZEN_ZEROS = 10
 """Zeros in a row: an accumulator that is read after it was cleared gives nothing else."""
+FROZEN_READINGS = 30
+"""Equal readings of a power meter that never gives another: a quarter of an hour at the usual cadence."""
+METER_DIGITS = 4
+"""Significant digits from which a steady reading is no accident of rounding to whole watts."""
 FULL_DIGITS = 6
 """Significant digits from which two equal values are no accident of rounding."""
 
@@ -134,9 +138,9 @@ def _by_series(occurrences: list[Occurrence]) -> dict[Any, list[Occurrence]]:
 def frozen_value(run: RunView) -> Iterator[Deviation]:
     """No value that is computed afresh in each update stays the same to the last bit over several of them."""
     refuse_snapshot(run)
-    rows = rows_of(run, MOVING, least=FROZEN_VALUES)
-    if not len(rows):
-        raise NotJudged("no loss, gradient norm or other value of updates comes often enough")
+    rows, meters = rows_of(run, MOVING, least=FROZEN_VALUES), rows_of(run, ["hw.power"], least=FROZEN_READINGS)
+    if not len(rows) and not len(meters):
+        raise NotJudged("no loss, gradient norm or power comes often enough")
     suspects = rows[run.series.rows["longest_run"][rows] >= FROZEN_VALUES]
     frozen = [row for row in suspects.tolist() if _is_frozen(run, row)]
 
@@ -154,6 +158,23 @@ def frozen_value(run: RunView) -> Iterator[Deviation]:
         )
 
     yield from deviations_of_rows(run, np.array(frozen, dtype=np.int64), "longest_run", fault)
+    columns = run.series.rows[meters]
+    still = meters[(columns["minimum"] == columns["maximum"]) & (columns["maximum"] != 0)]
+    still = [row for row in still.tolist() if num_digits(float(run.series.rows["maximum"][row])) >= METER_DIGITS]
+    yield from deviations_of_rows(run, np.array(still, dtype=np.int64), "first", _still)
+
+
+def _still(series: Series) -> Fault:
+    return Fault(
+        key=series.key,
+        subject=series.subject,
+        location=series.first_location,
+        message=f"{series_in_words(series.key, series.subject)} is {number(series.maximum)} W in all of its "
+        f"{series.num:,} readings",
+        help="read the meter anew for each value; one that is not read any more is left out",
+        first_time_us=series.first_time_us,
+        last_time_us=series.last_time_us,
+    )
 
 
 def _is_frozen(run: RunView, row: int) -> bool:

@@ -84,6 +84,9 @@ def _late_ranks(run: RunView, span: AttemptSpan) -> Iterator[Deviation]:
     if not len(rows):
         return
     first = run.series.rows["first_time_us"][rows]
+    rows = rows[np.lexsort((first, ranks_of_rows(run, rows)))]
+    rows = rows[np.unique(ranks_of_rows(run, rows), return_index=True)[1]]
+    first = run.series.rows["first_time_us"][rows]
     late = rows[first - first.min() > SLOW_START_CADENCES * Cadences(run).of_rows(run, rows)]
 
     def fault(series: Series) -> Fault:
@@ -115,19 +118,23 @@ def device_complete(run: RunView) -> Iterator[Deviation]:
     for placement in run.placements:
         if placement.device is not None:
             writers[(placement.attempt, placement.device)] |= set()
+    absent: dict[tuple[int, frozenset[str]], list[str]] = defaultdict(list)
     for attempt, metric in sorted(pair for pair in have if pair[1] in owed):
         devices = {device for number, device in writers if number == attempt}
         excused = {emitter for emitter, number in _unsupporting(run, metric) if number == attempt}
         missing = {d for d in devices - have[(attempt, metric)] if not writers[(attempt, d)] & excused}
         if missing:
-            writer = min(writers[(attempt, min(missing))], default=None)
-            yield Deviation(
-                head_of_scope(run, attempt, ("device",), writer),
-                f"{counted(len(missing), 'device')} of {len(devices):,} in attempt {attempt} give no {metric}: "
-                f"{names_in_words(missing)}",
-                "let every device report it, or name it under unsupported in the head, with the reason",
-                Evidence(series=metric, subjects=names_in_words(missing), count=len(missing)),
-            )
+            absent[(attempt, frozenset(missing))].append(metric)
+    for (attempt, devices_without), metrics in absent.items():
+        num_devices = len({device for number, device in writers if number == attempt})
+        writer = min(writers[(attempt, min(devices_without))], default=None)
+        yield Deviation(
+            head_of_scope(run, attempt, ("device",), writer),
+            f"{counted(len(devices_without), 'device')} of {num_devices:,} in attempt {attempt} without "
+            f"{names_in_words(metrics)}: {names_in_words(devices_without)}",
+            "let every device report it, or name it under unsupported in the head, with the reason",
+            Evidence(names_in_words(metrics), names_in_words(devices_without), count=len(devices_without)),
+        )
 
 
 def _unsupporting(run: RunView, metric: str) -> Iterator[tuple[str, int]]:
@@ -158,7 +165,7 @@ def world_size_consistent(run: RunView) -> Iterator[Deviation]:
         raise NotJudged("nothing to hold the world size against")
     found: list[Deviation] = []
     for span in sized:
-        found += _other_sizes(run, span)
+        found += [*_other_sizes(run, span), *_coordinates_beyond(run, span)]
         if not any(event.attempt == span.number for event in run.events_named(JOINED)):
             mine = rows[(run.series.rows["attempt"] == span.number) & (ranks >= (span.world_size or 0))]
             found += _surplus_ranks(run, span, mine)
@@ -177,6 +184,19 @@ def _other_sizes(run: RunView, span: AttemptSpan) -> Iterator[Deviation]:
                 "state the ranks that the attempt was started with, the same everywhere",
                 related=((span.started.location, "the event"),) if span.started else (),
             )
+
+
+def _coordinates_beyond(run: RunView, span: AttemptSpan) -> Iterator[Deviation]:
+    """Heads that place a rank at a parallel coordinate that the attempt cannot have."""
+    for head in run.heads:
+        for name, value in head.record.declared.items():
+            is_coordinate = name.startswith("train.parallel.") and isinstance(value, int)
+            if head.record.att == span.number and is_coordinate and value >= (span.world_size or 0):
+                yield Deviation(
+                    head.location,
+                    f"{name} is {value:,} in attempt {span.number}, which has {span.world_size:,} ranks, from 0",
+                    "coordinates count from 0, and their degrees multiply to the ranks of the attempt",
+                )
 
 
 def _surplus_ranks(run: RunView, span: AttemptSpan, rows: np.ndarray) -> Iterator[Deviation]:

@@ -10,12 +10,15 @@ import numpy as np
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
 from trainspec_validate.telemetry.checks._members import device_metrics, devices_by_attempt, head_of_scope
-from trainspec_validate.telemetry.checks._rows import rows_of
-from trainspec_validate.telemetry.checks._words import counted, few, names_in_words, number, seconds_in_words
-from trainspec_validate.telemetry.view import AttemptSpan, Location, RunView
+from trainspec_validate.telemetry.checks._rows import deviations_of_rows, rows_of
+from trainspec_validate.telemetry.checks._words import Fault, counted, few, names_in_words, number, seconds_in_words
+from trainspec_validate.telemetry.view import AttemptSpan, Location, RunView, Series
 
 PEAK, PRECISION = "train.flops.peak", "train.flops.precision"
 OFFSET, ERROR = "train.clock.offset", "train.clock.error"
+LATENCY = "train.network.latency"
+LARGEST_LATENCY_SECONDS = 2e-3
+"""Mean round trip of small probes that give way to traffic; switches with deep buffers hold them for a millisecond."""
 PEAK_TOLERANCE = 0.01
 """Published peaks of one product are rounded to three digits; the figure with sparsity is twice as large."""
 
@@ -145,6 +148,29 @@ def clocks_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviati
             )
     if not judged:
         raise NotJudged(f"no {OFFSET} of two nodes")
+
+
+@check("TS-TEL-085")
+def latency_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviation]:
+    """Probes between nodes of one machine come back within milliseconds."""
+    rows = rows_of(run, [LATENCY])
+    if not len(rows):
+        raise NotJudged(f"no {LATENCY}")
+    means = run.series.rows["total"][rows] / run.series.rows["num"][rows]
+
+    def fault(series: Series) -> Fault:
+        mean = seconds_in_words(series.total / series.num)
+        return Fault(
+            key=series.key,
+            subject=series.subject,
+            location=series.first_location,
+            message=f"{series.key} is {mean} on average within {cluster.metadata.name}",
+            help="write seconds; a round trip between two hosts of one machine takes microseconds",
+            first_time_us=series.first_time_us,
+            last_time_us=series.last_time_us,
+        )
+
+    yield from deviations_of_rows(run, rows[means > LARGEST_LATENCY_SECONDS], "first", fault)
 
 
 @check("TS-TEL-084")

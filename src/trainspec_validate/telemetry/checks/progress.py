@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from trainspec_validate.metrics import by_name
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
 from trainspec_validate.telemetry.checks._cadences import Cadences
 from trainspec_validate.telemetry.checks._job import stretches
 from trainspec_validate.telemetry.checks._pauses import Pauses, of_attempt, standstills
 from trainspec_validate.telemetry.checks._progress import STEPS, Progress, progress
 from trainspec_validate.telemetry.checks._restarts import restart_of
-from trainspec_validate.telemetry.checks._rows import refuse_snapshot
+from trainspec_validate.telemetry.checks._rows import refuse_snapshot, rows_of
 from trainspec_validate.telemetry.checks._words import (
-    counted,
     deviations_of,
     few,
     moment,
@@ -91,8 +89,8 @@ def step_spread(run: RunView) -> Iterator[Deviation]:
         raise NotJudged("no two ranks report train.rank.step at the same time")
     cadences = Cadences(run)
     for lock in locks:
-        heads = [head.record.emitter for head in run.heads if head.record.att == lock.attempt] or [""]
-        wanted = max(cadences.seconds(by_name("train.rank.step"), name, lock.attempt) or 0 for name in heads)
+        rows = rows_of(run, ["train.rank.step"])
+        wanted = cadences.of_rows(run, rows[run.series.rows["attempt"][rows] == lock.attempt]).max() / 1e6
         bound = SPREAD_STEPS + np.ceil(_steps_per_second(lock) * wanted)
         for begin, end in stretches((lock.num > 1) & (lock.high - lock.low > bound), SPREAD_INSTANTS):
             worst = begin + int(np.argmax((lock.high - lock.low)[begin:end]))
@@ -102,7 +100,7 @@ def step_spread(run: RunView) -> Iterator[Deviation]:
                 f"{int(lock.high_rank[begin])} at {number(lock.high[begin])}, for "
                 f"{seconds_in_words((end - begin) * lock.width_us / 1e6)}",
                 f"ranks that step together are at most {number(bound)} apart when their values are compared",
-                _evidence(lock, begin, end, f"spread {number((lock.high - lock.low)[worst])}"),
+                lock_evidence(lock, begin, end, f"spread {number((lock.high - lock.low)[worst])}"),
             )
             break
 
@@ -114,34 +112,10 @@ def _steps_per_second(lock: Lockstep) -> float:
     return float((lock.high[used[-1]] - lock.high[used[0]]) / elapsed) if elapsed else 0.0
 
 
-def _evidence(lock: Lockstep, begin: int, end: int, sample: str) -> Evidence:
+def lock_evidence(lock: Lockstep, begin: int, end: int, sample: str) -> Evidence:
+    """What a stretch of comparisons shows."""
     first, last = (lock.start_us + place * lock.width_us for place in (begin, end - 1))
     return Evidence(str(lock.key), f"rank {int(lock.low_rank[begin])}", first, last, end - begin, (sample,))
-
-
-@check("TS-TEL-034")
-def collective_mismatch(run: RunView) -> Iterator[Deviation]:
-    """No rank stays at one collective while others of its group have completed later ones."""
-    refuse_snapshot(run)
-    locks = [lock for lock in run.lockstep if lock.key.metric == "train.collective.sequence"]
-    locks = [lock for lock in locks if lock.num.max(initial=0) > 1 and (lock.num > 1).sum() > 1]
-    if not locks:
-        raise NotJudged("no two ranks report train.collective.sequence of one group twice")
-    for lock in locks:
-        together = lock.num == lock.num.max()
-        behind = together & (lock.low < lock.high)
-        stuck = behind[1:] & behind[:-1] & (lock.low[1:] == lock.low[:-1]) & (lock.low_rank[1:] == lock.low_rank[:-1])
-        for begin, end in stretches(stuck, 1):
-            rank, group = int(lock.low_rank[begin]), lock.key.attribute("train.group.name")
-            yield Deviation(
-                Location(*(int(n) for n in lock.low_location[begin])),
-                f"rank {rank} stays at operation {number(lock.low[begin])} of group {group} for "
-                f"{seconds_in_words((end - begin) * lock.width_us / 1e6)}, while rank {int(lock.high_rank[begin])} has "
-                f"completed {number(lock.high[begin])}",
-                "all ranks of a group run the same operations in the same order: look at what this rank does instead",
-                _evidence(lock, begin, end + 1, counted(int(lock.high[begin] - lock.low[begin]), "operation")),
-            )
-            break
 
 
 # --- standing still -----------------------------------------------------------------------------------------

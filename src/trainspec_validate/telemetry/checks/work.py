@@ -9,9 +9,18 @@ import numpy as np
 
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
 from trainspec_validate.telemetry.checks._job import stretches
+from trainspec_validate.telemetry.checks._pauses import interruptions
 from trainspec_validate.telemetry.checks._rows import deviations_of_rows, refuse_snapshot, rows_of
-from trainspec_validate.telemetry.checks._words import Fault, few, number, seconds_in_words, series_in_words
-from trainspec_validate.telemetry.view import RunView, Series, Windows
+from trainspec_validate.telemetry.checks._words import (
+    Fault,
+    few,
+    moment,
+    number,
+    seconds_in_words,
+    series_in_words,
+    subjects_in_words,
+)
+from trainspec_validate.telemetry.view import Location, RunView, Series, Windows
 
 POWER, ENERGY = "hw.power", "hw.energy"
 BUSY, MATRIX = "hw.gpu.utilization", "train.accelerator.matrix.active"
@@ -24,10 +33,12 @@ DEVICE_WATTS = (10.0, 50_000.0)
 BUSY_SHARE = 0.9
 WORK_SHARE = 0.02
 """Activity of the matrix units below which nothing is computed; training has 0.2 and more."""
-WORK_SECONDS = 600.0
-"""How long devices may spin: hang analysis of one operator starts after ten minutes without traffic."""
+WORK_SECONDS = 300.0
+"""How long devices may spin: ten values at the usual cadence, and half of what one operator waits for traffic."""
 HELD_SECONDS = 60.0
 """How long a reading of the devices holds: two cadences."""
+
+HELP = "a kernel that waits for ever reads busy: look for a hang, or for a counter that is not read"
 
 
 @check("TS-TEL-040")
@@ -120,7 +131,7 @@ def _busy_devices(run: RunView) -> Any:
 
 @check("TS-TEL-041")
 def busy_without_work(run: RunView) -> Iterator[Deviation]:
-    """Devices that read busy for ten minutes use their matrix units."""
+    """Devices that read busy for minutes use their matrix units."""
     refuse_snapshot(run)
     busy, matrix = run.windows.get(BUSY), run.windows.get(MATRIX)
     if busy is None or matrix is None:
@@ -128,14 +139,13 @@ def busy_without_work(run: RunView) -> Iterator[Deviation]:
     spinning = _spinning_devices(run)
     yield from deviations_of_rows(run, spinning, "first", _spins)
     if not len(spinning):
-        yield from few(_spinning_job(busy, matrix))
+        yield from few(_spinning_stretches(run, busy, matrix))
 
 
 def _spinning_devices(run: RunView) -> Any:
     """Rows of the matrix activity of devices that were busy, and never computed, for as long as they reported."""
-    table = run.series
     rows = rows_of(run, [MATRIX], least=2)
-    columns = table.rows[rows]
+    columns = run.series.rows[rows]
     long = columns["last_time_us"] - columns["first_time_us"] >= WORK_SECONDS * 1e6
     idle = rows[long & (columns["maximum"] < WORK_SHARE)]
     return idle[np.isin(_whose(run, idle), _busy_devices(run))]
@@ -149,31 +159,49 @@ def _spins(series: Series) -> Fault:
         location=series.first_location,
         message=f"{series_in_words(series.key, series.subject)} is at most {number(series.maximum)} for {length}, "
         "while the device reads busy",
-        help="a kernel that waits for ever reads busy: look for a hang, or for a counter that is not read",
+        help=HELP,
         first_time_us=series.first_time_us,
         last_time_us=series.last_time_us,
     )
 
 
-def _spinning_job(busy: Windows, matrix: Windows) -> Iterator[Deviation]:
-    """Stretches in which all devices together are busy and compute nothing."""
+def _spinning_stretches(run: RunView, busy: Windows, matrix: Windows) -> Iterator[Deviation]:
+    """Stretches in which all devices are busy and at least one computes nothing, interruptions left out."""
+    width = busy.width_us
     first = max(busy.start_us, matrix.start_us)
-    one, other = (slice((first - w.start_us) // w.width_us, None) for w in (busy, matrix))
+    one, other = (slice((first - windows.start_us) // width, None) for windows in (busy, matrix))
     num = min(len(busy.count[one]), len(matrix.count[other]))
-    counts = busy.count[one][:num], matrix.count[other][:num]
-    share = busy.total[one][:num] / np.maximum(counts[0], 1)
-    active = matrix.maximum[other][:num]
-    seen = (counts[0] > 0) & (counts[1] > 0)
-    # windows without a value of either go on, for a while, with what the last ones said
-    place = np.maximum.accumulate(np.where(seen, np.arange(num), -1))
-    fresh = (place >= 0) & (np.arange(num) - place <= HELD_SECONDS * 1e6 / busy.width_us)
-    wrong = fresh & (share[place] > BUSY_SHARE) & (active[place] < WORK_SHARE)
-    least = int(np.ceil(WORK_SECONDS * 1e6 / busy.width_us))
-    for begin, end in stretches(wrong, least):
+    hold = max(1, round(HELD_SECONDS * 1e6 / width))
+    share = _least_of_last(busy.minimum[one][:num], busy.count[one][:num], hold)
+    active = _least_of_last(matrix.minimum[other][:num], matrix.count[other][:num], hold)
+    begins = first + width * np.arange(num)
+    judged = np.flatnonzero((share > BUSY_SHARE) & (interruptions(run).covered_us(begins, begins + width) == 0))
+    for low, high in stretches(active[judged] < WORK_SHARE, int(np.ceil(WORK_SECONDS * 1e6 / width))):
+        begin, end = int(judged[low]), int(judged[high - 1])
+        at, told = _idle_devices(run)
         yield Deviation(
-            matrix.location(begin + (other.start or 0)),
-            f"all devices together read {100 * float(share[place[begin]]):.0f} % busy for "
-            f"{seconds_in_words((end - begin) * busy.width_us / 1e6)}, and their matrix units do nothing",
-            "a kernel that waits for ever reads busy: look for a hang",
-            Evidence(MATRIX, "", first + begin * busy.width_us, first + end * busy.width_us, end - begin),
+            at or matrix.location(begin + (other.start or 0)),
+            f"devices read busy for {seconds_in_words((high - low) * width / 1e6)} from {moment(int(begins[begin]))} "
+            f"on, and the matrix units of {told or 'at least one'} do nothing",
+            HELP,
+            Evidence(MATRIX, told, int(begins[begin]), int(begins[end]) + width, high - low),
         )
+
+
+def _least_of_last(values: Any, counts: Any, hold: int) -> Any:
+    """Least value of each window and those before it; not a number where none has a value."""
+    known = np.where(counts > 0, values, np.nan)
+    padded = np.concatenate([np.full(hold - 1, np.nan), known])
+    parts = np.lib.stride_tricks.sliding_window_view(padded, hold)
+    return np.fmin.reduce(parts, axis=1) if len(known) else known
+
+
+def _idle_devices(run: RunView) -> tuple[Location | None, str]:
+    """Last record of the first device that ends without work, and all such devices in words."""
+    rows = rows_of(run, [MATRIX], least=2)
+    idle = rows[run.series.rows["last_value"][rows] < WORK_SHARE]
+    if not len(idle) or len(idle) == len(rows):
+        return None, ""
+    places = [run.series.at(int(row)).last_location for row in idle[:1_000]]
+    subjects = (run.series.subjects[number] for number in np.unique(run.series.rows["subject"][idle]).tolist())
+    return min(places), subjects_in_words(subjects)
