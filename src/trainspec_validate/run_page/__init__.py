@@ -13,6 +13,7 @@ from trainspec_validate.run_page.markup import Html, element, verbatim
 from trainspec_validate.run_page.sections import SECTIONS
 from trainspec_validate.run_page.sections.summary import header
 from trainspec_validate.run_page.style import DEFINITIONS, STYLE
+from trainspec_validate.run_page.words import utc
 from trainspec_validate.telemetry.view import RunView
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -57,11 +58,14 @@ def _sections(context: Context) -> Iterator[Html]:
 
 def _key(context: Context) -> Html:
     """What the marks of all charts mean; they share one time axis."""
-    kinds = context.frame.marks.kinds() if context.frame else []
-    text = element(
-        "p", "All charts have the same time axis. Marked in them:" if kinds else "All charts have the same time axis."
-    )
-    return element("aside", text, key((kind, KINDS[kind]) for kind in kinds), class_="marks")
+    assert context.frame is not None  # noqa: S101 - without one there are no charts
+    kinds = context.frame.marks.kinds()
+    told = ["All charts have the same time axis."]
+    if context.frame.is_part:
+        ends = " to ".join(utc(time_us) for time_us in context.frame.span)
+        told.append(f"It goes from {ends}: records have wrong times that lie far outside.")
+    told += ["Marked in them:"] if kinds else []
+    return element("aside", element("p", " ".join(told)), key((kind, KINDS[kind]) for kind in kinds), class_="marks")
 
 
 __all__ = ["page"]

@@ -14,6 +14,7 @@ _TIME_STEPS = (
     *(_HOUR, 2 * _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR),
     *(_DAY, 2 * _DAY, 7 * _DAY, 14 * _DAY, 30 * _DAY, 90 * _DAY, 365 * _DAY, 10 * 365 * _DAY, 50 * 365 * _DAY),
 )
+_TINY, _HUGE = 1e-100, 1e100
 _TIME_UNITS = ((1e-6, "µs"), (1e-3, "ms"), (1.0, "s"), (60.0, "min"), (3600.0, "h"), (86400.0, "d"))
 _PREFIXES = (
     (1e-6, "µ"),
@@ -54,6 +55,7 @@ class Axis:
 
 def axis(low: float, high: float, *, from_zero: bool = False, log: bool = False, whole: bool = False) -> Axis:
     """An axis that holds both ends, with round ends of its own; `whole` for values that have no fractions."""
+    low, high = _drawable(low), _drawable(high)
     if log and low > 0 and high > low * 30:
         return Axis(10 ** floor(log10(low)), 10 ** ceil(log10(high)), log=True)
     if from_zero:
@@ -62,7 +64,13 @@ def axis(low: float, high: float, *, from_zero: bool = False, log: bool = False,
         margin = abs(high) * 0.1 or 1.0
         low, high = (low if from_zero and low == 0 else low - margin), high + margin
     step = max(_nice((high - low) / 4), 1.0 if whole else 0.0)
-    return Axis(floor(low / step + 1e-9) * step, ceil(high / step - 1e-9) * step, whole=whole)
+    first, last = floor(low / step + 1e-9), ceil(high / step - 1e-9)
+    return Axis(first * step, max(last, first + 1) * step, whole=whole)
+
+
+def _drawable(value: float) -> float:
+    """The value, or the nearest that arithmetic with floats keeps apart from 0 and from infinity."""
+    return 0.0 if abs(value) < _TINY else min(max(value, -_HUGE), _HUGE)
 
 
 def _nice(raw: float) -> float:

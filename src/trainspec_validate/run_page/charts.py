@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from trainspec_validate.run_page.chart import MAX_TRACES, Chart, figure, figures
 from trainspec_validate.run_page.context import Context
+from trainspec_validate.run_page.frame import Frame
 from trainspec_validate.run_page.markup import Html, element
 from trainspec_validate.run_page.measures import Spread, spread
 from trainspec_validate.run_page.subjects import tallies
@@ -61,7 +62,7 @@ def job_chart(context: Context, readings: JobReadings, draft: Chart) -> Html:
     shown = found[:MAX_TRACES]
     num_columns = NUM_COLUMNS // len(shown)
     traces = (trace_of_points(each, each.name, context.frame.span, num_columns) for each in shown)
-    return figure(replace(chart, traces=tuple(traces)), context.frame)
+    return drawn(replace(chart, traces=tuple(traces)), context.frame)
 
 
 def window_chart(context: Context, readings: BandReadings, draft: Chart) -> Html:
@@ -91,7 +92,14 @@ def window_chart(context: Context, readings: BandReadings, draft: Chart) -> Html
     )
     if context.frame is None:
         return _flat(chart)
-    return figure(replace(chart, traces=(trace_of_windows(windows, f"mean of all {noun}s"),)), context.frame)
+    return drawn(replace(chart, traces=(trace_of_windows(windows, f"mean of all {noun}s"),)), context.frame)
+
+
+def drawn(chart: Chart, frame: Frame) -> Html:
+    """A chart of what lies on the time axis; only its words where nothing does."""
+    traces = (trace.within(*frame.span) for trace in chart.traces)
+    kept = replace(chart, traces=tuple(trace for trace in traces if trace.stretches))
+    return figure(kept, frame) if kept.traces else _flat(chart)
 
 
 def _identifier(metric: str) -> str:

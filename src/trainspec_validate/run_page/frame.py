@@ -42,6 +42,8 @@ class Frame:
     times: Any
     """Moments at which the step is known, ascending."""
     steps: Any
+    is_part: bool = False
+    """Whether records lie far outside."""
 
     @property
     def span(self) -> tuple[int, int]:
@@ -100,7 +102,8 @@ def frame(view: RunView) -> Frame | None:
         return None
     times, steps = _steps(view)
     first_us, last_us = _core(view, times)
-    return Frame(first_us, last_us, marks(view), times, steps)
+    is_part = (first_us, last_us) != (view.first_time_us, view.last_time_us)
+    return Frame(first_us, last_us, marks(view), times, steps, is_part)
 
 
 def key(kinds: Iterator[tuple[str, str]]) -> Html:
@@ -145,7 +148,7 @@ def _core(view: RunView, times: Any) -> tuple[int, int]:
     whole = view.first_time_us, view.last_time_us
     if len(times) < _LEAST_TIMES:
         return whole
-    low, high = (int(np.quantile(times, share)) for share in (0.01, 0.99))
+    low, high = (int(np.quantile(times, share, method="nearest")) for share in (0.01, 0.99))
     margin = (high - low) // 20
     return whole if whole[1] - whole[0] <= _FAR_OFF * (high - low) else (low - margin, high + margin)
 

@@ -12,6 +12,8 @@ from trainspec_validate.telemetry.view import JobSeries, Lockstep, Windows
 
 NUM_COLUMNS = 500
 """Columns of a chart: each is at most one point of a line and two of a band."""
+_MAX_BREAKS = 100
+"""With more breaks than these a column can hold values of both sides of one."""
 _HOLE = 5.0
 """A line is broken where values are further apart than this many times their usual distance."""
 
@@ -35,6 +37,11 @@ class Trace:
     """What the line is of several values of a column; empty where a column has one, or the name says it."""
     has_band: bool = False
     """Whether low and high mean something beside thinning: ends of an interval, or of all subjects."""
+
+    def within(self, first_us: float, last_us: float) -> Trace:
+        """The columns between two moments."""
+        kept = (tuple(c for c in stretch if first_us <= c.time_us <= last_us) for stretch in self.stretches)
+        return Trace(self.name, tuple(stretch for stretch in kept if stretch), self.middle_name, self.has_band)
 
     @property
     def is_wide(self) -> bool:
@@ -88,26 +95,28 @@ def points(series: JobSeries) -> Points:
 
 
 def trace_of_points(found: Points, name: str, span: tuple[int, int], num_columns: int = NUM_COLUMNS) -> Trace:
-    """A job series; a band is the interval that records state, or the smallest and largest value of a column."""
-    has_band = found.low is not None and bool(np.isfinite(found.low).any())
-    low, high = (_ends(found.low, found.value), _ends(found.high, found.value)) if has_band else (found.value,) * 2
-    breaks = _breaks(found.time_us, found.attempt)
-    if len(found) <= num_columns:
-        columns = list(map(Column, found.time_us.tolist(), low.tolist(), found.value.tolist(), high.tolist()))
+    """A job series on a time axis; a band is the interval of the records, or all values of a column."""
+    kept = np.flatnonzero((found.time_us >= span[0]) & (found.time_us <= span[1]))
+    time_us, value = found.time_us[kept], found.value[kept]
+    has_band = found.low is not None and bool(np.isfinite(found.low[kept]).any())
+    low, high = (_ends(each[kept], value) for each in (found.low, found.high)) if has_band else (value, value)
+    breaks = _breaks(time_us, found.attempt[kept])
+    if len(kept) <= num_columns:
+        columns = list(map(Column, time_us.tolist(), low.tolist(), value.tolist(), high.tolist()))
         return Trace(name, _stretches(columns, breaks), has_band=has_band)
-    starts = _starts(found.time_us, span, num_columns)
-    ends = [*starts[1:].tolist(), len(found)]
-    columns = [
-        Column(time, least, float(np.median(found.value[start:end])), most)
-        for time, least, most, start, end in zip(
-            found.time_us[starts].tolist(),
+    starts = _starts(time_us, span, num_columns)
+    if breaks.sum() <= _MAX_BREAKS:
+        starts = np.union1d(starts, np.flatnonzero(breaks))
+    places = np.stack([starts, np.append(starts[1:], len(kept))], axis=1)
+    columns = list(
+        map(
+            Column,
+            time_us[starts].tolist(),
             np.minimum.reduceat(low, starts).tolist(),
+            [float(np.median(value[start:end])) for start, end in places],
             np.maximum.reduceat(high, starts).tolist(),
-            starts.tolist(),
-            ends,
-            strict=True,
         )
-    ]
+    )
     return Trace(name, _stretches(columns, breaks[starts]), "median of each column", has_band)
 
 

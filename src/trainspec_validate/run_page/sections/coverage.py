@@ -108,11 +108,10 @@ def _sentences(context: Context) -> Iterator[str]:
     if whole > 0:
         share = percent(min(covered / whole, 1.0))
         yield f"Attempts cover {duration(covered)} of {duration(whole)}, {share}."
-    yield (
-        f"{count(len(holes), 'gap')} of the job's own series, {duration(missing)} together."
-        if holes
-        else "The job's own series have no gap."
-    )
+    if holes:
+        yield f"{count(len(holes), 'gap')} of the job's own series, {duration(missing)} together."
+    else:
+        yield "The job's own series have no gap." if view.job else "Gaps are not known: the job has no series."
     counts = distinct(view, ("rank", "host", "device"))
     nouns = {"rank": "rank", "host": "host", "device": "component"}
     yield f"Values are of {joined([count(num, nouns[name]) for name, num in counts.items()])}."

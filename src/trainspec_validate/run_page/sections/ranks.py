@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from trainspec_validate.run_page.chart import Chart, figure
+from trainspec_validate.run_page.chart import Chart
+from trainspec_validate.run_page.charts import drawn
 from trainspec_validate.run_page.context import Context, code
 from trainspec_validate.run_page.intervals import intervals
 from trainspec_validate.run_page.markup import Html, Node, element, join
@@ -73,7 +74,7 @@ def _spread(context: Context) -> Node:
         return join(element("p", summary), _groups(context))
     trace = trace_of_spread(lockstep, "largest less smallest step of the ranks")
     chart = replace(draft, traces=(trace,), summary=summary, figures=figures)
-    return join(figure(chart, context.frame), _groups(context))
+    return join(drawn(chart, context.frame), _groups(context))
 
 
 def _groups(context: Context) -> Html | None:

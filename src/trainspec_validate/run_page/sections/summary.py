@@ -65,7 +65,8 @@ def _ranks(context: Context) -> str:
 
 def _figures(context: Context) -> Iterator[tuple[str, str]]:
     view = context.view
-    yield "lasted", duration((view.last_time_us - view.first_time_us) / 1e6)
+    lasted = (view.last_time_us - view.first_time_us) / 1e6
+    yield "lasted", duration(lasted) if lasted > 0 else _NOT_MEASURED
     done = measures.steps(context)
     yield "updates", _NOT_MEASURED if done is None else f"{done[1]:,}"
     step = measures.spread_of(context, STEP_TIME, without_warmup=True)
@@ -85,8 +86,9 @@ def _figures(context: Context) -> Iterator[tuple[str, str]]:
         for each in intervals(view, "train.checkpoint.begin")
         if each.closed and each.closed.name.endswith("commit")
     ]
-    yield "saves", f"{len(saves):,}"
-    yield "faults", f"{len(view.events_named('train.fault.detected')):,}"
+    faults = view.events_named("train.fault.detected")
+    yield "saves", f"{len(saves):,}" if view.events else _NOT_MEASURED
+    yield "faults", f"{len(faults):,}" if view.events else _NOT_MEASURED
 
 
 def _files(context: Context) -> Html:
