@@ -9,6 +9,7 @@ from trainspec_validate.telemetry.checks import NotJudged
 from trainspec_validate.telemetry.checks._intervals import Interval, paired
 from trainspec_validate.telemetry.checks._progress import Progress, Update, find_progress
 from trainspec_validate.telemetry.checks._restarts import Restart, restarts
+from trainspec_validate.telemetry.checks._words import seconds_in_words
 from trainspec_validate.telemetry.view import Location, PlacedEvent, RunView
 
 FAULT, CLEARED = "train.fault.detected", "train.fault.cleared"
@@ -123,6 +124,15 @@ class Episode:
 
 def _mark(name: str, event: PlacedEvent) -> Mark:
     return Mark(name, event.time_us, event.location)
+
+
+def time_in_words(seconds: float) -> str:
+    """A time of a recovery, in seconds up to ten minutes, as budgets are given.
+
+    >>> time_in_words(117.0), time_in_words(1347.0)
+    ('117 s', '22.45 min')
+    """
+    return f"{seconds:.4g} s" if 1 <= abs(seconds) < 600 else seconds_in_words(seconds)
 
 
 def fault_id(event: PlacedEvent) -> str | None:

@@ -8,8 +8,8 @@ import numpy as np
 
 from trainspec_validate.findings import Evidence
 from trainspec_validate.telemetry.checks import Deviation, Location, NotJudged, RunView, check
-from trainspec_validate.telemetry.checks._episodes import Episode, recovered_episodes
-from trainspec_validate.telemetry.checks._words import few, seconds_in_words
+from trainspec_validate.telemetry.checks._episodes import Episode, recovered_episodes, time_in_words
+from trainspec_validate.telemetry.checks._words import few
 from trainspec_validate.telemetry.view import JobSeries
 
 TIME = "train.goodput.time"
@@ -79,7 +79,7 @@ def _wrong(books: _Books, episode: Episode, begin_us: int, end_us: int) -> str:
     summed = sum(books.growth(name, begin_us, end_us) for name in books.series)
     slack = SHARE * elapsed + SECONDS
     if abs(summed - elapsed) > slack:
-        return f"the categories grow by {seconds_in_words(summed)} in {seconds_in_words(elapsed)}"
+        return f"the categories grow by {time_in_words(summed)} in {time_in_words(elapsed)}"
     if episode.lost_steps and not books.growth("replay", begin_us, end_us):
         return f"{episode.lost_steps:,} updates are executed again, and replay does not grow"
     first = episode.first
@@ -87,12 +87,12 @@ def _wrong(books: _Books, episode: Episode, begin_us: int, end_us: int) -> str:
     productive = books.growth("productive", begin_us, end_us)
     if productive > elapsed - down + slack:
         return (
-            f"{seconds_in_words(productive)} of {seconds_in_words(elapsed)} are productive, but no update was "
-            f"completed for {seconds_in_words(down)}"
+            f"{time_in_words(productive)} of {time_in_words(elapsed)} are productive, but no update was "
+            f"completed for {time_in_words(down)}"
         )
     return ""
 
 
 def _samples(books: _Books, begin_us: int, end_us: int) -> tuple[str, ...]:
     grown = {name: books.growth(name, begin_us, end_us) for name in books.series}
-    return tuple(f"{name} {seconds_in_words(seconds)}" for name, seconds in grown.items() if seconds)
+    return tuple(f"{name} {time_in_words(seconds)}" for name, seconds in grown.items() if seconds)

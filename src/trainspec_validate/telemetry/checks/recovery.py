@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
-from trainspec_validate.telemetry.checks._episodes import PHASES, Episode, recovered_episodes
+from trainspec_validate.telemetry.checks._episodes import PHASES, Episode, recovered_episodes, time_in_words
 from trainspec_validate.telemetry.checks._intervals import may_grow
-from trainspec_validate.telemetry.checks._words import few, seconds_in_words
+from trainspec_validate.telemetry.checks._words import few
 from trainspec_validate.telemetry.view import PlacedEvent
 
 TIME_SHARE = 0.02
@@ -65,7 +65,7 @@ def marks_in_order(run: RunView) -> Iterator[Deviation]:
         for before, after in pairwise(episode.marks()):
             judged = True
             if after.time_us < before.time_us:
-                early = seconds_in_words((before.time_us - after.time_us) / 1e6)
+                early = time_in_words((before.time_us - after.time_us) / 1e6)
                 message = f"after the fault {episode.id!r}, {after.name!r} is {early} before {before.name!r}"
                 related = ((before.location, before.name),)
                 help_text = "take the times of all marks from one clock"
@@ -97,14 +97,12 @@ def _apart(episode: Episode, end: PlacedEvent, total: float) -> Iterator[tuple[s
     slack = max(TIME_SECONDS, TIME_SHARE * total)
     summed = sum(stated.values())
     if len(stated) == len(PHASES) and abs(summed - total) > slack:
-        parts = ", ".join(f"{name} {seconds_in_words(seconds)}" for name, seconds in stated.items())
-        message = (
-            f"the phases add up to {seconds_in_words(summed)} ({parts}), but the total is {seconds_in_words(total)}"
-        )
+        parts = ", ".join(f"{name} {time_in_words(seconds)}" for name, seconds in stated.items())
+        message = f"the phases add up to {time_in_words(summed)} ({parts}), but the total is {time_in_words(total)}"
         yield message, "phases follow each other without gaps"
     measured = (end.time_us - episode.fault.time_us) / 1e6 + stated.get("detect", 0.0)
     if total < measured - slack or ("detect" in stated and total > measured + slack):
-        message = f"the total is {seconds_in_words(total)}, but the records are {seconds_in_words(measured)} apart"
+        message = f"the total is {time_in_words(total)}, but the records are {time_in_words(measured)} apart"
         yield message, "count from the fault to the end of the recovery"
     last, passed = episode.last, episode.passed
     if last is not None and (passed is None or (passed.time_us - end.time_us) / 1e6 > slack):

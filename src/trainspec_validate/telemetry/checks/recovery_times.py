@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from trainspec_validate.costs.detection import trials_needed
 from trainspec_validate.derived.policy import detection_seconds
@@ -10,8 +11,8 @@ from trainspec_validate.documents import CheckpointPolicy
 from trainspec_validate.findings import Evidence
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._budget import Promised, class_in_policy, promised, too_many
-from trainspec_validate.telemetry.checks._episodes import Episode, recovered_episodes
-from trainspec_validate.telemetry.checks._words import few, seconds_in_words
+from trainspec_validate.telemetry.checks._episodes import Episode, Mark, recovered_episodes, time_in_words
+from trainspec_validate.telemetry.checks._words import few
 from trainspec_validate.units import percent
 
 
@@ -21,8 +22,8 @@ def recovery_bound(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation
     mine = _judged(promised(run, policy, _caught_up_seconds), "caught up")
     point = policy.recovery_point_seconds
     for one, count in too_many(mine, lambda path: path.budget_seconds + point):
-        limit = seconds_in_words(one.path.budget_seconds + point)
-        parts = f"{seconds_in_words(one.path.budget_seconds)} to recover and {seconds_in_words(point)} to repeat"
+        limit = time_in_words(one.path.budget_seconds + point)
+        parts = f"{time_in_words(one.path.budget_seconds)} to recover and {time_in_words(point)} to repeat"
         message = f"the job has caught up {_since(one)}, but the policy promises {limit}: {parts}; {count}"
         yield _slow(one, message)
 
@@ -32,7 +33,7 @@ def time_to_first_step(run: RunView, policy: CheckpointPolicy) -> Iterator[Devia
     """The first update after a fault is completed within the budget, for the promised share of faults."""
     mine = _judged(promised(run, policy, lambda episode: episode.seconds_to_first_step), "completed an update")
     for one, count in too_many(mine, lambda path: path.budget_seconds):
-        budget, share = seconds_in_words(one.path.budget_seconds), percent(one.path.quantile)
+        budget, share = time_in_words(one.path.budget_seconds), percent(one.path.quantile)
         message = (
             f"the first update is completed {_since(one)}, but the budget is {budget} for {share} of faults; {count}"
         )
@@ -52,8 +53,8 @@ def time_to_detect(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation
         judged = True
         if took > limit:
             message = (
-                f"the fault {episode.id!r} is detected after {seconds_in_words(took)}, but the policy has a layer that "
-                f"notices {fault} within {seconds_in_words(limit)}"
+                f"the fault {episode.id!r} is detected after {time_in_words(took)}, but the policy has a layer that "
+                f"notices {fault} within {time_in_words(limit)}"
             )
             help_text = "find out why that layer did not report first, or correct its time-out"
             late.append(Deviation(episode.fault.location, message, help_text))
@@ -77,7 +78,7 @@ def _judged(mine: list[Promised], what: str) -> list[Promised]:
 
 def _since(one: Promised) -> str:
     """The time, and what it is counted from."""
-    words = seconds_in_words(one.seconds)
+    words = time_in_words(one.seconds)
     if one.episode.detect_seconds is not None:
         return f"{words} after the fault {one.episode.id!r}"
     return f"{words} after the last sign of life before the fault {one.episode.id!r}"
@@ -93,11 +94,19 @@ def _slow(one: Promised, message: str) -> Deviation:
         first_time_us=episode.fault_us,
         last_time_us=episode.first.time_us if episode.first is not None else None,
         samples=tuple(
-            f"{mark.name} {seconds_in_words((mark.time_us - episode.fault_us) / 1e6)}" for mark in episode.marks()
+            f"{mark.name} {time_in_words((mark.time_us - episode.fault_us) / 1e6)}" for mark in episode.marks()
         ),
     )
     related = tuple((mark.location, mark.name) for mark in episode.marks()[1:])
-    help_text += (
-        f"shorten the longest part; {trials} recoveries without a miss show a promise for {percent(path.quantile)}"
-    )
+    help_text += f"{_longest(episode)}; {trials} recoveries without a miss show a promise for {percent(path.quantile)}"
     return Deviation(episode.fault.location, message, help_text, evidence, related)
+
+
+def _longest(episode: Episode) -> str:
+    """The longest stretch between two marks, up to the first update."""
+    marks = [Mark("the fault", episode.fault_us, episode.fault.location), *episode.marks()]
+    if marks[-1].name == "caught up" and len(marks) > 2:
+        marks.pop()
+    before, after = max(pairwise(marks), key=lambda pair: pair[1].time_us - pair[0].time_us)
+    took = time_in_words((after.time_us - before.time_us) / 1e6)
+    return f"the longest part is from {before.name} to {after.name}, {took}"

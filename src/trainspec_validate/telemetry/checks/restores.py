@@ -45,11 +45,11 @@ def restore_source(run: RunView) -> Iterator[Deviation]:
             found += _passed_over(restart, known)
         source = next((save for save in known if save.id == restart.source), None)
         fault = faults.get(restart.attempt)
+        judged |= source is not None
         if source is not None and fault is not None:
-            judged = True
             found += _too_new(restart, source, fault)
     if not judged:
-        raise NotJudged("no attempt after a fault names the checkpoint that it goes on from")
+        raise NotJudged("no attempt after the first one names a checkpoint of the run, or starts from nothing")
     yield from few(found)
 
 

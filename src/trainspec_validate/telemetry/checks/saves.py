@@ -50,16 +50,16 @@ def durable_cadence(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviatio
     if not any(save.durable_at("process") for save in found):
         raise NotJudged("no commit says what its checkpoint outlives")
     late = []
-    for least, outlives in (("node", outlives_node), ("job", outlives_job)):
+    for least, outlives in (("a node", outlives_node), ("the job", outlives_job)):
         declared = declared_interval_seconds(policy)
         tiers = [tier.interval_seconds or declared for tier in policy.tiers if outlives(tier)]
         limit = min((seconds for seconds in tiers if seconds is not None), default=None)
-        durable = [save for save in found if save.durable_at(least)]
+        durable = [save for save in found if save.durable_at(least.split()[-1])]
         for stretch in unsaved(run, updates, durable):
             wait = durable_seconds(policy) if stretch.is_tail else 0.0
             over = _over_seconds(stretch, limit, _step_seconds(run, policy) + wait)
             if over is not None:
-                late.append(_late(stretch, *over, kind=f" of a checkpoint that outlives a {least}"))
+                late.append(_late(stretch, *over, kind=f"checkpoint that outlives {least}"))
     yield from few(late)
 
 
@@ -81,9 +81,8 @@ def _over_seconds(stretch: Unsaved, limit: float | None, wait: float) -> tuple[s
     return f"{seconds_in_words(stretch.seconds)} of training", seconds_in_words(limit)
 
 
-def _late(stretch: Unsaved, found: str, wanted: str, kind: str = "") -> Deviation:
-    what = "with no save after it" if stretch.is_tail else "without a save"
-    message = f"{found} from {stretch.before} to {stretch.after} {what}{kind}, but the policy saves every {wanted}"
+def _late(stretch: Unsaved, found: str, wanted: str, kind: str = "save") -> Deviation:
+    message = f"{found} from {stretch.before} to {stretch.after} without a {kind}, but the policy saves every {wanted}"
     return Deviation(stretch.location, message, "save as often as the policy says, or correct its interval")
 
 
