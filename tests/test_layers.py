@@ -28,6 +28,8 @@ LAYERS: dict[str, set[str]] = {
     "suggest": set(),
     "aliases": set(),
     "quantities": set(),
+    # from streams of other programs to records
+    "streams": {"findings", "documents", "metrics", "suggest", "load"},
     # from text to documents
     "collect": {"suggest"},
     "load": {"findings"},
@@ -88,13 +90,15 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "yaml": ("load", "load.*"),
     "jsonschema_rs": ("schema",),
     "click": ("cli", "cli.*", "toolbox", "toolbox.*", "terminal"),
-    "msgspec": ("documents", "documents.*"),
+    "msgspec": ("documents", "documents.*", "streams.native"),
+    "pyarrow": ("streams.parquet",),
+    "zstandard": ("streams.source",),
     "rich": ("*",),
     "pynvml": ("discover.nvml",),
 }
 
 # Imported inside functions only, because start-up would pay for it.
-LAZY = {"rich", "pynvml"}
+LAZY = {"rich", "pynvml", "pyarrow", "zstandard"}
 
 
 @dataclass(frozen=True)

@@ -120,9 +120,16 @@ class Names:
         endings = {_ending(alias.name): alias.name for alias in self._all()}
         near = did_you_mean(_ending(name), endings)
         # Names of one program are alike: only a slip of a letter or two is told.
-        slip = near is not None and abs(len(near) - len(_ending(name))) <= 2 and near[:3] == _ending(name)[:3]
-        hint = f"; did you mean {endings[near]!r}?" if near and slip else ""
+        hint = f"; did you mean {endings[near]!r}?" if near and _is_slip(near, _ending(name)) else ""
         return f"the catalog has no metric for {name!r}{hint}"
+
+
+def _is_slip(one: str, other: str) -> bool:
+    """Whether two words differ in at most two letters."""
+    from difflib import SequenceMatcher  # noqa: PLC0415
+
+    same = sum(block.size for block in SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks())
+    return max(len(one), len(other)) - same <= 2
 
 
 def _hardware(alias: Alias) -> Mapping[str, str]:

@@ -58,12 +58,9 @@ class Transcript:
             self.lose("meaning", "seq", "the file has no sequence numbers; records are numbered in its order", 0)
         self.num_records += 1
         wanted = tuple(scopes)
-        filled: dict[str, Any] = {
-            "att": self.given.attempt,
-            "emitter": self.emitter,
-            "host": self.given.host,
-            "rank": self.given.rank,
-        }
+        given = self.given
+        filled: dict[str, Any] = {"att": given.attempt, "emitter": self.emitter, "host": given.host, "rank": given.rank}
+        filled |= {name: value for name, value in more.items() if value is not None}
         return Head(
             apiVersion="trainspec/v1",
             kind="MetricStream",
@@ -71,7 +68,7 @@ class Transcript:
             time_us=time_us,
             scopes=wanted,
             unsupported=self._unsupported(wanted),
-            extensions=more.pop("extensions", {}) | {ORIGIN: self.origin()},
+            extensions={ORIGIN: self.origin()},
             **filled,
         )
 

@@ -70,9 +70,8 @@ class Reader:
         if isinstance(found, Refusal):
             yield offset, found
         elif isinstance(found, Comment) and found.word == "UNIT":
-            self._transcript.lose(
-                "meaning", "UNIT", "units are those of the catalog's names, not of UNIT lines", offset
-            )
+            message = "units are those that the catalog gives to names, not those of UNIT lines"
+            self._transcript.lose("meaning", "UNIT", message, offset)
         elif isinstance(found, Point):
             self._point(offset, found)
 
