@@ -190,8 +190,9 @@ def _coordinates_beyond(run: RunView, span: AttemptSpan) -> Iterator[Deviation]:
     """Heads that place a rank at a parallel coordinate that the attempt cannot have."""
     for head in run.heads:
         for name, value in head.record.declared.items():
-            is_coordinate = name.startswith("train.parallel.") and isinstance(value, int)
-            if head.record.att == span.number and is_coordinate and value >= (span.world_size or 0):
+            if head.record.att != span.number or not name.startswith("train.parallel."):
+                continue
+            if isinstance(value, int) and value >= (span.world_size or 0):
                 yield Deviation(
                     head.location,
                     f"{name} is {value:,} in attempt {span.number}, which has {span.world_size:,} ranks, from 0",

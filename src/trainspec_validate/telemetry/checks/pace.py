@@ -98,7 +98,7 @@ def slow_down(run: RunView) -> Iterator[Deviation]:
     judged = False
     for part in segments(run, series):
         firsts, medians = _windows(series, part)
-        judged = judged or len(medians) > FEWEST_BASELINE
+        judged = judged or len(medians) >= 2 * FEWEST_BASELINE
         found += _drifts(series, firsts, medians)
     if not judged:
         raise NotJudged("no half hour of updates with as much before it")

@@ -1,4 +1,4 @@
-"""The only place that holds a run against the machine and the plan that it is said to be of."""
+"""The only place that holds a run against the machine that it is said to be of."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainspec_validate.documents import ClusterProfile, TrainingPlan
+from trainspec_validate.documents import ClusterProfile
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
 from trainspec_validate.telemetry.checks._members import device_metrics, devices_by_attempt, head_of_scope
 from trainspec_validate.telemetry.checks._rows import deviations_of_rows, rows_of
@@ -150,7 +150,7 @@ def clocks_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviati
         raise NotJudged(f"no {OFFSET} of two nodes")
 
 
-@check("TS-TEL-085")
+@check("TS-TEL-084")
 def latency_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviation]:
     """Probes between nodes of one machine come back within milliseconds."""
     rows = rows_of(run, [LATENCY])
@@ -171,19 +171,3 @@ def latency_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviat
         )
 
     yield from deviations_of_rows(run, rows[means > LARGEST_LATENCY_SECONDS], "first", fault)
-
-
-@check("TS-TEL-084")
-def ranks_of_plan(run: RunView, plan: TrainingPlan) -> Iterator[Deviation]:
-    """The run has as many ranks as its plan, unless the plan is elastic."""
-    if plan.batch.elastic is not None:
-        raise NotJudged("the plan is elastic")
-    wanted = plan.parallelism.num_accelerators
-    for span, size in _sized(run):
-        if size != wanted:
-            yield Deviation(
-                _where_sized(run, span),
-                f"attempt {span.number} has {size:,} ranks, and the plan {plan.metadata.name} has {wanted:,}",
-                "give the plan that was run; a job that changes its size has an elastic plan",
-                Evidence(count=abs(size - wanted)),
-            )

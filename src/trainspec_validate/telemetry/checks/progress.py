@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from trainspec_validate.telemetry.checks._cadences import Cadences
 from trainspec_validate.telemetry.checks._job import stretches
 from trainspec_validate.telemetry.checks._pauses import Pauses, of_attempt, standstills
 from trainspec_validate.telemetry.checks._progress import STEPS, Progress, progress
-from trainspec_validate.telemetry.checks._restarts import restart_of
 from trainspec_validate.telemetry.checks._rows import refuse_snapshot, rows_of
 from trainspec_validate.telemetry.checks._words import (
     deviations_of,
@@ -37,7 +35,7 @@ LEAST_STALL_SECONDS = 60.0
 
 @check("TS-TEL-031")
 def step_advance(run: RunView) -> Iterator[Deviation]:
-    """The count of updates advances by the report interval, and an attempt goes on from the step that it restored."""
+    """The count of updates advances by the report interval, also from one attempt to the next."""
     known = progress(run)
     refuse_snapshot(run)
     if len(known.steps) < 2:
@@ -50,31 +48,24 @@ def step_advance(run: RunView) -> Iterator[Deviation]:
     help_text = "write each completed update, or every n-th and report_interval_steps: n in the head"
     trails = [trail for trail in run.trails_of(Trouble.STEP_JUMP) if trail.key.metric == STEPS]
     yield from deviations_of(trails, message, help_text)
-    yield from few(_wrong_starts(run, known))
+    yield from few(_starts_beyond(run, known))
 
 
-def _wrong_starts(run: RunView, known: Progress) -> Iterator[Deviation]:
-    """Attempts whose first count is neither that of the restored state nor at most one report further."""
-    for before, attempt in pairwise(known.attempts()):
-        first, last = known.first(attempt), known.last(before)
-        if first is None or last is None:
+def _starts_beyond(run: RunView, known: Progress) -> Iterator[Deviation]:
+    """Attempts whose first count is more than a report beyond what the attempts before came to."""
+    for attempt in known.attempts()[1:]:
+        first, before = known.first(attempt), known.largest(below=attempt)
+        if first is None or before is None:
             continue
         interval = max((h.record.report_interval_steps for h in run.heads if h.record.att == attempt), default=1)
-        restart = restart_of(run, attempt)
-        restored = restart.step if restart else None
-        low, high = (0, last.step) if restored is None else (restored, restored)
-        if low <= first.step <= high + interval:
-            continue
-        said = f"it restored step {restored:,}" if restored is not None else f"attempt {before} came to {last.step:,}"
-        yield Deviation(
-            first.location,
-            f"attempt {attempt} begins with step {first.step:,}, and {said}",
-            "go on counting from the restored step",
-            Evidence(series=STEPS, first_time_us=first.time_us, last_time_us=first.time_us),
-            related=(
-                (restart.told.location, "the restore") if restart and restart.told else (last.location, "before it"),
-            ),
-        )
+        if first.step > before.step + interval:
+            yield Deviation(
+                first.location,
+                f"attempt {attempt} begins with step {first.step:,}, and no attempt before came beyond {before.step:,}",
+                "go on counting from the restored step",
+                Evidence(STEPS, first_time_us=before.time_us, last_time_us=first.time_us),
+                related=((before.location, "the newest update before"),),
+            )
 
 
 # --- together -----------------------------------------------------------------------------------------------
