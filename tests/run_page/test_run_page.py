@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from full_run import full_report, full_run
-from run_page_makers import SECOND, START_US, attempt, job, report, series, view, windows
+from full_run import DEVICES, full_report, full_run
+from run_page_makers import SECOND, START_US, attempt, job, report, series, trail, view, windows
 from run_page_parser import Element, parse
 
 from trainspec_validate.run_page import page
 from trainspec_validate.run_page.sections import SECTIONS
-from trainspec_validate.telemetry.view import RunView, Subject
+from trainspec_validate.telemetry.view import RunView, Subject, Trouble
 
 EMPTY = view(files=(), num_records=0, num_samples=0, first_time_us=-1, last_time_us=-1)
 ONE_MOMENT = view(job=[job("train.loss.mean", [3.25])], last_time_us=START_US, num_records=1)
@@ -173,6 +173,13 @@ def test_devices_are_told_apart(full: Element) -> None:
     assert figures(full.find("chart-hw-gpu-memory-usage"))["fullest"] == "76.3 % of its memory"
 
 
+def test_a_device_with_values_that_are_not_finite_has_no_mean() -> None:
+    broken = [trail(Trouble.NOT_FINITE, "hw.gpu.utilization", at=5, before=4, subject=DEVICES[7])]
+    chart = parse(page(replace(full_run(), trails=tuple(broken)), report())).find("chart-hw-gpu-utilization")
+    assert figures(chart)["lowest mean: device GPU-6 on h1"] == "89.5 %"
+    assert "7 devices; the mean of all values is 91.5 %." in chart.text
+
+
 def test_ranks_are_listed_from_the_slowest(full: Element) -> None:
     assert [row[:4] for row in rows(full, "Slowest of 8 ranks")][:2] == [
         ["7", "h1", "1.350", "1.700"],
@@ -208,7 +215,7 @@ def test_goodput_and_energy_add_up(full: Element) -> None:
 
 def test_holes_and_losses_are_told(full: Element) -> None:
     assert rows(full, "Emitters that miss")[0][:4] == ["node/h0", "0", "100", "5"]
-    assert rows(full, "What is odd")[0][:2] == ["more than three intervals missing", "train.step.count"]
+    assert rows(full, "What is odd")[0][:3] == ["more than three intervals missing", "1", "train.step.count"]
     assert figures(full.find("health"))["dropped, as declared"] == "12"
     assert "2 gaps of the job's own series, 49 s together" in full.find("coverage").text
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from trainspec_validate.run_page.chart import MAX_TRACES, Chart, figure, figures
@@ -10,7 +10,7 @@ from trainspec_validate.run_page.context import Context
 from trainspec_validate.run_page.frame import Frame
 from trainspec_validate.run_page.markup import Html, element
 from trainspec_validate.run_page.measures import Spread, spread
-from trainspec_validate.run_page.subjects import tallies
+from trainspec_validate.run_page.subjects import Tallies, tallies
 from trainspec_validate.run_page.traces import NUM_COLUMNS, Points, trace_of_points, trace_of_windows
 from trainspec_validate.run_page.words import count, whose
 from trainspec_validate.telemetry.view import Subject
@@ -67,32 +67,34 @@ def job_chart(context: Context, readings: JobReadings, draft: Chart) -> Html:
 
 def window_chart(context: Context, readings: BandReadings, draft: Chart) -> Html:
     """A metric of many subjects over time, their mean in a band from lowest to highest; or that it is not there."""
-    metric, write, noun = readings.metric, readings.write, readings.noun
-    windows = context.windows(metric)
-    found = tallies(context.view, metric, of=readings.of)
-    if not windows or found is None:
-        return context.absent(metric)
-    low, high = found.extreme(1, highest=False)[0], found.extreme(1, highest=True)[0]
-    pairs = [
-        ("mean", write(found.overall)),
-        ("lowest value", write(float(found.minimum.min()))),
-        ("highest value", write(float(found.maximum.max()))),
-    ]
-    if len(found) > 1:
-        pairs += [
-            (f"lowest mean: {whose(low.subject)}", write(low.mean)),
-            (f"highest mean: {whose(high.subject)}", write(high.mean)),
-        ]
+    windows, write, noun = context.windows(readings.metric), readings.write, readings.noun
+    if not windows:
+        return context.absent(readings.metric)
+    mean = write(sum(float(each.total.sum()) for each in windows) / sum(int(each.count.sum()) for each in windows))
+    used = [each.count > 0 for each in windows]
+    lowest = min(float(each.minimum[some].min()) for each, some in zip(windows, used, strict=True))
+    highest = max(float(each.maximum[some].max()) for each, some in zip(windows, used, strict=True))
+    pairs = [("mean", mean), ("lowest value", write(lowest)), ("highest value", write(highest))]
+    found = tallies(context.view, readings.metric, of=readings.of)
+    told = "The" if found is None else f"{count(len(found), noun)}; the"
     chart = replace(
         draft,
-        identifier=_identifier(metric),
-        summary=f"{count(len(found), noun)}; the mean of all values is {write(found.overall)}.",
-        figures=(*pairs, *draft.figures),
+        identifier=_identifier(readings.metric),
+        summary=f"{told} mean of all values is {mean}.",
+        figures=(*pairs, *_extremes(found, write), *draft.figures),
         band_name=f"lowest to highest {noun}",
     )
     if context.frame is None:
         return _flat(chart)
     return drawn(replace(chart, traces=(trace_of_windows(windows, f"mean of all {noun}s"),)), context.frame)
+
+
+def _extremes(found: Tallies | None, write: Write) -> Iterator[tuple[str, str]]:
+    """The subjects with the lowest and the highest mean, where there are several."""
+    if found is not None and len(found) > 1:
+        for word, is_high in (("lowest", False), ("highest", True)):
+            tally = found.extreme(1, highest=is_high)[0]
+            yield f"{word} mean: {whose(tally.subject)}", write(tally.mean)
 
 
 def drawn(chart: Chart, frame: Frame) -> Html:

@@ -74,7 +74,7 @@ caption{text-align:left;font-weight:600;font-size:.95rem;padding:0 0 6px}
 th{overflow-wrap:break-word}
 th,td{text-align:left;vertical-align:top;padding:5px 14px 5px 0;border-bottom:1px solid var(--grid);font-weight:400}
 thead th{color:var(--soft);font-size:.8rem;border-bottom:1px solid var(--rule);vertical-align:bottom}
-.number{text-align:right;white-space:nowrap}
+.number{text-align:right;white-space:nowrap}.whole,thead th{white-space:nowrap}
 .cellbar{display:block;width:100%;min-width:90px;height:12px;margin-top:4px}
 article{margin:0 0 26px}
 article h3{line-height:1.6}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trainspec_validate.telemetry.view import RunView, SeriesTable, Subject
+from trainspec_validate.telemetry.view import RunView, SeriesTable, Subject, Trouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +51,15 @@ class Tallies:
         order = np.argsort(-self.mean if highest else self.mean, kind="stable")[:num]
         return [self.at(place) for place in order.tolist()]
 
-    @property
-    def overall(self) -> float:
-        """Mean over all values."""
-        return float((self.mean * self.num).sum() / self.num.sum())
-
 
 def tallies(view: RunView, metric: str, *, of: Callable[[Subject], bool] = lambda _: True) -> Tallies | None:
-    """The subjects of a metric that a condition holds for; None where there is none with a finite value."""
+    """The subjects of a metric that a condition holds for, without those that have values that are not finite.
+
+    None where there is none.
+    """
     rows = _rows(view, metric, of)
-    rows = rows[np.isfinite(rows["total"]) & (rows["num"] > 0)]
+    odd = _with_values_not_finite(view, metric)
+    rows = rows[np.isfinite(rows["total"]) & (rows["num"] > 0) & ~np.isin(rows["subject"], odd)]
     if not len(rows):
         return None
     subjects, places = np.unique(rows["subject"], return_inverse=True)
@@ -102,6 +101,14 @@ def integral(view: RunView, metric: str, of: Callable[[Subject], bool]) -> tuple
     rows = _rows(view, metric, of)
     covered = float(rows["integral_seconds"].sum()) if len(rows) else 0.0
     return (float(rows["integral"].sum()), covered) if covered > 0 else None
+
+
+def _with_values_not_finite(view: RunView, metric: str) -> list[int]:
+    """Numbers of the subjects whose sum leaves values out, so that it gives no mean."""
+    named = {
+        each for trail in view.trails_of(Trouble.NOT_FINITE) if trail.key.metric == metric for each in trail.subjects
+    }
+    return [number for number, subject in enumerate(view.series.subjects) if subject in named] if named else []
 
 
 def _rows(view: RunView, metric: str, of: Callable[[Subject], bool]) -> Any:

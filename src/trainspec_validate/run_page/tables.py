@@ -10,30 +10,28 @@ from trainspec_validate.run_page.words import count
 MAX_ROWS = 50
 _MAX_CELL = 300
 _MAX_NAME = 100
+_LOOKS = {"#": "number", "=": "whole"}
 
 
-def table(
-    caption: str,
-    header: Sequence[str],
-    rows: Iterable[Sequence[Node]],
-    *,
-    numbers: Sequence[int] = (),
-    most: int = MAX_ROWS,
-) -> Html:
-    """A table with a caption; columns of numbers stand to the right, and what is left out is counted."""
+def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[Node]], most: int = MAX_ROWS) -> Html:
+    """A table with a caption; what is left out is counted.
+
+    `#` before the name of a column says that it holds numbers, `=` that its cells stay on one line.
+    """
     all_rows = list(rows)
-    looks = ["number" if place in numbers else None for place in range(len(header))]
-    heads = [element("th", name, scope="col", class_=look) for name, look in zip(header, looks, strict=True)]
+    looks = [_LOOKS.get(name[:1]) for name in header]
+    names = [name.lstrip("".join(_LOOKS)) for name in header]
+    heads = [element("th", name, scope="col", class_=look) for name, look in zip(names, looks, strict=True)]
     body = [_row(row, looks) for row in all_rows[:most]]
     left = len(all_rows) - most
-    parts = element(
+    whole = element(
         "table",
         element("caption", caption),
         element("thead", element("tr", heads)),
         element("tbody", body),
     )
     more = element("p", f"{count(left, 'more row')} not shown.", class_="note") if left > 0 else None
-    return element("div", parts, more, class_="wide")
+    return element("div", whole, more, class_="wide")
 
 
 def _row(cells: Sequence[Node], looks: Sequence[str | None]) -> Html:
@@ -47,6 +45,12 @@ def _row(cells: Sequence[Node], looks: Sequence[str | None]) -> Html:
 
 def _short(cell: Node, length: int) -> Node:
     return cut(cell, length) if isinstance(cell, str) and not isinstance(cell, Html) else cell
+
+
+def few(shown: Sequence[Node], num: int) -> Node:
+    """Some of several things, and how many more there are."""
+    more = f" and {num - len(shown):,} more" if num > len(shown) else ""
+    return [[[", " if place else "", each] for place, each in enumerate(shown)], more]
 
 
 def bar(share: float, mark: float | None = None) -> Html:

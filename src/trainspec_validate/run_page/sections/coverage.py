@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from trainspec_validate.metrics import Metric, catalog, metrics
 from trainspec_validate.run_page.context import Context
 from trainspec_validate.run_page.marks import gaps
-from trainspec_validate.run_page.markup import Html, Node, element, join
+from trainspec_validate.run_page.markup import Html, Node, cut, element, join
 from trainspec_validate.run_page.subjects import distinct
-from trainspec_validate.run_page.tables import bar, table
+from trainspec_validate.run_page.tables import bar, few, table
 from trainspec_validate.run_page.words import count, duration, joined, percent, utc
 
 _LEVELS = (("required", "core"), ("required", "full"), ("conditional", ""), ("recommended", ""), ("optional", ""))
+_NUM_NAMED = 20
+_MAX_NAME = 120
 
 
 def coverage(context: Context) -> Html:
@@ -57,13 +59,12 @@ def _metrics(context: Context) -> Html:
         rows.append((name, f"{len(there)} of {len(of)}", share, f"{len(declared)}", _listed(absent)))
     others = sorted({info.text for info in context.view.keys if info.metric is None})
     table_of_levels = table(
-        "Metrics seen of those expected", ("level", "seen", "", "declared unsupported", "absent"), rows, numbers=(1, 3)
+        "Metrics seen of those expected", ("level", "#seen", "", "#declared unsupported", "absent"), rows
     )
     if not others:
         return table_of_levels
-    more = f" and {len(others) - 20:,} more" if len(others) > 20 else ""
     note = element(
-        "p", f"{count(len(others), 'name')} that the catalog does not have: ", _names(others[:20]), more, class_="note"
+        "p", f"{count(len(others), 'name')} that the catalog does not have: ", _names(others, _NUM_NAMED), class_="note"
     )
     return join(table_of_levels, note)
 
@@ -72,8 +73,8 @@ def _listed(entries: list[Metric]) -> Node:
     return _names([entry.name for entry in entries])
 
 
-def _names(names: list[str]) -> Node:
-    return [[", " if place else "", element("code", name)] for place, name in enumerate(names)]
+def _names(names: list[str], most: int = 100) -> Node:
+    return few([element("code", cut(name, _MAX_NAME)) for name in names[:most]], len(names))
 
 
 def _attempts(context: Context) -> Html:
@@ -88,8 +89,8 @@ def _attempts(context: Context) -> Html:
         )
         for span in context.view.attempts
     ]
-    header = ("attempt", "first record (UTC)", "lasted", "ranks it was started with", "ranks seen", "ended because of")
-    return table("Attempts", header, rows, numbers=(2, 3, 4))
+    header = ("attempt", "=first record (UTC)", "#lasted", "#ranks at its start", "#ranks seen", "ended because of")
+    return table("Attempts", header, rows)
 
 
 def _time(context: Context) -> Html:

@@ -31,9 +31,9 @@ def energy(context: Context) -> Html:
         )
         for each in found
     ]
-    header = ("of", "reading", "energy", "mean over the run", "for each token", "covers, all added up", "")
+    header = ("of", "reading", "#energy", "#mean over the run", "#for each token", "#covers, all added up", "")
     return join(
-        table("By scope and kind of reading", header, rows, numbers=(2, 3, 4, 5)),
+        table("By scope and kind of reading", header, rows),
         [element("p", text, class_="note") for text in _comparisons(found)],
         None
         if trained

@@ -11,7 +11,17 @@ from trainspec_validate.run_page.tables import table
 from trainspec_validate.run_page.words import count, duration, utc
 from trainspec_validate.telemetry.view import PlacedEvent
 
-_HEADER = ("detected (UTC)", "step", "what failed", "whose", "where", "done", "outcome", "to recover", "steps again")
+_HEADER = (
+    "=detected (UTC)",
+    "#step",
+    "what failed",
+    "whose",
+    "where",
+    "done",
+    "outcome",
+    "#to recover",
+    "#steps again",
+)
 
 
 def fault_table(context: Context) -> Html:
@@ -23,7 +33,7 @@ def fault_table(context: Context) -> Html:
     known = {_fault(fault) for fault in faults}
     rows = [_row(fault, [each for each in answers if _fault(each.opened) == _fault(fault)]) for fault in faults]
     rows += [_row(each.opened, [each]) for each in answers if _fault(each.opened) not in known]
-    return table(f"{count(len(faults), 'fault')} and what was done", _HEADER, rows, numbers=(1, 7, 8))
+    return table(f"{count(len(faults), 'fault')} and what was done", _HEADER, rows)
 
 
 def _fault(event: PlacedEvent) -> object:

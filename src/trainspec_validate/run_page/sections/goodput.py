@@ -33,7 +33,7 @@ def goodput(context: Context) -> Html:
     closed = f"The categories add up to {duration(whole)}; first to last record is {duration(elapsed)}."
     return join(
         _bar(found, whole, summary),
-        table("Time by category", ("category", "time", "share", ""), rows, numbers=(1, 2)),
+        table("Time by category", ("category", "#time", "#share", ""), rows),
         element("p", closed, class_="note"),
     )
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isfinite
 
 from trainspec_validate.run_page.chart import Chart, figures
 from trainspec_validate.run_page.charts import BandReadings, window_chart
 from trainspec_validate.run_page.context import Context
-from trainspec_validate.run_page.markup import Html, element, join
+from trainspec_validate.run_page.markup import Html, Node, cut, element, join
 from trainspec_validate.run_page.subjects import growth
-from trainspec_validate.run_page.tables import table
+from trainspec_validate.run_page.tables import few, table
 from trainspec_validate.run_page.words import count, duration, number, utc, whose
 from trainspec_validate.telemetry.view import EmitterSpan, RunView, Trail, Trouble
 
@@ -18,7 +18,8 @@ DROPPED = "train.telemetry.dropped"
 LAG = "train.telemetry.lag"
 OFFSET = "train.clock.offset"
 _NUM_WORST = 15
-_MAX_TRAILS = 40
+_NUM_NAMED = 3
+_MAX_NAME = 120
 _WORDS = {
     Trouble.BELOW_MINIMUM: "below what the metric can be",
     Trouble.ABOVE_MAXIMUM: "above what the metric can be",
@@ -74,9 +75,9 @@ def _emitters(view: RunView) -> Html | None:
     rows = sorted(odd, key=lambda each: (-each.num_missing, -each.num_repeated, each.emitter, each.attempt))
     if not rows:
         return None
-    header = ("emitter", "attempt", "records", "missing", "repeated", "first (UTC)", "last (UTC)")
+    header = ("emitter", "#attempt", "#records", "#missing", "#repeated", "=first (UTC)", "=last (UTC)")
     caption = "Emitters that miss or repeat records, those that miss most first"
-    return table(caption, header, [_emitter(each) for each in rows], numbers=(1, 2, 3, 4), most=_NUM_WORST)
+    return table(caption, header, [_emitter(each) for each in rows], _NUM_WORST)
 
 
 def _emitter(span: EmitterSpan) -> tuple[str | int, ...]:
@@ -86,20 +87,30 @@ def _emitter(span: EmitterSpan) -> tuple[str | int, ...]:
 
 
 def _trails(view: RunView) -> Html | None:
-    rows = sorted(view.trails, key=lambda trail: (-trail.num, trail.trouble, str(trail.key), trail.attempt))
-    if not rows:
+    """What was noticed about values, one row for each kind of trouble."""
+    groups: dict[Trouble, list[Trail]] = {}
+    for trail in sorted(view.trails, key=lambda trail: (trail.first_time_us, str(trail.key), trail.attempt)):
+        groups.setdefault(trail.trouble, []).append(trail)
+    if not groups:
         return element("p", "Nothing odd was noticed about single values.", class_="absent")
-    header = ("noticed", "series", "attempt", "times", "on", "first", "last (UTC)", "such as")
+    rows = sorted(groups.items(), key=lambda entry: (-sum(trail.num for trail in entry[1]), entry[0]))
+    header = ("noticed", "#times", "in", "on", "=first (UTC)", "such as")
     caption = "What is odd about values, whether a requirement forbids it or not"
-    return table(caption, header, [_trail(trail) for trail in rows], numbers=(2, 3), most=_MAX_TRAILS)
+    return table(caption, header, [_trouble(*row) for row in rows])
 
 
-def _trail(trail: Trail) -> tuple[str | int, ...]:
-    first = trail.first[0] if trail.first else None
-    subjects = count(len(trail.subjects), "subject") if len(trail.subjects) != 1 else whose(trail.subjects[0])
-    value = "" if first is None else _value(first.value_before, first.value)
-    moments = (utc(trail.first_time_us), utc(trail.last_time_us))
-    return (_WORDS[trail.trouble], str(trail.key), f"{trail.attempt}", trail.num, subjects, *moments, value)
+def _trouble(trouble: Trouble, trails: Sequence[Trail]) -> tuple[Node, ...]:
+    names = list(dict.fromkeys(str(trail.key) for trail in trails))
+    subjects = list(dict.fromkeys(subject for trail in trails for subject in trail.subjects))
+    first = trails[0].first[0] if trails[0].first else None
+    return (
+        _WORDS[trouble],
+        sum(trail.num for trail in trails),
+        few([element("code", cut(name, _MAX_NAME)) for name in names[:_NUM_NAMED]], len(names)),
+        whose(subjects[0]) if len(subjects) == 1 else count(len(subjects), "subject"),
+        utc(trails[0].first_time_us),
+        "" if first is None else _value(first.value_before, first.value),
+    )
 
 
 def _value(before: float, value: float) -> str:
@@ -111,4 +122,4 @@ def _damage(view: RunView) -> Html | None:
         (view.files[each.location.file].path if 0 <= each.location.file < len(view.files) else "", each.message)
         for each in view.damage
     ]
-    return table("Lines that are no record", ("file", "what is wrong"), rows, most=_NUM_WORST) if rows else None
+    return table("Lines that are no record", ("file", "what is wrong"), rows, _NUM_WORST) if rows else None

@@ -29,4 +29,4 @@ def not_judged(context: Context) -> Html:
         return element(
             "p", "Every requirement came to a verdict." if context.report.outcomes else "No requirement was run."
         )
-    return table("Requirements without a verdict", ("requirement", "wants", "why", "reason"), rows, most=_MOST)
+    return table("Requirements without a verdict", ("requirement", "wants", "why", "reason"), rows, _MOST)

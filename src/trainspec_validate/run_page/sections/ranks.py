@@ -53,8 +53,8 @@ def _table(found: Tallies, caption: str, write: Callable[[float], str]) -> Html:
         )
         for each in slowest
     ]
-    header = ("rank", "host", "mean", "highest", "values", "mean, and highest as a line")
-    return table(caption, header, rows, numbers=(2, 3, 4))
+    header = ("rank", "host", "#mean", "#highest", "#values", "mean, and highest as a line")
+    return table(caption, header, rows)
 
 
 def _spread(context: Context) -> Node:
@@ -92,8 +92,8 @@ def _groups(context: Context) -> Html | None:
     if not shown:
         groups = count(len({key for _, key, _, _ in rows}), "process group")
         return element("p", f"In none of {groups} are ranks at different collectives.")
-    header = ("process group", "attempt", "ranks", "farthest apart")
-    return table("Collectives that ranks of a group are apart", header, shown, numbers=(1, 2, 3), most=_NUM_SLOWEST)
+    header = ("process group", "#attempt", "#ranks", "#farthest apart")
+    return table("Collectives that ranks of a group are apart", header, shown, _NUM_SLOWEST)
 
 
 def _stragglers(context: Context) -> Html | None:
@@ -107,7 +107,9 @@ def _stragglers(context: Context) -> Html | None:
         )
         for each in found
     ]
-    return table("Stragglers that the job detected", ("from", "ranks", "slowdown", "for"), rows) if rows else None
+    return (
+        table("Stragglers that the job detected", ("=from (UTC)", "ranks", "#slowdown", "#for"), rows) if rows else None
+    )
 
 
 def _pairs(context: Context) -> Html:
@@ -117,7 +119,7 @@ def _pairs(context: Context) -> Html:
     slowest = sorted(found, key=lambda each: (-each.mean, each.source, each.target))[:_NUM_SLOWEST]
     rows = [(each.source, each.target, duration(each.mean), duration(each.maximum), each.num) for each in slowest]
     caption = f"Slowest of {count(len(found), 'pair')} of nodes, by mean round trip"
-    return table(caption, ("from", "to", "mean", "highest", "values"), rows, numbers=(2, 3, 4))
+    return table(caption, ("from", "to", "#mean", "#highest", "#values"), rows)
 
 
 def _ranks(value: object) -> str:

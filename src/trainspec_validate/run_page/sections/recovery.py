@@ -114,8 +114,8 @@ def _save_table(saves: Sequence[Interval]) -> Html:
     caption = (
         "Saves" if len(shown) == len(saves) else f"{len(shown)} of {len(saves):,} saves: failed ones, and the newest"
     )
-    header = ("begin (UTC)", "step", "took", "bytes", "kept in", "outlives", "result")
-    return table(caption, header, [_save_row(each) for each in shown], numbers=(1, 2, 3))
+    header = ("=begin (UTC)", "#step", "#took", "#bytes", "kept in", "outlives", "result")
+    return table(caption, header, [_save_row(each) for each in shown])
 
 
 def _save_row(save: Interval) -> tuple[str, ...]:

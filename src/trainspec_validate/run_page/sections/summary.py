@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trainspec_validate.findings import Report, Severity, Verdict
 from trainspec_validate.report.summary import nothing_judged, severities, summary_line, verdicts
 from trainspec_validate.run_page import measures
+from trainspec_validate.run_page.chart import figures
 from trainspec_validate.run_page.context import Context
 from trainspec_validate.run_page.intervals import intervals
 from trainspec_validate.run_page.markup import Html, Node, element, join
@@ -100,8 +101,8 @@ def _files(context: Context) -> Html:
         (each.path, each.format, prefixed(each.num_bytes, "B"), each.num_records, "still open" if each.is_open else "")
         for each in files
     ]
-    names = ("file", "format", "size", "records", "")
-    listing = table("Files of the run", names, rows, numbers=(2, 3), most=_MOST_FILES) if rows else None
+    names = ("file", "format", "#size", "#records", "")
+    listing = table("Files of the run", names, rows, _MOST_FILES) if rows else None
     return element(
         "details",
         element("summary", f"Read from {joined(told) or 'no file'}"),
@@ -121,11 +122,12 @@ def _format(name: str, files: list[StreamFile]) -> str:
 def verdict(context: Context) -> Html:
     """Counts, and what the gate makes of them."""
     report = context.report
-    rows = [(_WORDS[each], num) for each, num in verdicts(report).items() if num]
+    counts = [(_WORDS[each], f"{num:,}") for each, num in verdicts(report).items() if num]
+    line = summary_line(report)
     return join(
-        element("p", f"{summary_line(report).capitalize()}.", class_="lead"),
+        element("p", f"{line[0].upper()}{line[1:]}.", class_="lead"),
         element("p", _exit(report)),
-        table("Requirements by verdict", ("verdict", "requirements"), rows, numbers=(1,)) if rows else None,
+        figures(counts),
     )
 
 
