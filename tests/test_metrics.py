@@ -260,7 +260,7 @@ def test_an_alias_converts_to_the_unit_of_its_metric(alias: Alias) -> None:
     assert alias.factor == unit.factor
     base = unit.base
     if alias.inverse:
-        base = {"1/s": "s"}[base]
+        base = {"1/s": "s", "1": "1"}[base]
     for quantity in alias.times:
         base = base if quantity == "num_accelerators" else base.replace("{sample}", "{token}")
     for _ in alias.over:
@@ -306,6 +306,9 @@ def test_every_unit_is_used() -> None:
         ),
         ("huggingface", "train_steps_per_second", "train.step.duration", 0.25, {}, 4),
         ("mlperf", "tracked_stats.throughput", "train.token.rate", 12, {"tokens_per_sample": 8192}, 98_304),
+        ("nvml", "NVML_GPM_METRIC_ANY_TENSOR_UTIL", "train.accelerator.matrix.active", 44.7, {}, 0.447),
+        ("nvrx", "gpu_relative_perf_scores", "train.rank.slowdown", 0.8, {}, 1.25),
+        ("goodput", 'badput_time{badput_source="DATA_LOADING_SYNC"}', "train.goodput.time", 12, {}, 12),
         ("megatron", "energy per GPU (J/iter/GPU)", "hw.energy", 2500, {"num_accelerators": 8}, 20_000),
     ],
 )

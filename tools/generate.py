@@ -13,10 +13,12 @@ sys.path.append(str(ROOT))
 
 import appendix  # noqa: E402
 import catalogs  # noqa: E402
+import grafana_dashboard  # noqa: E402
 import metric_pages  # noqa: E402
 import prometheus_rules  # noqa: E402
 import recorder_catalog  # noqa: E402
 import spec_text  # noqa: E402
+import weaver_registry  # noqa: E402
 
 import schemas  # noqa: E402
 from trainspec_validate._version import SPECIFICATION_VERSION  # noqa: E402
@@ -40,11 +42,19 @@ def outputs() -> dict[Path, str]:
         files[data / name] = text
     for name, text in {**appendix.pages(), **metric_pages.pages(ROOT / "spec" / "v1")}.items():
         files[ROOT / "spec" / "reference" / name] = text
-    for name, text in recorder_catalog.modules(ROOT / "spec" / "v1").items():
-        files[ROOT / "src" / "trainspec_record" / "catalog" / name] = text
-    for name, text in prometheus_rules.rules(ROOT / "spec" / "v1", entries).items():
-        files[ROOT / "integrations" / "prometheus" / name] = text
+    files |= {ROOT / path: text for path, text in of_the_metrics(ROOT / "spec" / "v1", entries).items()}
     return files
+
+
+def of_the_metrics(directory: Path, entries: list[dict[str, object]]) -> dict[str, str]:
+    """Text of every file that other programs read the metrics from, by its path in the repository."""
+    folders = {
+        "src/trainspec_record/catalog": recorder_catalog.modules(directory),
+        "integrations/prometheus": prometheus_rules.rules(directory, entries),
+        "integrations/grafana": grafana_dashboard.dashboard(directory),
+        "integrations/opentelemetry/registry": weaver_registry.registry(directory),
+    }
+    return {f"{folder}/{name}": text for folder, files in folders.items() for name, text in files.items()}
 
 
 def index_text(entries: list[dict[str, object]]) -> str:

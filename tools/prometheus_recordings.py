@@ -59,6 +59,11 @@ or
 max by (<run>) (<train.world.active>) * 0""",
     ),
     Recording(
+        "train_host:ranks_reporting:count",
+        "The same by host; a host without any is missing.",
+        "count by (<run>, <host>) (group by (<run>, <host>, <rank>) (present_over_time(<train.rank.step>[90s])))",
+    ),
+    Recording(
         "train_run:ranks_silent:count",
         "Ranks that take part and do not report.",
         "clamp_min(max by (<run>) (<train.world.active>) - train_run:ranks_reporting:count, 0)",
