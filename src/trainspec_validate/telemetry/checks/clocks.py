@@ -108,7 +108,7 @@ def pair_latency_coverage(run: RunView) -> Iterator[Deviation]:
         if missing:
             yield Deviation(
                 head_of_scope(run, attempt, ("pair",)),
-                f"{counted(len(missing), 'host')} of {len(mine):,} in attempt {attempt} are in no probed pair: "
+                f"{counted(len(missing), 'host')} of {len(mine):,} in attempt {attempt} without a probed pair: "
                 f"{names_in_words(missing)}",
                 "let the probe plan reach every host of the job, each in at least one pair",
                 Evidence(LATENCY, names_in_words(missing), count=len(missing)),

@@ -71,7 +71,7 @@ def _silent_ranks(run: RunView, span: AttemptSpan, seen: np.ndarray) -> Iterator
     ranges += " and more" if len(missing) > MAX_RANGES else ""
     yield Deviation(
         head_of_scope(run, span.number, ("rank", "group")),
-        f"{counted(amount, 'rank')} of {size:,} in attempt {span.number} give no value: {ranges}",
+        f"{counted(amount, 'rank')} of {size:,} in attempt {span.number} without a value: {ranges}",
         "let every rank write; one that is lost is named by an event train.rank.lost",
         Evidence(subjects=f"rank{'s' * (amount > 1)} {ranges}", count=amount),
     )

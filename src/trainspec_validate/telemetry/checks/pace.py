@@ -25,7 +25,7 @@ FEWEST_WINDOWS = 3
 FEWEST_RANKS = 3
 """Ranks among which a median says who is slow."""
 DRIFT = 0.03
-"""Growth of the update time that counts; one slow node of a public job of 384 devices made it 5.7 %."""
+"""Growth of the update time that counts; one slow node of a public job made it 5.7 %."""
 DRIFT_SECONDS = 1800.0
 WINDOW_SECONDS = 600.0
 FEWEST_BASELINE = 3

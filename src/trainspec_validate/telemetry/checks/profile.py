@@ -77,7 +77,7 @@ def devices_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviat
             found.append(
                 Deviation(
                     head_of_scope(run, span.number, ("device",), writer[(span.number, host)]),
-                    f"{counted(len(short), 'host')} in attempt {span.number} report fewer than {wanted} devices: "
+                    f"fewer than {wanted} devices on {counted(len(short), 'host')} in attempt {span.number}: "
                     f"{names_in_words(f'{name} {len(names)}' for name, names in short.items())}",
                     "a device that fell off its bus is reported as lost, not left out",
                     Evidence(subjects=names_in_words(short), count=len(short)),
