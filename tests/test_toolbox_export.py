@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from trainspec_validate.interop.export import formats
 from trainspec_validate.toolbox import PROGRAM, command
+from trainspec_validate.toolbox.stream_export import TARGETS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -34,7 +35,7 @@ def edit(file: str, old: str, new: str) -> None:
 
 def test_the_list_names_every_format_with_its_version() -> None:
     lines = invoke("--list").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == list(formats())
+    assert [line.split()[0] for line in lines] == [*formats(), *TARGETS]
     assert all(any(letter.isdigit() for letter in line) for line in lines)
 
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from trainspec_validate.interop.formats import formats
 from trainspec_validate.load import load_text
+from trainspec_validate.streams import FORMATS
 from trainspec_validate.toolbox import PROGRAM, command
 
 FIXTURES = Path(__file__).parent / "interop" / "fixtures" / "network"
@@ -189,9 +190,9 @@ def test_examples_are_taken_for_no_foreign_format(path: Path) -> None:
 def test_the_list_shows_every_format() -> None:
     result = invoke("import", "--list")
     assert result.exit_code == 0
-    assert [line.split()[0] for line in result.stdout.splitlines()[1:]] == sorted(
-        formats(), key=lambda name: (formats()[name].kind != "ClusterProfile", name)
-    )
+    documents = sorted(formats(), key=lambda name: (formats()[name].kind != "ClusterProfile", name))
+    streams = sorted(name for name in FORMATS if name != "metric-stream")
+    assert [line.split()[0] for line in result.stdout.splitlines()[1:]] == [*documents, *streams]
 
 
 def test_discover_writes_what_it_finds() -> None:

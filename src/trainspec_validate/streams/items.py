@@ -40,6 +40,14 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
+class Stated:
+    """Unit and instrument of a metric as a file states them; None where it does not."""
+
+    unit: str | None
+    instrument: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Losses:
     """All that a conversion lost, and what it found."""
 
@@ -50,6 +58,8 @@ class Losses:
     clock: Clock
     sequenced: bool
     """Whether sequence numbers are those of the file; otherwise records were numbered in the order of the file."""
+    stated: Mapping[str, Stated] = field(default_factory=dict)
+    """What a file states of metrics of the catalog, by name, in formats that state anything; at most 10,000."""
 
 
 Item = tuple[int, Record | Refusal | Losses]

@@ -39,6 +39,24 @@ def record_from(plain: Any) -> Record | Refusal:
         return Refusal(f"the line is no record: {error}", "see the schema of metric streams", "value")
 
 
+class Placed:
+    """Gives each record the emitter and attempt of the head before it, as a file with several heads needs."""
+
+    def __init__(self) -> None:
+        self._head: Head | None = None
+
+    def place(self, record: Record) -> Record:
+        """The record, with its emitter and attempt."""
+        if isinstance(record, Head):
+            self._head = record
+            return record
+        if self._head is None:
+            return record
+        emitter = self._head.emitter if record.emitter is None else record.emitter
+        attempt = self._head.att if record.att is None else record.att
+        return msgspec.structs.replace(record, emitter=emitter, att=attempt)
+
+
 class Reader:
     """Reads lines that hold one record each."""
 

@@ -43,6 +43,11 @@ class _Rejoined(io.RawIOBase):
         return len(found)
 
 
+def rejoined(start: bytes, rest: BinaryIO) -> BinaryIO:
+    """A stream of which some bytes were read, from its start again."""
+    return cast("BinaryIO", io.BufferedReader(_Rejoined(start, rest)))
+
+
 def uncompressed(stream: BinaryIO) -> BinaryIO:
     """The stream, through the decompressor that its first bytes ask for.
 
@@ -50,12 +55,12 @@ def uncompressed(stream: BinaryIO) -> BinaryIO:
         SourceError: it is zstd, and the library for that is not installed.
     """
     start = stream.read(4)
-    whole = io.BufferedReader(_Rejoined(start, stream))
+    whole = rejoined(start, stream)
     if start.startswith(_GZIP):
         return cast("BinaryIO", gzip.GzipFile(fileobj=whole))
     if start == _ZSTD:
         return _from_zstd(whole)
-    return cast("BinaryIO", whole)
+    return whole
 
 
 def _from_zstd(stream: Any) -> BinaryIO:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import Any
 
 from trainspec_validate.documents.stream import Event, Head, MetricValue, Producer, Sample, ScopeName
 from trainspec_validate.metrics import metrics
 from trainspec_validate.streams import fit
 from trainspec_validate.streams.format import StreamFormat
-from trainspec_validate.streams.items import Clock, Given, Losses, LossReason
+from trainspec_validate.streams.items import Clock, Given, Losses, LossReason, Stated
 from trainspec_validate.streams.tally import Tally
 
 ORIGIN = "org.trainspec.import"
 """Key of `head.extensions` that says what a converted stream was, and what its times and numbers are worth."""
 UNKNOWN_RUN = "unknown"
+_MAX_STATED = 10_000
 
 
 @dataclass(slots=True)
@@ -34,11 +34,12 @@ class Transcript:
     num_records: int = 0
     num_refusals: int = 0
     _next: dict[tuple[str, int], int] = field(default_factory=dict)
+    _stated: dict[str, Stated] = field(default_factory=dict)
 
     @property
     def emitter(self) -> str:
         """Emitter of records that name none: what was given, or the name of the file."""
-        return self.given.emitter or fit.identity(PurePosixPath(self.name).name) or "imported"
+        return self.given.emitter or fit.identity(self.name) or "imported"
 
     @property
     def run(self) -> str:
@@ -48,6 +49,11 @@ class Transcript:
     def lose(self, reason: LossReason, what: str, message: str, offset: int, num: int = 1) -> None:
         """Count a loss."""
         self.tally.lose(reason, what, message, offset, num)
+
+    def state(self, name: str, unit: str | None, instrument: str | None) -> None:
+        """Note what the file states of a metric; what it stated first stays."""
+        if len(self._stated) < _MAX_STATED:
+            self._stated.setdefault(name, Stated(unit, instrument))
 
     def head(self, time_us: int, scopes: Iterable[ScopeName], **more: Any) -> Head:
         """The head of the file, or of one emitter in it; `more` are further fields of it."""
@@ -117,7 +123,8 @@ class Transcript:
 
     def losses(self) -> Losses:
         """What was lost in all."""
-        return Losses(self.tally.losses(), self.num_records, self.num_refusals, self.clock, self.sequenced)
+        counts = (self.num_records, self.num_refusals)
+        return Losses(self.tally.losses(), *counts, self.clock, self.sequenced, dict(self._stated))
 
 
 def producer(name: object, version: object = None) -> Producer | None:

@@ -11,8 +11,10 @@ from trainspec_validate import terminal
 from trainspec_validate.findings import Report, Severity
 from trainspec_validate.interop.export import Exported, Job, NotExpressible, export_all, formats
 from trainspec_validate.terminal import Failure
+from trainspec_validate.toolbox import stream_export
 from trainspec_validate.toolbox.files import write
 from trainspec_validate.toolbox.lookup import pick
+from trainspec_validate.toolbox.stream_files import Inputs
 
 ALL = "all"
 _File = click.Path(dir_okay=False)
@@ -24,13 +26,14 @@ Examples:
   trainspec export plan.yaml --to slurm --policy checkpoint.yaml
   trainspec export plan.yaml --to torchtitan --cluster cluster.yaml --output job.toml
   trainspec export plan.yaml --to all --output launch
+  trainspec export stream.jsonl --to parquet --output stream.parquet
 """
 )
-@click.argument("plan", type=_File, required=False)
+@click.argument("plan", type=_File, required=False, metavar="FILE")
 @click.option("wanted", "--to", metavar="FORMAT", help="Format, or `all`; --list shows what there is.")
 @click.option("--cluster", type=_File, help="Cluster profile, where the plan refers to none.")
 @click.option("--policy", type=_File, help="Checkpoint policy of the job.")
-@click.option("--output", type=click.Path(), help="File or directory to write; standard output without it.")
+@click.option("-o", "--output", type=click.Path(), help="File or directory to write; standard output without it.")
 @click.option("--force", is_flag=True, help="Overwrite what is there, and write although the validator finds errors.")
 @click.option("listing", "--list", is_flag=True, help="List the formats.")
 def command(  # noqa: PLR0913, PLR0917 - one parameter per option
@@ -42,16 +45,25 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option
     force: bool,
     listing: bool,
 ) -> None:
-    """Write a job for a launcher or framework: settings that follow from its documents, and nothing else.
+    """Write a plan for a launcher or framework, or a metric stream for another program of telemetry.
 
-    What the documents say and the format cannot express is told on standard error.
+    Settings of a job follow from its documents. What the file says and the format cannot express is told on
+    standard error.
     """
     if listing:
-        width = max(map(len, formats()))
-        terminal.emit("".join(f"{name:<{width}}  {entry.title}\n" for name, entry in formats().items()))
+        titles = {name: entry.title for name, entry in formats().items()} | stream_export.TARGETS
+        width = max(map(len, titles))
+        terminal.emit("".join(f"{name:<{width}}  {title}\n" for name, title in titles.items()))
         return
     if plan is None or wanted is None:
-        raise click.UsageError("name a plan and, with --to, a format; --list shows the formats")
+        raise click.UsageError("name a plan or a stream and, with --to, a format; --list shows the formats")
+    inputs = Inputs()
+    stream = stream_export.stream_of(plan, inputs)
+    if stream is not None:
+        if cluster or policy:
+            raise click.UsageError("--cluster and --policy are about plans; this is a stream")
+        code = stream_export.run(stream, inputs, wanted, output, force=force)
+        click.get_current_context().exit(code)
     several = wanted.casefold() == ALL
     if several and output is None:
         raise click.UsageError("--to all writes several files; name their directory with --output")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -20,8 +19,10 @@ from trainspec_validate.interop.open import decoded, foreign_text
 from trainspec_validate.load import MAX_BYTES
 from trainspec_validate.report.terminal import printable
 from trainspec_validate.terminal import Failure
-from trainspec_validate.toolbox import tables
+from trainspec_validate.toolbox import known as known_words
+from trainspec_validate.toolbox import stream_import, tables
 from trainspec_validate.toolbox.imported import hand_over
+from trainspec_validate.toolbox.stream_files import Inputs
 
 MAX_FILES = 1_000
 MAX_NUM_NODES = 1_000_000
@@ -34,7 +35,8 @@ def _show_formats(context: click.Context, _option: click.Parameter, wanted: bool
         return
     kinds = list(KINDS)
     found = sorted(formats().values(), key=lambda entry: (kinds.index(entry.kind), entry.name))
-    tables.show(("format", "makes a", "what it is"), [(entry.name, entry.kind, entry.title) for entry in found])
+    rows = [(entry.name, entry.kind, entry.title) for entry in found]
+    tables.show(("format", "makes a", "what it is"), [*rows, *stream_import.rows()])
     context.exit(terminal.OK)
 
 
@@ -44,13 +46,22 @@ Examples:
   trainspec import topology.conf system.json --name hall-a > cluster.yaml
   ibnetdiscover | trainspec import - --output fabric.yaml
   trainspec import logs/ --output observed.yaml --check
+  trainspec import mlperf.log --known run=r-7 --output stream.jsonl
 """
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--format", "format_name", metavar="NAME", help="Format of every file, where its content does not tell.")
-@click.option("--output", metavar="FILE", type=click.Path(dir_okay=False), help="Where to write, instead of stdout.")
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Where to write, instead of stdout."
+)
 @click.option("--num-nodes", type=click.IntRange(1, MAX_NUM_NODES), help="Nodes of the cluster; wins over the files.")
 @click.option("--name", metavar="NAME", help="Name of the document; wins over the files.")
+@click.option(
+    "--known",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="What a stream does not tell: run, attempt, emitter, host, rank, start, utc_offset, or a quantity of the job.",
+)
 @click.option(
     "--list",
     is_flag=True,
@@ -67,17 +78,29 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option
     output: str | None,
     num_nodes: int | None,
     name: str | None,
+    known: tuple[str, ...],
     force: bool,
     check: bool,
 ) -> None:
-    """Write one document of what files of other programs say.
+    """Write one document or stream of what files of other programs say.
 
     The format is recognised by content. What a file does not tell becomes a comment that starts with `unknown`.
+    Logs and telemetry become a metric stream; what it cannot hold is told on standard error.
     A directory stands for the files in it; `-` is standard input.
     """
     if check and output is None:
         raise click.UsageError("--check needs --output")
-    fragments = _fragments(files, format_name)
+    inputs = Inputs()
+    paths = _listed(files)
+    streams = stream_import.found(paths, _names([path for path, _ in paths]), inputs, format_name, _document_format)
+    if streams:
+        if num_nodes is not None or name is not None:
+            raise click.UsageError("--num-nodes and --name are about documents; streams take --known")
+        code = stream_import.run(streams, inputs, known_words.given(known), output, force=force)
+        click.get_current_context().exit(max(code, _judge(output)) if check and output else code)
+    if known:
+        raise click.UsageError("--known is about streams; none of the files is one")
+    fragments = _fragments(paths, format_name, inputs)
     if num_nodes is not None and any(fragment.kind != "ClusterProfile" for fragment in fragments):
         raise click.UsageError("--num-nodes is about clusters; no other kind of document has it")
     try:
@@ -102,7 +125,27 @@ def valid_name(name: str | None) -> str | None:
     return name
 
 
-def _fragments(arguments: Sequence[str], format_name: str | None) -> list[Fragment]:
+def _listed(arguments: Sequence[str]) -> list[tuple[str, bool]]:
+    """Every path with whether it was named itself.
+
+    Raises:
+        Failure: there are too many.
+    """
+    paths = list(islice(_paths(arguments), MAX_FILES + 1))
+    if len(paths) > MAX_FILES:
+        raise Failure(f"more than {MAX_FILES:,} files; name fewer")
+    if not paths:
+        raise Failure(f"{', '.join(arguments)}: no file was found")
+    return paths
+
+
+def _document_format(name: str, head: bytes) -> str:
+    """The format of a document that starts so; nothing where none fits."""
+    text = ForeignText(name, head.decode("utf-8", "replace"))
+    return next((entry.name for entry in formats().values() if entry.looks_like(text)), "")
+
+
+def _fragments(paths: Sequence[tuple[str, bool]], format_name: str | None, inputs: Inputs) -> list[Fragment]:
     """What every file says.
 
     Raises:
@@ -114,31 +157,27 @@ def _fragments(arguments: Sequence[str], format_name: str | None) -> list[Fragme
     except ForeignFormatError as error:
         raise click.UsageError(str(error)) from None
     found, failures, skipped = list[Fragment](), list[str](), list[str]()
-    paths = list(islice(_paths(arguments), MAX_FILES + 1))
-    if len(paths) > MAX_FILES:
-        raise Failure(f"more than {MAX_FILES:,} files; name fewer")
     names = _names([path for path, _ in paths])
     for (path, explicit), shown in zip(paths, names, strict=True):
         try:
-            found.append(_read(path, shown, chosen))
+            found.append(_read(path, shown, chosen, inputs))
         except ForeignFormatError as error:
             (failures if explicit else skipped).append(_told(path, error))
     if failures or not found:
-        nothing = f"{', '.join(arguments)}: no file was found"
-        raise Failure("\n".join(failures or skipped or [nothing]))
+        raise Failure("\n".join(failures or skipped))
     for line in skipped:
         click.echo(printable(f"left out: {line}"), err=True)
     return found
 
 
-def _read(path: str, name: str, chosen: Format | None) -> Fragment:
-    text = _text(path, name)
+def _read(path: str, name: str, chosen: Format | None, inputs: Inputs) -> Fragment:
+    text = _text(path, name, inputs)
     return (chosen or recognise(text)).read(text)
 
 
-def _text(path: str, name: str) -> ForeignText:
+def _text(path: str, name: str, inputs: Inputs) -> ForeignText:
     if path == _STDIN:
-        return decoded(sys.stdin.buffer.read(MAX_BYTES + 1), name)
+        return decoded(inputs.stdin().read(MAX_BYTES + 1), name)
     return foreign_text(Path(path), name)
 
 

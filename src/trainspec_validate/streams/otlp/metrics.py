@@ -63,6 +63,8 @@ class Metrics:
             return
         known = by_name(name)
         unit = metric.get("unit") or ""
+        if known:
+            self._transcript.state(name, str(unit)[:64] or None, _instrument(kind, metric[kind]))
         factor = self._factor(offset, name, known, unit)
         if factor is None:
             message = f"{name} is in {str(unit)[:40]!r}, which does not convert to {known.unit if known else ''!r}"
@@ -187,6 +189,13 @@ class _Named:
     factor: float
     kind: str
     content: Mapping[str, Any]
+
+
+def _instrument(kind: str, content: Mapping[str, Any]) -> str:
+    """The instrument that the data of a metric are of."""
+    if kind == "sum":
+        return "counter" if content.get("isMonotonic") is True else "updowncounter"
+    return "histogram" if kind in {"histogram", "exponentialHistogram"} else "gauge"
 
 
 def _scaled(value: MetricValue, factor: float) -> MetricValue:

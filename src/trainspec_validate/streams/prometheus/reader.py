@@ -69,11 +69,20 @@ class Reader:
         found = parse(text)
         if isinstance(found, Refusal):
             yield offset, found
+        elif isinstance(found, Comment) and found.word == "TYPE":
+            self._stated(found)
         elif isinstance(found, Comment) and found.word == "UNIT":
             message = "units are those that the catalog gives to names, not those of UNIT lines"
             self._transcript.lose("meaning", "UNIT", message, offset)
         elif isinstance(found, Point):
             self._point(offset, found)
+
+    def _stated(self, comment: Comment) -> None:
+        """Note the TYPE of a metric, of which OpenMetrics leaves the ending of counters out."""
+        endings = ("", "_total", "_bucket")
+        known = next((found for ending in endings if (found := _by_name().get(comment.name + ending))), None)
+        if known and comment.text in {"counter", "gauge", "histogram"}:
+            self._transcript.state(known[1], None, comment.text)
 
     def _point(self, offset: int, point: Point) -> None:
         known = _by_name().get(point.name)
