@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ from trainspec_validate.references import DANGLING, ReferenceFailure, bindings, 
 from trainspec_validate.requirements import load_index
 from trainspec_validate.rules import rules_of
 from trainspec_validate.selection import Selection
-from trainspec_validate.streamed import Streams, is_stream, judge_streams, together
+from trainspec_validate.streamed import Seen, Streams, is_stream, judge_streams, together
 from trainspec_validate.suppress import Run, Tally, silence
 from trainspec_validate.verdicts import NAME_TAKEN, judged_on, not_judged, outcomes_of_form
 
@@ -49,7 +49,20 @@ class PartialInputError(InputError):
         self.report = report
 
 
-@paused_collector()
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How to judge, as `validate` explains it."""
+
+    selection: Selection = field(default_factory=Selection)
+    stdin_name: str = STDIN_NAME
+    waivers: str | os.PathLike[str] | None = None
+    baseline: Baseline | str | os.PathLike[str] | None = None
+    today: date | None = None
+    progress: Progress | None = None
+    seen: Seen | None = None
+    """Called with the view of each run whose streams were judged."""
+
+
 def validate(  # noqa: PLR0913
     paths: Iterable[str | os.PathLike[str]],
     selection: Selection | None = None,
@@ -67,16 +80,26 @@ def validate(  # noqa: PLR0913
         InputError: none of them can be read, none is a TrainSpec document, or the waiver file or the baseline
             cannot be read.
     """
-    selection = selection or Selection()
+    return examine(paths, Terms(selection or Selection(), stdin_name, waivers, baseline, today, progress))
+
+
+@paused_collector()
+def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
+    """Judge on terms.
+
+    Raises:
+        PartialInputError: as `validate`.
+        InputError: as `validate`.
+    """
+    selection, streams = terms.selection, Streams(seen=terms.seen)
     state = State(load_index())
     arguments = [os.fspath(path) for path in paths]
-    recorded = _baseline(baseline)
-    streams = Streams()
-    _read_all(state, arguments, stdin_name, progress, streams)
+    recorded = _baseline(terms.baseline)
+    _read_all(state, arguments, terms, streams)
     if not state.texts and not streams.candidates:
         nothing = "nothing to judge: no TrainSpec document and no stream in " + ", ".join(arguments or ["no argument"])
         raise InputError(*(state.failures or [nothing]))
-    waiver_file = _waiver_file(state, os.fspath(waivers)) if waivers is not None else None
+    waiver_file = _waiver_file(state, os.fspath(terms.waivers)) if terms.waivers is not None else None
     _follow_references(state)
     bound = _bind(state)
     outcomes = _run_rules(state, selection, bound)
@@ -85,7 +108,7 @@ def validate(  # noqa: PLR0913
     judged = judged_on(state, selection, bound, outcomes + streams.outcomes, streams)
     outcomes += outcomes_of_form(state, selection, judged)
     run = Run(state.index, state.sources, tuple(state.texts), judged)
-    tally = silence([*_located(state, selection), *streams.findings], run, waiver_file, recorded, today)
+    tally = silence([*_located(state, selection), *streams.findings], run, waiver_file, recorded, terms.today)
     if recorded and recorded.source:
         state.sources[recorded.path] = recorded.source
     report = _report(state, selection, outcomes + together(streams.outcomes), tally)
@@ -109,19 +132,17 @@ def _judge_streams(state: State, selection: Selection, bound: Sequence[Binding],
     state.failures += judge_streams(streams, selection, state.index, documents)
 
 
-def _read_all(
-    state: State, arguments: Sequence[str], stdin_name: str, progress: Progress | None, streams: Streams
-) -> None:
+def _read_all(state: State, arguments: Sequence[str], terms: Terms, streams: Streams) -> None:
     """Read everything that was named; what cannot be read is kept as a failure and hinders nothing else."""
     if STDIN in arguments:
         if sys.stdin is None:
             raise InputError("standard input is closed")
-        read_content(state, sys.stdin.buffer.read(), stdin_name)
+        read_content(state, sys.stdin.buffer.read(), terms.stdin_name)
     failures: list[InputError] = []
     candidates = collect((argument for argument in arguments if argument != STDIN), failures)
     for number, candidate in enumerate(candidates):
-        if progress:
-            progress(number, len(candidates))
+        if terms.progress:
+            terms.progress(number, len(candidates))
         try:
             if is_stream(candidate):
                 streams.candidates.append(candidate)
@@ -132,8 +153,8 @@ def _read_all(
         except Exception as error:
             error.add_note(f"while reading {candidate.name}")
             raise
-    if progress:
-        progress(len(candidates), len(candidates))
+    if terms.progress:
+        terms.progress(len(candidates), len(candidates))
     state.failures.extend(str(failure) for failure in failures)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,9 @@ from trainspec_validate.selection import Selection
 
 if TYPE_CHECKING:
     from trainspec_validate.telemetry.reader import RunFile
+    from trainspec_validate.telemetry.view import RunView
 
+Seen = Callable[["RunView"], None]
 _START_BYTES = 65_536
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _MARKS = (b'"MetricStream"', b'"k":"m"', b'"k": "m"', b'"k":"e"', b'"k": "e"', b":::MLLOG", b'"resourceMetrics"')
@@ -31,6 +33,8 @@ class Streams:
     outcomes: list[Outcome] = field(default_factory=list)
     coverage: list[Coverage] = field(default_factory=list)
     documents: list[DocumentSummary] = field(default_factory=list)
+    seen: Seen | None = None
+    """Is called with the view of each run that was judged."""
 
     @property
     def paths(self) -> frozenset[str]:
@@ -100,6 +104,8 @@ def judge_streams(
         judgement = judge_run(run, wanted, index, beside)
         streams.findings += judgement.findings
         streams.outcomes += judgement.outcomes
+        if streams.seen is not None:
+            streams.seen(judgement.view)
         name = judgement.view.run
         streams.documents += (DocumentSummary(file.name, "MetricStream", name) for file in run)
         if judgement.coverage is not None:

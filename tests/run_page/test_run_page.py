@@ -221,9 +221,9 @@ def test_holes_and_losses_are_told(full: Element) -> None:
 
 
 def test_what_was_not_judged_has_its_reason(full: Element) -> None:
-    assert [(row[0], row[2], row[3]) for row in rows(full, "Requirements without a verdict")] == [
-        ("TS-TEL-050", "nothing to judge", "no train.clock.error in the stream"),
-        ("TS-TEL-051", "declared unsupported", "the exporter has no clock"),
+    assert rows(full, "2 requirements without a verdict") == [
+        ["no train.clock.error in the stream", "nothing to judge", "1", "TS-TEL-050"],
+        ["the exporter has no clock", "declared unsupported", "1", "TS-TEL-051"],
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from trainspec_validate.findings import Report
 from trainspec_validate.report import RuleText
@@ -19,9 +19,17 @@ from trainspec_validate.telemetry.view import RunView
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def page(view: RunView, report: Report, requirements: Mapping[str, RuleText] | None = None) -> str:
-    """The page of a run, with what was found in it; equal input makes equal text."""
-    context = Context(view, report, requirements or {}, frame(view))
+def page(
+    view: RunView,
+    report: Report,
+    requirements: Mapping[str, RuleText] | None = None,
+    unread: Sequence[str] = (),
+) -> str:
+    """The page of a run, with what was found in it; equal input makes equal text.
+
+    `unread` says which input could not be read, and why.
+    """
+    context = Context(view, report, requirements or {}, frame(view), tuple(unread))
     body = element(
         "body",
         verbatim(DEFINITIONS),

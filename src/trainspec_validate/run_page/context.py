@@ -24,6 +24,8 @@ class Context:
     requirements: Mapping[str, RuleText]
     frame: Frame | None
     """None where all of the run is one moment."""
+    unread: tuple[str, ...] = ()
+    """Input that could not be read, each with the reason."""
 
     def points(self, metric: str) -> list[Points]:
         """The series of a job metric that have a finite value, in order of their names."""

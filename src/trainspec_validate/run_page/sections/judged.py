@@ -5,7 +5,8 @@ from __future__ import annotations
 from trainspec_validate.findings import Verdict
 from trainspec_validate.run_page.context import Context, code
 from trainspec_validate.run_page.markup import Html, Node, element
-from trainspec_validate.run_page.tables import table
+from trainspec_validate.run_page.tables import few, table
+from trainspec_validate.run_page.words import count
 
 _WORDS = {
     Verdict.NOT_APPLICABLE: "nothing to judge",
@@ -13,20 +14,33 @@ _WORDS = {
     Verdict.NOT_RUN: "not run",
     Verdict.ERROR: "mistake of the tool",
 }
-_MOST = 400
+_NUM_NAMED = 40
 
 
 def not_judged(context: Context) -> Html:
-    """Every requirement without a verdict, with the reason."""
-    rows: list[tuple[Node, ...]] = []
+    """Every reason for which requirements have no verdict, with the requirements."""
+    groups: dict[tuple[str, str], list[str]] = {}
     for outcome in sorted(context.report.outcomes, key=lambda each: each.requirement):
         if outcome.verdict in _WORDS:
-            text = context.requirements.get(outcome.requirement)
-            rows.append(
-                (outcome.requirement, text.title if text else "", _WORDS[outcome.verdict], code(outcome.reason))
-            )
-    if not rows:
+            groups.setdefault((_WORDS[outcome.verdict], outcome.reason), []).append(outcome.requirement)
+    if not groups:
         return element(
             "p", "Every requirement came to a verdict." if context.report.outcomes else "No requirement was run."
         )
-    return table("Requirements without a verdict", ("requirement", "wants", "why", "reason"), rows, _MOST)
+    rows: list[tuple[Node, ...]] = [
+        (
+            code(reason or "no reason told"),
+            why,
+            len(names),
+            few([_named(context, n) for n in names[:_NUM_NAMED]], len(names)),
+        )
+        for (why, reason), names in groups.items()
+    ]
+    total = count(sum(map(len, groups.values())), "requirement")
+    return table(f"{total} without a verdict, by reason", ("reason", "", "#requirements", "which"), rows)
+
+
+def _named(context: Context, requirement: str) -> Node:
+    """The name of a requirement, or its number where the index does not have it."""
+    text = context.requirements.get(requirement)
+    return [element("code", requirement), f" {text.name}" if text else ""]

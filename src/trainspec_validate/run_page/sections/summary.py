@@ -19,6 +19,7 @@ from trainspec_validate.telemetry.view import StreamFile
 
 _NOT_MEASURED = "not measured"
 _MOST_FILES = 30
+_MOST_UNREAD = 10
 _WORDS = {
     Verdict.PASS: "passed",
     Verdict.FAIL: "failed",
@@ -47,6 +48,7 @@ def header(context: Context) -> Html:
             " · it goes on" if view.is_live else "",
         ),
         element("dl", [_card(name, value) for name, value in _figures(context)], class_="cards"),
+        _unread(context),
         _files(context),
         element("p", f"Judged by {versions}. All times are UTC.", class_="note"),
     )
@@ -109,6 +111,16 @@ def _files(context: Context) -> Html:
         listing,
         open="" if len(files) < 4 else None,
     )
+
+
+def _unread(context: Context) -> Html | None:
+    shown = [element("li", each) for each in context.unread[:_MOST_UNREAD]]
+    left = len(context.unread) - len(shown)
+    if not shown:
+        return None
+    title = element("strong", f"{count(len(context.unread), 'input')} could not be read, and this page is without it:")
+    more = element("li", f"and {left:,} more") if left else None
+    return element("div", title, element("ul", shown, more), class_="absent")
 
 
 def _format(name: str, files: list[StreamFile]) -> str:
