@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from trainspec_validate.findings import Evidence
-from trainspec_validate.metrics import by_name
+from trainspec_validate.metrics import Metric, by_name
 from trainspec_validate.telemetry.checks import Deviation, NotJudged
 from trainspec_validate.telemetry.checks._cadences import cadence_class
 from trainspec_validate.telemetry.checks._words import (
@@ -19,7 +19,10 @@ from trainspec_validate.telemetry.checks._words import (
     names_in_words,
     subjects_in_words,
 )
-from trainspec_validate.telemetry.view import RunView, Series
+from trainspec_validate.telemetry.view import PlacedHead, RunView, Series
+
+IMPORTED = "org.trainspec.import"
+"""Where the head of a converted stream says what it was converted from."""
 
 
 def refuse_snapshot(run: RunView) -> None:
@@ -32,6 +35,31 @@ def refuse_snapshot(run: RunView) -> None:
         raise NotJudged("one snapshot has no time axis")
 
 
+def refuse_timeless(run: RunView) -> None:
+    """Do not judge intervals of an input that has no times.
+
+    Raises:
+        NotJudged: it is one snapshot, or its times were made up by whoever converted it.
+    """
+    refuse_snapshot(run)
+    if not has_times(run):
+        raise NotJudged("the source of the stream has no times")
+
+
+def has_times(run: RunView) -> bool:
+    """Whether times are those of a clock, of whatever start, and not made up by whoever converted the stream."""
+    return not run.heads or any(_origin(head).get("clock") != "none" for head in run.heads)
+
+
+def _origin(head: PlacedHead) -> Mapping[str, Any]:
+    found = head.record.extensions.get(IMPORTED)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _on_change(metric: Metric | None) -> bool:
+    return metric is not None and "E" in metric.cadences
+
+
 def rows_of(run: RunView, metrics: Iterable[str], *, least: int = 1) -> Any:
     """Rows of the table that belong to any of some metrics, with at least so many values."""
     wanted = set(metrics)
@@ -42,11 +70,17 @@ def rows_of(run: RunView, metrics: Iterable[str], *, least: int = 1) -> Any:
 def timed_rows(run: RunView, *, least: int = 2) -> Any:
     """Rows of the table whose metric has a cadence in seconds, with at least so many values.
 
+    Values that other formats write once and when they change are left out where all streams were converted from such.
+
     Raises:
         NotJudged: the input has no time axis, or there is no such row.
     """
-    refuse_snapshot(run)
-    timed = {key.metric for key in run.series.keys if cadence_class(by_name(key.metric)) is not None}
+    refuse_timeless(run)
+    is_converted = bool(run.heads) and all(_origin(head) for head in run.heads)
+    known = {key.metric: by_name(key.metric) for key in run.series.keys}
+    timed = [
+        name for name, metric in known.items() if cadence_class(metric) and not (is_converted and _on_change(metric))
+    ]
     found = rows_of(run, timed, least=least)
     if not len(found):
         raise NotJudged(f"no metric with a cadence in seconds has {'several values' if least > 1 else 'a value'}")

@@ -10,7 +10,7 @@ import numpy as np
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
 from trainspec_validate.telemetry.checks._job import held_at, updates_of
 from trainspec_validate.telemetry.checks._pauses import of_attempt
-from trainspec_validate.telemetry.checks._rows import refuse_snapshot
+from trainspec_validate.telemetry.checks._rows import refuse_snapshot, refuse_timeless
 from trainspec_validate.telemetry.checks._words import few, moment, number, seconds_in_words
 from trainspec_validate.telemetry.view import JobSeries, Location, RunView
 
@@ -83,7 +83,7 @@ def _growth(bad: _BadUpdate, skipped: Sequence[JobSeries]) -> float | None:
 @check("TS-TEL-049")
 def goodput_closed(run: RunView) -> Iterator[Deviation]:
     """The categories of time add up to the time that passed, and productive time is no more than updates took."""
-    refuse_snapshot(run)
+    refuse_timeless(run)
     categories = [series for series in run.job.values() if series.key.metric == GOODPUT and len(series)]
     times = np.concatenate([series.time_us for series in categories]) if categories else np.zeros(0, np.int64)
     if len(np.unique(times)) < 2:

@@ -10,7 +10,7 @@ import numpy as np
 
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
 from trainspec_validate.telemetry.checks._job import stretches
-from trainspec_validate.telemetry.checks._rows import refuse_snapshot, rows_of
+from trainspec_validate.telemetry.checks._rows import refuse_timeless, rows_of
 from trainspec_validate.telemetry.checks._words import counted, few, number, seconds_in_words
 from trainspec_validate.telemetry.checks.progress import lock_evidence
 from trainspec_validate.telemetry.view import AttemptSpan, Location, Lockstep, RunView
@@ -23,7 +23,7 @@ ENDINGS = ("train.evaluation.end", "train.checkpoint.commit", "train.checkpoint.
 @check("TS-TEL-034")
 def collective_mismatch(run: RunView) -> Iterator[Deviation]:
     """No rank stays behind the others of its group in the collectives that it completed."""
-    refuse_snapshot(run)
+    refuse_timeless(run)
     locks = [lock for lock in run.lockstep if lock.key.metric == SEQUENCE and (lock.num > 1).sum() > 1]
     if not locks:
         raise NotJudged(f"no two ranks report {SEQUENCE} of one group twice")

@@ -10,7 +10,7 @@ import numpy as np
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
 from trainspec_validate.telemetry.checks._job import at_times, held_at
 from trainspec_validate.telemetry.checks._pauses import Pauses, evaluations, of_attempt
-from trainspec_validate.telemetry.checks._rows import refuse_snapshot
+from trainspec_validate.telemetry.checks._rows import has_times, refuse_snapshot
 from trainspec_validate.telemetry.checks._words import few, number
 from trainspec_validate.telemetry.view import AttemptSpan, JobSeries, RunView
 
@@ -27,7 +27,7 @@ ROUNDING = 5e-4
 def rate_consistency(run: RunView) -> Iterator[Deviation]:
     """The token rate is the growth of the token count, and the sample count grows by the batch size in each update."""
     refuse_snapshot(run)
-    rate, tokens = run.job.get(RATE), _tokens(run)
+    rate, tokens = (run.job.get(RATE), _tokens(run)) if has_times(run) else (None, None)
     samples, batch = run.job.get(SAMPLES), run.job.get(BATCH)
     judged = False
     for span in run.attempts:
@@ -36,7 +36,7 @@ def rate_consistency(run: RunView) -> Iterator[Deviation]:
                 judged = True
                 yield from answer
         if samples is not None and batch is not None:
-            for answer in _samples_against_batch(span, samples, batch):
+            for answer in _samples_against_batch(span, samples, batch, _report_interval(run, span)):
                 judged = True
                 yield from answer
     if not judged:
@@ -75,15 +75,22 @@ def _rate_against_count(
     ]
 
 
-def _samples_against_batch(span: AttemptSpan, samples: JobSeries, batch: JobSeries) -> Iterator[list[Deviation]]:
+def _report_interval(run: RunView, span: AttemptSpan) -> int:
+    return max((head.record.report_interval_steps for head in run.heads if head.record.att == span.number), default=1)
+
+
+def _samples_against_batch(
+    span: AttemptSpan, samples: JobSeries, batch: JobSeries, interval: int
+) -> Iterator[list[Deviation]]:
     """The growth of the sample count against batch size times updates; nothing where there are too few."""
     mine = of_attempt(samples, span.number)
     times, steps = samples.time_us[mine], samples.step[mine]
     size = held_at(batch, span.number, times)
-    constant = (size[1:] == size[:-1]) & (steps[1:] > steps[:-1]) & (steps[:-1] >= 0)
+    updates = np.diff(steps)
+    constant = (size[1:] == size[:-1]) & (updates > 0) & (updates <= interval) & (steps[:-1] >= 0)
     if constant.sum() < 2:
         return
-    grown, claimed = np.diff(samples.value[mine]), np.diff(steps) * size[1:]
+    grown, claimed = np.diff(samples.value[mine]), updates * size[1:]
     wrong = np.flatnonzero(constant & (np.abs(grown - claimed) > TOLERANCE * np.maximum(np.abs(claimed), size[1:])))
     if not len(wrong):
         yield []
@@ -92,7 +99,7 @@ def _samples_against_batch(span: AttemptSpan, samples: JobSeries, batch: JobSeri
     yield [
         Deviation(
             samples.location(mine.start + first + 1),
-            f"{SAMPLES} grows by {number(float(grown[first]))} in {int(np.diff(steps)[first]):,} updates of "
+            f"{SAMPLES} grows by {number(float(grown[first]))} in {int(updates[first]):,} updates of "
             f"{number(float(size[first]))} samples, which are {number(float(claimed[first]))}",
             "count the samples of completed updates over all data ranks, and write a new batch size before its first",
             Evidence(SAMPLES, "", int(times[first]), int(times[int(wrong[-1]) + 1]), len(wrong)),

@@ -11,7 +11,7 @@ from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, 
 from trainspec_validate.telemetry.checks._job import segments, updates_of
 from trainspec_validate.telemetry.checks._members import ranks_of_rows
 from trainspec_validate.telemetry.checks._pauses import of_attempt, standstills
-from trainspec_validate.telemetry.checks._rows import deviations_of_rows, refuse_snapshot, rows_of
+from trainspec_validate.telemetry.checks._rows import deviations_of_rows, refuse_timeless, rows_of
 from trainspec_validate.telemetry.checks._words import Fault, few, moment, number, seconds_in_words, series_in_words
 from trainspec_validate.telemetry.view import JobSeries, RunView, Series
 
@@ -90,7 +90,7 @@ def _slow(series: Series, message: str) -> Fault:
 @check("TS-TEL-036")
 def slow_down(run: RunView) -> Iterator[Deviation]:
     """Updates do not take 3 % longer for half an hour without an event that changes the work."""
-    refuse_snapshot(run)
+    refuse_timeless(run)
     series = run.job.get(DURATION)
     if series is None:
         raise NotJudged(f"no {DURATION} of the job")
@@ -142,7 +142,7 @@ def _drifts(series: JobSeries, firsts: Any, medians: Any) -> Iterator[Deviation]
 @check("TS-TEL-037")
 def duration_vs_clock(run: RunView) -> Iterator[Deviation]:
     """The times of updates add up to the time that passed, pauses left out."""
-    refuse_snapshot(run)
+    refuse_timeless(run)
     series = run.job.get(DURATION)
     if series is None:
         raise NotJudged(f"no {DURATION} of the job")

@@ -12,7 +12,7 @@ from trainspec_validate.telemetry.checks._cadences import Cadences
 from trainspec_validate.telemetry.checks._job import stretches
 from trainspec_validate.telemetry.checks._pauses import Pauses, of_attempt, standstills
 from trainspec_validate.telemetry.checks._progress import STEPS, Progress, progress
-from trainspec_validate.telemetry.checks._rows import refuse_snapshot, rows_of
+from trainspec_validate.telemetry.checks._rows import refuse_snapshot, refuse_timeless, rows_of
 from trainspec_validate.telemetry.checks._words import (
     deviations_of,
     few,
@@ -74,7 +74,7 @@ def _starts_beyond(run: RunView, known: Progress) -> Iterator[Deviation]:
 @check("TS-TEL-032")
 def step_spread(run: RunView) -> Iterator[Deviation]:
     """Ranks are no more than one update apart, beside what passes between two of their values."""
-    refuse_snapshot(run)
+    refuse_timeless(run)
     locks = [lock for lock in run.lockstep if lock.key.metric == "train.rank.step" and lock.num.max(initial=0) > 1]
     if not locks:
         raise NotJudged("no two ranks report train.rank.step at the same time")
@@ -116,7 +116,7 @@ def lock_evidence(lock: Lockstep, begin: int, end: int, sample: str) -> Evidence
 def no_progress(run: RunView) -> Iterator[Deviation]:
     """A job that completes no update for long says why."""
     known = progress(run)
-    refuse_snapshot(run)
+    refuse_timeless(run)
     pauses = standstills(run)
     found: list[Deviation] = []
     judged = False

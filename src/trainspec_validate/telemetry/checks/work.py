@@ -10,7 +10,7 @@ import numpy as np
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
 from trainspec_validate.telemetry.checks._job import stretches
 from trainspec_validate.telemetry.checks._pauses import interruptions
-from trainspec_validate.telemetry.checks._rows import deviations_of_rows, refuse_snapshot, rows_of
+from trainspec_validate.telemetry.checks._rows import deviations_of_rows, refuse_timeless, rows_of
 from trainspec_validate.telemetry.checks._words import (
     Fault,
     few,
@@ -44,7 +44,7 @@ HELP = "a kernel that waits for ever reads busy: look for a hang, or for a count
 @check("TS-TEL-040")
 def energy_power(run: RunView) -> Iterator[Deviation]:
     """The growth of the energy counter is the integral of power, and a busy device draws what one can draw."""
-    refuse_snapshot(run)
+    refuse_timeless(run)
     energy = rows_of(run, [ENERGY], least=2)
     columns = run.series.rows[energy]
     seconds = (columns["last_time_us"] - columns["first_time_us"]) / 1e6
@@ -132,7 +132,7 @@ def _busy_devices(run: RunView) -> Any:
 @check("TS-TEL-041")
 def busy_without_work(run: RunView) -> Iterator[Deviation]:
     """Devices that read busy for minutes use their matrix units."""
-    refuse_snapshot(run)
+    refuse_timeless(run)
     busy, matrix = run.windows.get(BUSY), run.windows.get(MATRIX)
     if busy is None or matrix is None:
         raise NotJudged(f"no {BUSY if busy is None else MATRIX}")

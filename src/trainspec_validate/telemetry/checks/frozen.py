@@ -1,0 +1,119 @@
+"""The only place that checks that what is computed or read anew does not stand still."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+import numpy as np
+
+from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
+from trainspec_validate.telemetry.checks._job import stretches
+from trainspec_validate.telemetry.checks._rows import deviations_of_rows, refuse_snapshot, rows_of
+from trainspec_validate.telemetry.checks._words import Fault, few, number, series_in_words
+from trainspec_validate.telemetry.view import JobSeries, RunView, Series
+
+MOVING = frozenset(
+    {
+        *("train.loss.mean", "train.loss.max", "train.gradient.norm", "train.gradient.variance"),
+        *("train.gradient.signal", "train.gradient.noise_scale", "train.token.rate", "train.step.duration"),
+    }
+)
+"""Metrics that are computed or timed afresh in each update: limits, rates that are set, and integers do stand still."""
+FROZEN_VALUES = 3
+"""Equal values of full precision: the gradient norm of one public run stood still for 3 updates and again for 5."""
+FROZEN_ZEROS = 10
+"""Zeros in a row: an accumulator that is read after it was cleared gives nothing else."""
+FROZEN_READINGS = 30
+"""Equal readings of a power meter that never gives another: a quarter of an hour at the usual cadence."""
+METER_DIGITS = 4
+"""Significant digits from which a steady reading is no accident of rounding to whole watts."""
+FULL_DIGITS = 6
+"""Significant digits from which two equal values are no accident of rounding."""
+HELP = "write what each update gives; a value that was cleared, cached or skipped is left out"
+
+
+@check("TS-TEL-026")
+def frozen_value(run: RunView) -> Iterator[Deviation]:
+    """No value that is computed afresh in each update stays the same to the last bit over several of them."""
+    refuse_snapshot(run)
+    rows, meters = rows_of(run, MOVING, least=FROZEN_VALUES), rows_of(run, ["hw.power"], least=FROZEN_READINGS)
+    if not len(rows) and not len(meters):
+        raise NotJudged("no loss, gradient norm or power comes often enough")
+    yield from few(deviation for series in run.job.values() for deviation in _frozen_in_job(series))
+    of_job = np.array([subject.rank is None and subject.device is None for subject in run.series.subjects], dtype=bool)
+    rows = rows[~of_job[run.series.rows["subject"][rows]]]
+    suspects = rows[run.series.rows["longest_run"][rows] >= FROZEN_VALUES].tolist()
+    frozen = [row for row in suspects if _is_frozen(*_longest_run(run, row))]
+    yield from deviations_of_rows(run, np.array(frozen, dtype=np.int64), "longest_run", _frozen)
+    columns = run.series.rows[meters]
+    still = meters[(columns["minimum"] == columns["maximum"]) & (columns["maximum"] != 0)].tolist()
+    still = [row for row in still if num_digits(float(run.series.rows["maximum"][row])) >= METER_DIGITS]
+    yield from deviations_of_rows(run, np.array(still, dtype=np.int64), "first", _still)
+
+
+def _frozen_in_job(series: JobSeries) -> Iterator[Deviation]:
+    """Each run of equal values of a series of the job."""
+    if series.key.metric not in MOVING:
+        return
+    value, step = np.asarray(series.value), np.asarray(series.step)
+    goes_on = (value[1:] == value[:-1]) & (series.attempt[1:] == series.attempt[:-1])
+    goes_on &= (step[1:] > step[:-1]) & (step[:-1] >= 0)
+    for begin, end in stretches(goes_on, FROZEN_VALUES - 1):
+        if _is_frozen(float(value[begin]), end - begin + 1):
+            yield Deviation(
+                series.location(begin),
+                f"{series.key} is {_shown(float(value[begin]))} for {end - begin + 1} updates in a row",
+                HELP,
+                Evidence(str(series.key), "", int(series.time_us[begin]), int(series.time_us[end]), end - begin + 1),
+            )
+
+
+def _longest_run(run: RunView, row: int) -> tuple[float, int]:
+    return float(run.series.rows["longest_run_value"][row]), int(run.series.rows["longest_run"][row])
+
+
+def _frozen(series: Series) -> Fault:
+    return Fault(
+        key=series.key,
+        subject=series.subject,
+        location=series.longest_run_location,
+        message=f"{series_in_words(series.key, series.subject)} is {_shown(series.longest_run_value)} for "
+        f"{series.longest_run} updates in a row",
+        help=HELP,
+        first_time_us=series.longest_run_start_us,
+        last_time_us=series.longest_run_end_us,
+        samples=(_shown(series.longest_run_value),),
+    )
+
+
+def _still(series: Series) -> Fault:
+    return Fault(
+        key=series.key,
+        subject=series.subject,
+        location=series.first_location,
+        message=f"{series_in_words(series.key, series.subject)} is {number(series.maximum)} W in all of its "
+        f"{series.num:,} readings",
+        help="read the meter anew for each value; one that is not read any more is left out",
+        first_time_us=series.first_time_us,
+        last_time_us=series.last_time_us,
+    )
+
+
+def _is_frozen(value: float, length: int) -> bool:
+    if value == 0:
+        return length >= FROZEN_ZEROS
+    return bool(np.isfinite(value)) and num_digits(value) >= FULL_DIGITS
+
+
+def num_digits(value: float) -> int:
+    """Significant digits of the shortest text that reads back as the value.
+
+    >>> num_digits(464441.887), num_digits(2.5)
+    (9, 2)
+    """
+    return len(Decimal(repr(value)).normalize().as_tuple().digits)
+
+
+def _shown(value: float) -> str:
+    return number(value) if value == 0 else repr(value)
