@@ -71,7 +71,8 @@ font-size:.82rem;color:var(--soft)}
 .wide{overflow-x:auto;margin:0 0 22px}
 table{border-collapse:collapse;width:100%;font-size:.87rem;line-height:1.4}
 caption{text-align:left;font-weight:600;font-size:.95rem;padding:0 0 6px}
-th{overflow-wrap:break-word}
+th,td{overflow-wrap:break-word}
+.long,td code{overflow-wrap:anywhere}
 th,td{text-align:left;vertical-align:top;padding:5px 14px 5px 0;border-bottom:1px solid var(--grid);font-weight:400}
 thead th{color:var(--soft);font-size:.8rem;border-bottom:1px solid var(--rule);vertical-align:bottom}
 .number{text-align:right;white-space:nowrap}.whole,thead th{white-space:nowrap}
@@ -82,7 +83,7 @@ article ol{margin:8px 0 0;padding-left:26px}
 article li{margin:0 0 12px}
 article li p{margin:0 0 2px}
 .statement{color:var(--soft);font-size:.9rem;margin:2px 0 6px}
-.message{font-weight:600}
+.message{font-weight:500}
 .place,.evidence,.help{font-size:.88rem}
 .place,.evidence{color:var(--soft)}
 footer{margin-top:50px;border-top:1px solid var(--rule);padding-top:10px;font-size:.82rem;color:var(--soft)}
@@ -132,7 +133,7 @@ figure{margin-bottom:14px}
 .marks{margin:14px 0 -6px}
 .figures{gap:2px 16px;margin:3px 0 5px}
 h2{break-after:avoid;margin:20px 0 8px;padding-top:8px}h3,caption,figcaption{break-after:avoid}
-figure,.cards,tr,article li,.marks{break-inside:avoid}
+figure,.cards,tr,.short,article li,.marks{break-inside:avoid}
 thead{display:table-header-group}
 .wide{overflow:visible}
 a{color:inherit;text-decoration:none}

@@ -10,6 +10,9 @@ from trainspec_validate.run_page.words import count
 MAX_ROWS = 50
 _MAX_CELL = 300
 _MAX_NAME = 100
+_LONGEST_WORD = 28
+_SHORT = 14
+"""Tables of no more rows stay on one page."""
 _LOOKS = {"#": "number", "=": "whole"}
 
 
@@ -31,7 +34,7 @@ def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[Node]], m
         element("tbody", body),
     )
     more = element("p", f"{count(left, 'more row')} not shown.", class_="note") if left > 0 else None
-    return element("div", whole, more, class_="wide")
+    return element("div", whole, more, class_="wide short" if len(body) <= _SHORT else "wide")
 
 
 def _row(cells: Sequence[Node], looks: Sequence[str | None]) -> Html:
@@ -44,7 +47,12 @@ def _row(cells: Sequence[Node], looks: Sequence[str | None]) -> Html:
 
 
 def _short(cell: Node, length: int) -> Node:
-    return cut(cell, length) if isinstance(cell, str) and not isinstance(cell, Html) else cell
+    """Text that is cut, and may be broken anywhere where it has a word that no column holds."""
+    if not isinstance(cell, str) or isinstance(cell, Html):
+        return cell
+    text = cut(cell, length)
+    is_long = max(map(len, text.split()), default=0) > _LONGEST_WORD
+    return element("span", text, class_="long") if is_long else text
 
 
 def few(shown: Sequence[Node], num: int) -> Node:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from trainspec_validate.findings import Evidence, Finding
 from trainspec_validate.report.places import ordered, position
 from trainspec_validate.run_page.context import Context, code
-from trainspec_validate.run_page.markup import Html, Node, element, join
+from trainspec_validate.run_page.markup import Html, Node, cut, element, join
 from trainspec_validate.run_page.tables import table
 from trainspec_validate.run_page.words import count, utc
 
@@ -15,6 +15,7 @@ MAX_SHOWN = 20
 """Findings of one requirement that the page shows."""
 _MAX_SAMPLES = 6
 _MAX_RELATED = 4
+_MAX_SUBJECTS = 200
 
 
 def findings(context: Context) -> Html:
@@ -72,7 +73,7 @@ def _finding(finding: Finding) -> Iterator[Node]:
 def _evidence(evidence: Evidence) -> Iterator[Node]:
     if evidence.series:
         yield element("code", evidence.series)
-    parts = [evidence.subjects] if evidence.subjects else []
+    parts = [cut(evidence.subjects, _MAX_SUBJECTS)] if evidence.subjects else []
     if evidence.count != 1:
         parts.append(f"{evidence.count:,} times")
     if evidence.first_time_us is not None:

@@ -37,7 +37,7 @@ def not_judged(context: Context) -> Html:
         for (why, reason), names in groups.items()
     ]
     total = count(sum(map(len, groups.values())), "requirement")
-    return table(f"{total} without a verdict, by reason", ("reason", "", "#requirements", "which"), rows)
+    return table(f"{total} without a verdict, by reason", ("reason", "=", "#requirements", "which"), rows)
 
 
 def _named(context: Context, requirement: str) -> Node:
