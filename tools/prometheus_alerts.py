@@ -52,7 +52,7 @@ unless on (<run>) max by (<run>) (changes(<train.batch.size>[6h])) > 0
 unless on (<run>) max by (<run>) (changes(<train.world.active>[6h])) > 0""",
     ),
     Alert(
-        *("TrainLossNotFinite", CRITICAL, "", "TS-PRC-010"),
+        *("TrainLossNotFinite", CRITICAL, "", "TS-TEL-042"),
         "The loss of run {{ $labels.<run> }} is not finite",
         "Updates from here on are worthless unless they are skipped. Find the first step, then restore from before it.",
         """
@@ -185,7 +185,7 @@ or
 )""",
     ),
     Alert(
-        *("TrainLatencyRisen", WARNING, "10m", "TS-TEL-054"),
+        *("TrainLatencyRisen", WARNING, "10m", "TS-TEL-084"),
         "Probes of run {{ $labels.<run> }} take {{ $value | humanize }} times as long as before",
         "The slowest hundredth, over all pairs of nodes. The pairs that rose share a switch or an interface.",
         """

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import prometheus_rules
 import pytest
+import spec_text
 import yaml
 from promql import Names
 
@@ -19,7 +19,7 @@ from trainspec_validate.metrics.prometheus import prometheus_name, prometheus_na
 ROOT = Path(__file__).resolve().parents[2]
 SPECIFICATION = ROOT / "spec" / "v1"
 NAMES = Names.of(SPECIFICATION)
-REQUIREMENTS = json.loads((SPECIFICATION / "requirements.json").read_text(encoding="utf-8"))["requirements"]
+REQUIREMENTS = spec_text.requirements(SPECIFICATION)
 RULES = {path.name: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*-rules.yaml"))}
 CASES = {path.name: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted((FOLDER / "tests").iterdir())}
 GROUPS = [
