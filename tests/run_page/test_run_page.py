@@ -303,3 +303,22 @@ def test_a_long_run_makes_a_small_page_that_keeps_its_spike() -> None:
     assert 900 < len(points) <= 2_000
     tops = sorted(float(pair.split()[1]) for pair in points)
     assert tops[0] < tops[1] - 10
+
+
+@pytest.mark.parametrize(
+    ("clock", "below", "said"),
+    [
+        ("local", "local", "does not tell their zone"),
+        ("relative", "since start", "counts them from a start"),
+        ("none", "line", "a second stands for each line"),
+    ],
+)
+def test_times_that_are_no_moments_are_said_to_be_so(clock: str, below: str, said: str) -> None:
+    files = tuple(replace(each, clock=clock, losses=("42 names are not known",)) for each in full_run().files)
+    found = parse(page(replace(full_run(), files=files), report()))
+    assert said in next(found.all("header")).text
+    chart = found.find("chart-train-loss-mean")
+    labels = [each.text for each in chart.all("text")]
+    assert below in labels
+    assert "UTC" not in labels
+    assert rows(found, "Lost when")[0][1] == "42 names are not known"

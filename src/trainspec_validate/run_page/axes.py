@@ -100,14 +100,14 @@ class Shown:
     factor: float
     unit: str
 
-    def tick(self, value: float) -> str:
-        """The label of a tick.
 
-        >>> Shown(1e9, "GB").tick(80e9)
-        '80'
-        """
-        scaled = value / self.factor
-        return f"{scaled:,.10g}" if abs(scaled) < 1e7 else f"{scaled:.3g}"
+def tick_label(value: float) -> str:
+    """The label of a tick.
+
+    >>> tick_label(80.0), tick_label(2.5e9), tick_label(0.30000000000000004)
+    ('80', '2.5e+09', '0.3')
+    """
+    return f"{value:,.10g}" if abs(value) < 1e7 else f"{value:.3g}"
 
 
 def shown(unit: str, high: float) -> Shown:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from trainspec_validate.run_page.axes import Axis, Shown, axis, shown
+from trainspec_validate.run_page.axes import Axis, Shown, axis, shown, tick_label
 from trainspec_validate.run_page.frame import FOOT, LANE, LEFT, RIGHT, WIDTH, Frame
 from trainspec_validate.run_page.markup import Html, Node, cut, element
 from trainspec_validate.run_page.traces import Column, Trace
@@ -54,13 +54,14 @@ class Chart:
 class _Plot:
     frame: Frame
     axis: Axis
+    """In the unit that is shown."""
     shown: Shown
     height: float
     clipped: tuple[Column, ...] = field(default=())
 
     def down(self, value: float) -> float:
         """Where a value lies, from the top of the picture."""
-        return LANE + (1 - self.axis.place(value)) * self.height
+        return LANE + (1 - self.axis.place(value / self.shown.factor)) * self.height
 
     def at(self, time_us: float, value: float) -> str:
         """Coordinates in a path."""
@@ -98,9 +99,12 @@ def _plot(chart: Chart, frame: Frame) -> _Plot:
     base = min(low, 0.0) if chart.from_zero else low
     clips = not chart.log and high > usual + (_FAR - 1) * max(usual - base, abs(usual) * 1e-3)
     top = usual + 0.25 * (usual - base) if clips else high
-    scale = axis(low, top, from_zero=chart.from_zero, log=chart.log, whole=chart.whole)
-    clipped = tuple(column for column in columns if column.high > scale.high * (1 + 1e-9))
-    return _Plot(frame, scale, shown(chart.unit, scale.high), chart.height, clipped)
+    unit = shown(chart.unit, top)
+    ends = (low / unit.factor, top / unit.factor)
+    scale = axis(*ends, from_zero=chart.from_zero, log=chart.log, whole=chart.whole)
+    edge = scale.high * unit.factor * (1 + 1e-9)
+    clipped = tuple(column for column in columns if column.high > edge)
+    return _Plot(frame, scale, unit, chart.height, clipped)
 
 
 def _clip_notes(chart: Chart, plot: _Plot) -> Iterator[str]:
@@ -141,9 +145,9 @@ def _svg(chart: Chart, plot: _Plot) -> Html:
 
 def _grid(plot: _Plot) -> Iterator[Html]:
     for tick in plot.axis.ticks():
-        down = plot.down(tick)
+        down = plot.down(tick * plot.shown.factor)
         yield element("path", class_="grid", d=f"M{LEFT:g} {down:.1f}H{WIDTH - RIGHT:g}")
-        yield element("text", plot.shown.tick(tick), x=LEFT - 8, y=down + 4, text_anchor="end")
+        yield element("text", tick_label(tick), x=LEFT - 8, y=down + 4, text_anchor="end")
     scale = " (log)" if plot.axis.log else ""
     yield element("text", f"{plot.shown.unit}{scale}", class_="unit", x=LEFT - 8, y=LANE - 10, text_anchor="end")
 

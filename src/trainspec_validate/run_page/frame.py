@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from trainspec_validate.run_page.axes import time_ticks
+from trainspec_validate.run_page.axes import TimeTick, time_ticks
 from trainspec_validate.run_page.marks import Marks, Stretch, marks
 from trainspec_validate.run_page.markup import Html, Node, element
+from trainspec_validate.run_page.words import duration
 from trainspec_validate.telemetry.view import RunView
 
 WIDTH, LEFT, RIGHT = 960.0, 70.0, 14.0
@@ -24,6 +25,9 @@ _FAR_OFF = 20
 """A run that seems this many times as long as 98 % of its updates has records with wrong times."""
 _LEAST_TIMES = 50
 _MAX_ATTEMPT_LABELS = 12
+SECOND_US = 1_000_000
+_CLOCKS = {"utc": "UTC", "local": "local", "relative": "since start", "none": "line"}
+"""Names of clocks below a chart, vaguer ones later."""
 _SYMBOLS = {
     "fault": "M-4 -4 L4 4 M-4 4 L4 -4",
     "checkpoint": "M0 -4.5 L4.5 3.5 L-4.5 3.5 Z",
@@ -42,6 +46,8 @@ class Frame:
     times: Any
     """Moments at which the step is known, ascending."""
     steps: Any
+    clock: str = "utc"
+    """What times are, as `StreamFile` says it."""
     is_part: bool = False
     """Whether records lie far outside."""
 
@@ -80,12 +86,21 @@ class Frame:
         for kind, left in _columns(self, tuple(_SYMBOLS)):
             yield element("path", class_=f"m-{kind}", d=_SYMBOLS[kind], transform=f"translate({left:.1f} {LANE - 7:g})")
 
+    def _ticks(self) -> list[TimeTick]:
+        """Moments, or times since the start where the clock tells no moments."""
+        if self.clock in {"utc", "local"}:
+            return time_ticks(self.first_us, self.last_us)
+        since = (tick.time_us for tick in time_ticks(0, self.last_us - self.first_us))
+        if self.clock == "none":
+            return [TimeTick(self.first_us + each, f"{each // SECOND_US:,}") for each in since]
+        return [TimeTick(self.first_us + each, duration(each / SECOND_US)) for each in since]
+
     def foot(self, bottom: float) -> Iterator[Html]:
         """Times and steps below a chart."""
-        yield element("text", "UTC", class_="small", x=LEFT - 8, y=bottom + 18, text_anchor="end")
+        yield element("text", _CLOCKS[self.clock], class_="small", x=LEFT - 8, y=bottom + 18, text_anchor="end")
         if len(self.times):
             yield element("text", "step", class_="small", x=LEFT - 8, y=bottom + 33, text_anchor="end")
-        for tick in time_ticks(self.first_us, self.last_us):
+        for tick in self._ticks():
             left = self.across(tick.time_us)
             yield element("path", class_="tick", d=f"M{left:.1f} {bottom:.1f}v4")
             half = len(tick.label) * _LETTER
@@ -96,6 +111,11 @@ class Frame:
                 yield element("text", step, class_="small", x=left, y=bottom + 33, text_anchor=anchor)
 
 
+def clock_of(view: RunView) -> str:
+    """What the times of a run are: the vaguest clock of its files."""
+    return max((each.clock for each in view.files), key=list(_CLOCKS).index, default="utc")
+
+
 def frame(view: RunView) -> Frame | None:
     """The time axis of a run; None where all of it is one moment."""
     if view.snapshot or view.last_time_us <= view.first_time_us:
@@ -103,7 +123,7 @@ def frame(view: RunView) -> Frame | None:
     times, steps = _steps(view)
     first_us, last_us = _core(view, times)
     is_part = (first_us, last_us) != (view.first_time_us, view.last_time_us)
-    return Frame(first_us, last_us, marks(view), times, steps, is_part)
+    return Frame(first_us, last_us, marks(view), times, steps, clock_of(view), is_part)
 
 
 def key(kinds: Iterator[tuple[str, str]]) -> Html:

@@ -450,6 +450,12 @@ class StreamFile:
     starts_with_head: bool
     tail_bytes: int = 0
     """Bytes of a last line without an end."""
+    tail_offset: int = -1
+    """Where that line begins in the uncompressed text; -1 where there is none."""
+    clock: str = "utc"
+    """What its times are: `utc`, `local` of a zone that is not told, `relative` to some start, or `none`: made up."""
+    losses: tuple[str, ...] = ()
+    """What was lost when another format became records, in words, each once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from trainspec_validate.run_page.words import count, duration, joined, percent, 
 
 _LEVELS = (("required", "core"), ("required", "full"), ("conditional", ""), ("recommended", ""), ("optional", ""))
 _NUM_NAMED = 20
+_NUM_ABSENT = 12
 _MAX_NAME = 120
 
 
@@ -70,10 +71,10 @@ def _metrics(context: Context) -> Html:
 
 
 def _listed(entries: list[Metric]) -> Node:
-    return _names([entry.name for entry in entries])
+    return _names([entry.name for entry in entries], _NUM_ABSENT)
 
 
-def _names(names: list[str], most: int = 100) -> Node:
+def _names(names: list[str], most: int = _NUM_NAMED) -> Node:
     return few([element("code", cut(name, _MAX_NAME)) for name in names[:most]], len(names))
 
 
@@ -115,4 +116,5 @@ def _sentences(context: Context) -> Iterator[str]:
         yield "The job's own series have no gap." if view.job else "Gaps are not known: the job has no series."
     counts = distinct(view, ("rank", "host", "device"))
     nouns = {"rank": "rank", "host": "host", "device": "component"}
-    yield f"Values are of {joined([count(num, nouns[name]) for name, num in counts.items()])}."
+    told = [count(num, nouns[name]) for name, num in counts.items() if num]
+    yield f"Values are of {joined(told)}." if told else "No value names a rank, a host or a component."

@@ -52,6 +52,7 @@ def health(context: Context) -> Html:
         window_chart(context, BandReadings(OFFSET, duration, "node"), Chart("Offset of clocks", "s", height=90)),
         _trails(view),
         _damage(view),
+        _losses(view),
     )
 
 
@@ -123,3 +124,8 @@ def _damage(view: RunView) -> Html | None:
         for each in view.damage
     ]
     return table("Lines that are no record", ("file", "what is wrong"), rows, _NUM_WORST) if rows else None
+
+
+def _losses(view: RunView) -> Html | None:
+    rows = [(each.path, loss) for each in view.files for loss in each.losses]
+    return table("Lost when other formats became records", ("file", "what"), rows, _NUM_WORST) if rows else None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from trainspec_validate.run_page.chart import figures
-from trainspec_validate.run_page.context import Context
+from trainspec_validate.run_page.context import Context, code
 from trainspec_validate.run_page.intervals import Interval, intervals
 from trainspec_validate.run_page.marks import Stretch, gaps
 from trainspec_validate.run_page.markup import Html, element, join
@@ -30,7 +30,7 @@ SIZE = "train.checkpoint.size"
 def recovery(context: Context) -> Html:
     """The time line, then saves, then faults with what was done about them."""
     saves = intervals(context.view, "train.checkpoint.begin")
-    return join(_timeline(context, saves), _saves(context, saves), fault_table(context))
+    return join(_timeline(context, saves), _saves(saves), fault_table(context))
 
 
 def _timeline(context: Context, saves: Sequence[Interval]) -> Html | None:
@@ -81,9 +81,10 @@ def _committed(saves: Sequence[Interval]) -> int:
 # --- saves --------------------------------------------------------------------------------------------------
 
 
-def _saves(context: Context, saves: Sequence[Interval]) -> Html:
+def _saves(saves: Sequence[Interval]) -> Html:
     if not saves:
-        return context.absent("train.checkpoint.begin")
+        told = code(" is told in this stream: it has no event `train.checkpoint.begin`.")
+        return element("p", element("strong", "No save"), told, class_="absent")
     done = [each for each in saves if _is_committed(each)]
     failed = sum(each.closed is not None for each in saves) - len(done)
     pairs = [

@@ -9,14 +9,20 @@ from trainspec_validate.report.summary import nothing_judged, severities, summar
 from trainspec_validate.run_page import measures
 from trainspec_validate.run_page.chart import figures
 from trainspec_validate.run_page.context import Context
+from trainspec_validate.run_page.frame import clock_of
 from trainspec_validate.run_page.intervals import intervals
 from trainspec_validate.run_page.markup import Html, Node, element, join
 from trainspec_validate.run_page.sections.energy import kilowatt_hours
 from trainspec_validate.run_page.sections.pace import STEP_TIME, TOKEN_RATE, UTILIZATION
 from trainspec_validate.run_page.tables import table
 from trainspec_validate.run_page.words import count, duration, joined, percent, prefixed, tokens, utc
-from trainspec_validate.telemetry.view import StreamFile
+from trainspec_validate.telemetry.view import RunView, StreamFile
 
+_CLOCKS = {
+    "local": "the input does not tell their zone; they are shown as they stand.",
+    "relative": "the input counts them from a start that it does not tell; dates on this page mean nothing.",
+    "none": "the input has none; a second stands for each line, and times on this page mean nothing else.",
+}
 _NOT_MEASURED = "not measured"
 _MOST_FILES = 30
 _MOST_UNREAD = 10
@@ -35,7 +41,7 @@ def header(context: Context) -> Html:
     """Name of the run, verdict in a word, figures, and the files that it was read from."""
     view, report = context.view, context.report
     word, look = _verdict_word(report)
-    span = f"{utc(view.first_time_us)} to {utc(view.last_time_us)} UTC" if view.num_records else "no records"
+    span = _span(view) if view.num_records else "no records"
     versions = f"specification {report.specification_version}, trainspec-validate {report.tool_version}"
     return element(
         "header",
@@ -48,10 +54,18 @@ def header(context: Context) -> Html:
             " · it goes on" if view.is_live else "",
         ),
         element("dl", [_card(name, value) for name, value in _figures(context)], class_="cards"),
+        _clock(context),
         _unread(context),
         _files(context),
-        element("p", f"Judged by {versions}. All times are UTC.", class_="note"),
+        element("p", f"Judged by {versions}. Dates and times are in UTC, where nothing else is said.", class_="note"),
     )
+
+
+def _span(view: RunView) -> str:
+    clock = clock_of(view)
+    if clock in {"relative", "none"}:
+        return "no dates"
+    return f"{utc(view.first_time_us)} to {utc(view.last_time_us)}{' UTC' if clock == 'utc' else ''}"
 
 
 def _card(name: str, value: str) -> Html:
@@ -69,7 +83,7 @@ def _ranks(context: Context) -> str:
 def _figures(context: Context) -> Iterator[tuple[str, str]]:
     view = context.view
     lasted = (view.last_time_us - view.first_time_us) / 1e6
-    yield "lasted", duration(lasted) if lasted > 0 else _NOT_MEASURED
+    yield "lasted", duration(lasted) if lasted > 0 and clock_of(view) != "none" else _NOT_MEASURED
     done = measures.steps(context)
     yield "updates", _NOT_MEASURED if done is None else f"{done[1]:,}"
     step = measures.spread_of(context, STEP_TIME, without_warmup=True)
@@ -111,6 +125,12 @@ def _files(context: Context) -> Html:
         listing,
         open="" if len(files) < 4 else None,
     )
+
+
+def _clock(context: Context) -> Html | None:
+    """That times are no moments in UTC, where they are not."""
+    words = _CLOCKS.get(clock_of(context.view))
+    return element("p", element("strong", "Times: "), words, class_="absent") if words else None
 
 
 def _unread(context: Context) -> Html | None:
