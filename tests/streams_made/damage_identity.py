@@ -27,7 +27,7 @@ from .emitter import Stream
 from .run import Run
 
 
-@on_streams("TS-TEL-003", "TS-TEL-004")
+@on_streams("TS-TEL-071", "TS-TEL-028")
 def no_device_records(run: Run) -> Streams:
     """No node agent writes anything, so that nothing of any device is seen."""
     return tuple(stream for stream in run.streams if not is_of(stream, "node/"))
@@ -242,7 +242,7 @@ def rank_beyond_world(run: Run) -> Streams:
     return edit_heads(run.streams, "rank-000007", rank=1_000_003)
 
 
-@on_streams("TS-TEL-030", "TS-TEL-012", "TS-TEL-011")
+@on_streams("TS-TEL-067", "TS-TEL-030")
 def wrong_parallel_degree(run: Run) -> Streams:
     """The tensor-parallel coordinate of a rank is larger than the world."""
     return edit_heads(run.streams, "rank-000003", declared={"train.parallel.tensor.rank": 1_000_003})

@@ -149,12 +149,6 @@ def no_checkpoints(run: Run) -> Streams:
 
 
 @on_streams("TS-TEL-045")
-def slow_commits(run: Run) -> Streams:
-    """Saves are committed two minutes after they began."""
-    return shifted(run.streams, "train.checkpoint.commit", 110)
-
-
-@on_streams("TS-TEL-045")
 def failing_saves(run: Run) -> Streams:
     """All saves but the last fail."""
 

@@ -142,8 +142,9 @@ def hung(run: Run, seconds: int) -> Streams:
 
 
 def _beats(before: list[Record], begin: int, seconds: int) -> list[Record]:
-    """The records of the last ten seconds again and again, with busy devices that do no work."""
-    last = [r for r in before if isinstance(r, Sample) and r.time_us > begin - 10 * SECOND]
+    """The last record of each kind again and again, with busy devices that do no work."""
+    recent = (r for r in before if isinstance(r, Sample) and r.time_us > begin - 10 * SECOND)
+    last = list({(record.device, next(iter(record.m))): record for record in recent}.values())
     found: list[Record] = []
     for beat in range(1, math.ceil(seconds / 10)):
         for record in last:

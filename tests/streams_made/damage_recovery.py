@@ -21,6 +21,7 @@ from .edits import (
     is_event,
     moved,
     with_values,
+    without,
 )
 from .emitter import Stream
 from .run import Run, make_run
@@ -191,13 +192,15 @@ def _with_attempt(streams: Streams, number: int) -> Streams:
 
 @on_streams("TS-REC-010", "TS-TEL-030", base="faults")
 def smaller_world_without_a_word(run: Run) -> Streams:
-    """The second attempt runs on half of the ranks, and nothing says what became of the batch."""
+    """The second attempt runs on half of the ranks with half of the batch, and no event says so."""
     num_left = run.shape.world_size // 2
     gone = {f"rank-{rank:06}" for rank in range(num_left, run.shape.world_size)}
     host = run.shape.hosts_of(1)[-1]
     kept = tuple(s for s in run.streams if not (s.head.att == 1 and s.head.emitter in {*gone, f"node/{host}"}))
     found = edit_heads(kept, "", attempt=1, world_size=num_left)
-    found = edit(found, "job", lambda r: with_values(r, "train.world.active", lambda _: num_left), attempt=1)
+    batch = run.shape.batch_sequences // 2
+    for metric, value in (("train.world.active", num_left), ("train.batch.size", batch)):
+        found = edit(found, "job", lambda r, m=metric, v=value: with_values(r, m, lambda _: v), attempt=1)
 
     def change(record: Record) -> Record:
         if is_event(record, "train.attempt.start"):
@@ -246,7 +249,7 @@ def other_loss_after_the_restore(run: Run) -> Streams:
     return edit(run.streams, "job", change, attempt=1)
 
 
-@on_streams("TS-REC-012", base="faults")
+@on_streams("TS-REC-018", "TS-REC-012", base="faults")
 def other_learning_rate_after_the_restore(run: Run) -> Streams:
     """The learning rate starts its warm-up again after the restore."""
 
@@ -258,14 +261,15 @@ def other_learning_rate_after_the_restore(run: Run) -> Streams:
 
 @on_streams("TS-REC-013", base="faults")
 def corruption_restored(run: Run) -> Streams:
-    """The fault is silent corruption, which the policy says can be an hour old, and the newest save is restored."""
-    attributes = {"train__fault__class": "silent_corruption"}
-    return _with_attributes(run.streams, "train.fault.detected", **attributes)
+    """The fault is silent corruption, which can be as old as the policy says, and the newest save is restored."""
+    found = _with_attributes(run.streams, "train.fault.detected", train__fault__class="silent_corruption")
+    detect = "train.recovery.duration{train.recovery.phase=detect}"
+    return edit(found, "job", lambda record: without(record, detect) if has(record, detect) else record)
 
 
 @on_streams("TS-REC-014", base="faults")
 def many_more_faults_than_declared(run: Run) -> Streams:
-    """Seven more faults are met and cleared in a quarter of an hour."""
+    """Seven more faults are met by retries within minutes."""
     fault = events(run.streams, "train.fault.detected")[0]
     found = run.streams
     for number in range(2, 9):
@@ -273,12 +277,15 @@ def many_more_faults_than_declared(run: Run) -> Streams:
         attributes = {**fault.a, "train.fault.id": f"fault-{number}", "train.fault.class": "link"}
         time = fault.time_us - (number * 40 + 30) * SECOND
         found = with_event(found, replace(fault, time_us=time, a=attributes, step=None, **named))
-        cleared = replace(fault, name="train.fault.cleared", time_us=time + 2 * SECOND, step=None, **named)
-        found = with_event(found, replace(cleared, a={"train.fault.id": f"fault-{number}"}))
+        answer = {"train.fault.id": f"fault-{number}", "train.recovery.action": "retry"}
+        for name, more in (("begin", {}), ("end", {"train.recovery.outcome": "resumed"})):
+            later = time + SECOND * (1 + len(more))
+            retry = replace(fault, name=f"train.recovery.{name}", time_us=later, a={**answer, **more}, step=None)
+            found = with_event(found, replace(retry, id=f"recovery-{number}", observed_us=None))
     return found
 
 
-@on_streams("TS-TEL-048", base="faults")
+@on_streams("TS-TEL-044", "TS-TEL-048", base="faults")
 def fault_without_recovery_of_its_own(run: Run) -> Streams:
     """The recovery answers a fault that nobody detected."""
     found = _with_attributes(run.streams, "train.recovery.begin", train__fault__id="fault-9")

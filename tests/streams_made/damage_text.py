@@ -105,7 +105,7 @@ def missing_head(text: bytes) -> bytes:
     return text.split(b"\n", 1)[1]
 
 
-@on_text("TS-TEL-002")
+@on_text("TS-TEL-002", "TS-TEL-001")
 def unknown_version(text: bytes) -> bytes:
     """The head names a version of the specification that does not exist."""
     return text.replace(b"trainspec/v1", b"trainspec/v9", 1)

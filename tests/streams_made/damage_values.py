@@ -235,7 +235,7 @@ def time_counted_twice(run: Run) -> Streams:
     return _scaled(run, "job", "train.goodput.time{train.time.category=productive}", 1.2)
 
 
-@on_streams("TS-TEL-054")
+@on_streams("TS-TEL-084", "TS-TEL-054")
 def latency_in_microseconds(run: Run) -> Streams:
     """Latencies between nodes are a thousand times too large."""
 
@@ -246,7 +246,7 @@ def latency_in_microseconds(run: Run) -> Streams:
     return edit(run.streams, "node/", lambda record: with_values(record, "train.network.latency", change))
 
 
-@on_streams("TS-TEL-054", "TS-TEL-004")
+@on_streams("TS-TEL-054", "TS-TEL-003")
 def one_pair_probes(run: Run) -> Streams:
     """Only one of the nodes probes its neighbour."""
     host = run.shape.hosts[1]
