@@ -161,6 +161,37 @@ def read(path: Path) -> Iterator[Item]:
     yield row, Losses((), row - num_refusals, num_refusals, "utc", sequenced=True)
 
 
+def row_batches(path: Path, start: int = 0, end: int | None = None) -> Iterator[tuple[int, Any]]:
+    """Arrow batches of a range of row groups, each with the number of its first row.
+
+    Raises:
+        SourceError: the file is no Parquet, or not the twin of a stream, or Arrow is not installed.
+    """
+    pa, pq = _arrow()
+    try:
+        with pq.ParquetFile(path) as file:
+            _checked(file.schema_arrow, pa)
+            groups = range(file.num_row_groups)[start:end]
+            row = sum(file.metadata.row_group(number).num_rows for number in range(start))
+            for batch in file.iter_batches(batch_size=ROWS_OF_A_GROUP, row_groups=groups):
+                yield row, batch
+                row += batch.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"the file is no sound Parquet: {str(error)[:200]}", "write it again") from None
+
+
+def num_row_groups(path: Path) -> int:
+    """Number of row groups of a file."""
+    _, pq = _arrow()
+    with pq.ParquetFile(path) as file:
+        return int(file.num_row_groups)
+
+
+def metric_columns(schema: Any) -> list[str]:
+    """Metric keys among the columns of a file."""
+    return [name for name in schema.names if name not in _FIXED]
+
+
 def _checked(schema: Any, pa: Any) -> list[str]:
     """Metric keys among the columns of a file.
 

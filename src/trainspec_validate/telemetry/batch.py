@@ -58,7 +58,7 @@ class Batch:
 
 def empty() -> Batch:
     """A batch without records."""
-    records = (np.zeros(0, kind) for kind in _TYPES)
+    records: tuple[Any, ...] = tuple(np.zeros(0, kind) for kind in _TYPES)
     return Batch(*records, np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0))
 
 
@@ -66,7 +66,7 @@ def from_columns(
     records: Sequence[Sequence[int]], samples: tuple[Sequence[int], Sequence[int], Sequence[float]]
 ) -> Batch:
     """A batch from lists, in the order of `RECORD_COLUMNS`, and record, key and value of the samples."""
-    columns = (np.array(column, dtype=kind) for column, kind in zip(records, _TYPES, strict=True))
+    columns: tuple[Any, ...] = tuple(np.array(column, dtype=kind) for column, kind in zip(records, _TYPES, strict=True))
     record, key, value = samples
     return Batch(*columns, np.array(record, np.int32), np.array(key, np.int32), np.array(value, np.float64))
 
@@ -80,8 +80,9 @@ def join(batches: Sequence[Batch]) -> Batch:
     starts = np.cumsum([0, *(batch.num_records for batch in batches)])
     samples = np.cumsum([0, *(batch.num_samples for batch in batches)])
     pairs = list(zip(batches, starts, samples, strict=False))
+    columns: tuple[Any, ...] = tuple(np.concatenate([getattr(one, name) for one in batches]) for name in RECORD_COLUMNS)
     return Batch(
-        *(np.concatenate([getattr(batch, name) for batch in batches]) for name in RECORD_COLUMNS),
+        *columns,
         np.concatenate([batch.sample_record + start for batch, start, _ in pairs]).astype(np.int32),
         np.concatenate([batch.sample_key for batch in batches]),
         np.concatenate([batch.sample_value for batch in batches]),
@@ -100,8 +101,9 @@ def take(batch: Batch, order: Any) -> Batch:
     by_record = kept[np.argsort(record[kept], kind="stable")]
     odd = batch.weights or batch.intervals
     new = dict(zip(by_record.tolist(), range(len(by_record)), strict=True)) if odd else {}
+    columns: tuple[Any, ...] = tuple(getattr(batch, name)[order] for name in RECORD_COLUMNS)
     return Batch(
-        *(getattr(batch, name)[order] for name in RECORD_COLUMNS),
+        *columns,
         record[by_record].astype(np.int32),
         batch.sample_key[by_record],
         batch.sample_value[by_record],

@@ -11,6 +11,7 @@ import numpy as np
 from trainspec_validate.telemetry.digest import Digest
 from trainspec_validate.telemetry.kernels.sequence import MISSING
 from trainspec_validate.telemetry.names import RANK
+from trainspec_validate.telemetry.rows import FileFacts
 from trainspec_validate.telemetry.view import (
     NOWHERE,
     AttemptSpan,
@@ -232,8 +233,9 @@ def _burst(digest: Digest, row: Any) -> Occurrence:
     names = digest.names
     about = (names.keys.items[row["key"]], names.subjects.items[row["subject"]], int(row["attempt"]))
     writer = names.writers.items[row["writer"]].emitter
-    when = (int(row["short_us"]), -1, float(row["short_value"]), float("nan"), -1)
-    return Occurrence(Trouble.BURST, *about, writer, _place(row, "short"), NOWHERE, *when)
+    value, unknown = float(row["short_value"]), float("nan")
+    place = _place(row, "short")
+    return Occurrence(Trouble.BURST, *about, writer, place, NOWHERE, int(row["short_us"]), -1, value, unknown, -1)
 
 
 def _windows(digest: Digest) -> Iterator[tuple[str, Windows]]:
@@ -247,7 +249,8 @@ def _windows(digest: Digest) -> Iterator[tuple[str, Windows]]:
         begin = (start + int(used[0])) * width
         name = digest.names.keys.items[key]
         columns = (some[:, 0].astype(np.int64), some[:, 1], some[:, 2], some[:, 3])
-        yield str(name), Windows(name, width, begin, *(column.copy() for column in columns))
+        places = (np.where(some[:, 0] > 0, some[:, column], -1).astype(np.int64) for column in (4, 5))
+        yield str(name), Windows(name, width, begin, *(column.copy() for column in columns), *places)
 
 
 def _lockstep(digest: Digest) -> Iterator[Lockstep]:
@@ -259,17 +262,11 @@ def _lockstep(digest: Digest) -> Iterator[Lockstep]:
             some = cells[used[0] : used[-1] + 1].copy()
             some[some[:, 7] != attempt, 4] = 0
             begin = (start + int(used[0])) * width
-            ranks = [_ranks(digest, some[:, column]) for column in (2, 3)]
+            low_rank, high_rank = (some[:, column].astype(np.int64) for column in (2, 3))
             num = some[:, 4].astype(np.int64)
             place = some[:, 5:7].astype(np.int64)
             name = digest.names.keys.items[key]
-            yield Lockstep(name, attempt, width, begin, some[:, 0], some[:, 1], *ranks, num, place)
-
-
-def _ranks(digest: Digest, subjects: Any) -> Any:
-    names = digest.names.subjects.items
-    ranks = (names[int(s)].rank for s in subjects)
-    return np.array([-1 if rank is None else rank for rank in ranks], np.int64)
+            yield Lockstep(name, attempt, width, begin, some[:, 0], some[:, 1], low_rank, high_rank, num, place)
 
 
 def _placements(digest: Digest) -> Iterator[Placement]:
@@ -295,8 +292,16 @@ def _placements(digest: Digest) -> Iterator[Placement]:
 
 
 def _damage(digest: Digest) -> list[Damage]:
-    found = [damage for facts in digest.files.values() for damage in facts.damage]
+    found = [damage for facts in digest.files.values() for damage in (*facts.damage, *_nameless(facts))]
     return sorted(found, key=lambda damage: damage.location)
+
+
+def _nameless(facts: FileFacts) -> Iterator[Damage]:
+    """Records that rest on a head in a file that has several."""
+    if facts.first_implicit is not None and len(facts.heads) > 1:
+        message = f"the file has {len(facts.heads)} heads, and this record names no emitter or no attempt"
+        remedy = "write emitter and att on each record of a file that several writers share"
+        yield Damage("TS-TEL-002", facts.first_implicit, message, remedy)
 
 
 def _other_runs(digest: Digest) -> Mapping[str, Location]:

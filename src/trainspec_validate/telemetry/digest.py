@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from trainspec_validate.documents.stream import Event, Head
+from trainspec_validate.telemetry import jit
 from trainspec_validate.telemetry.batch import Batch
 from trainspec_validate.telemetry.frames import Frame
 from trainspec_validate.telemetry.jobs import JobValues
@@ -15,6 +17,7 @@ from trainspec_validate.telemetry.kernels import fold as folding
 from trainspec_validate.telemetry.kernels import sequence
 from trainspec_validate.telemetry.kernels.layout import OCCURRENCE, SERIES, SKIP, WRITER, Keys, Samples, State, Writers
 from trainspec_validate.telemetry.names import Names
+from trainspec_validate.telemetry.plain import fold_plainly
 from trainspec_validate.telemetry.rows import FileFacts, note_keys
 from trainspec_validate.telemetry.trails import Trails
 from trainspec_validate.telemetry.view import Damage, Location
@@ -81,9 +84,7 @@ class Digest:
         self.num_samples += batch.num_samples
         self.frame.fit(int(batch.time_us.min()), int(batch.time_us.max()))
         self._follow(batch)
-        for number, event in batch.events:
-            place = (int(batch.file[number]), int(batch.offset[number]))
-            self.events.append(EventRow(*place, int(batch.writer[number]), int(batch.subject[number]), event))
+        self.events += event_rows(batch)
         self._fold(batch)
 
     def _within_run(self, batch: Batch) -> Batch:
@@ -130,14 +131,15 @@ class Digest:
         index = 0
         while index < len(batch.sample_value):
             self.grow(min(len(batch.sample_value) - index, max(4_096, self.num_rows)))
-            index = folding.fold(self.state(), keys, writers, samples, index)
+            run = folding.fold if jit.is_compiled() else fold_plainly
+            index = run(self.state(), keys, writers, samples, index)
             self.drain()
 
     def state(self) -> State:
         """The arrays for the loops."""
         frame = self.frame
         arrays = (self.rows, self.slots, self.counts, self.occurrences)
-        return State(*arrays, frame.windows, frame.locks, frame.numbers)
+        return State(*arrays, frame.windows, frame.locks, self.names.subject_ranks(), frame.numbers)
 
     def tables(self) -> tuple[Keys, Writers]:
         """What the loops know of keys and writers."""
@@ -160,7 +162,7 @@ class Digest:
             self.rows = np.concatenate([self.rows, np.zeros(max(needed, 2 * len(self.rows)) - len(self.rows), SERIES)])
         if 2 * len(self.rows) > len(self.slots):
             self.slots = np.zeros(1 << (4 * len(self.rows) - 1).bit_length(), np.int64)
-            folding.index(self.state())
+            folding.enter(self.rows, self.slots, self.num_rows, 0)
 
     def drain(self) -> None:
         """Take the occurrences out of the buffer."""
@@ -168,6 +170,13 @@ class Digest:
         if num:
             self.trails.take(self.occurrences[:num])
             self.counts[1] = 0
+
+
+def event_rows(batch: Batch) -> Iterator[EventRow]:
+    """The events of a batch."""
+    for number, event in batch.events:
+        place = (int(batch.file[number]), int(batch.offset[number]))
+        yield EventRow(*place, int(batch.writer[number]), int(batch.subject[number]), event)
 
 
 def _no_time(batch: Batch, number: int, names: Names) -> Damage:

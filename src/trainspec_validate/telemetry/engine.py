@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainspec_validate.documents.stream import Head
+from trainspec_validate.telemetry import jit
 from trainspec_validate.telemetry.batch import Batch, in_order, join
 from trainspec_validate.telemetry.build import Circumstances, view_of
 from trainspec_validate.telemetry.digest import Digest
@@ -17,6 +18,10 @@ from trainspec_validate.telemetry.view import RunView, StreamFile
 
 AT_ONCE_BYTES = 32_000_000
 """A run up to this size is read as a whole and put in order before it is folded."""
+
+
+_WORTH_COMPILING_BYTES = 3_000_000
+"""Below this, plain Python has done the work before compiled loops are loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +43,9 @@ def run_file(number: int, path: Path, name: str) -> RunFile:
     size = path.stat().st_size
     start = first_bytes(path, 65_536)
     if start.startswith(PARQUET):
-        from trainspec_validate.telemetry.foreign import parquet_head  # noqa: PLC0415
+        from trainspec_validate.telemetry.arrow import head_of  # noqa: PLC0415
 
-        return RunFile(number, path, name, "parquet", size, parquet_head(path))
+        return RunFile(number, path, name, "parquet", size, head_of(path))
     head = _head(start)
     kind = NATIVE if head or _is_native(start) else _foreign_format(start)
     return RunFile(number, path, name, kind, size, head, is_compressed(path))
@@ -84,7 +89,9 @@ def _num_bytes(file: RunFile) -> int:
     return file.num_bytes * (10 if file.is_compressed or file.format == "parquet" else 1)
 
 
-def _digest_at_once(files: Iterable[RunFile]) -> Digest:
+def _digest_at_once(files: Sequence[RunFile]) -> Digest:
+    if sum(_num_bytes(file) for file in files) > _WORTH_COMPILING_BYTES:
+        jit.compile_loops()
     digest = Digest()
     found = [batch for file in files for batch in batches(Stretch(file), digest)]
     digest.add(sorted_batch(found, files))
@@ -98,15 +105,19 @@ def sorted_batch(found: Sequence[Batch], files: Iterable[RunFile]) -> Batch:
 
 def has_order(file: RunFile) -> bool:
     """Whether the format promises the order of records."""
-    return file.format not in {"otlp", "prometheus"}
+    from trainspec_validate.streams.format import FORMATS  # noqa: PLC0415
+
+    return FORMATS[file.format].ordered
 
 
 def circumstances(files: Sequence[RunFile], digest: Digest, options: Options) -> Circumstances:
     """What the caller knows of a run beside its records."""
+    from trainspec_validate.streams.format import FORMATS  # noqa: PLC0415
+
     return Circumstances(
         files=tuple(_stream_files(files, digest, options)),
         is_live=options.is_live,
-        snapshot=bool(files) and all(file.format == "prometheus" for file in files),
+        snapshot=bool(files) and all(FORMATS[file.format].snapshot for file in files),
         has_order=all(has_order(file) for file in files),
         now_us=options.now_us,
     )
@@ -124,4 +135,5 @@ def _stream_files(files: Iterable[RunFile], digest: Digest, options: Options) ->
             has_head=bool(facts.heads),
             starts_with_head=file.head is not None,
             tail_bytes=facts.tail[1] if facts.tail else 0,
+            tail_offset=facts.tail[0] if facts.tail else -1,
         )

@@ -1,3 +1,54 @@
-"""The only place that brings streams of other formats and of Parquet into batches."""
+"""The only place that brings streams of other formats into batches, record by record."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.streams.format import FORMATS, detect
+from trainspec_validate.streams.items import Losses, Refusal
+from trainspec_validate.streams.read import read
+from trainspec_validate.streams.source import SourceError, lines_of, opened
+from trainspec_validate.telemetry.batch import Batch
+from trainspec_validate.telemetry.digest import Digest
+from trainspec_validate.telemetry.lines import RECORD, TIME, LineFault
+from trainspec_validate.telemetry.reader import RunFile, note_damage
+from trainspec_validate.telemetry.rows import FileFacts, RowBuilder
+
+_AT_ONCE = 50_000
+_REQUIREMENTS = {"time": TIME, "interval": "TS-TEL-043", "unit": "TS-TEL-007", "sequence": "TS-TEL-019"}
+
+
+def is_known(start: bytes) -> bool:
+    """Whether some format begins so."""
+    return detect(start) is not None
+
+
+def format_of(start: bytes) -> str:
+    """Name of the format that begins so.
+
+    Raises:
+        SourceError: no format does.
+    """
+    found = detect(start)
+    if found is None:
+        raise SourceError("this is no stream of a known format: " + ", ".join(FORMATS))
+    return found.name
+
+
+def foreign_batches(file: RunFile, digest: Digest, facts: FileFacts) -> Iterator[Batch]:
+    """The records of a file of another format; what cannot become a record is damage."""
+    builder = RowBuilder(digest.names, facts)
+    with opened(file.path) as stream:
+        number = 0
+        for offset, item in read(lines_of(stream), file.name, FORMATS[file.format]):
+            if isinstance(item, Refusal):
+                requirement = _REQUIREMENTS.get(item.code, RECORD)
+                note_damage(facts, offset, LineFault(requirement, item.message, item.help))
+            elif isinstance(item, Losses):
+                facts.losses = item
+            else:
+                builder.add(offset, item)
+                number += 1
+                if number % _AT_ONCE == 0:
+                    yield builder.batch()
+    yield builder.batch()

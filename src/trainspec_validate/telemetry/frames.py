@@ -9,7 +9,7 @@ import numpy as np
 
 from trainspec_validate.telemetry.kernels.layout import INSTANT_US, NUM_WINDOWS, WINDOW_US
 
-WINDOW_CELLS, LOCK_CELLS = 4, 8
+WINDOW_CELLS, LOCK_CELLS = 6, 8
 _MAX_ROWS = 512
 """Keys with windows; those that come later have none."""
 
@@ -68,12 +68,13 @@ class Frame:
             setattr(self, name, np.concatenate([table, more]))
         return rows[key]
 
-    def merge(self, other: Frame, keys: Any, subjects: Any, files: Any) -> None:
+    def merge(self, other: Frame, keys: Any, files: Any) -> None:
         """Take in the frame of another stretch; the arrays give the numbers that things have here."""
         if other.first_us < 0:
             return
         self.fit(other.first_us, other.last_us)
-        windows = _coarser(other.windows, other.numbers[0], other.numbers[1], self.numbers[0], self.numbers[1])
+        renamed = _in_files(other.windows, files)
+        windows = _coarser(renamed, other.numbers[0], other.numbers[1], self.numbers[0], self.numbers[1])
         for key, row in other.window_rows.items():
             mine = self.row(int(keys[key]), lock=False)
             if mine >= 0:
@@ -82,7 +83,7 @@ class Frame:
         for key, row in other.lock_rows.items():
             mine = self.row(int(keys[key]), lock=True)
             if mine >= 0:
-                self.locks[mine] = _widened(self.locks[mine], _renamed(locks[row], subjects, files))
+                self.locks[mine] = _widened(self.locks[mine], _renamed(locks[row], files))
 
 
 def _coarser(table: Any, start: int, width: int, new_start: int, new_width: int) -> Any:
@@ -96,11 +97,22 @@ def _coarser(table: Any, start: int, width: int, new_start: int, new_width: int)
 
 
 def _added(one: Any, other: Any) -> Any:
-    """Count, total, minimum and maximum of both; an empty window has no minimum."""
+    """Count, total, minimum, maximum and first place of both; an empty window has no minimum."""
     none, empty = one[..., 0] == 0, other[..., 0] == 0
     low = np.where(none, other[..., 2], np.where(empty, one[..., 2], np.minimum(one[..., 2], other[..., 2])))
     high = np.where(none, other[..., 3], np.where(empty, one[..., 3], np.maximum(one[..., 3], other[..., 3])))
-    return np.stack([one[..., 0] + other[..., 0], one[..., 1] + other[..., 1], low, high], axis=-1)
+    earlier = (other[..., 4] < one[..., 4]) | ((other[..., 4] == one[..., 4]) & (other[..., 5] < one[..., 5]))
+    swap = ~empty & (none | earlier)
+    places = (np.where(swap, other[..., column], one[..., column]) for column in (4, 5))
+    return np.stack([one[..., 0] + other[..., 0], one[..., 1] + other[..., 1], low, high, *places], axis=-1)
+
+
+def _in_files(windows: Any, files: Any) -> Any:
+    """Windows with the numbers that files have elsewhere."""
+    found = windows.copy()
+    used = found[:, :, 0] > 0
+    found[used, 4] = files[found[used, 4].astype(np.int64)]
+    return found
 
 
 def _fewer(table: Any, start: int, width: int, new_start: int, new_width: int) -> Any:
@@ -113,16 +125,15 @@ def _fewer(table: Any, start: int, width: int, new_start: int, new_width: int) -
     return result
 
 
-def _renamed(cells: Any, subjects: Any, files: Any) -> Any:
+def _renamed(cells: Any, files: Any) -> Any:
     used = cells[:, 4] > 0
     found = cells.copy()
-    for column, numbers in ((2, subjects), (3, subjects), (5, files)):
-        found[used, column] = numbers[cells[used, column].astype(np.int64)]
+    found[used, 5] = files[cells[used, 5].astype(np.int64)]
     return found
 
 
 def _widened(one: Any, other: Any) -> Any:
-    """The lower low and the higher high, the smaller subject of two that are equal."""
+    """The lower low and the higher high, the smaller rank of two that are equal."""
     result = one.copy()
     none, some = one[:, 4] == 0, other[:, 4] > 0
     low = some & (none | (other[:, 0] < one[:, 0]) | ((other[:, 0] == one[:, 0]) & (other[:, 2] < one[:, 2])))

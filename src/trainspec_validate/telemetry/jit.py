@@ -10,15 +10,25 @@ import tempfile
 from functools import cache
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 
 _MODULES = ("number", "pairs", "fold", "joins", "parse", "sequence")
 """In the order of use: a module comes after those whose functions it calls."""
+_ENTRIES = frozenset(
+    {"fold", "enter", "locate", "join", "parse", "follow", "note", "rounded", "hash_of", "begin", "lockstep"}
+)
+"""Functions that stay functions; all others become part of those that call them."""
 _PACKAGE = "trainspec_validate.telemetry.kernels"
 
 
 def can_compile() -> bool:
     """Whether numba is installed."""
     return importlib.util.find_spec("numba") is not None
+
+
+def is_compiled() -> bool:
+    """Whether the loops of this process are compiled."""
+    return compile_loops.cache_info().currsize > 0 and compile_loops()
 
 
 @cache
@@ -32,17 +42,19 @@ def compile_loops() -> bool:
     if not can_compile():
         return False
     modules = [importlib.import_module(f"{_PACKAGE}.{name}") for name in ("layout", *_MODULES)]
-    text = b"".join(Path(str(module.__file__)).read_bytes() for module in modules)
+    text = b"".join(Path(path).read_bytes() for path in (__file__, *(str(module.__file__) for module in modules)))
     os.environ.setdefault("NUMBA_CACHE_DIR", str(_cache_directory(hashlib.sha256(text).hexdigest()[:16])))
     import numba  # noqa: PLC0415
 
-    compiled: dict[FunctionType, object] = {}
+    compiled: dict[FunctionType, Any] = {}
     for module in modules:
         for name, value in list(vars(module).items()):
             if not isinstance(value, FunctionType) or name.startswith("__"):
                 continue
             if value.__module__ == module.__name__ and not hasattr(value, "only_python"):
-                compiled[value] = numba.njit(cache=True, nogil=True, error_model="numpy")(value)
+                compiler: Any = numba.njit
+                inline = "never" if name in _ENTRIES else "always"
+                compiled[value] = compiler(cache=True, nogil=True, error_model="numpy", inline=inline)(value)
             if value in compiled:
                 setattr(module, name, compiled[value])
     return True

@@ -65,7 +65,7 @@ class JobValues:
             num = int(count)
             while num > MAX_VALUES and every < 1 << 40:
                 every *= 2
-                num = np.count_nonzero(values["step"][mine] % every == 0)
+                num = int(np.count_nonzero(values["step"][mine] % every == 0))
             self.thinned[int(key)] = every
             kept[mine] = values["step"][mine] % every == 0
         return values[kept]

@@ -183,6 +183,10 @@ def _schema_fault(error: Any, data: dict[str, Any]) -> LineFault:
     place = ".".join(path) or "the record"
     keyword = error.kind.name
     requirement = TIME if path and path[0].endswith("_us") else RECORD
+    if path in (["apiVersion"], ["kind"]):
+        wanted = "trainspec/v1" if path == ["apiVersion"] else "MetricStream"
+        message = f"{place} is {_short(error.instance)}, which this version does not know"
+        return LineFault(HEAD, message, f"write {wanted}")
     if keyword == "required":
         return LineFault(requirement, f"{place} lacks the key '{error.kind.property}'", "add it")
     if keyword == "additionalProperties":

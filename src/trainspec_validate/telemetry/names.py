@@ -221,6 +221,11 @@ class Names:
         )
         return np.fromiter(bits, np.int64, len(self.subjects))
 
+    def subject_ranks(self) -> Any:
+        """Rank of each subject; -1 for none."""
+        ranks = (-1 if subject.rank is None else subject.rank for subject in self.subjects.items)
+        return np.fromiter(ranks, np.int64, len(self.subjects))
+
 
 def _columns(rows: list[tuple[Any, ...]], types: tuple[Any, ...]) -> list[Any]:
     columns = zip(*rows, strict=True) if rows else ((),) * len(types)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainspec_validate.documents.stream import Head
+from trainspec_validate.streams.source import SourceError
+from trainspec_validate.telemetry import jit
 from trainspec_validate.telemetry.batch import Batch
 from trainspec_validate.telemetry.digest import MAX_DAMAGE, Digest
 from trainspec_validate.telemetry.lines import RECORD, LineFault, read_line
+from trainspec_validate.telemetry.names import Writer
 from trainspec_validate.telemetry.rows import FileFacts, RowBuilder
-from trainspec_validate.telemetry.source import Block, SourceError, blocks, lines
+from trainspec_validate.telemetry.source import Block, blocks, lines
 from trainspec_validate.telemetry.view import Damage, Location
 
 NATIVE = "metric-stream"
+_HEAD_BLOCK_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,29 +38,61 @@ class RunFile:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A part of a file: the lines that begin in a range of bytes."""
+    """A part of a file: the lines that begin in a range of bytes, or a range of row groups of Parquet."""
 
     file: RunFile
     start: int = 0
     end: int | None = None
+    heads: tuple[Head, ...] = ()
+    """Heads that stand before the stretch."""
 
 
 def batches(stretch: Stretch, digest: Digest) -> Iterator[Batch]:
     """The records of a stretch as columns; names and damage go into the digest."""
     facts = digest.facts(stretch.file.number)
+    head = stretch.file.head
+    for known in (head, *stretch.heads):
+        if known is not None:
+            digest.names.writer(Writer(known.run, known.emitter, known.att), known)
+    if stretch.file.format == "parquet":
+        from trainspec_validate.telemetry.arrow import arrow_batches  # noqa: PLC0415
+
+        yield from arrow_batches(stretch, digest, facts)
+        return
     if stretch.file.format != NATIVE:
         from trainspec_validate.telemetry.foreign import foreign_batches  # noqa: PLC0415
 
         yield from foreign_batches(stretch.file, digest, facts)
         return
-    builder = RowBuilder(digest.names, facts, stretch.file.head)
-    decoder = BlockDecoder(builder)
+    builder = RowBuilder(digest.names, facts, head)
+    decoder = decoder_of(builder)
     try:
         for block in blocks(stretch.file.path, stretch.start, stretch.end):
             yield decoder(block)
     except SourceError as error:
         yield builder.batch()
         note_damage(facts, 0, LineFault(RECORD, f"the file ends early: {error}", "was the writer stopped?"))
+
+
+def leading_heads(path: Path) -> tuple[Head, ...]:
+    """The heads that a file begins with, one after another."""
+    found: list[Head] = []
+    for block in blocks(path, size=_HEAD_BLOCK_BYTES):
+        for _, line in lines(block):
+            record = read_line(line)
+            if not isinstance(record, Head):
+                return tuple(found)
+            found.append(record)
+    return tuple(found)
+
+
+def decoder_of(builder: RowBuilder) -> Callable[[Block], Batch]:
+    """The quick way where the loops are compiled, else the slow one."""
+    if not jit.is_compiled():
+        return BlockDecoder(builder)
+    from trainspec_validate.telemetry.fast import FastDecoder  # noqa: PLC0415
+
+    return FastDecoder(builder)
 
 
 class BlockDecoder:

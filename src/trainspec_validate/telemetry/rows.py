@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from trainspec_validate.documents.stream import Event, Head, HistogramValue, MetricValue, Sample, StreamRecord
+from trainspec_validate.streams.items import Losses
 from trainspec_validate.telemetry.batch import EVENT, RECORD_COLUMNS, WARMUP, Batch, from_columns
 from trainspec_validate.telemetry.lines import LineFault
 from trainspec_validate.telemetry.names import Names, Writer
@@ -34,6 +35,8 @@ class FileFacts:
     spellings: dict[str, Location] = field(default_factory=dict)
     """First place of each name of a metric as the file writes it."""
     num_records: int = 0
+    losses: Losses | None = None
+    """What the conversion of a file of another format lost."""
     tail: tuple[int, int, LineFault] | None = None
     """Offset and bytes of a last line without an end that is no record, and why."""
 
@@ -148,11 +151,15 @@ def note_keys(facts: FileFacts, batch: Batch, file: int) -> None:
     """Count the keys of the records of one file in a batch, with the first place of each."""
     import numpy as np  # noqa: PLC0415
 
-    mine = np.flatnonzero(batch.file[batch.sample_record] == file)
-    keys, first, counts = np.unique(batch.sample_key[mine], return_index=True, return_counts=True)
-    for key, index, count in zip(keys.tolist(), first.tolist(), counts.tolist(), strict=True):
-        facts.num_of_key[key] = facts.num_of_key.get(key, 0) + count
-        offset = int(batch.offset[batch.sample_record[mine[index]]])
+    is_whole = bool((batch.file == file).all())
+    mine = np.arange(batch.num_samples) if is_whole else np.flatnonzero(batch.file[batch.sample_record] == file)
+    found = batch.sample_key[mine]
+    counts = np.bincount(found)
+    first = np.zeros(len(counts), np.int64)
+    first[found[::-1]] = mine[::-1]
+    for key in np.flatnonzero(counts).tolist():
+        facts.num_of_key[key] = facts.num_of_key.get(key, 0) + int(counts[key])
+        offset = int(batch.offset[batch.sample_record[first[key]]])
         before = facts.first_of_key.get(key)
         if before is None or offset < before.offset:
             facts.first_of_key[key] = Location(file, offset)

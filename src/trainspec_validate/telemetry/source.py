@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
 import io
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
+from trainspec_validate.streams.source import SourceError, uncompressed
 from trainspec_validate.telemetry.lines import MAX_LINE_BYTES
 
 BLOCK_BYTES = 4_000_000
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 PARQUET = b"PAR1"
-
-
-class SourceError(Exception):
-    """A file cannot be read to its end; the text says why."""
+_UNREADABLE = (OSError, EOFError, zlib.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ def first_bytes(path: Path, number: int = 4_096) -> bytes:
     try:
         with open_file(path) as file:
             return file.read(number)
-    except (OSError, EOFError, gzip.BadGzipFile) as error:
+    except _UNREADABLE as error:
         raise SourceError(_reason(error)) from error
 
 
@@ -58,24 +56,7 @@ def open_file(path: Path) -> IO[bytes]:
         SourceError: the file is zstd and the library for it is not installed.
         OSError: the file cannot be opened.
     """
-    file = path.open("rb")
-    start = file.read(4)
-    file.seek(0)
-    if start.startswith(_GZIP):
-        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
-    if start.startswith(_ZSTD):
-        return _zstd(file)
-    return file
-
-
-def _zstd(file: IO[bytes]) -> IO[bytes]:
-    try:
-        import zstandard  # noqa: PLC0415
-    except ImportError as error:
-        file.close()
-        raise SourceError("the file is zstd; install trainspec-validate[telemetry] to read it") from error
-    reader: Any = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=True)
-    return io.BufferedReader(reader)
+    return uncompressed(path.open("rb")) if is_compressed(path) else path.open("rb")
 
 
 def blocks(path: Path, start: int = 0, end: int | None = None, size: int = BLOCK_BYTES) -> Iterator[Block]:
@@ -87,12 +68,8 @@ def blocks(path: Path, start: int = 0, end: int | None = None, size: int = BLOCK
     try:
         with open_file(path) as file:
             yield from _blocks(file, start, end, size)
-    except (OSError, EOFError, gzip.BadGzipFile) as error:
+    except _UNREADABLE as error:
         raise SourceError(_reason(error)) from error
-    except Exception as error:
-        if type(error).__name__ == "ZstdError":
-            raise SourceError(f"the compressed content is damaged: {error}") from error
-        raise
 
 
 def _blocks(file: IO[bytes], start: int, end: int | None, size: int) -> Iterator[Block]:

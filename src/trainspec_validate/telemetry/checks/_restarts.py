@@ -70,14 +70,17 @@ def completed_restores(run: RunView) -> Sequence[Interval]:
 def restarts(run: RunView) -> Sequence[Restart]:
     """The attempts that an event says the state of, in order of their numbers; the first one too.
 
-    A restore that begins after the first update of its attempt heals a part of the job and is none of these.
+    A restore that begins after the first update of its attempt, and of another step than the attempt starts from, heals a
+    part of the job and is none of these.
     """
     updates = find_progress(run)
+    promised = {span.number: span.started.attribute(STEP) for span in run.attempts if span.started is not None}
     first: dict[int, Interval] = {}
     for restore in intervals(run, RESTORE):
         number = restore.opened.attempt
         update = updates.first(number) if updates is not None else None
-        heals = update is not None and restore.opened.time_us > update.time_us
+        is_late = update is not None and restore.opened.time_us > update.time_us
+        heals = is_late and restore.opened.attribute(STEP) != promised.get(number)
         before = first.get(number)
         if not heals and not given_up(restore) and (before is None or before.is_open):
             first[number] = restore

@@ -1,23 +1,27 @@
-"""The only place that puts what stream checks find into words, and makes few findings of many occurrences."""
+"""The only place that makes few findings of many occurrences."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from itertools import groupby
 
 from trainspec_validate.findings import Evidence
 from trainspec_validate.telemetry.checks import Deviation
+from trainspec_validate.telemetry.checks._text import (
+    counted,
+    moment,
+    names_in_words,
+    ranges_in_words,
+    series_in_words,
+    subjects_in_words,
+    value_in_words,
+)
 from trainspec_validate.telemetry.view import NOWHERE, Key, Location, Occurrence, RunView, Subject, Trail
 from trainspec_validate.units import number
 from trainspec_validate.units import seconds as seconds_in_words
 
 MAX_ALONE = 8
 """Series of one metric that have a finding of their own; more than that share one."""
-MAX_NAMES = 8
-MAX_RANGES = 16
 MAX_SAMPLES = 5
 
 Said = str | Callable[[Occurrence], str]
@@ -39,97 +43,6 @@ class Fault:
     related: tuple[tuple[Location, str], ...] = ()
 
 
-# --- words --------------------------------------------------------------------------------------------------
-
-
-def moment(time_us: int) -> str:
-    """A time in microseconds since 1970 as UTC text, with as many digits of the second as it has.
-
-    >>> moment(1_767_225_600_250_000)
-    '2026-01-01 00:00:00.25 UTC'
-    """
-    whole, fraction = divmod(time_us, 1_000_000)
-    text = datetime.fromtimestamp(whole, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    digits = f".{fraction:06}".rstrip("0").rstrip(".")
-    return f"{text}{digits} UTC"
-
-
-def counted(amount: int, noun: str) -> str:
-    """An amount with its noun.
-
-    >>> counted(1, "record"), counted(8192, "rank")
-    ('1 record', '8,192 ranks')
-    """
-    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
-
-
-def ranges_in_words(numbers: Iterable[int]) -> str:
-    """Whole numbers as ranges.
-
-    >>> ranges_in_words([7, 0, 1, 2, 3])
-    '0-3, 7'
-    """
-    ordered = sorted(set(numbers))
-    runs = []
-    for _, group in groupby(enumerate(ordered), lambda pair: pair[1] - pair[0]):
-        members = [value for _, value in group]
-        runs.append((members[0], members[-1]))
-    said = [str(low) if low == high else f"{low}-{high}" for low, high in runs[:MAX_RANGES]]
-    left = sum(high - low + 1 for low, high in runs[MAX_RANGES:])
-    return ", ".join(said) + (f" and {left:,} more" if left else "")
-
-
-def names_in_words(names: Iterable[str]) -> str:
-    """Names in order, the first few of many.
-
-    >>> names_in_words(["b", "a"])
-    'a, b'
-    """
-    ordered = sorted(set(names))
-    left = len(ordered) - MAX_NAMES
-    return ", ".join(ordered[:MAX_NAMES]) + (f" and {left:,} more" if left > 0 else "")
-
-
-def subjects_in_words(subjects: Iterable[Subject]) -> str:
-    """Ranks as ranges, else devices by name, else hosts; empty for the job.
-
-    >>> subjects_in_words([Subject(rank, None, None) for rank in (0, 1, 2, 7)])
-    'ranks 0-2, 7'
-    >>> subjects_in_words([Subject(None, "node-1", "GPU-3f")])
-    'device GPU-3f of node-1'
-    """
-    ranks, devices, hosts = set(), set(), set()
-    for rank, host, device in subjects:
-        if rank is not None:
-            ranks.add(rank)
-        elif device is not None:
-            devices.add(f"{device} of {host}" if host else device)
-        elif host is not None:
-            hosts.add(host)
-    parts = [f"rank{'s' * (len(ranks) > 1)} {ranges_in_words(ranks)}"] if ranks else []
-    parts += [f"device{'s' * (len(devices) > 1)} {names_in_words(devices)}"] if devices else []
-    parts += [f"host{'s' * (len(hosts) > 1)} {names_in_words(hosts)}"] if hosts else []
-    return "; ".join(parts)
-
-
-def series_in_words(key: Key, subject: Subject) -> str:
-    """A series as messages name it.
-
-    >>> series_in_words(Key("train.rank.step"), Subject(3, None, None))
-    'train.rank.step of rank 3'
-    """
-    whose = subjects_in_words([subject])
-    return f"{key} of {whose}" if whose else str(key)
-
-
-def value_in_words(value: float) -> str:
-    """A value as a sample of the evidence."""
-    return "not a number" if math.isnan(value) else number(value)
-
-
-# --- many occurrences, few findings -------------------------------------------------------------------------
-
-
 def deviations_of(trails: Iterable[Trail], message: Said, help_text: Said = "") -> Iterator[Deviation]:
     """One deviation for each series, or one for all series of a metric where there are more than `MAX_ALONE`.
 
@@ -146,6 +59,15 @@ def deviations_of(trails: Iterable[Trail], message: Said, help_text: Said = "") 
             yield from _each(_faults(mine, message, help_text))
         else:
             yield _together(mine, message, help_text)
+
+
+def of_records(trails: Iterable[Trail], message: Said, help_text: Said = "") -> Iterator[Deviation]:
+    """One deviation for each file: what befalls a record befalls every metric in it, and mostly other records too."""
+    by_file: dict[int, list[Trail]] = {}
+    for trail in trails:
+        if trail.first:
+            by_file.setdefault(trail.first[0].location.file, []).append(trail)
+    yield from few(_together(mine, message, help_text) for mine in by_file.values())
 
 
 def grouped(faults: Iterable[Fault]) -> Iterator[Deviation]:
@@ -175,16 +97,25 @@ def few(deviations: Iterable[Deviation]) -> Iterator[Deviation]:
     yield from mine[: MAX_ALONE - 1]
     rest = mine[MAX_ALONE - 1 :]
     if rest:
-        yield replace(rest[0], message=f"{rest[0].message}{_times(len(rest))}", evidence=Evidence(count=len(rest)))
+        count = sum(deviation.evidence.count for deviation in rest)
+        yield replace(rest[0], message=f"{rest[0].message}{_times(len(rest))}", evidence=_span(rest, count))
 
 
 def _said(text: Said, occurrence: Occurrence) -> str:
     return text if isinstance(text, str) else text(occurrence)
 
 
-def _times(count: int, others: str = "") -> str:
-    where = f", on {others}" if others else ""
+def _times(count: int, others: str = "", num_metrics: int = 1) -> str:
+    where = f" in {num_metrics} metrics" if num_metrics > 1 else ""
+    where += f", on {others}" if others else ""
     return f"; the first of {count:,} cases{where}" if count > 1 else ""
+
+
+def _span(deviations: Sequence[Deviation], count: int) -> Evidence:
+    """The time that deviations span."""
+    first = [d.evidence.first_time_us for d in deviations if d.evidence.first_time_us is not None]
+    last = [d.evidence.last_time_us for d in deviations if d.evidence.last_time_us is not None]
+    return Evidence(first_time_us=min(first, default=None), last_time_us=max(last, default=None), count=count)
 
 
 def _faults(trails: Sequence[Trail], message: Said, help_text: Said) -> Iterator[Fault]:
@@ -227,19 +158,21 @@ def _each(faults: Iterable[Fault]) -> Iterator[Deviation]:
 
 
 def _together(trails: Sequence[Trail], message: Said, help_text: Said) -> Deviation:
-    occurrences = sorted((o for trail in trails for o in trail.first), key=lambda occurrence: occurrence.location)
+    first = sorted((o for trail in trails for o in trail.first), key=lambda occurrence: occurrence.location)
     subjects = {subject for trail in trails for subject in trail.subjects}
     count = sum(trail.num for trail in trails)
+    metrics = {trail.key.metric for trail in trails}
     evidence = Evidence(
         series=_series(trail.key for trail in trails),
         subjects=subjects_in_words(subjects),
         first_time_us=min(trail.first_time_us for trail in trails),
         last_time_us=max(trail.last_time_us for trail in trails),
         count=count,
-        samples=_samples(occurrences),
+        samples=_samples(first) if len(metrics) == 1 else (),
     )
-    text = f"{_said(message, occurrences[0])}{_times(count, evidence.subjects)}"
-    return Deviation(occurrences[0].location, text, _said(help_text, occurrences[0]), evidence, _before(occurrences[0]))
+    whose = evidence.subjects if len(subjects) > 1 else ""
+    text = f"{_said(message, first[0])}{_times(count, whose, len(metrics))}"
+    return Deviation(first[0].location, text, _said(help_text, first[0]), evidence, _before(first[0]))
 
 
 def _joined(faults: Sequence[Fault]) -> Deviation:
@@ -257,9 +190,10 @@ def _joined(faults: Sequence[Fault]) -> Deviation:
 
 
 def _series(keys: Iterable[Key]) -> str:
-    """The key that all share, else the metric."""
+    """The key that all share, else the metric; empty where there are several."""
     distinct = set(keys)
-    return str(distinct.pop()) if len(distinct) == 1 else distinct.pop().metric
+    metrics = {key.metric for key in distinct}
+    return str(distinct.pop()) if len(distinct) == 1 else metrics.pop() if len(metrics) == 1 else ""
 
 
 def _samples(occurrences: Sequence[Occurrence]) -> tuple[str, ...]:
@@ -280,6 +214,7 @@ __all__ = [
     "moment",
     "names_in_words",
     "number",
+    "of_records",
     "ranges_in_words",
     "seconds_in_words",
     "series_in_words",

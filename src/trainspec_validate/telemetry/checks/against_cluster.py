@@ -11,7 +11,7 @@ from trainspec_validate.documents import ClusterProfile
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._words import Fault, grouped, series_in_words
 from trainspec_validate.telemetry.view import Series
-from trainspec_validate.units import bytes_, percent, watts
+from trainspec_validate.units import bytes_, watts
 
 LIMIT, POWER = "hw.gpu.memory.limit", "hw.power"
 MEMORY_TOLERANCE = 0.1
@@ -55,7 +55,7 @@ def power_as_profiled(run: RunView, cluster: ClusterProfile) -> Iterator[Deviati
     faults = []
     for number in np.flatnonzero(means > limits * (1 + POWER_TOLERANCE)).tolist():
         mean, limit = float(means[number]), float(limits[number])
-        what = f"is {watts(mean)} on average, {percent(mean / limit - 1)} above the {watts(limit)} of the profile"
+        what = f"is {watts(mean)} on average, {mean / limit:,.3g} times the {watts(limit)} of the profile"
         faults.append(_fault(run.series.at(int(indices[number])), what, mean))
     yield from grouped(faults)
 

@@ -59,7 +59,8 @@ def tokens_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Deviation]:
     if series is None or len(series) < 2:
         raise NotJudged(f"no two values of {TOKENS} in the run")
     steps, values = np.asarray(series.step), np.asarray(series.value)
-    grown, moved = np.diff(values), np.diff(steps)
+    with np.errstate(invalid="ignore"):
+        grown, moved = np.diff(values), np.diff(steps)
     judged = np.flatnonzero((np.diff(series.attempt) == 0) & (moved > 0) & (steps[:-1] >= 0))
     if not len(judged):
         raise NotJudged(f"{TOKENS} has no two values with a step in one attempt")
@@ -68,7 +69,7 @@ def tokens_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Deviation]:
     each, slack = grown[judged] / moved[judged], max(EXACT, schedule.slack)
     low = np.zeros_like(each) if plan.batch.variable_length else np.minimum(begin, end) * (1 - slack)
     high = np.maximum(begin, end) * (1 + slack)
-    wrong = np.flatnonzero((each < low) | (each > high))
+    wrong = np.flatnonzero(np.isfinite(each) & ((each < low) | (each > high)))
     yield from few(
         Deviation(
             series.location(int(judged[index]) + 1),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trainspec_validate.metrics import by_alias, by_name, catalog, events, metrics
 from trainspec_validate.suggest import hint
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, RunView, check
-from trainspec_validate.telemetry.checks._words import counted, deviations_of, few, series_in_words
+from trainspec_validate.telemetry.checks._words import counted, few, of_records, series_in_words
 from trainspec_validate.telemetry.checks.streams import WITH_HEADS
 from trainspec_validate.telemetry.view import KeyInfo, Location, Occurrence, PlacedHead, Trouble
 
@@ -121,7 +121,7 @@ def scope_match(run: RunView) -> Iterator[Deviation]:
     if not any(key.metric for key in run.keys):
         raise NotJudged("no metric of the catalog")
     help_text = "put metrics of different scopes into different records, each with the subject of its values"
-    yield from deviations_of(run.trails_of(Trouble.WRONG_SCOPE), lambda found: _scope_message(run, found), help_text)
+    yield from of_records(run.trails_of(Trouble.WRONG_SCOPE), lambda found: _scope_message(run, found), help_text)
 
 
 # --- names --------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainspec_validate.findings import Evidence
@@ -10,7 +10,7 @@ from trainspec_validate.metrics import Metric, by_name, catalog, metrics
 from trainspec_validate.telemetry.checks import NOWHERE, Deviation, Location, NotJudged, RunView, Unsupported, check
 from trainspec_validate.telemetry.checks._seen import by_attempt, by_writer, carried, heads_of, num_updates, unsupported
 from trainspec_validate.telemetry.checks._words import few, ranges_in_words
-from trainspec_validate.telemetry.view import AttemptSpan, PlacedHead
+from trainspec_validate.telemetry.view import AttemptSpan, PlacedHead, Trouble
 
 SCOPES = ("job", "rank", "device", "node", "emitter")
 """Scopes that have metrics which every run owes."""
@@ -35,32 +35,37 @@ def scopes_have_values(run: RunView) -> Iterator[Deviation]:
         return
     written = {writer: _scopes(names) for writer, names in by_writer(run).items()}
     anywhere = frozenset().union(*written.values()) if written else frozenset()
-    yield from few(
-        deviation
-        for head in run.heads
-        for deviation in _empty_scopes(run, head, written.get((head.record.emitter, head.record.att)), anywhere)
-    )
+    unread = {damage.location.file for damage in run.damage}
+    contested = {
+        (trail.attempt, scope)
+        for trail in run.trails_of(Trouble.SECOND_WRITER)
+        for scope in _scopes({trail.key.metric})
+    }
+    found = []
+    for head in run.heads:
+        mine = written.get((head.record.emitter, head.record.att), frozenset())
+        empty = [
+            scope for scope in head.record.scopes if scope not in mine and (head.record.att, scope) not in contested
+        ]
+        if _is_short(run, head.record.att):
+            empty = [] if run.is_live else [scope for scope in empty if scope not in anywhere]
+        if empty and (mine or head.location.file not in unread):
+            found.append(_emptiness(head, empty, is_silent=not mine))
+    yield from few(found)
 
 
-def _empty_scopes(
-    run: RunView, head: PlacedHead, mine: frozenset[str] | None, anywhere: frozenset[str]
-) -> Iterator[Deviation]:
-    attempt = run.attempt(head.record.att)
-    is_short = attempt is None or attempt.seconds < SHORT_SECONDS
-    empty = [scope for scope in head.record.scopes if scope not in (mine or ())]
-    if is_short:
-        empty = [] if run.is_live else [scope for scope in empty if scope not in anywhere]
-    if not empty:
-        return
+def _is_short(run: RunView, attempt: int) -> bool:
+    span = run.attempt(attempt)
+    return span is None or span.seconds < SHORT_SECONDS
+
+
+def _emptiness(head: PlacedHead, empty: Sequence[str], *, is_silent: bool) -> Deviation:
     whose = f"emitter {head.record.emitter!r} in attempt {head.record.att}"
-    if not mine:
-        yield Deviation(
-            head.location, f"{whose} has a head and no value", "nothing seen is never a pass; write samples"
-        )
-    else:
-        named = f"the scope{'s' * (len(empty) > 1)} {', '.join(empty)}"
-        help_text = "write them, or leave the scope out of the head"
-        yield Deviation(head.location, f"{whose} names {named} and writes no value of it", help_text)
+    if is_silent:
+        return Deviation(head.location, f"{whose} has a head and no value", "write samples; nothing seen is no pass")
+    named = f"the scope{'s' * (len(empty) > 1)} {', '.join(empty)}"
+    help_text = "write them, or leave the scope out of the head"
+    return Deviation(head.location, f"{whose} names {named} and writes no value of it", help_text)
 
 
 def _scopes(names: set[str]) -> frozenset[str]:
@@ -76,6 +81,8 @@ def scopes_covered(run: RunView) -> Iterator[Deviation]:
     """The emitters of a run write every scope that it owes metrics of."""
     if not run.heads:
         raise NotJudged("no head that names scopes")
+    if any(damage.location.offset == 0 for damage in run.damage):
+        raise NotJudged("a head cannot be read")
     named = {scope for head in run.heads for scope in head.record.scopes}
     absent = [scope for scope in SCOPES if scope not in named]
     if absent:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from trainspec_validate.documents import CheckpointPolicy
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._episodes import FAULT, Episode, episodes
-from trainspec_validate.telemetry.checks._progress import Update, progress
+from trainspec_validate.telemetry.checks._progress import Progress, progress
 from trainspec_validate.telemetry.checks._repeats import repeats
 from trainspec_validate.telemetry.checks._restarts import NOTHING, Restart, restarts
 from trainspec_validate.telemetry.checks._saves import Save, saves
@@ -91,14 +91,20 @@ def step_continuity(run: RunView) -> Iterator[Deviation]:
         if first is None or restart.step is None:
             continue
         judged = True
-        found += [*_wrong_step(run, restart, first), *_two_steps(restart)]
+        found += [*_wrong_step(run, restart, updates), *_two_steps(restart)]
     if not judged:
         raise NotJudged("no attempt after the first one has a restored step and updates")
     yield from few([*found, *_other_data(run)])
 
 
-def _wrong_step(run: RunView, restart: Restart, first: Update) -> Iterator[Deviation]:
+def _wrong_step(run: RunView, restart: Restart, updates: Progress) -> Iterator[Deviation]:
+    """The first report is of the restored update or of the one after it, and so is the first one beyond."""
     restored = restart.step or 0
+    first, beyond = updates.first(restart.attempt), updates.first(restart.attempt, above=restored)
+    if first is None:
+        return
+    if first.step == restored and beyond is not None:
+        first = beyond
     heads = (head.record for head in run.heads if head.record.att == restart.attempt and "job" in head.record.scopes)
     interval = max((head.report_interval_steps for head in heads), default=1)
     if not restored <= first.step <= restored + interval:

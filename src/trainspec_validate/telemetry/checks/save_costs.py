@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from trainspec_validate.derived.policy import durable_seconds
 from trainspec_validate.documents import CheckpointPolicy
 from trainspec_validate.telemetry.checks import Deviation, Location, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._progress import Progress, find_progress
 from trainspec_validate.telemetry.checks._saves import Save, committed_saves
 from trainspec_validate.telemetry.checks._words import few, seconds_in_words
 from trainspec_validate.units import bytes_
@@ -31,7 +32,8 @@ class _Timed:
 def measured_save_time(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
     """Saves block training, and wait to be safe, no longer than the policy says."""
     found = committed_saves(run)
-    blocking = [t for save in found if (t := _blocking(save)) is not None]
+    updates = find_progress(run)
+    blocking = [t for save in found if _training_waits(updates, save) and (t := _blocking(save)) is not None]
     durable = [t for save in found if (t := _durable(save)) is not None]
     if policy.save.mode == "synchronous":
         blocking = blocking or durable
@@ -41,6 +43,12 @@ def measured_save_time(run: RunView, policy: CheckpointPolicy) -> Iterator[Devia
     yield from _slow(blocking, "blocks training", policy.save.blocking_seconds, "blocking_seconds")
     if safe and policy.save.mode == "asynchronous":
         yield from _slow(durable, "is durable after", safe, "persist_seconds_p95")
+
+
+def _training_waits(updates: Progress | None, save: Save) -> bool:
+    """Whether updates follow in the same attempt; the last save of a job blocks nothing."""
+    begun = save.first
+    return updates is None or updates.first(begun.attempt, after_us=begun.time_us + 1) is not None
 
 
 def _blocking(save: Save) -> _Timed | None:

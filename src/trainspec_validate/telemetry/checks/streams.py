@@ -11,11 +11,12 @@ from trainspec_validate.telemetry.checks._words import (
     deviations_of,
     few,
     moment,
+    of_records,
     seconds_in_words,
     series_in_words,
     value_in_words,
 )
-from trainspec_validate.telemetry.view import NOWHERE, EmitterSpan, Occurrence, Trouble
+from trainspec_validate.telemetry.view import NOWHERE, EmitterSpan, Occurrence, Trail, Trouble
 
 WITH_HEADS = frozenset({"metric-stream", "parquet"})
 """Formats whose files start with a head."""
@@ -31,7 +32,7 @@ def record_form(run: RunView) -> Iterator[Deviation]:
     for number, file in enumerate(run.files):
         if file.tail_bytes and ended and not run.is_live:
             message = f"the file ends within a line, and the run has ended at {moment(ended[-1].time_us)}"
-            place = Location(number, file.num_bytes - file.tail_bytes)
+            place = Location(number, file.tail_offset)
             yield Deviation(place, message, "end every record with a line end, and flush it before the program stops")
 
 
@@ -65,7 +66,7 @@ def single_writer(run: RunView) -> Iterator[Deviation]:
         )
 
     help_text = "let one emitter write each series; a second reader of the same device writes under names of its own"
-    yield from deviations_of(run.trails_of(Trouble.SECOND_WRITER), message, help_text)
+    yield from of_records(run.trails_of(Trouble.SECOND_WRITER), message, help_text)
 
 
 @check("TS-TEL-017")
@@ -78,7 +79,7 @@ def series_order(run: RunView) -> Iterator[Deviation]:
         return f"{series_in_words(found.key, found.subject)} goes back by {back} to {moment(found.time_us)}"
 
     help_text = "number records in the order of their times; where a clock was set, say so by train.clock.stepped"
-    yield from deviations_of(run.trails_of(Trouble.TIME_BACK), message, help_text)
+    yield from of_records(_of_one_writer(run, Trouble.TIME_BACK), message, help_text)
 
 
 @check("TS-TEL-018")
@@ -91,7 +92,7 @@ def conflicting_points(run: RunView) -> Iterator[Deviation]:
         return f"{series_in_words(found.key, found.subject)} is both {values} at {moment(found.time_us)}"
 
     help_text = "give each value the time that it holds at, and each sensor a series of its own"
-    yield from deviations_of(run.trails_of(Trouble.DUPLICATE_OTHER), message, help_text)
+    yield from deviations_of(_of_one_writer(run, Trouble.DUPLICATE_OTHER), message, help_text)
 
 
 @check("TS-TEL-072")
@@ -103,7 +104,7 @@ def repeated_points(run: RunView) -> Iterator[Deviation]:
         return f"{series_in_words(found.key, found.subject)} has its value at {moment(found.time_us)} twice"
 
     help_text = "write each value once; a stream that is sent again keeps its sequence numbers"
-    yield from deviations_of(run.trails_of(Trouble.DUPLICATE_SAME), message, help_text)
+    yield from of_records(_of_one_writer(run, Trouble.DUPLICATE_SAME), message, help_text)
 
 
 @check("TS-TEL-019")
@@ -120,11 +121,17 @@ def sequence_complete(run: RunView) -> Iterator[Deviation]:
 
 
 def num_lost(run: RunView, span: EmitterSpan) -> int:
-    """Records that are missing by their numbers; where lines of the file are no records, these can be they."""
+    """Records that are missing by their numbers; a line of the file that is no record can hide two of them."""
     if span.first_seq < 0 or not span.num_missing:
         return 0
     unread = sum(damage.location.file == span.first_location.file for damage in run.damage)
-    return span.num_missing if span.num_missing > unread else 0
+    return span.num_missing if span.num_missing > 2 * unread else 0
+
+
+def _of_one_writer(run: RunView, trouble: Trouble) -> list[Trail]:
+    """The trails of series with one writer: values of two have no order, and another check has them."""
+    contested = {(trail.key, trail.attempt) for trail in run.trails_of(Trouble.SECOND_WRITER)}
+    return [trail for trail in run.trails_of(trouble) if (trail.key, trail.attempt) not in contested]
 
 
 def _with_order(run: RunView) -> None:

@@ -1,1 +1,4 @@
-"""The only place for loops over single records and values: plain Python that runs as it is, or compiled where numba is."""
+"""The only place for loops over single records and values: plain Python, compiled where numba is installed.
+
+These loops pass many plain values: a compiled function pays for each array or tuple that it takes.
+"""

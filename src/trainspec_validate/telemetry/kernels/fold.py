@@ -6,21 +6,25 @@ import math
 from typing import Any
 
 from trainspec_validate.telemetry.kernels.layout import NUM_WINDOWS, Keys, Samples, State, Writers
-from trainspec_validate.telemetry.kernels.pairs import judge, note, same_run
+from trainspec_validate.telemetry.kernels.pairs import judge, lockstep, note, same_run
 
-BELOW_MINIMUM, ABOVE_MAXIMUM, SENTINEL, NOT_FINITE, WRONG_SCOPE = 0, 1, 2, 3, 12
-"""Numbers of `view.Trouble`; a test holds them equal."""
+BELOW_MINIMUM, ABOVE_MAXIMUM, SENTINEL, NOT_FINITE = 1, 2, 4, 8
+SECOND_WRITER, WRONG_SCOPE = 1 << 11, 1 << 12
+"""Bits of the members of `view.Trouble`; a test holds them equal."""
 ROOM = 16
 """Occurrences that one value can cause at most."""
+NUM_CADENCES = 5
 _SLACK = 1e-9
 _ABOVE = 1.5
+_JOB, _DEVICE, _NODE = 1, 8, 64
+"""Bits of scopes, in the order of `names.SCOPES`."""
+_RANK_OR_DEVICE, _OF_DEVICE = 5, 4
+"""Bits of what a subject names."""
 
 
 def is_sentinel(value: float) -> bool:
     """Whether a value is one that drivers write for 'no value'. Source: NVIDIA/DCGM dcgm_structs.h, blank values."""
-    if value < 65_535.0:
-        return False
-    return (
+    return value >= 65_535.0 and (
         2147483632.0 <= value <= 2147483647.0
         or value == 4294967295.0
         or 9.223372036854774e18 <= value <= 9.2233720368547758e18
@@ -29,27 +33,35 @@ def is_sentinel(value: float) -> bool:
     )
 
 
-def find(state: State, code: int, guess: int) -> int:
+def find(rows: Any, slots: Any, num: int, code: int, guess: int) -> int:
     """Number of the row with a code, or of the slot where it belongs as -slot - 1; `guess` is tried first."""
-    if 0 <= guess < state.counts[0] and state.rows[guess]["code"] == code:
+    if 0 <= guess < num and rows[guess]["code"] == code:
         return guess
-    mask = len(state.slots) - 1
+    mask = len(slots) - 1
     place = ((code * 0x9E3779B1) ^ (code >> 29)) & mask
-    while state.slots[place] != 0:
-        row = state.slots[place] - 1
-        if state.rows[row]["code"] == code:
-            return int(row)
+    while slots[place] != 0:
+        row = slots[place] - 1
+        if rows[row]["code"] == code:
+            return row
         place = (place + 1) & mask
-    return -int(place) - 1
+    return -place - 1
 
 
-def begin(state: State, place: int, code: int, key: int, subject: int, attempt: int, next_: Any) -> int:  # noqa: PLR0913
-    """A new row for a series with its first value."""
-    writer, file, offset, time, value, step, start = next_
-    number = state.counts[0]
-    state.counts[0] = number + 1
-    state.slots[place] = number + 1
-    row = state.rows[number]
+def begin(
+    row: Any,
+    code: int,
+    key: int,
+    subject: int,
+    attempt: int,
+    writer: int,
+    file: int,
+    offset: int,
+    time: int,
+    value: float,
+    step: int,
+    start: int,
+) -> None:
+    """Make a row the one of a series with its first value."""
     row["code"], row["key"], row["subject"], row["attempt"], row["writer"] = code, key, subject, attempt, writer
     row["first_time_us"], row["first_value"], row["first_step"] = time, value, step
     row["first_file"], row["first_offset"], row["first_start_us"], row["first_writer"] = file, offset, start, writer
@@ -57,20 +69,12 @@ def begin(state: State, place: int, code: int, key: int, subject: int, attempt: 
     row["num"] = 0
     row["longest_interval_file"], row["longest_interval_offset"] = -1, -1
     row["short_file"], row["short_offset"] = -1, -1
-    return int(number)
 
 
-def set_last(row: Any, next_: Any) -> None:
+def set_last(row: Any, writer: int, file: int, offset: int, time: int, value: float, step: int, start: int) -> None:
     """Make a value the last of its series."""
-    writer, file, offset, time, value, step, start = next_
     row["last_time_us"], row["last_value"], row["last_step"] = time, value, step
     row["last_file"], row["last_offset"], row["start_us"], row["writer"] = file, offset, start, writer
-
-
-def start_run(row: Any, next_: Any) -> None:
-    """Begin a run of equal values."""
-    _writer, file, offset, time, _value, _step, _start = next_
-    row["run"], row["run_start_us"], row["run_file"], row["run_offset"] = 1, time, file, offset
 
 
 def end_run(row: Any, time: int, value: float) -> None:
@@ -84,103 +88,114 @@ def end_run(row: Any, time: int, value: float) -> None:
         row["lead"], row["lead_end_us"] = row["run"], time
 
 
-def single(state: State, row: Any, keys: Keys, next_: Any) -> None:
-    """What one value tells by itself."""
-    writer, file, offset, time, value, step, _start = next_
-    key = row["key"]
+def extend_run(row: Any, file: int, offset: int, time: int, value: float, step: int) -> None:
+    """Count a value, and go on with the run of equal values or begin another."""
+    goes_on = row["num"] > 0 and same_run(row, value, step)
+    row["num"] += 1
+    if goes_on:
+        row["run"] += 1
+    else:
+        row["run"], row["run_start_us"], row["run_file"], row["run_offset"] = 1, time, file, offset
+    end_run(row, time, value)
+
+
+def single(row: Any, minimum: float, maximum: float, finite: int, value: float) -> int:
+    """What one value tells by itself, as bits of troubles."""
     if not math.isfinite(value):
-        if keys.finite[key] == 1:
-            note(state, row, NOT_FINITE, writer, file, offset, time, value, step)
-        return
-    if value < keys.minimum[key] - _SLACK:
-        note(state, row, BELOW_MINIMUM, writer, file, offset, time, value, step)
-    elif is_sentinel(value):
-        note(state, row, SENTINEL, writer, file, offset, time, value, step)
-    elif value > keys.maximum[key] * (1 + _SLACK):
-        note(state, row, ABOVE_MAXIMUM, writer, file, offset, time, value, step)
+        return NOT_FINITE if finite == 1 else 0
     row["minimum"] = min(row["minimum"], value)
     row["maximum"] = max(row["maximum"], value)
     row["total"] += value
     if value > _ABOVE:
         row["num_above"] += 1
+    if value < minimum - _SLACK:
+        return BELOW_MINIMUM
+    if is_sentinel(value):
+        return SENTINEL
+    return ABOVE_MAXIMUM if value > maximum * (1 + _SLACK) else 0
 
 
-def wrong_scope(keys: Keys, writers: Writers, key: int, writer: int, bits: int) -> bool:
+def wrong_scope(scopes: int, needs: int, written: int, bits: int) -> int:
     """Whether a record cannot hold a metric: the writer does not write its scope, or the subject is another."""
-    scopes, needs = keys.scopes[key], keys.needs[key]
-    if scopes & writers.scopes[writer] == 0:
-        return True
-    if scopes == 1:
-        return bits & 5 != 0
-    return needs > 0 and needs & bits != needs
+    if scopes & written == 0:
+        return WRONG_SCOPE
+    if scopes == _JOB:
+        return WRONG_SCOPE if bits & _RANK_OR_DEVICE != 0 else 0
+    return WRONG_SCOPE if needs > 0 and needs & bits != needs else 0
 
 
-def window(state: State, place: int, time: int, value: float) -> None:
-    """Count a value in its window."""
-    number = time // state.frame[1] - state.frame[0]
+def window(windows: Any, number: int, value: float, file: int, offset: int) -> None:
+    """Count a value in its window; `windows` are the cells of the key."""
     if 0 <= number < NUM_WINDOWS and math.isfinite(value):
-        cell = state.windows[place, number]
-        cell[2] = value if cell[0] == 0 else min(cell[2], value)
-        cell[3] = value if cell[0] == 0 else max(cell[3], value)
-        cell[0] += 1
-        cell[1] += value
+        is_first = windows[number, 0] == 0
+        known_file, known_offset = windows[number, 4], windows[number, 5]
+        if is_first or file < known_file or (file == known_file and offset < known_offset):
+            windows[number, 4], windows[number, 5] = file, offset
+        windows[number, 2] = value if is_first else min(windows[number, 2], value)
+        windows[number, 3] = value if is_first else max(windows[number, 3], value)
+        windows[number, 0] += 1
+        windows[number, 1] += value
 
 
 def fold(state: State, keys: Keys, writers: Writers, samples: Samples, index: int) -> int:
-    """Fold values from an index on; returns where it stopped because an array is full, or the number of values."""
+    """Fold values from an index on; returns where it stopped because an array is full, or the number of values.
+
+    It takes everything out of its tuples first: a compiled loop counts the users of an array at each access.
+    """
+    rows, slots, counts, occurrences, windows, locks, ranks, frame = state
+    minimum, maximum, finite, falls, cadences, scopes, needs, steps, _lock, _job, window_rows, lock_rows = keys
+    emitters, attempts, written, cadence_us, report_steps, starts = writers
+    files, offsets, times, record_steps, start_us, record_writers, subjects, records, sample_keys, values, bits = (
+        samples
+    )
+    first_window, window_us, first_instant, instant_us = frame
     guess = 0
-    for i in range(index, len(samples.value)):
-        if state.counts[0] >= len(state.rows) or state.counts[1] + ROOM > len(state.occurrences):
+    for i in range(index, len(values)):
+        if counts[0] >= len(rows) or counts[1] + ROOM > len(occurrences):
             return i
-        record, key, value = samples.record[i], samples.key[i], samples.value[i]
-        writer, subject = samples.writer[record], samples.subject[record]
-        attempt = writers.attempt[writer]
-        start = samples.start_us[record]
-        if start < 0:
-            start = writers.start_us[writer]
-        time = samples.time_us[record]
-        next_ = (writer, samples.file[record], samples.offset[record], time, value, samples.step[record], start)
+        record, key, value = records[i], sample_keys[i], values[i]
+        writer, subject = record_writers[record], subjects[record]
+        file, offset, time, step = files[record], offsets[record], times[record], record_steps[record]
+        start = start_us[record] if start_us[record] >= 0 else starts[writer]
+        attempt = attempts[writer]
         code = (int(key) << 48) ^ (int(attempt) << 28) ^ int(subject)
-        number = find(state, code, guess)
+        number = find(rows, slots, counts[0], code, guess)
         if number < 0:
-            number = begin(state, -number - 1, code, key, subject, attempt, next_)
+            slots[-number - 1] = counts[0] + 1
+            number = counts[0]
+            counts[0] = number + 1
+            begin(rows[number], code, key, subject, attempt, writer, file, offset, time, value, step, start)
         guess = number + 1
-        row = state.rows[number]
-        bits = samples.subject_bits[subject]
-        if wrong_scope(keys, writers, key, writer, bits):
-            note(state, row, WRONG_SCOPE, writer, next_[1], next_[2], time, value, next_[5])
-        single(state, row, keys, next_)
-        extend(state, row, keys, writers, next_)
-        if keys.window_row[key] >= 0 and not (scope_is_mixed(keys, key) and bits & 4 == 0):
-            window(state, keys.window_row[key], time, value)
-    return len(samples.value)
+        row = rows[number]
+        cadence = cadence_us[NUM_CADENCES * writer + cadences[key]] if cadences[key] >= 0 else 0
+        troubles = single(row, minimum[key], maximum[key], finite[key], value)
+        troubles |= wrong_scope(scopes[key], needs[key], written[writer], bits[subject])
+        if row["num"] > 0:
+            if row["writer"] != writer and emitters[row["writer"]] != emitters[writer]:
+                troubles |= SECOND_WRITER
+            limit = report_steps[writer] if steps[key] else 0
+            troubles |= judge(row, cadence, falls[key], limit, file, offset, time, value, start)
+            if lock_rows[key] >= 0 and row["last_time_us"] // instant_us != time // instant_us:
+                lockstep(locks[lock_rows[key]], row, ranks[subject], first_instant, instant_us, cadence, time)
+        if troubles != 0:
+            note(occurrences, counts, row, troubles, writer, file, offset, time, value, step)
+        extend_run(row, file, offset, time, value, step)
+        set_last(row, writer, file, offset, time, value, step, start)
+        mixed = scopes[key] & _DEVICE != 0 and scopes[key] & _NODE != 0
+        if window_rows[key] >= 0 and not (mixed and bits[subject] & _OF_DEVICE == 0):
+            window(windows[window_rows[key]], time // window_us - first_window, value, file, offset)
+    return len(values)
 
 
-def scope_is_mixed(keys: Keys, key: int) -> bool:
-    """Whether values of devices and of nodes share a key: only those of devices are counted together."""
-    return bool(keys.scopes[key] & 8 != 0 and keys.scopes[key] & 64 != 0)
+def enter(rows: Any, slots: Any, num: int, start: int) -> None:
+    """Enter rows from a number on into the slots."""
+    for number in range(start, num):
+        place = find(rows, slots, num, rows[number]["code"], -1)
+        if place < 0:
+            slots[-place - 1] = number + 1
 
 
-def extend(state: State, row: Any, keys: Keys, writers: Writers, next_: Any) -> None:
-    """Make a value the last one of its series, after judging it against the one before."""
-    value, step, time = next_[4], next_[5], next_[3]
-    if row["num"] == 0:
-        row["num"] = 1
-        start_run(row, next_)
-    else:
-        judge(state, row, keys, writers, next_)
-        goes_on = same_run(row, value, step)
-        row["num"] += 1
-        if goes_on:
-            row["run"] += 1
-        else:
-            start_run(row, next_)
-    end_run(row, time, value)
-    set_last(row, next_)
-
-
-def index(state: State) -> None:
-    """Enter every row into empty slots."""
-    for number in range(state.counts[0]):
-        place = find(state, state.rows[number]["code"], len(state.rows))
-        state.slots[-place - 1] = number + 1
+def locate(rows: Any, slots: Any, num: int, codes: Any, numbers: Any) -> None:
+    """Fill in the numbers of the rows with these codes; -1 for those that have none."""
+    for i in range(len(codes)):
+        numbers[i] = max(find(rows, slots, num, codes[i], i), -1)

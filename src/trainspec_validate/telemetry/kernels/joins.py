@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainspec_validate.telemetry.kernels.fold import ROOM, end_run, set_last
+from trainspec_validate.telemetry.kernels.fold import NUM_CADENCES, ROOM, SECOND_WRITER, end_run
 from trainspec_validate.telemetry.kernels.layout import Keys, State, Writers
-from trainspec_validate.telemetry.kernels.pairs import judge, same_run
+from trainspec_validate.telemetry.kernels.pairs import judge, lockstep, note, same_run
 
 
 def join_runs(row: Any, later: Any) -> None:
@@ -62,26 +62,33 @@ def join(state: State, keys: Keys, writers: Writers, mine: Any, later: Any, inde
         if state.counts[1] + ROOM > len(state.occurrences):
             return i
         row, after = state.rows[mine[i]], later[i]
-        first = (
-            after["first_writer"],
-            after["first_file"],
-            after["first_offset"],
-            after["first_time_us"],
-            after["first_value"],
-            after["first_step"],
-            after["first_start_us"],
-        )
-        judge(state, row, keys, writers, first)
+        key, writer = row["key"], after["first_writer"]
+        kind = keys.cadence[key]
+        cadence = writers.cadence_us[NUM_CADENCES * writer + kind] if kind >= 0 else 0
+        limit = writers.report_steps[writer] if keys.steps[key] else 0
+        file, offset = after["first_file"], after["first_offset"]
+        time, value, start = after["first_time_us"], after["first_value"], after["first_start_us"]
+        troubles = judge(row, cadence, keys.falls[key], limit, file, offset, time, value, start)
+        if writers.emitter[row["writer"]] != writers.emitter[writer]:
+            troubles |= SECOND_WRITER
+        if keys.lock_row[key] >= 0:
+            rank = state.ranks[row["subject"]]
+            lockstep(state.locks[keys.lock_row[key]], row, rank, state.frame[2], state.frame[3], cadence, time)
+        if troubles != 0:
+            step = after["first_step"]
+            note(state.occurrences, state.counts, row, troubles, writer, file, offset, time, value, step)
         join_runs(row, after)
         add_up(row, after)
-        last = (
-            after["writer"],
-            after["last_file"],
-            after["last_offset"],
-            after["last_time_us"],
-            after["last_value"],
-            after["last_step"],
-            after["start_us"],
-        )
-        set_last(row, last)
+        take_last(row, after)
     return len(mine)
+
+
+def take_last(row: Any, later: Any) -> None:
+    """The last value of the later part is the last of the whole."""
+    row["last_time_us"], row["last_value"], row["last_step"] = (
+        later["last_time_us"],
+        later["last_value"],
+        later["last_step"],
+    )
+    row["last_file"], row["last_offset"] = later["last_file"], later["last_offset"]
+    row["start_us"], row["writer"] = later["start_us"], later["writer"]

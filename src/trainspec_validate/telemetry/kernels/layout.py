@@ -84,9 +84,11 @@ class State(NamedTuple):
     """Rows in use, occurrences in the buffer."""
     occurrences: np.ndarray
     windows: np.ndarray
-    """Key, window, and count, total, minimum, maximum."""
+    """Key, window, and count, total, minimum, maximum, file and offset of the first record."""
     locks: np.ndarray
-    """Key, instant, and low, high, subject of low, subject of high, number, file and offset of low, attempt."""
+    """Key, instant, and low, high, rank of low, rank of high, number, file and offset of low, attempt."""
+    ranks: np.ndarray
+    """Rank of each subject; -1 for none."""
     frame: np.ndarray
     """First window, its width in us, first instant, its width in us."""
 

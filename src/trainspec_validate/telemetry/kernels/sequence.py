@@ -7,7 +7,7 @@ from typing import Any
 MISSING, REPEATED = 0, 1
 
 
-def note_skip(skips: Any, counts: Any, writer: int, kind: int, seq: int, num: int, file: int, offset: int) -> None:  # noqa: PLR0913
+def note_skip(skips: Any, counts: Any, writer: int, kind: int, seq: int, num: int, file: int, offset: int) -> None:
     """Keep the first skips and repetitions; all are counted in the state of the writer."""
     place = counts[0]
     if place >= len(skips):
@@ -39,7 +39,7 @@ def follow(rows: Any, skips: Any, counts: Any, columns: Any) -> None:
         row["last_seq"] = max(row["last_seq"], seq)
 
 
-def step_on(row: Any, skips: Any, counts: Any, writer: int, seq: int, file: int, offset: int) -> None:  # noqa: PLR0913
+def step_on(row: Any, skips: Any, counts: Any, writer: int, seq: int, file: int, offset: int) -> None:
     """Compare a sequence number with the last one of its writer."""
     if seq < 0:
         return

@@ -1,0 +1,185 @@
+"""The only place that reads blocks of common records by compiled loops, and the rest of their lines one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trainspec_validate.telemetry.batch import Batch, join, take
+from trainspec_validate.telemetry.identities import Identities
+from trainspec_validate.telemetry.kernels import parse as parsing
+from trainspec_validate.telemetry.kernels.parse import PAD, RECORD, Table
+from trainspec_validate.telemetry.names import Names
+from trainspec_validate.telemetry.reader import take_line
+from trainspec_validate.telemetry.rows import RowBuilder
+from trainspec_validate.telemetry.source import Block
+from trainspec_validate.telemetry.view import Location
+
+_MOST_VALUES_PER_BYTE = 8
+_MAX_TEXTS = 4_000_000
+_FEWEST_LINES, _FEW_LINES, _MOST_LINES = 64, 1_024, 100_000
+"""Lines that are read before new names are learned: few while most lines have some."""
+
+
+class Texts:
+    """Texts with numbers, in the form that the loops look them up in."""
+
+    def __init__(self) -> None:
+        self.items: list[str] = []
+        self.known: dict[str, int] = {}
+        self.numbers: list[int] = []
+        self.arena = np.zeros(1_024, np.uint8)
+        self.used = 0
+        self.starts = np.zeros(64, np.int64)
+        self.lengths = np.full(64, -1, np.int64)
+        self.values = np.zeros(64, np.int64)
+        self.slots = np.zeros(256, np.int64)
+
+    def add(self, text: str, number: int | None = None) -> int:
+        """Enter a text with the number that it stands for, by default its own; returns the number."""
+        if text in self.known or len(self.items) >= _MAX_TEXTS:
+            return self.values[self.known[text]].item() if text in self.known else -1
+        content = np.frombuffer(text.encode(), np.uint8)
+        entry = len(self.items)
+        self.known[text] = entry
+        self.items.append(text)
+        self._make_room(entry + 1, self.used + len(content))
+        self.arena[self.used : self.used + len(content)] = content
+        self.starts[entry], self.lengths[entry] = self.used, len(content)
+        self.values[entry] = entry if number is None else number
+        self.used += len(content)
+        self._enter(entry)
+        return int(self.values[entry])
+
+    def table(self) -> Table:
+        """The arrays for the loops."""
+        return Table(self.arena, self.starts, self.lengths, self.slots, self.values)
+
+    def _make_room(self, entries: int, size: int) -> None:
+        if size > len(self.arena):
+            self.arena = np.concatenate([self.arena, np.zeros(max(size, len(self.arena)), np.uint8)])
+        if entries > len(self.starts):
+            self.starts = np.concatenate([self.starts, np.zeros_like(self.starts)])
+            self.lengths = np.concatenate([self.lengths, np.full_like(self.lengths, -1)])
+            self.values = np.concatenate([self.values, np.zeros_like(self.values)])
+        if 2 * entries > len(self.slots):
+            self.slots = np.zeros(2 * len(self.slots), np.int64)
+            for entry in range(entries - 1):
+                self._enter(entry)
+
+    def _enter(self, entry: int) -> None:
+        mask = len(self.slots) - 1
+        start = int(self.starts[entry])
+        place = int(parsing.hash_of(self.arena, start, start + int(self.lengths[entry]))) & mask
+        while self.slots[place]:
+            place = (place + 1) & mask
+        self.slots[place] = entry + 1
+
+
+class FastDecoder:
+    """Reads blocks of one stretch of a file."""
+
+    def __init__(self, builder: RowBuilder) -> None:
+        self.builder = builder
+        self.names: Names = builder.names
+        self.keys = Texts()
+        self.texts = Texts()
+        self.stamps: Any = np.zeros(1, np.int64)
+        self.hints: Any = np.full(len(parsing.FIELDS), -1, np.int64)
+        self.order: Any = np.full(256, -1, np.int64)
+        self.identities = Identities(builder, self.texts.items)
+        self.run = self.texts.add(builder.head.run) if builder.head else -1
+        self.num_at_once = _FEWEST_LINES
+
+    def __call__(self, block: Block) -> Batch:
+        """The records of a block, in the order of their lines."""
+        size = len(block.content)
+        text = np.zeros(size + PAD, np.uint8)
+        text[:size] = np.frombuffer(block.content, np.uint8)
+        parts: list[Batch] = []
+        place = 0
+        while place < size:
+            self.learn()
+            place += self._some(block, text[place:], size - place, place, parts)
+        return join(parts)
+
+    def learn(self) -> None:
+        """Enter the names that the slow way has seen."""
+        for text, number in list(self.names.texts.items())[len(self.keys.items) :]:
+            self.keys.add(text, number)
+        self.stamps = np.zeros(len(self.names.keys) + 1, np.int64)
+
+    def _some(self, block: Block, text: Any, size: int, begin: int, parts: list[Batch]) -> int:
+        """Read a part of a block; returns how many bytes."""
+        records = np.zeros(self.num_at_once, RECORD)
+        most = max(16_384, size // _MOST_VALUES_PER_BYTE)
+        out = (np.zeros(most, np.int32), np.zeros(most))
+        tables = (self.keys.table(), self.texts.table())
+        num, num_values, place = parsing.parse(
+            text, size, *tables, self.stamps, self.hints, self.run, records, *out, self.order
+        )
+        records = records[:num]
+        odd = np.flatnonzero(records["is_read"] == 0)
+        self.num_at_once = _MOST_LINES if 8 * len(odd) < num else _FEW_LINES
+        offset = block.offset + begin
+        for number in odd.tolist():
+            start, end = int(records["start"][number]), int(records["end"][number])
+            line = text[start:end].tobytes().removesuffix(b"\r")
+            self._slow(offset + start, line, is_tail=block.is_tail)
+        good = records[records["is_read"] == 1]
+        fast = self._batch(good, offset, out[0][:num_values], out[1][:num_values])
+        if len(odd):
+            both = join([fast, self.builder.batch()])
+            fast = take(both, np.argsort(both.offset, kind="stable"))
+        parts.append(fast)
+        return int(place)
+
+    def _slow(self, offset: int, line: bytes, *, is_tail: bool) -> None:
+        """Read a line the slow way, and learn the names that it has."""
+        before = len(self.builder.columns[0])
+        take_line(self.builder, offset, line, is_tail=is_tail)
+        if len(self.builder.columns[0]) > before:
+            for column in (7, 8):
+                self._learn_names(column, self.builder.columns[column][-1])
+        if self.run < 0 and self.builder.head is not None:
+            self.run = self.texts.add(self.builder.head.run)
+
+    def _learn_names(self, column: int, number: int) -> None:
+        if column == 7:
+            self.texts.add(self.names.writers.items[number].emitter)
+            return
+        subject = self.names.subjects.items[number]
+        for text in (subject.host, subject.device):
+            if text is not None:
+                self.texts.add(text)
+
+    def _batch(self, records: Any, offset: int, keys: Any, values: Any) -> Batch:
+        facts = self.builder.facts
+        num = len(records)
+        facts.num_records += num
+        if num:
+            self._note_places(records, offset)
+        return Batch(
+            np.full(num, facts.number, np.int32),
+            records["start"] + offset,
+            records["time_us"].copy(),
+            records["seq"].copy(),
+            records["step"].copy(),
+            records["start_us"].copy(),
+            records["observed_us"].copy(),
+            self.identities.writers(records["emitter"], records["att"]),
+            self.identities.subjects(records["rank"], records["host"], records["device"]),
+            np.zeros(num, np.uint8),
+            np.repeat(np.arange(num, dtype=np.int32), records["num"]),
+            keys.copy(),
+            values.copy(),
+        )
+
+    def _note_places(self, records: Any, offset: int) -> None:
+        facts = self.builder.facts
+        first = Location(facts.number, int(records["start"][0]) + offset)
+        facts.first_record = min(facts.first_record or first, first)
+        implicit = np.flatnonzero((records["emitter"] < 0) | (records["att"] < 0))
+        if len(implicit) and facts.first_implicit is None:
+            facts.first_implicit = Location(facts.number, int(records["start"][implicit[0]]) + offset)

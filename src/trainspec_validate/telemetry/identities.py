@@ -1,0 +1,68 @@
+"""The only place that finds the writers and subjects of many records at once, by the coordinates that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from trainspec_validate.telemetry.names import Writer
+from trainspec_validate.telemetry.rows import RowBuilder
+from trainspec_validate.telemetry.view import Subject
+
+
+class Identities:
+    """Numbers of writers and subjects for columns of coordinates; what a record does not name is that of the head."""
+
+    def __init__(self, builder: RowBuilder, texts: Sequence[str]) -> None:
+        self.builder = builder
+        self.texts = texts
+        """What the numbers in columns of texts stand for; -1 stands for none."""
+        self._writers: dict[tuple[int, int], int] = {}
+        self._subjects: dict[tuple[int, int, int], int] = {}
+
+    def writers(self, emitter: Any, attempt: Any) -> Any:
+        """Numbers of writers."""
+        if not len(emitter):
+            return np.zeros(0, np.int32)
+        if emitter.max() < 0 and attempt.max() < 0:
+            return np.full(len(emitter), self._writer(-1, -1), np.int32)
+        code = (emitter.astype(np.int64) + 1) << 21 | (attempt + 1)
+        found, inverse = np.unique(code, return_inverse=True)
+        numbers = [self._writer(int(one >> 21) - 1, int(one & 0x1FFFFF) - 1) for one in found.tolist()]
+        return np.array(numbers, np.int32)[inverse]
+
+    def _writer(self, emitter: int, attempt: int) -> int:
+        known = self._writers.get((emitter, attempt))
+        if known is None:
+            head = self.builder.head
+            name = self.texts[emitter] if emitter >= 0 else (head.emitter if head else "")
+            number = attempt if attempt >= 0 else (head.att if head else 0)
+            known = self.builder.names.writer(Writer(head.run if head else "", name, number))
+            self._writers[emitter, attempt] = known
+        return known
+
+    def subjects(self, rank: Any, host: Any, device: Any) -> Any:
+        """Numbers of subjects."""
+        if not len(rank):
+            return np.zeros(0, np.int32)
+        places = np.zeros(len(rank), np.int64)
+        for column in (host, device):
+            if column.max() >= 0:
+                _, places = np.unique(places << 32 | (column + 1), return_inverse=True)
+        _, first, inverse = np.unique(places << 28 | (rank + 1), return_index=True, return_inverse=True)
+        numbers = [self._subject(int(rank[place]), int(host[place]), int(device[place])) for place in first.tolist()]
+        return np.array(numbers, np.int32)[inverse]
+
+    def _subject(self, rank: int, host: int, device: int) -> int:
+        known = self._subjects.get((rank, host, device))
+        if known is None:
+            head = self.builder.head
+            subject = Subject(
+                rank if rank >= 0 else (head.rank if head else None),
+                self.texts[host] if host >= 0 else (head.host if head else None),
+                self.texts[device] if device >= 0 else (head.device if head else None),
+            )
+            known = self._subjects[rank, host, device] = self.builder.names.subjects.number(subject)
+        return known

@@ -1,0 +1,100 @@
+"""The only place that folds runs that are too large to be held: in stretches, on several processes, in order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+
+from trainspec_validate.telemetry import jit
+from trainspec_validate.telemetry.digest import Digest
+from trainspec_validate.telemetry.merge import HeadUnknownError, merge
+from trainspec_validate.telemetry.reader import NATIVE, RunFile, Stretch, batches, leading_heads
+
+_LEAST_BYTES = 64_000_000
+"""A stretch below this is not worth a process of its own."""
+
+
+def large_digest(files: Sequence[RunFile], num_workers: int | None) -> Digest:
+    """The digest of a run, folded stretch by stretch; one that turns out not to be in order is sorted first."""
+    shares = list(split(ordered(files), num_workers or _processors()))
+    try:
+        digest = _folded(shares)
+    except HeadUnknownError:
+        digest = fold_share([stretch for share in shares for stretch in share])
+    if digest.is_unsorted:
+        from trainspec_validate.telemetry.spill import sorted_digest  # noqa: PLC0415
+
+        digest = sorted_digest(files)
+    return digest
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def ordered(files: Sequence[RunFile]) -> list[RunFile]:
+    """Files in an order in which each writer's records follow each other: by attempt, time of the head, and name."""
+
+    def key(file: RunFile) -> tuple[int, int, str]:
+        return (file.head.att, file.head.time_us, file.name) if file.head else (0, 0, file.name)
+
+    return sorted(files, key=key)
+
+
+def split(files: Sequence[RunFile], num_workers: int) -> Iterator[list[Stretch]]:
+    """Shares of about the same number of bytes, each of neighbouring stretches."""
+    total = sum(file.num_bytes for file in files)
+    num = max(1, min(num_workers, total // _LEAST_BYTES))
+    share: list[Stretch] = []
+    room = target = -(-total // num)
+    for file in files:
+        if file.format == "parquet":
+            yield from _row_groups(file, num_workers)
+            continue
+        start = 0
+        can_split = file.format == NATIVE and not file.is_compressed
+        heads = leading_heads(file.path) if can_split and file.num_bytes > room else ()
+        while can_split and file.num_bytes - start > room:
+            share.append(Stretch(file, start, start + room, heads if start else ()))
+            yield share
+            start, share, room = start + room, [], target
+        share.append(Stretch(file, start, None, heads if start else ()))
+        room -= file.num_bytes - start
+        if room <= 0:
+            yield share
+            share, room = [], target
+    if share:
+        yield share
+
+
+def _row_groups(file: RunFile, num_workers: int) -> Iterator[list[Stretch]]:
+    """Shares of the row groups of a Parquet file."""
+    from trainspec_validate.streams.parquet import num_row_groups  # noqa: PLC0415
+
+    num = num_row_groups(file.path)
+    shares = max(1, min(num_workers, num, 10 * file.num_bytes // _LEAST_BYTES))
+    ends = [num * (part + 1) // shares for part in range(shares)]
+    for start, end in zip([0, *ends], ends, strict=False):
+        yield [Stretch(file, start, end)]
+
+
+def fold_share(share: Sequence[Stretch]) -> Digest:
+    """The digest of neighbouring stretches."""
+    jit.compile_loops()
+    digest = Digest()
+    for stretch in share:
+        for batch in batches(stretch, digest):
+            digest.add(batch)
+    return digest
+
+
+def _folded(shares: Sequence[Sequence[Stretch]]) -> Digest:
+    if len(shares) == 1:
+        return fold_share(shares[0])
+    jit.compile_loops()  # once here, so that the processes find the compiled loops in the cache
+    with ProcessPoolExecutor(len(shares)) as pool:
+        first, *others = pool.map(fold_share, shares)
+    for later in others:
+        merge(first, later)
+    return first

@@ -1,0 +1,181 @@
+"""The only place that merges the digest of a stretch with that of the stretch that follows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from trainspec_validate.telemetry.digest import Digest
+from trainspec_validate.telemetry.kernels import fold as folding
+from trainspec_validate.telemetry.kernels import joins
+from trainspec_validate.telemetry.kernels.layout import SKIP, WRITER
+from trainspec_validate.telemetry.kernels.sequence import MISSING, REPEATED
+from trainspec_validate.telemetry.rows import FileFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The numbers that things of one digest have in another."""
+
+    keys: Any
+    subjects: Any
+    writers: Any
+    files: Any
+
+
+class HeadUnknownError(Exception):
+    """A stretch was folded without a head that stands in one before it, so that its cadences were not known."""
+
+
+def merge(digest: Digest, later: Digest) -> None:
+    """Fold the digest of a stretch into that of the one before it.
+
+    Raises:
+        HeadUnknownError: the later one was folded without a head that the earlier one has.
+    """
+    numbers = _numbers(digest, later)
+    digest.num_records += later.num_records
+    digest.num_samples += later.num_samples
+    _merge_facts(digest, later, numbers)
+    digest.frame.merge(later.frame, numbers.keys, numbers.files)
+    _merge_series(digest, later, numbers)
+    digest.trails.merge(later.trails, numbers)
+    for part in later.jobs.parts:
+        digest.jobs.add(_of_job(part, numbers))
+    for key, every in later.jobs.thinned.items():
+        mine = int(numbers.keys[key])
+        digest.jobs.thinned[mine] = max(every, digest.jobs.thinned.get(mine, 1))
+    _merge_writers(digest, later, numbers)
+
+
+def _numbers(digest: Digest, later: Digest) -> Numbers:
+    mine, other = digest.names, later.names
+    for number, writer in enumerate(other.writers.items):
+        known = mine.writers.numbers.get(writer)
+        head = other.heads[number]
+        if known is not None and head is None and mine.heads[known] is not None:
+            raise HeadUnknownError
+        mine.writer(writer, head)
+    keys = [mine.key(text) for text in other.spelled]
+    for text in other.texts:
+        mine.key(text)
+    subjects = [mine.subjects.number(subject) for subject in other.subjects.items]
+    writers = [mine.writers.numbers[writer] for writer in other.writers.items]
+    files = np.arange(1 + max(other_file for other_file in (*later.files, 0)))
+    return Numbers(np.array(keys, np.int64), np.array(subjects, np.int64), np.array(writers, np.int64), files)
+
+
+def _merge_series(digest: Digest, later: Digest, numbers: Numbers) -> None:
+    rows = later.rows[: later.num_rows].copy()
+    rows["key"], rows["subject"] = numbers.keys[rows["key"]], numbers.subjects[rows["subject"]]
+    rows["writer"], rows["first_writer"] = numbers.writers[rows["writer"]], numbers.writers[rows["first_writer"]]
+    rows["code"] = (rows["key"].astype(np.int64) << 48) ^ (rows["attempt"].astype(np.int64) << 28) ^ rows["subject"]
+    mine = np.full(len(rows), -1, np.int64)
+    folding.locate(digest.rows, digest.slots, digest.num_rows, rows["code"], mine)
+    known = np.flatnonzero(mine >= 0)
+    keys, writers = digest.tables()
+    index = 0
+    while index < len(known):
+        index = joins.join(digest.state(), keys, writers, mine[known], rows[known], index)
+        digest.drain()
+    new = rows[mine < 0]
+    digest.grow(len(new))
+    start = digest.num_rows
+    digest.rows[start : start + len(new)] = new
+    digest.counts[0] = start + len(new)
+    folding.enter(digest.rows, digest.slots, digest.num_rows, start)
+
+
+def _of_job(part: Any, numbers: Numbers) -> Any:
+    found = part.copy()
+    found["key"], found["writer"] = numbers.keys[part["key"]], numbers.writers[part["writer"]]
+    return found
+
+
+def _merge_writers(digest: Digest, later: Digest, numbers: Numbers) -> None:
+    if len(digest.names.writers) > len(digest.writers):
+        digest.writers = np.concatenate(
+            [digest.writers, np.zeros(2 * len(digest.names.writers) - len(digest.writers), WRITER)]
+        )
+    for number in range(len(later.names.writers)):
+        row = later.writers[number]
+        if row["num"]:
+            _merge_writer(digest, int(numbers.writers[number]), row)
+    skips = later.skips[: int(later.skip_counts[0])].copy()
+    skips["writer"] = numbers.writers[skips["writer"]]
+    _add_skips(digest, skips)
+    for number, counts in later.lags.items():
+        mine = int(numbers.writers[number])
+        digest.lags[mine] = digest.lags.get(mine, 0) + counts
+
+
+def _merge_writer(digest: Digest, number: int, later: Any) -> None:
+    row = digest.writers[number]
+    if not row["num"]:
+        digest.writers[number] = later
+        return
+    gap = int(later["first_seq"]) - int(row["last_seq"]) - 1
+    skip = np.zeros(1, SKIP)
+    skip["writer"], skip["here_file"], skip["here_offset"] = number, later["first_file"], later["first_offset"]
+    if later["first_seq"] >= 0 and gap > 0:
+        row["num_missing"] += gap
+        skip["kind"], skip["seq"], skip["num"] = MISSING, row["last_seq"] + 1, gap
+        _add_skips(digest, skip)
+    elif later["first_seq"] >= 0 and gap == -1:
+        row["num_repeated"] += 1
+        skip["kind"], skip["seq"], skip["num"] = REPEATED, row["last_seq"], 1
+        _add_skips(digest, skip)
+    elif later["first_seq"] >= 0 and gap < -1:
+        row["num_back"] += 1
+    for name in ("num", "num_missing", "num_repeated", "num_back"):
+        row[name] += later[name]
+    row["first_time_us"] = min(row["first_time_us"], later["first_time_us"])
+    row["last_time_us"] = max(row["last_time_us"], later["last_time_us"])
+    row["last_seq"] = max(row["last_seq"], later["last_seq"])
+    row["last_file"], row["last_offset"] = later["last_file"], later["last_offset"]
+
+
+def _add_skips(digest: Digest, skips: Any) -> None:
+    start = int(digest.skip_counts[0])
+    kept = skips[: len(digest.skips) - start]
+    digest.skips[start : start + len(kept)] = kept
+    digest.skip_counts[0] = start + len(kept)
+
+
+def _merge_facts(digest: Digest, later: Digest, numbers: Numbers) -> None:
+    for row in later.events:
+        writer, subject = int(numbers.writers[row.writer]), int(numbers.subjects[row.subject])
+        digest.events.append(replace(row, writer=writer, subject=subject))
+    for number, facts in later.files.items():
+        _merge_file(digest.facts(number), facts, numbers)
+
+
+def _merge_file(mine: FileFacts, later: FileFacts, numbers: Numbers) -> None:
+    mine.heads += later.heads
+    mine.damage += later.damage
+    mine.num_damaged += later.num_damaged
+    mine.num_records += later.num_records
+    mine.first_implicit = mine.first_implicit or later.first_implicit
+    mine.first_record = mine.first_record or later.first_record
+    mine.tail = mine.tail or later.tail
+    for text, place in later.spellings.items():
+        mine.spellings[text] = min(mine.spellings.get(text, place), place)
+    for key, num in later.num_histograms.items():
+        own = int(numbers.keys[key])
+        mine.num_histograms[own] = mine.num_histograms.get(own, 0) + num
+    for run, place in later.other_runs.items():
+        mine.other_runs.setdefault(run, place)
+    for key, num in later.num_of_key.items():
+        own = int(numbers.keys[key])
+        mine.num_of_key[own] = mine.num_of_key.get(own, 0) + num
+        place = later.first_of_key[key]
+        mine.first_of_key[own] = min(mine.first_of_key.get(own, place), place)
+    for key, names in later.attributes.items():
+        mine.attributes.setdefault(int(numbers.keys[key]), set()).update(names)
+    for text, place in later.spellings.items():
+        mine.spellings[text] = min(mine.spellings.get(text, place), place)
+    for key, num in later.num_histograms.items():
+        own = int(numbers.keys[key])
+        mine.num_histograms[own] = mine.num_histograms.get(own, 0) + num

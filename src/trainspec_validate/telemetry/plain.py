@@ -1,0 +1,43 @@
+"""The only place that runs the loops without a compiler: on lists and dictionaries, which plain Python is quick with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trainspec_validate.telemetry.kernels import fold as folding
+from trainspec_validate.telemetry.kernels.layout import SERIES, Keys, Samples, State, Writers
+
+_NAMES = SERIES.names or ()
+_EMPTY = dict(zip(_NAMES, np.zeros(1, SERIES)[0].item(), strict=True))
+
+
+class _Rows(dict[int, dict[str, Any]]):
+    """Rows as dictionaries; those that are not there yet begin with zeros."""
+
+    def __init__(self, rows: Any, num: int) -> None:
+        found = rows[:num].tolist()
+        super().__init__((number, dict(zip(_NAMES, row, strict=True))) for number, row in enumerate(found))
+        self.room = len(rows)
+
+    def __missing__(self, number: int) -> dict[str, Any]:
+        found = self[number] = dict(_EMPTY)
+        return found
+
+    def __len__(self) -> int:
+        return self.room
+
+
+def fold_plainly(state: State, keys: Keys, writers: Writers, samples: Samples, index: int) -> int:
+    """What `fold` does, on plain values; the arrays of the state hold the result."""
+    rows = _Rows(state.rows, int(state.counts[0]))
+    slots, counts = state.slots.tolist(), state.counts.tolist()
+    arrays = (state.occurrences, state.windows, state.locks, state.ranks.tolist(), state.frame.tolist())
+    lists = (type(part)(*(column.tolist() for column in part)) for part in (keys, writers, samples))
+    found = folding.fold(State(rows, slots, counts, *arrays), *lists, index)  # type: ignore[arg-type]
+    for number, row in rows.items():
+        state.rows[number] = tuple(row.values())
+    state.slots[:] = slots
+    state.counts[:] = counts
+    return int(found)
