@@ -191,9 +191,9 @@ def _dots(chart: Chart, plot: _Plot) -> Iterator[Html]:
 
 
 def _carets(plot: _Plot) -> Iterator[Html]:
-    places = sorted({round(plot.frame.across(column.time_us) / 3) for column in plot.clipped})
-    for place in places:
-        yield element("path", class_="caret", d="M-3.5 5 L0 -1 L3.5 5 Z", transform=f"translate({place * 3} {LANE})")
+    places = sorted({round(plot.frame.across(column.time_us) / 3) * 3 for column in plot.clipped})
+    if places:
+        yield element("path", class_="caret", d="".join(f"M{left - 3.5} {LANE + 5}l3.5-6l3.5 6z" for left in places))
 
 
 def _key(chart: Chart) -> Node:

@@ -29,11 +29,12 @@ SECOND_US = 1_000_000
 _CLOCKS = {"utc": "UTC", "local": "local", "relative": "since start", "none": "line"}
 """Names of clocks below a chart, vaguer ones later."""
 _SYMBOLS = {
-    "fault": "M-4 -4 L4 4 M-4 4 L4 -4",
-    "checkpoint": "M0 -4.5 L4.5 3.5 L-4.5 3.5 Z",
-    "failed": "M0 -4.5 L4.5 3.5 L-4.5 3.5 Z M-5 4.5 L5 -4.5",
-    "notice": "M0 -4 L4 0 L0 4 L-4 0 Z",
+    "fault": "m-4-4l8 8m0-8l-8 8",
+    "checkpoint": "m0-4.5l4.5 8h-9z",
+    "failed": "m0-4.5l4.5 8h-9zm-5 9l10-9",
+    "notice": "m0-4l4 4l-4 4l-4-4z",
 }
+"""Paths from the middle of a symbol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +72,11 @@ class Frame:
         for stretch in apart(self, self.marks.stretches):
             left, right = self.across(stretch[1]), self.across(stretch[2])
             yield element("rect", class_=f"s-{stretch[0]}", x=left, y=top, width=max(right - left, 1.5), height=height)
-        for kind, left in _columns(self, ("attempt", "fault")):
-            if kind == "fault" or left > LEFT + 1:
-                yield element("path", class_=f"v-{kind}", d=f"M{left:.1f} {top:.1f}v{height:.1f}")
+        for kind in ("attempt", "fault"):
+            lines = (
+                f"M{left} {top:g}v{height:g}" for left in _places(self, kind) if kind == "fault" or left > LEFT + 1
+            )
+            yield from _path(f"v-{kind}", lines)
 
     def lane(self) -> Iterator[Html]:
         """The symbols above a chart."""
@@ -83,8 +86,8 @@ class Frame:
                 left = self.across(mark.time_us)
                 anchor, shift = ("end", -3) if left + 60 > WIDTH - RIGHT else ("start", 3)
                 yield element("text", mark.label, class_="small", x=left + shift, y=9, text_anchor=anchor)
-        for kind, left in _columns(self, tuple(_SYMBOLS)):
-            yield element("path", class_=f"m-{kind}", d=_SYMBOLS[kind], transform=f"translate({left:.1f} {LANE - 7:g})")
+        for kind, symbol in _SYMBOLS.items():
+            yield from _path(f"m-{kind}", (f"M{left} {LANE - 7:g}{symbol}" for left in _places(self, kind)))
 
     def _ticks(self) -> list[TimeTick]:
         """Moments, or times since the start where the clock tells no moments."""
@@ -134,7 +137,7 @@ def key(kinds: Iterator[tuple[str, str]]) -> Html:
 def _swatch(kind: str) -> Html:
     drawn: Node
     if kind in _SYMBOLS:
-        drawn = element("path", class_=f"m-{kind}", d=_SYMBOLS[kind], transform="translate(11 7)")
+        drawn = element("path", class_=f"m-{kind}", d=f"M11 7{_SYMBOLS[kind]}")
     elif kind == "attempt":
         drawn = element("path", class_="v-attempt", d="M11 0v14")
     else:
@@ -142,10 +145,16 @@ def _swatch(kind: str) -> Html:
     return element("svg", drawn, viewBox="0 0 22 14", width=22, height=14, aria_hidden="true")
 
 
-def _columns(frame: Frame, kinds: tuple[str, ...]) -> list[tuple[str, float]]:
-    """Places of marks, one of a kind for each two pixels."""
-    found = {(mark.kind, round(frame.across(mark.time_us) / 2)) for mark in frame.marks.moments if mark.kind in kinds}
-    return [(kind, place * 2.0) for kind, place in sorted(found, key=lambda each: (each[1], each[0]))]
+def _places(frame: Frame, kind: str) -> list[int]:
+    """Where marks of a kind stand, at most one in two pixels."""
+    return sorted({round(frame.across(mark.time_us) / 2) * 2 for mark in frame.marks.moments if mark.kind == kind})
+
+
+def _path(look: str, parts: Iterable[str]) -> Iterator[Html]:
+    """One path of many parts; nothing where there is none."""
+    path = "".join(parts)
+    if path:
+        yield element("path", class_=look, d=path)
 
 
 def apart(frame: Frame, stretches: Iterable[Stretch]) -> list[tuple[str, int, int]]:

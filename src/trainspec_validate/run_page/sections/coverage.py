@@ -79,13 +79,16 @@ def _names(names: list[str], most: int = _NUM_NAMED) -> Node:
 
 
 def _attempts(context: Context) -> Html:
+    ranks: dict[int, set[int]] = {}
+    for each in context.view.placements:
+        ranks.setdefault(each.attempt, set()).add(each.rank)
     rows = [
         (
             f"{span.number}",
             utc(span.first_time_us),
             duration(span.seconds),
             "not told" if span.world_size is None else f"{span.world_size:,}",
-            len({each.rank for each in context.view.placements if each.attempt == span.number}),
+            len(ranks.get(span.number, ())),
             str(span.ended.attribute("train.attempt.reason") or "") if span.ended else "not told",
         )
         for span in context.view.attempts
