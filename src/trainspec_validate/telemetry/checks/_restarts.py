@@ -70,8 +70,8 @@ def completed_restores(run: RunView) -> Sequence[Interval]:
 def restarts(run: RunView) -> Sequence[Restart]:
     """The attempts that an event says the state of, in order of their numbers; the first one too.
 
-    A restore that begins after the first update of its attempt, and of another step than the attempt starts from, heals a
-    part of the job and is none of these.
+    A restore that begins after the first update of its attempt, and is of another step than the attempt starts from,
+    heals a part of the job and is none of these.
     """
     updates = find_progress(run)
     promised = {span.number: span.started.attribute(STEP) for span in run.attempts if span.started is not None}

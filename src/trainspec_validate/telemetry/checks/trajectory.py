@@ -25,7 +25,7 @@ FEWEST = 10
 LIMIT_DEVIATIONS = 4.0
 """Deviations of the mean that chance passes once in 16,000 runs."""
 DEVIATION_OF_MEDIAN = 1.4826
-"""Standard deviation over median distance of normal values; that of the change between two updates is that of two losses."""
+"""Standard deviation over median distance of normal values; two updates differ as two readings of one do."""
 LOST_STATE = "look for state that is not saved: optimizer, random numbers, position in the data"
 CHANGES = ("train.hyperparameter.changed", "train.batch_size.changed", "train.data.position.changed")
 
@@ -85,9 +85,9 @@ def _beyond_scatter(series: JobSeries, pairs: list[Repeat]) -> Deviation | None:
     limit = LIMIT_DEVIATIONS * scatter / math.sqrt(len(finite))
     if abs(mean) <= limit:
         return None
-    first = finite[0]
+    first, side = finite[0], "above" if mean > 0 else "below"
     message = (
-        f"{series.key} of {counted(len(finite), 'repeated update')} is {abs(mean):.4g} {'above' if mean > 0 else 'below'} "
+        f"{series.key} of {counted(len(finite), 'repeated update')} is {abs(mean):.4g} {side} "
         f"that of the first time on average, and the scatter of the run explains {limit:.4g}"
     )
     evidence = Evidence(
