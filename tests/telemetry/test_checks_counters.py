@@ -1,0 +1,107 @@
+"""Counters fall only where they start again, and what is computed anew does not stand still."""
+
+from __future__ import annotations
+
+import pytest
+from telemetry_makers import Stream, judged, line_of, messages, micros, refused, view
+
+from trainspec_validate.telemetry.checks.frozen import num_digits
+
+DEVICE = {"host": "n1", "device": "GPU-0"}
+ENERGY = "hw.energy{hw.type=gpu}"
+
+
+def energy(*readings: tuple[float, float | None]) -> Stream:
+    stream = Stream("node/n1", ("device",), **DEVICE)
+    for number, (value, start) in enumerate(readings):
+        more = {} if start is None else {"start_us": micros(start)}
+        stream.sample(60 * (number + 1), {ENERGY: value}, **more)
+    return stream
+
+
+def norms(*values: float | str, metric: str = "train.gradient.norm", **more: object) -> Stream:
+    stream = Stream(**more)
+    for number, value in enumerate(values):
+        stream.sample(5 * (number + 1), {metric: value}, step=number + 1)
+    return stream
+
+
+def test_runs_without_counters_are_not_judged() -> None:
+    run = view(Stream().sample(1, {"train.token.rate": 1.0}))
+    assert refused("TS-TEL-024", run) == refused("TS-TEL-025", run) == "no counter has a value"
+
+
+def test_a_counter_of_the_whole_run_does_not_fall_with_a_new_attempt() -> None:
+    goodput = "train.goodput.time{train.time.category=productive}"
+    first = Stream().sample(60, {goodput: 50.0, "train.step.count": 9})
+    second = Stream(att=1).sample(160, {goodput: 20.0, "train.step.count": 4})
+    (found,) = judged("TS-TEL-024", view(first, second))
+    assert found.message == f"{goodput} falls from 50 to 20 with attempt 1"
+    assert found.location.file == 1
+    assert found.related[0][0].file == 0
+
+
+def test_a_counter_of_the_attempt_may_not_start_again_within_it() -> None:
+    stream = Stream().sample(10, {"train.step.count": 9}).sample(20, {"train.step.count": 1}, start_us=micros(15))
+    assert judged("TS-TEL-024", view(stream)) == []
+    (found,) = messages("TS-TEL-025", view(stream))
+    assert found.startswith("train.step.count starts again within attempt 0")
+
+
+def test_one_restart_of_a_driver_is_no_finding() -> None:
+    assert judged("TS-TEL-025", view(energy((900, 0), (10, 110)))) == []
+    twice = energy((900, 0), (10, 110), (20, 110), (5, 230))
+    (found,) = judged("TS-TEL-025", view(twice))
+    assert line_of(found, twice) == 4
+    undeclared = energy((900, None), (10, None), (5, None))
+    assert judged("TS-TEL-025", view(undeclared)) == []
+    assert [deviation.evidence.count for deviation in judged("TS-TEL-024", view(undeclared))] == [2]
+
+
+@pytest.mark.parametrize(
+    ("values", "num"),
+    [
+        ((464441.887,) * 3, 1),
+        ((464441.887,) * 2 + (1.5,), 0),
+        ((2.31,) * 40, 0),
+        ((0.0,) * 9, 0),
+        ((0.0,) * 10, 1),
+        (("NaN",) * 12, 0),
+        ((464441.887,) * 5 + (1.5,) + (879946.622,) * 3, 2),
+    ],
+)
+def test_equal_values_are_frozen_where_rounding_does_not_make_them_equal(
+    values: tuple[float | str, ...], num: int
+) -> None:
+    assert len(judged("TS-TEL-026", view(norms(*values)))) == num
+
+
+def test_equal_values_of_one_step_are_no_run() -> None:
+    stream = Stream().every(range(5, 50, 5), {"train.loss.mean{train.loss.name=total}": 2.718281}, step=4)
+    assert judged("TS-TEL-026", view(stream)) == []
+
+
+def test_a_run_of_equal_values_ends_with_its_attempt() -> None:
+    run = view(norms(464441.887, 464441.887), norms(464441.887, 464441.887, att=1))
+    assert refused("TS-TEL-026", run) == "no loss, gradient norm or power comes often enough"
+    run = view(norms(1.5, 464441.887, 464441.887), norms(464441.887, 464441.887, 1.5, att=1))
+    assert judged("TS-TEL-026", run) == []
+
+
+def test_frozen_values_of_ranks_are_found() -> None:
+    stream = norms(*(5.123456,) * 4, metric="train.step.duration", emitter="rank-3", scopes=("rank",), rank=3)
+    (found,) = messages("TS-TEL-026", view(stream))
+    assert found == "train.step.duration of rank 3 is 5.123456 for 4 updates in a row"
+
+
+@pytest.mark.parametrize(("watts", "num"), [(612.5, 1), (65.0, 0), (0.0, 0)])
+def test_a_power_meter_that_is_not_read_any_more_is_found(watts: float, num: int) -> None:
+    stream = Stream("node/n1", ("device",), **DEVICE).every(range(30, 930, 30), {"hw.power{hw.type=gpu}": watts})
+    assert len(judged("TS-TEL-026", view(stream))) == num
+    stream.sample(960, {"hw.power{hw.type=gpu}": watts + 1})
+    assert judged("TS-TEL-026", view(stream)) == []
+
+
+@pytest.mark.parametrize(("value", "digits"), [(464441.887, 9), (1e9, 1), (0.000123456, 6), (700.0, 1), (612.5, 4)])
+def test_significant_digits(value: float, digits: int) -> None:
+    assert num_digits(value) == digits

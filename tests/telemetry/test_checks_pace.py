@@ -1,0 +1,126 @@
+"""Slow ranks and slow stretches are found, and durations are held against the clock where nothing pauses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from telemetry_makers import Stream, judged, line_of, messages, refused, view
+
+DURATION = "train.step.duration"
+
+
+def updates(durations: Iterable[float], interval: int = 1, **head: object) -> Stream:
+    stream = Stream(report_interval_steps=interval, **head)
+    seconds, step = 0.0, 0
+    for duration in durations:
+        seconds, step = seconds + interval * duration, step + interval
+        stream.sample(seconds, {DURATION: duration}, step=step)
+    return stream
+
+
+def by_rank(**means: float) -> Stream:
+    stream = Stream("ranks", ("rank",))
+    for number in range(4):
+        for name, mean in means.items():
+            stream.sample(10 * number + 10, {DURATION: mean + 0.01 * number}, rank=int(name[1:]), step=number)
+    return stream
+
+
+# --- stragglers ---------------------------------------------------------------------------------------------
+
+
+def slowdowns(slow: int, num: int = 20) -> Stream:
+    stream = Stream("ranks", ("rank",))
+    for number in range(num):
+        stream.sample(60 * number, {"train.rank.slowdown": 1.6 if number < slow else 1.0}, rank=3)
+    return stream
+
+
+@pytest.mark.parametrize(("slow", "num"), [(2, 0), (3, 1), (20, 1)])
+def test_a_rank_may_be_slow_in_a_tenth_of_the_windows(slow: int, num: int) -> None:
+    assert len(judged("TS-TEL-035", view(slowdowns(slow)))) == num
+
+
+def test_a_slow_rank_is_found_by_its_own_update_times() -> None:
+    assert judged("TS-TEL-035", view(by_rank(r0=5.0, r1=5.1, r2=7.4))) == []
+    (found,) = messages("TS-TEL-035", view(by_rank(r0=5.0, r1=5.1, r2=5.0, r3=7.7)))
+    assert found == "train.step.duration of rank 3 is 7.715 s on average, and 5.065 s on the median rank"
+    assert refused("TS-TEL-035", view(by_rank(r0=5.0, r1=9.0))).startswith("no train.rank.slowdown, and no")
+
+
+# --- slow stretches -----------------------------------------------------------------------------------------
+
+
+def test_a_slow_stretch_lasts_half_an_hour() -> None:
+    assert len(judged("TS-TEL-036", view(updates([60] * 60 + [63] * 40)))) == 1
+    assert judged("TS-TEL-036", view(updates([60] * 60 + [63] * 20 + [60] * 40))) == []
+    assert judged("TS-TEL-036", view(updates([60] * 60 + [61.5] * 40))) == []
+
+
+def test_single_slow_updates_and_warm_up_are_no_stretch() -> None:
+    assert judged("TS-TEL-036", view(updates(([60] * 9 + [120]) * 10))) == []
+    stream = updates([60] * 60)
+    for number in range(40):
+        stream.sample(3600 + 63 * (number + 1), {DURATION: 63.0}, step=61 + number, a={"train.step.warmup": True})
+    assert judged("TS-TEL-036", view(stream)) == []
+
+
+def test_a_change_of_the_work_begins_anew() -> None:
+    stream = updates([60] * 60 + [80] * 60)
+    assert len(judged("TS-TEL-036", view(stream))) == 1
+    change = {"train.change.before": "256", "train.change.after": "512"}
+    stream.event(3600, "batch_size.changed", change)
+    assert judged("TS-TEL-036", view(stream)) == []
+
+
+def test_a_drift_needs_as_much_before_it() -> None:
+    assert refused("TS-TEL-036", view(updates([60] * 40))) == "no half hour of updates with as much before it"
+
+
+# --- the clock ----------------------------------------------------------------------------------------------
+
+
+def test_reports_of_several_updates_count_them() -> None:
+    assert judged("TS-TEL-037", view(updates([5.0] * 6, interval=10))) == []
+    stream = Stream(report_interval_steps=10)
+    for report in range(1, 6):
+        stream.sample(50 * report, {DURATION: 50.0}, step=10 * report)
+    (found,) = messages("TS-TEL-037", view(stream))
+    assert "a ratio of 10;" in found
+
+
+def test_a_histogram_counts_its_values() -> None:
+    stream = Stream()
+    for number in range(1, 6):
+        stream.sample(50 * number, {DURATION: {"count": 10, "sum": 50.0}})
+    assert judged("TS-TEL-037", view(stream)) == []
+    stream = Stream()
+    for number in range(1, 6):
+        stream.sample(50 * number, {DURATION: {"count": 10, "sum": 30.0}})
+    assert len(judged("TS-TEL-037", view(stream))) == 1
+
+
+def test_an_interval_with_an_evaluation_is_left_out() -> None:
+    stream = Stream().between(21, 95, "evaluation")
+    for step, seconds in enumerate((10, 20, 105, 115, 125), start=1):
+        stream.sample(seconds, {DURATION: 10.0}, step=step)
+    assert judged("TS-TEL-037", view(stream)) == []
+    stream = Stream()
+    for step, seconds in enumerate((10, 20, 105, 115, 125), start=1):
+        stream.sample(seconds, {DURATION: 10.0}, step=step)
+    (found,) = judged("TS-TEL-037", view(stream))
+    assert line_of(found, stream) == 3
+    assert found.message.endswith("a ratio of 0.347826; here it is 10 s in 1.417 min")
+
+
+def test_milliseconds_are_found_in_every_attempt() -> None:
+    stream = Stream(att=1)
+    for step in range(1, 6):
+        stream.sample(10 * step, {DURATION: 10_000.0}, step=step)
+    (found,) = messages("TS-TEL-037", view(updates([10] * 5), stream))
+    assert found.startswith("updates of attempt 1 add up to 11.11 h in 40 s, a ratio of 1,000;")
+
+
+def test_few_updates_are_not_judged() -> None:
+    assert refused("TS-TEL-037", view(updates([10] * 3))).startswith("fewer than 3 intervals")

@@ -1,0 +1,125 @@
+"""A run advances on all ranks together, or says why not."""
+
+from __future__ import annotations
+
+import pytest
+from telemetry_makers import Stream, judged, line_of, messages, refused, view
+
+GROUP = "train.collective.sequence{train.group.name=dp}"
+
+
+def counted(*steps: tuple[float, int], **head: object) -> Stream:
+    stream = Stream(**head)
+    for seconds, step in steps:
+        stream.sample(seconds, {"train.step.count": step}, step=step)
+    return stream
+
+
+def test_steps_advance_by_the_report_interval() -> None:
+    assert len(judged("TS-TEL-031", view(counted((10, 10), (20, 20), (30, 30))))) == 1
+    assert judged("TS-TEL-031", view(counted((10, 10), (20, 20), (30, 30), report_interval_steps=10))) == []
+    assert judged("TS-TEL-031", view(counted((10, 1), (20, 1), (30, 2)))) == []
+    assert refused("TS-TEL-031", view(counted((10, 1)))) == "train.step.count comes once only"
+
+
+def test_an_attempt_begins_no_further_than_a_report_beyond_the_last_one() -> None:
+    first = counted((10, 7), (20, 8))
+    assert judged("TS-TEL-031", view(first, counted((50, 5), (60, 6), att=1))) == []
+    assert judged("TS-TEL-031", view(first, counted((50, 9), (60, 10), att=1))) == []
+    (found,) = judged("TS-TEL-031", view(first, counted((50, 12), (60, 13), att=1)))
+    assert found.message == "attempt 1 begins with step 12, and no attempt before came beyond 8"
+    assert found.location.file == 1
+
+
+# --- standing still -----------------------------------------------------------------------------------------
+
+STEPS = [(10.0 * step, step) for step in range(1, 6)]
+
+
+def test_a_job_that_stands_says_why() -> None:
+    stream = counted(*STEPS, (300, 6))
+    (found,) = judged("TS-TEL-033", view(stream))
+    assert line_of(found, stream) == 5
+    assert found.message == "no update is completed for 4.167 min after step 5, and no event says why"
+    assert judged("TS-TEL-033", view(counted(*STEPS, (300, 6)).between(55, 290, "checkpoint.restore"))) == []
+
+
+def test_a_short_stand_is_no_finding() -> None:
+    assert judged("TS-TEL-033", view(counted(*STEPS, (109, 6)))) == []
+    slow = [(100.0 * step, step) for step in range(1, 6)]
+    assert judged("TS-TEL-033", view(counted(*slow, (990, 6)))) == []
+    assert len(judged("TS-TEL-033", view(counted(*slow, (1010, 6))))) == 1
+
+
+def test_reports_of_several_updates_take_their_time() -> None:
+    sparse = [(100.0 * report, 10 * report) for report in range(1, 6)]
+    assert judged("TS-TEL-033", view(counted(*sparse, (700, 60), report_interval_steps=10))) == []
+
+
+def test_a_hang_at_the_end_is_found_by_what_still_lives() -> None:
+    beats = Stream("ranks", ("rank", "device"), host="n1", device="GPU-0")
+    beats.every(range(30, 900, 30), {"hw.gpu.utilization": 1.0})
+    (found,) = messages("TS-TEL-033", view(counted(*STEPS), beats))
+    assert found.endswith("and no event says why; the devices read 100 % busy")
+    assert judged("TS-TEL-033", view(counted(*STEPS), beats, is_live=True)) == []
+
+
+def test_an_evaluation_that_never_ends_explains_nothing() -> None:
+    stream = counted(*STEPS).event(55, "evaluation.begin", {"train.evaluation.set": "v"}, id="e")
+    assert len(judged("TS-TEL-033", view(stream, Stream("other").sample(900, {"train.telemetry.dropped": 0})))) == 1
+
+
+# --- together -----------------------------------------------------------------------------------------------
+
+
+def ranks(*series: tuple[int, list[int]], key: str = "train.rank.step", begin: float = 10) -> Stream:
+    stream = Stream("ranks", ("rank", "group"), world_size=len(series))
+    for place in range(len(series[0][1])):
+        for rank, values in series:
+            stream.sample(begin + 30 * place + rank, {key: values[place]}, rank=rank)
+    return stream
+
+
+def test_ranks_may_be_apart_by_what_passes_in_a_cadence() -> None:
+    fast = [100 * place for place in range(8)]
+    behind = [max(0, value - 90) for value in fast]
+    assert judged("TS-TEL-032", view(ranks((0, fast), (1, behind)))) == []
+    assert len(judged("TS-TEL-032", view(ranks((0, fast), (1, [value - 900 for value in [900] * 8]))))) == 1
+
+
+def test_a_rank_that_stays_behind_is_named() -> None:
+    (found,) = judged("TS-TEL-032", view(ranks((0, [10] * 6), (1, [10] * 6), (2, [4] * 6))))
+    assert found.message == "rank 2 is at step 4 and rank 0 at 10, for 2.5 min"
+    assert found.evidence.subjects == "rank 2"
+    assert judged("TS-TEL-032", view(ranks((0, [10] * 6), (1, [10] * 6), (2, [9] * 6)))) == []
+    alone = view(ranks((0, [1, 2, 3])))
+    assert refused("TS-TEL-032", alone) == "no two ranks report train.rank.step at the same time"
+
+
+def test_a_rank_that_stands_in_a_group_is_found() -> None:
+    run = view(ranks((0, [100, 100, 100]), (1, [97, 97, 97]), key=GROUP))
+    (found,) = messages("TS-TEL-034", run)
+    assert found.startswith("rank 1 stays at operation 97 of group dp for 30 s, while rank 0 has completed 100")
+
+
+@pytest.mark.parametrize("behind", [[90, 190, 290], [100, 199, 300]])
+def test_a_spread_that_moves_on_is_normal(behind: list[int]) -> None:
+    assert judged("TS-TEL-034", view(ranks((0, [100, 200, 300]), (1, behind), key=GROUP))) == []
+
+
+def test_ranks_of_a_completed_attempt_end_with_the_same_operation() -> None:
+    moving = ranks((0, [100, 200, 300]), (1, [97, 197, 297]), key=GROUP)
+    assert judged("TS-TEL-034", view(moving)) == []
+    job = counted((5, 1), (65, 2)).event(
+        90, "attempt.end", {"train.run.attempt": 0, "train.attempt.reason": "completed"}
+    )
+    (found,) = messages("TS-TEL-034", view(moving, job))
+    assert found == "rank 1 ends with operation 297 of group dp, and rank 0 with 300"
+    later = counted((5, 1), (70, 2)).event(
+        90, "attempt.end", {"train.run.attempt": 0, "train.attempt.reason": "completed"}
+    )
+    assert judged("TS-TEL-034", view(moving, later)) == []
+    failed = counted((5, 1), (65, 2)).event(
+        90, "attempt.end", {"train.run.attempt": 0, "train.attempt.reason": "fault"}
+    )
+    assert judged("TS-TEL-034", view(moving, failed)) == []
