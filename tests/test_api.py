@@ -28,9 +28,12 @@ VALIDATE = {
 FIELDS = {
     "Finding": [
         *("requirement", "name", "severity", "message", "path", "pointer"),
-        *("points_at_key", "span", "help", "url", "related"),
+        *("points_at_key", "span", "help", "url", "related", "evidence", "source_line"),
     ],
-    "Report": ["findings", "suppressed", "documents", "outcomes", "specification_version", "tool_version"],
+    "Report": [
+        *("findings", "suppressed", "documents", "outcomes"),
+        *("specification_version", "tool_version", "coverage"),
+    ],
     "Selection": ["profile", "select", "ignore"],
 }
 

@@ -100,6 +100,8 @@ class Finding:
     related: tuple[Related, ...] = ()
     evidence: Evidence | None = None
     """For findings on streams."""
+    source_line: str = ""
+    """Text of the line for an excerpt, where the file is too large to be kept."""
 
 
 class SuppressionKind(StrEnum):

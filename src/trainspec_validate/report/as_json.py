@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
-from trainspec_validate.findings import DocumentSummary, Finding, Outcome, Related, Report, Span
+from trainspec_validate.findings import Coverage, DocumentSummary, Finding, Outcome, Related, Report, Span
 from trainspec_validate.report import summary
 from trainspec_validate.report.fingerprints import identified
 from trainspec_validate.report.json_text import dumps
@@ -35,6 +36,7 @@ def render(report: Report, options: Options) -> str:
                 if entry.suppressed is not None
             ],
             "outcomes": [_outcome(entry) for entry in sorted(report.outcomes, key=lambda o: o.requirement)],
+            "coverage": [_coverage(entry) for entry in report.coverage],
         }
     )
 
@@ -76,7 +78,13 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "url": finding.url,
         **_place(finding),
         "related": [{"message": related.message, **_place(related)} for related in finding.related],
+        "evidence": None if finding.evidence is None else asdict(finding.evidence),
     }
+
+
+def _coverage(coverage: Coverage) -> dict[str, Any]:
+    reasons = [{"requirement": requirement, "reason": reason} for requirement, reason in coverage.not_judged]
+    return {**asdict(coverage), "not_judged": reasons}
 
 
 def _place(place: Finding | Related) -> dict[str, Any]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from trainspec_validate.findings import Finding, Report, Span
-from trainspec_validate.report.excerpt import excerpt, split_lines
+from trainspec_validate.findings import Finding, Report
+from trainspec_validate.report.evidence import coverage_lines, evidence_in_words
+from trainspec_validate.report.excerpt import Excerpt, excerpt, split_lines
 from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import position, shown
 from trainspec_validate.report.summary import summary_line
@@ -20,7 +22,8 @@ def render(report: Report, options: Options) -> str:
     findings, rest = shown(report.findings)
     sources = _sources(report, findings)
     blocks = ["\n".join(_block(finding, sources, painter)) for finding in findings]
-    return "\n\n".join([*blocks, *rest, summary_line(report)]) + "\n"
+    covered = ["\n".join(printable(line) for line in coverage_lines(entry)) for entry in report.coverage]
+    return "\n\n".join([*blocks, *rest, *covered, summary_line(report)]) + "\n"
 
 
 def _sources(report: Report, findings: list[Finding]) -> Sources:
@@ -40,21 +43,33 @@ def _block(finding: Finding, sources: Sources, painter: Painter) -> Iterator[str
     yield painter.paint(f"{look}[{label}]", look) + " " + painter.paint(headline, "strong")
 
     yield f"{margin}{painter.paint('-->', 'frame')} {position(finding.path, finding.span, finding.pointer)}"
-    yield from _excerpt(sources.get(finding.path), finding.span, width, painter, ("^", look))
+    yield from _excerpt(_cut(finding, sources.get(finding.path)), width, painter, ("^", look))
     for related in finding.related:
         place = position(related.path, related.span, related.pointer)
         yield f"{margin}{painter.paint(':::', 'frame')} {place}: {printable(related.message)}"
-        yield from _excerpt(sources.get(related.path), related.span, width, painter, ("-", "frame"))
+        lines = sources.get(related.path)
+        found = excerpt(lines, related.span) if lines and related.span else None
+        yield from _excerpt(found, width, painter, ("-", "frame"))
 
-    for word, text in (("help", finding.help), ("why", finding.url)):
+    seen = evidence_in_words(finding.evidence)
+    for word, text in (("seen", seen), ("help", finding.help), ("why", finding.url)):
         if text:
             yield f"{margin} {painter.paint('=', 'frame')} {painter.paint(word, 'strong')}: {printable(text)}"
 
 
-def _excerpt(
-    lines: list[str] | None, span: Span | None, width: int, painter: Painter, mark: tuple[str, str]
-) -> Iterator[str]:
-    found = excerpt(lines, span) if lines and span else None
+def _cut(finding: Finding, lines: list[str] | None) -> Excerpt | None:
+    """The line that a finding points at, out of its file or, where that is not kept, as the finding carries it."""
+    if finding.span is None:
+        return None
+    if lines:
+        return excerpt(lines, finding.span)
+    if not finding.source_line:
+        return None
+    found = excerpt([finding.source_line], replace(finding.span, line=1, end_line=1))
+    return replace(found, line=finding.span.line) if found else None
+
+
+def _excerpt(found: Excerpt | None, width: int, painter: Painter, mark: tuple[str, str]) -> Iterator[str]:
     if found is None:
         return
     char, look = mark

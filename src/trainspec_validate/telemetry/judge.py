@@ -13,7 +13,7 @@ from trainspec_validate.telemetry.checks import Check, Deviation, NotJudged, Uns
 from trainspec_validate.telemetry.covered import coverage_of
 from trainspec_validate.telemetry.engine import Options, read_run
 from trainspec_validate.telemetry.reader import RunFile
-from trainspec_validate.telemetry.source import line_numbers
+from trainspec_validate.telemetry.source import lines_at
 from trainspec_validate.telemetry.view import NOWHERE, Location, RunView
 
 MAX_FINDINGS = 1_000
@@ -107,7 +107,7 @@ class Places:
         self.home = home
         """Where what is absent is reported: the first head."""
         self.wanted: dict[int, set[int]] = {}
-        self.lines: dict[int, dict[int, int]] = {}
+        self.lines: dict[int, dict[int, tuple[int, str]]] = {}
 
     def want(self, place: Location) -> Location:
         """Note a place to look up; a finding about nothing in particular is at the first head."""
@@ -120,15 +120,17 @@ class Places:
         for number, offsets in self.wanted.items():
             file = self.files[number]
             if file.format == "parquet":
-                self.lines[number] = {offset: offset + 1 for offset in offsets}
+                self.lines[number] = {offset: (offset + 1, "") for offset in offsets}
             else:
-                self.lines[number] = line_numbers(Path(file.path), offsets)
+                self.lines[number] = lines_at(Path(file.path), offsets)
 
-    def at(self, place: Location) -> tuple[str, Span]:
-        """Name of the file, and the line as a span."""
+    def at(self, place: Location, word: str = "") -> tuple[str, Span, str]:
+        """Name of the file, the word on its line or the whole line as a span, and the text of the line."""
         place = self.want(place)
-        line = self.lines[place.file].get(place.offset, 1)
-        return self.files[place.file].name, Span(line, 1, line, 1)
+        line, text = self.lines[place.file].get(place.offset, (1, ""))
+        begin = text.find(f'"{word}"') if word else -1
+        begin, end = (begin + 1, begin + 1 + len(word)) if begin >= 0 else (0, len(text))
+        return self.files[place.file].name, Span(line, begin + 1, line, max(end, begin) + 1), text
 
 
 def _findings(deviations: Sequence[tuple[Requirement, Deviation]], index: Index, places: Places) -> Iterator[Finding]:
@@ -138,7 +140,7 @@ def _findings(deviations: Sequence[tuple[Requirement, Deviation]], index: Index,
             places.want(place)
     places.look_up()
     for requirement, deviation in deviations:
-        path, span = places.at(deviation.location)
+        path, span, text = places.at(deviation.location, deviation.evidence.series)
         yield Finding(
             requirement=requirement.id,
             name=requirement.name,
@@ -150,9 +152,10 @@ def _findings(deviations: Sequence[tuple[Requirement, Deviation]], index: Index,
             url=index.url(requirement),
             related=tuple(_related(place, words, places) for place, words in deviation.related),
             evidence=deviation.evidence,
+            source_line=text,
         )
 
 
 def _related(place: Location, words: str, places: Places) -> Related:
-    path, span = places.at(place)
+    path, span, _ = places.at(place)
     return Related(words, path, (), span)

@@ -15,6 +15,7 @@ from trainspec_validate.telemetry.lines import MAX_LINE_BYTES
 BLOCK_BYTES = 4_000_000
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 PARQUET = b"PAR1"
+_SHOWN_BYTES = 4_000
 _UNREADABLE = (OSError, EOFError, zlib.error)
 
 
@@ -145,10 +146,10 @@ def lines(block: Block) -> Iterator[tuple[int, bytes]]:
         place = end + 1
 
 
-def line_numbers(path: Path, offsets: Iterable[int]) -> dict[int, int]:
-    """The line, from 1, that begins at each offset of the uncompressed text."""
+def lines_at(path: Path, offsets: Iterable[int]) -> dict[int, tuple[int, str]]:
+    """The line, from 1, that begins at each offset of the uncompressed text, with its first characters."""
     wanted = sorted(set(offsets))
-    found: dict[int, int] = {}
+    found: dict[int, tuple[int, str]] = {}
     number, place = 1, 0
     pending = iter(wanted)
     target = next(pending, None)
@@ -161,7 +162,8 @@ def line_numbers(path: Path, offsets: Iterable[int]) -> dict[int, int]:
             while target is not None and target < place + len(chunk):
                 number += chunk.count(b"\n", seen, target - place)
                 seen = target - place
-                found[target] = number
+                start = chunk[seen : seen + _SHOWN_BYTES].partition(b"\n")[0]
+                found[target] = (number, start.decode("utf-8", errors="replace"))
                 target = next(pending, None)
             number += chunk.count(b"\n", seen)
             place += len(chunk)

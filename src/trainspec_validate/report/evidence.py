@@ -1,0 +1,100 @@
+"""The only place that says in words what a finding on a stream rests on, and how much of a run was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from trainspec_validate.findings import Coverage, Evidence
+
+_MAX_NAMES = 6
+_MAX_REASONS = 12
+_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def evidence_in_words(evidence: Evidence | None) -> str:
+    """How often, when, on what, and some of the values; empty where there is nothing to add."""
+    if evidence is None:
+        return ""
+    parts = []
+    if evidence.count > 1:
+        parts.append(f"{evidence.count:,} times")
+    if evidence.first_time_us is not None:
+        parts.append(_span_in_words(evidence.first_time_us, evidence.last_time_us))
+    if evidence.subjects:
+        parts.append(f"on {evidence.subjects}")
+    head = ", ".join(parts)
+    values = ", ".join(evidence.samples)
+    return "; ".join(part for part in (head, values) if part)
+
+
+def _span_in_words(first: int, last: int | None) -> str:
+    if last is None or last == first:
+        return moment(first)
+    return f"{moment(first)} to {moment(last)}"
+
+
+def moment(time_us: int) -> str:
+    """A time as people write it.
+
+    >>> moment(1763722800000000)
+    '2025-11-21 11:00:00Z'
+    """
+    try:
+        return datetime.fromtimestamp(time_us // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return f"{time_us} us"
+
+
+def coverage_lines(coverage: Coverage) -> Iterator[str]:
+    """What was seen of a run, one fact on each line."""
+    yield f"coverage of run {coverage.run or '(unnamed)'}"
+    size = _size(coverage.num_bytes)
+    files = f"{len(coverage.files)} file{'' if len(coverage.files) == 1 else 's'}"
+    yield f"  read: {files}, {size}, {coverage.num_records:,} records, {coverage.num_samples:,} values"
+    if coverage.num_records:
+        attempts = f"{coverage.num_attempts} attempt{'' if coverage.num_attempts == 1 else 's'}"
+        span = f"{moment(coverage.first_time_us)} to {moment(coverage.last_time_us)}"
+        yield f"  time: {span}, {coverage.seconds:,.0f} s in {attempts}"
+    yield f"  metrics: {_metrics(coverage)}"
+    ranks = _of(coverage.num_ranks_seen, coverage.num_ranks_expected)
+    devices = _of(coverage.num_devices_seen, coverage.num_devices_expected)
+    yield f"  ranks: {ranks}; devices: {devices}; hosts: {coverage.num_hosts_seen:,}"
+    yield from _not_judged(coverage)
+
+
+def _metrics(coverage: Coverage) -> str:
+    text = f"{len(coverage.metrics_seen)} seen"
+    if coverage.metrics_unsupported:
+        text += f", {len(coverage.metrics_unsupported)} declared unsupported"
+    if coverage.metrics_absent:
+        more = len(coverage.metrics_absent) - _MAX_NAMES
+        names = ", ".join(coverage.metrics_absent[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+        text += f", {len(coverage.metrics_absent)} of those that a run owes absent: {names}"
+    return text
+
+
+def _of(seen: int, expected: int | None) -> str:
+    return f"{seen:,} seen" if expected is None else f"{seen:,} of {expected:,}"
+
+
+def _not_judged(coverage: Coverage) -> Iterator[str]:
+    """Reasons why requirements were not judged, the most frequent first."""
+    by_reason: dict[str, list[str]] = {}
+    for requirement, reason in coverage.not_judged:
+        by_reason.setdefault(reason, []).append(requirement)
+    groups = sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[1]))
+    if groups:
+        yield f"  not judged: {len(coverage.not_judged)}"
+    for reason, requirements in groups[:_MAX_REASONS]:
+        names = ", ".join(requirements[:_MAX_NAMES]) + (", …" if len(requirements) > _MAX_NAMES else "")
+        yield f"    {reason}: {names}"
+    if len(groups) > _MAX_REASONS:
+        yield f"    and {len(groups) - _MAX_REASONS} more reasons"
+
+
+def _size(num_bytes: int) -> str:
+    for unit, name in _UNITS:
+        if num_bytes >= unit:
+            return f"{num_bytes / unit:.1f} {name}"
+    return f"{num_bytes} B"
