@@ -74,6 +74,7 @@ LAYERS: dict[str, set[str]] = {
     # from findings to text
     "report": {"findings"},
     "outputs": {"report", "suggest"},
+    "run_page": {"findings", "metrics", "telemetry", "report"},
     # what the command lines stand on
     "config": {"suggest"},
     "commented": {"quantities", "schema"},
@@ -93,6 +94,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "msgspec": ("documents", "documents.*", "streams.native"),
     "pyarrow": ("streams.parquet",),
     "zstandard": ("streams.source",),
+    "numpy": ("run_page.*", "telemetry.*"),
     "rich": ("*",),
     "pynvml": ("discover.nvml",),
 }

@@ -125,7 +125,8 @@ svg .hatching{stroke:var(--soft);stroke-width:2}
 
 _PRINT = """
 @page{size:A4;margin:12mm}
-body{max-width:none;padding:0;font-size:8.5pt}
+html{font-size:11.5px}
+body{max-width:none;padding:0;font-size:1rem}
 nav,.skip{display:none}
 .cards{grid-template-columns:repeat(5,1fr);gap:8px 14px}
 .cards dd{font-size:1.2rem}

@@ -21,7 +21,7 @@ COMMANDS = {
     "metrics": "List the metrics and events of a run, and what other programs call them.",
     "topology": "Show the graph of a cluster, what is narrow in it, and the roles of ranks.",
     "plan": "Search the best way to train a model on a cluster.",
-    "report": "Write a page about a run: verdict, charts, recoveries and findings.",
+    "report": "Judge a run and write a page about it: verdict, charts, recoveries, findings.",
     "export": "Write a job for launchers and frameworks.",
     "import": "Write a document of what files of other programs say.",
     "discover": "Describe this machine as one node of a cluster profile.",
