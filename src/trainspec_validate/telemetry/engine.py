@@ -136,4 +136,6 @@ def _stream_files(files: Iterable[RunFile], digest: Digest, options: Options) ->
             starts_with_head=file.head is not None,
             tail_bytes=facts.tail[1] if facts.tail else 0,
             tail_offset=facts.tail[0] if facts.tail else -1,
+            clock=facts.losses.clock if facts.losses else "utc",
+            losses=tuple(f"{loss.message} ({loss.num:,})" for loss in facts.losses.entries) if facts.losses else (),
         )

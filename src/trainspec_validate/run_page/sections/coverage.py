@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from trainspec_validate.metrics import Metric, catalog, metrics
 from trainspec_validate.run_page.context import Context
+from trainspec_validate.run_page.frame import clock_of
 from trainspec_validate.run_page.marks import gaps
 from trainspec_validate.run_page.markup import Html, Node, cut, element, join
 from trainspec_validate.run_page.subjects import distinct
@@ -79,14 +80,15 @@ def _names(names: list[str], most: int = _NUM_NAMED) -> Node:
 
 
 def _attempts(context: Context) -> Html:
+    has_times = clock_of(context.view) != "none"
     ranks: dict[int, set[int]] = {}
     for each in context.view.placements:
         ranks.setdefault(each.attempt, set()).add(each.rank)
     rows = [
         (
             f"{span.number}",
-            utc(span.first_time_us),
-            duration(span.seconds),
+            utc(span.first_time_us) if has_times else "not told",
+            duration(span.seconds) if has_times else "not told",
             "not told" if span.world_size is None else f"{span.world_size:,}",
             len(ranks.get(span.number, ())),
             str(span.ended.attribute("train.attempt.reason") or "") if span.ended else "not told",
@@ -105,6 +107,9 @@ def _sentences(context: Context) -> Iterator[str]:
     view = context.view
     if view.snapshot:
         yield "The input is one snapshot: nothing about time can be judged."
+        return
+    if clock_of(view) == "none":
+        yield "The input has no times: neither the time that it covers nor gaps are known."
         return
     whole = (view.last_time_us - view.first_time_us) / 1e6
     covered = sum(span.seconds for span in view.attempts)
