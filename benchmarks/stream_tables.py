@@ -1,120 +1,173 @@
-"""The only place that writes large metric streams as Parquet: a row for a record, a column for each key and metric."""
+"""The only place that writes large metric streams as Parquet, in the layout of the twin that the validator reads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from fleet import START_US, Columns, Fleet
+from fleet import DEVICES_PER_NODE, MEMORY_LIMIT_BYTES, Columns, Fleet
 from streams import Size, heads, stretches
 
-HEADS_KEY = b"trainspec.heads"
-"""Key of the metadata of the file under which its heads stand, one in a line."""
-ROWS_PER_GROUP = 500_000
+from trainspec_validate.streams.parquet import MARK, VERSION
+
+ROWS_PER_GROUP = 262_144
+RANK_KEYS = (
+    "train.rank.step",
+    "train.step.duration",
+    "train.data.wait.time",
+    *(f"train.collective.sequence{{train.group.name=dp-{group}}}" for group in range(DEVICES_PER_NODE)),
+    "train.memory.allocator.reserved",
+    "train.memory.allocator.active",
+    "train.memory.allocator.retries",
+    "train.memory.oom",
+)
+DEVICE_KEYS = (
+    "hw.gpu.utilization",
+    "train.accelerator.matrix.active",
+    "hw.gpu.memory.usage",
+    "hw.power{hw.type=gpu}",
+    "hw.energy{hw.type=gpu}",
+    "hw.temperature{hw.sensor_location=core}",
+    "train.accelerator.clock.frequency",
+    "hw.errors{error.type=uncorrected,hw.type=gpu}",
+    "hw.gpu.memory.limit",
+)
+NODE_KEYS = (
+    "system.memory.utilization{system.memory.state=used}",
+    "system.memory.utilization{system.memory.state=cached}",
+    "train.host.memory.pressure",
+    "train.clock.offset",
+    "train.clock.error",
+)
+AGENT_KEYS = ("train.telemetry.dropped", "train.telemetry.lag")
+_WORDS = pa.dictionary(pa.int32(), pa.string())
+SCHEMA = pa.schema(
+    [
+        *(pa.field(name, pa.int64()) for name in ("time_us", "seq", "att", "step", "rank")),
+        *(pa.field(name, _WORDS) for name in ("host", "device", "emitter")),
+        *(pa.field(key, pa.float64()) for key in (*RANK_KEYS, *DEVICE_KEYS, *NODE_KEYS, *AGENT_KEYS)),
+        pa.field("json", pa.string()),
+    ],
+    metadata={MARK: VERSION},
+)
 
 
-def _common(columns: Columns) -> dict[str, Any]:
-    num = columns["time"].size
-    return {
-        "time_us": columns["time"].ravel(),
-        "seq": columns["seq"].ravel(),
-        "att": np.zeros(num, np.int64),
-        "step": columns["step"].ravel(),
-    }
+class Rows:
+    """Rows of one kind of record; columns that it does not have are empty."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.num = columns["time"].size
+        self.filled: dict[str, Any] = {name: self.whole(column) for name, column in _SAME.items()}
+        self.filled["att"] = np.zeros(self.num, np.int64)
+
+    def whole(self, name: str) -> Any:
+        """A column as it is."""
+        return self.columns[name].ravel()
+
+    def decimal(self, name: str, digits: int) -> Any:
+        """A column with its fraction."""
+        return (self.columns[name] + self.columns[f"{name}_fraction"] / 10**digits).ravel()
+
+    def name(self, column: str, prefix: str, name: str, width: int) -> None:
+        """Fill a column with names that hold a number."""
+        distinct, indices = np.unique(self.whole(name), return_inverse=True)
+        texts = pa.array([f"{prefix}{number:0{width}}" for number in distinct.tolist()])
+        self.filled[column] = pa.DictionaryArray.from_arrays(pa.array(indices.astype(np.int32)), texts)
+
+    def values(self, keys: Sequence[str], columns: Sequence[Any]) -> None:
+        """Fill the columns of metrics."""
+        for key, column in zip(keys, columns, strict=True):
+            self.filled[key] = column if isinstance(column, pa.Array) else column.astype(float)
+
+    def table(self) -> pa.Table:
+        """The rows."""
+        found = [self.filled.get(field.name, pa.nulls(self.num, field.type)) for field in SCHEMA]
+        return pa.table([pa.array(column) for column in found], names=SCHEMA.names)
 
 
-def _names(prefix: str, numbers: Any, width: int) -> pa.Array:
-    """Names as indices into the different ones."""
-    distinct, indices = np.unique(numbers.ravel(), return_inverse=True)
-    texts = pa.array([f"{prefix}{number:0{width}}" for number in distinct.tolist()])
-    return pa.DictionaryArray.from_arrays(pa.array(indices.astype(np.int32)), texts)
+_SAME = {"time_us": "time", "seq": "seq", "step": "step"}
 
 
-def _decimal(columns: Columns, name: str, digits: int) -> Any:
-    return (columns[name] + columns[f"{name}_fraction"] / 10**digits).ravel()
-
-
-def rank_table(columns: Columns) -> pa.Table:
+def rank_rows(columns: Columns) -> Rows:
     """What ranks write."""
-    zeros = np.zeros(columns["time"].size)
-    found = _common(columns) | {
-        "emitter": _names("rank-", columns["rank"], 6),
-        "train.step.warmup": np.zeros(columns["time"].size, bool),
-        "train.rank.step": columns["step"].ravel().astype(float),
-        "train.step.duration": _decimal(columns, "seconds", 5),
-        "train.data.wait.time": (columns["tick"] + columns["wait_fraction"] / 1e4).ravel(),
-        "train.memory.allocator.reserved": columns["reserved"].ravel().astype(float),
-        "train.memory.allocator.active": columns["active"].ravel().astype(float),
-        "train.memory.allocator.retries": zeros,
-        "train.memory.oom": zeros,
-    }
-    operations, groups = columns["operations"].ravel().astype(float), columns["group"].ravel()
-    for group in np.unique(groups).tolist():
-        mine = pa.array(operations, mask=groups != group)
-        found[f"train.collective.sequence{{train.group.name=dp-{group}}}"] = mine
-    return pa.table(found)
+    rows = Rows(columns)
+    rows.filled["rank"] = rows.whole("rank")
+    rows.name("emitter", "rank-", "rank", 6)
+    rows.name("device", "GPU-", "rank", 8)
+    operations, group = rows.whole("operations").astype(float), rows.whole("group")
+    zeros = np.zeros(rows.num)
+    rows.values(
+        RANK_KEYS,
+        [
+            *(rows.whole("step"), rows.decimal("seconds", 5), rows.whole("tick") + rows.whole("wait_fraction") / 1e4),
+            *(pa.array(operations, mask=group != number) for number in range(DEVICES_PER_NODE)),
+            *(rows.whole("reserved"), rows.whole("active"), zeros, zeros),
+        ],
+    )
+    return rows
 
 
-def device_table(columns: Columns) -> pa.Table:
+def device_rows(columns: Columns) -> Rows:
     """What agents write of devices."""
-    found = _common(columns) | {
-        "emitter": _names("node/h-", columns["node"], 6),
-        "device": _names("GPU-", columns["rank"], 8),
-        "hw.gpu.utilization": (columns["busy"] / 1e4).ravel(),
-        "train.accelerator.matrix.active": (columns["matrix"] / 1e4).ravel(),
-        "hw.gpu.memory.usage": columns["used"].ravel().astype(float),
-        "hw.power{hw.type=gpu}": _decimal(columns, "watts", 1),
-        "hw.energy{hw.type=gpu}": columns["joules"].ravel().astype(float),
-        "hw.temperature{hw.sensor_location=core}": _decimal(columns, "degrees", 1),
-        "train.accelerator.clock.frequency": columns["hertz"].ravel().astype(float),
-        "hw.errors{error.type=uncorrected,hw.type=gpu}": np.zeros(columns["time"].size),
-    }
-    return pa.table(found)
+    rows = Rows(columns)
+    rows.name("emitter", "node/h-", "node", 6)
+    rows.name("host", "h-", "node", 6)
+    rows.name("device", "GPU-", "rank", 8)
+    rows.values(
+        DEVICE_KEYS,
+        [
+            *(rows.whole("busy") / 1e4, rows.whole("matrix") / 1e4, rows.whole("used"), rows.decimal("watts", 1)),
+            *(rows.whole("joules"), rows.decimal("degrees", 1), rows.whole("hertz"), np.zeros(rows.num)),
+            np.full(rows.num, MEMORY_LIMIT_BYTES),
+        ],
+    )
+    return rows
 
 
-def node_table(columns: Columns) -> pa.Table:
+def node_rows(columns: Columns) -> Rows:
     """What agents write of their hosts."""
-    found = _common(columns) | {
-        "emitter": _names("node/h-", columns["node"], 6),
-        "system.memory.utilization{system.memory.state=used}": (columns["memory"] / 1e4).ravel(),
-        "system.memory.utilization{system.memory.state=cached}": (columns["cached"] / 1e4).ravel(),
-        "train.host.memory.pressure": (columns["pressure"] / 1e4).ravel(),
-        "train.clock.offset": (columns["offset"] / 1e6).ravel(),
-        "train.clock.error": (columns["error"] / 1e7).ravel(),
-    }
-    return pa.table(found)
+    rows = Rows(columns)
+    rows.name("emitter", "node/h-", "node", 6)
+    rows.name("host", "h-", "node", 6)
+    shares = (rows.whole(name) / 1e4 for name in ("memory", "cached", "pressure"))
+    rows.values(NODE_KEYS, [*shares, rows.whole("offset") / 1e6, rows.whole("error") / 1e7])
+    return rows
 
 
-def agent_table(columns: Columns) -> pa.Table:
+def agent_rows(columns: Columns) -> Rows:
     """What agents write of themselves."""
-    common = _common(columns)
-    found = common | {
-        "time_us": common["time_us"] + 1000,
-        "seq": common["seq"] + 1,
-        "start_us": np.full(columns["time"].size, START_US),
-        "emitter": _names("node/h-", columns["node"], 6),
-        "train.telemetry.dropped": np.zeros(columns["time"].size),
-        "train.telemetry.lag": (columns["lag"] / 1e3).ravel(),
-    }
-    return pa.table(found)
+    rows = Rows(columns | {"time": columns["time"] + 1000, "seq": columns["seq"] + 1})
+    rows.name("emitter", "node/h-", "node", 6)
+    rows.name("host", "h-", "node", 6)
+    rows.values(AGENT_KEYS, [np.zeros(rows.num), rows.whole("lag") / 1e3])
+    return rows
+
+
+def head_table(ranks: range) -> pa.Table:
+    """A row for each head."""
+    texts = heads(ranks).decode().splitlines()
+    empty = [pa.nulls(len(texts), field.type) for field in SCHEMA][:-1]
+    return pa.table([*empty, pa.array(texts)], names=SCHEMA.names)
 
 
 def tables(ranks: range, size: Size) -> Iterator[pa.Table]:
     """The rows of a file, some ticks at a time."""
+    yield head_table(ranks)
     fleet = Fleet(ranks, size.seed)
     for first, num in stretches(size.num_ticks, len(ranks)):
         nodes = fleet.node_columns(first, num)
         parts = [
-            rank_table(fleet.rank_columns(first, num)),
-            device_table(fleet.device_columns(first, num)),
-            node_table(nodes),
-            agent_table(nodes),
+            rank_rows(fleet.rank_columns(first, num)).table(),
+            device_rows(fleet.device_columns(first, num)).table(),
+            node_rows(nodes).table(),
+            agent_rows(nodes).table(),
         ]
-        yield pa.concat_tables(parts, promote_options="permissive").sort_by("time_us")
+        yield pa.concat_tables(parts).unify_dictionaries().sort_by("time_us")
 
 
 def write_parquet(folder: Path, size: Size) -> list[Path]:
@@ -123,12 +176,8 @@ def write_parquet(folder: Path, size: Size) -> list[Path]:
     paths = []
     for number, ranks in enumerate(size.shares()):
         path = folder / f"part-{number:05}.parquet"
-        found = tables(ranks, size)
-        first = next(found)
-        schema = first.schema.with_metadata({HEADS_KEY: heads(ranks)})
-        with pq.ParquetWriter(path, schema, compression="zstd", compression_level=3) as writer:
-            writer.write_table(first.cast(schema), ROWS_PER_GROUP)
-            for table in found:
-                writer.write_table(table.cast(schema), ROWS_PER_GROUP)
+        with pq.ParquetWriter(path, SCHEMA, compression="zstd", compression_level=3) as writer:
+            for table in tables(ranks, size):
+                writer.write_table(table.cast(SCHEMA), ROWS_PER_GROUP)
         paths.append(path)
     return paths

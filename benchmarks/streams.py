@@ -1,7 +1,8 @@
 """The only place that makes large metric streams to measure with: ranks and node agents of one attempt, at any size.
 
 Run with `python benchmarks/streams.py FOLDER --megabytes 1000 --ranks 1024 --files 16`. For each tick of ten seconds
-every rank writes a record of eight metrics, and the agent of its node one for each device, for the host and for itself.
+every rank writes a record of eight metrics, and the agent of its node one of nine for each device, and for the host and
+for itself.
 Values, times and sequence numbers are those of a conformant run; there is no stream of the job. The same seed makes the
 same bytes.
 """
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 from fleet import (
     DEVICES_PER_NODE,
+    MEMORY_LIMIT_BYTES,
     OPERATIONS_PER_STEP,
     RECORDS_PER_AGENT_TICK,
     START_US,
@@ -30,7 +32,7 @@ from fleet import (
 from number_lines import Blank, Lines
 
 BLOCK_BYTES = 4_000_000
-RANK_METRICS, DEVICE_METRICS, NODE_METRICS, AGENT_METRICS = 8, 8, 5, 2
+RANK_METRICS, DEVICE_METRICS, NODE_METRICS, AGENT_METRICS = 8, 9, 5, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ def rank_line(widths: Widths) -> Lines:
         [
             *(b'{"k":"m","time_us":', Blank("time", 16), b',"seq":', Blank("seq", widths.tick)),
             *(b',"emitter":"rank-', Blank("rank", 6), b'","att":0,"step":', Blank("step", widths.step)),
-            *(b',"a":{"train.step.warmup":false},"m":{"train.rank.step":', Blank("step", widths.step)),
+            *(b',"m":{"train.rank.step":', Blank("step", widths.step)),
             *(b',"train.step.duration":', Blank("seconds", 1), b".", Blank("seconds_fraction", 5)),
             *(b',"train.data.wait.time":', Blank("tick", widths.tick), b".", Blank("wait_fraction", 4)),
             *(b',"train.collective.sequence{train.group.name=dp-', Blank("group", 1), b'}":'),
@@ -162,7 +164,7 @@ def device_line(start: list[bytes | Blank]) -> Lines:
             b',"hw.temperature{hw.sensor_location=core}":',
             *(Blank("degrees", 2), b".", Blank("degrees_fraction", 1)),
             *(b',"train.accelerator.clock.frequency":', Blank("hertz", 10)),
-            b',"hw.errors{error.type=uncorrected,hw.type=gpu}":0}}\n',
+            b',"hw.errors{error.type=uncorrected,hw.type=gpu}":0,"hw.gpu.memory.limit":%d}}\n' % MEMORY_LIMIT_BYTES,
         ]
     )
 
@@ -180,8 +182,7 @@ def node_values() -> list[bytes | Blank]:
 
 def agent_values() -> list[bytes | Blank]:
     """What an agent writes of itself."""
-    start = b',"start_us":%d' % START_US
-    return [start, b',"m":{"train.telemetry.dropped":0,"train.telemetry.lag":0.0', Blank("lag", 2), b"}}\n"]
+    return [b',"m":{"train.telemetry.dropped":0,"train.telemetry.lag":0.0', Blank("lag", 2), b"}}\n"]
 
 
 def bytes_per_tick(tick: int, num_ranks: int) -> int:

@@ -165,7 +165,6 @@ def policy(shape: Shape) -> dict[str, Any]:
         del data["tiers"][0]
     for tier in data["tiers"]:
         tier["interval_seconds"] = interval
-    data["state"]["resume_class"] = "bitwise"
     data["recovery_point_seconds"] = interval + shape.persist_seconds + shape.step_seconds
     data["effective_training_time_target"] = 0.9
     return data

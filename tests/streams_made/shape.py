@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,7 +52,7 @@ class Shape:
         if self.longest_pause_seconds > 45:
             raise ShapeError("the rate of tokens is owed every 30 s: shorten the steps or the evaluation")
         if self.faults and self.num_steps < self.fault_step + 4:
-            raise ShapeError("a run with a fault needs a save, seven steps and some more after it")
+            raise ShapeError("a run with a fault needs a save, and some steps after it")
 
     @property
     def world_size(self) -> int:
@@ -70,9 +71,10 @@ class Shape:
 
     @property
     def fault_step(self) -> int:
-        """Last step that is completed before the fault: seven after the newest save, where there is room."""
-        saves = max(1, (self.num_steps - 11) // self.checkpoint_interval_steps)
-        return saves * self.checkpoint_interval_steps + 7
+        """Last step that is completed before the fault: some after the newest save, which is committed by then."""
+        lost = max(7, math.ceil(self.persist_seconds / self.step_seconds) + 2)
+        saves = max(1, (self.num_steps - lost - 4) // self.checkpoint_interval_steps)
+        return saves * self.checkpoint_interval_steps + lost
 
     @property
     def sequences_per_device(self) -> int:

@@ -159,7 +159,8 @@ class Timeline:
 
     def _break_down(self, attempt: Attempt) -> None:
         at = self._now + 0.4 * self.shape.step_seconds
-        detected = at + self._random.uniform(6, 9)
+        low, high = (6.0, 9.0) if self.shape.num_nodes > 1 else (2.0, 4.0)
+        detected = at + self._random.uniform(low, high)
         decided = detected + 2
         self.fault = Fault(self.shape.fault_step, at, detected, decided)
         attempt.end = decided + 0.5
