@@ -1,0 +1,178 @@
+"""What streams tell of a plan and of a profile: TS-TEL-063 to 069."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from life_makers import Stream, messages, places, why_not
+
+TOKENS = "token.count{train.token.kind=all}"
+STEP = 1_000_000
+RAMP = [
+    {"from_tokens": 0, "global_sequences": 256, "global_tokens": STEP, "learning_rate_factor": 1},
+    {"from_tokens": 3 * STEP, "global_sequences": 512, "global_tokens": 2 * STEP, "learning_rate_factor": 2},
+]
+RAMPED = {"batch": {"global_sequences": 512, "ramp": RAMP, "learning_rate": {"rule": "linear"}}}
+SLOPE = {"batch": {"global_sequences": 512, "ramp": [{**RAMP[0], "transition": "linear"}, RAMP[1]]}}
+
+
+def updates(*each: float, **values: list[float]) -> Stream:
+    """Updates that read so many steps of tokens each, with further values."""
+    run, read = Stream(), 0.0
+    for number, tokens in enumerate(each):
+        read += tokens * STEP
+        more = {name.replace("__", "."): series[number] for name, series in values.items()}
+        run.update(30 * number + 30, number + 1, **{TOKENS: read, **more})
+    return run
+
+
+# --- TS-TEL-063
+
+
+def test_the_batch_of_a_plan() -> None:
+    plan = {"batch": {"global_sequences": 512}}
+    assert places("TS-TEL-063", updates(1, 1, batch__size=[512, 512]), plan=plan) == []
+    assert places("TS-TEL-063", updates(1, 1, batch__size=[512, 448]), plan=plan) == [(0, 3)]
+    assert why_not("TS-TEL-063", updates(1), plan=plan) == "no train.batch.size in the run"
+
+
+def test_the_batch_of_a_ramp_follows_the_tokens() -> None:
+    sizes: list[float] = [256, 256, 256, 512, 512]
+    assert places("TS-TEL-063", updates(1, 1, 1, 2, 2, batch__size=sizes), plan=RAMPED) == []
+    sizes[1], sizes[4] = 512, 256
+    assert places("TS-TEL-063", updates(1, 1, 1, 2, 2, batch__size=sizes), plan=RAMPED) == [(0, 3), (0, 6)]
+    late = updates(1, 1, 1, 1, 1, 1, batch__size=[256.0] * 6)
+    assert places("TS-TEL-063", late, plan=RAMPED) == [(0, 7)]
+
+
+def test_a_slope_has_every_batch_between() -> None:
+    run = updates(1, 1.33, 1.78, 2, batch__size=[256, 341, 455, 512])
+    assert places("TS-TEL-063", run, plan=SLOPE) == []
+    assert places("TS-TEL-063", updates(1, 1.33, batch__size=[256, 512]), plan=SLOPE) == [(0, 3)]
+
+
+def test_a_controller_stays_within_its_bounds() -> None:
+    controller = {"signal": "loss", "min_global_sequences": 256, "max_global_sequences": 1024, "interval_steps": 10}
+    plan = {"batch": {"global_sequences": 512, "controller": controller}}
+    assert places("TS-TEL-063", updates(1, 1, batch__size=[256, 1024]), plan=plan) == []
+    assert places("TS-TEL-063", updates(1, 1, batch__size=[256, 2048]), plan=plan) == [(0, 3)]
+    assert why_not("TS-TEL-064", updates(1, 1), plan=plan)
+
+
+# --- TS-TEL-064
+
+
+def test_tokens_of_updates() -> None:
+    assert places("TS-TEL-064", updates(1, 1, 1, 2, 2), plan=RAMPED) == []
+    assert places("TS-TEL-064", updates(1, 1, 1, 1, 2), plan=RAMPED) == [(0, 5)]
+    assert places("TS-TEL-064", updates(1, 1.33333, 1.77), plan=SLOPE) == []
+    assert places("TS-TEL-064", updates(1, 1.33333, 1.2), plan=SLOPE) == [(0, 4)]
+
+
+def test_a_report_of_several_updates_is_their_mean() -> None:
+    run = Stream().update(30, 1, **{TOKENS: STEP}).update(120, 4, **{TOKENS: 5 * STEP})
+    assert places("TS-TEL-064", run, plan=RAMPED) == []
+    assert places("TS-TEL-064", run.update(150, 6, **{TOKENS: 8 * STEP}), plan=RAMPED) == [(0, 4)]
+
+
+def test_lengths_that_vary_bound_the_tokens() -> None:
+    plan = {"batch": {"global_sequences": 512, "global_tokens": STEP, "variable_length": True}}
+    assert places("TS-TEL-064", updates(1, 0.7, 1), plan=plan) == []
+    assert places("TS-TEL-064", updates(1, 1.2, 1), plan=plan) == [(0, 3)]
+
+
+def test_a_new_attempt_reads_again() -> None:
+    second = Stream(1, 200).update(230, 2, **{TOKENS: 2 * STEP}).update(260, 3, **{TOKENS: 3 * STEP})
+    assert places("TS-TEL-064", updates(1, 1, 1), second, plan=RAMPED) == []
+    assert why_not("TS-TEL-064", updates(1), plan=RAMPED)
+
+
+# --- TS-TEL-065
+
+
+@pytest.mark.parametrize(
+    ("rates", "line"),
+    [([1, 1, 1, 2, 2], None), ([1, 1, 1, 1, 2], 5), ([1, 1, 2, 2, 2], 5), ([1, 1, 1.02, 2.04, 2], None)],
+)
+def test_the_rate_follows_the_ramp(rates: list[float], line: int | None) -> None:
+    run = updates(1, 1, 1, 2, 2, learning_rate=[rate * 1e-4 for rate in rates])
+    assert places("TS-TEL-065", run, plan=RAMPED) == ([] if line is None else [(0, line)])
+
+
+def test_the_rule_gives_factors_that_the_ramp_leaves_out() -> None:
+    ramp = [{key: value for key, value in stage.items() if key != "learning_rate_factor"} for stage in RAMP]
+    plan = {"batch": {"global_sequences": 512, "ramp": ramp, "learning_rate": {"rule": "square-root"}}}
+    run = updates(1, 1, 1, 2, learning_rate=[1e-4, 1e-4, 1e-4, 1.414e-4])
+    assert places("TS-TEL-065", run, plan=plan) == []
+    (message,) = messages("TS-TEL-065", run, plan=RAMPED)
+    assert message.endswith("where stage 2 of the ramp begins, but the plan says 2")
+
+
+def test_a_rate_that_the_plan_does_not_schedule() -> None:
+    assert why_not("TS-TEL-065", updates(1, learning_rate=[1e-4]), plan={})
+    assert why_not("TS-TEL-065", updates(1, 1, learning_rate=[1e-4, 1e-4]), plan=RAMPED).startswith("no train.learning")
+
+
+# --- TS-TEL-066 and TS-TEL-067
+
+
+def test_world_sizes_of_an_elastic_plan() -> None:
+    elastic = {"batch": {"elastic": {"data_degrees": [2, 4], "micro_sequences": [1]}}}
+    assert places("TS-TEL-066", Stream().started(1, world_size=64), plan={}) == [(0, 2)]
+    assert places("TS-TEL-066", Stream().started(1, world_size=64), plan=elastic) == []
+    assert places("TS-TEL-066", Stream(head={"world_size": 96}).update(1, 1), plan=elastic) == [(0, 1)]
+    assert why_not("TS-TEL-066", Stream().update(1, 1), plan={}) == "no attempt states its world size"
+
+
+def coordinates(rank: int, **stated: int) -> Stream:
+    declared = {f"train.parallel.{axis}.rank": value for axis, value in stated.items()}
+    return Stream(head={"emitter": f"rank-{rank}", "scopes": ["rank"], "rank": rank, "declared": declared})
+
+
+def test_coordinates_of_ranks() -> None:
+    assert places("TS-TEL-067", coordinates(45, tensor=5, data=1, pipeline=1, context=0), plan={}) == []
+    assert places("TS-TEL-067", coordinates(45, tensor=4), plan={}) == [(0, 1)]
+    assert messages("TS-TEL-067", coordinates(45, tensor=8), plan={}) == [
+        "rank 45 has the tensor coordinate 8, but the tensor degree of the plan is 8"
+    ]
+    assert places("TS-TEL-067", coordinates(45, expert=0), plan={}) == []
+    assert places("TS-TEL-067", coordinates(45, expert=1), plan={}) == [(0, 1)]
+    assert why_not("TS-TEL-067", Stream().update(1, 1), plan={}) == "no head declares a parallel coordinate"
+
+
+# --- TS-TEL-068 and TS-TEL-069
+
+GROUP = {"name": "compute", "node_power_watts": 10_000, "accelerator": {"memory_bytes": 80e9, "power_watts": 700}}
+CLUSTER = {"node_groups": [GROUP]}
+
+
+def device(metric: str, *values: float, name: str | None = "GPU-1") -> Stream:
+    run = Stream(head={"emitter": "agent", "scopes": ["device"], "host": "n1", **({"device": name} if name else {})})
+    for number, value in enumerate(values):
+        run.values(30 * number, {metric: value})
+    return run
+
+
+@pytest.mark.parametrize(("limit", "found"), [(85_520_809_984, 0), (81_559, 1), (42_949_672_960, 1)])
+def test_memory_of_devices(limit: float, found: int) -> None:
+    assert len(places("TS-TEL-068", device("hw.gpu.memory.limit", limit), cluster=CLUSTER)) == found
+
+
+def test_memory_of_a_device_with_two_ranks() -> None:
+    halves: dict[str, Any] = {**GROUP, "accelerator": {**GROUP["accelerator"], "num_ranks_per_accelerator": 2}}  # type: ignore[dict-item]
+    run = device("hw.gpu.memory.limit", 42_949_672_960)
+    assert places("TS-TEL-068", run, cluster={"node_groups": [halves]}) == []
+    assert why_not("TS-TEL-068", Stream().update(1, 1), cluster=CLUSTER)
+
+
+def test_power_is_judged_by_its_mean() -> None:
+    assert places("TS-TEL-069", device("hw.power", 1200, 300, 400), cluster=CLUSTER) == []
+    (message,) = messages("TS-TEL-069", device("hw.power", 900_000, 700_000), cluster=CLUSTER)
+    assert "is 800 kW on average, 1.14e+03 times the 700 W" in message
+
+
+def test_power_of_nodes() -> None:
+    assert places("TS-TEL-069", device("hw.power", 10_400, name=None), cluster=CLUSTER) == []
+    assert places("TS-TEL-069", device("hw.power", 12_400, name=None), cluster=CLUSTER) == [(0, 2)]
+    assert why_not("TS-TEL-069", Stream().update(1, 1), cluster=CLUSTER)
