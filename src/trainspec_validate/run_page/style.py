@@ -70,6 +70,7 @@ font-size:.82rem;color:var(--soft)}
 .key svg{vertical-align:-2px;margin-right:6px;overflow:visible}
 .wide{overflow-x:auto;margin:0 0 22px}
 table{border-collapse:collapse;width:100%;font-size:.87rem;line-height:1.4}
+@media screen and (max-width:720px){body{padding:18px 14px 40px}table{min-width:660px}}
 caption{text-align:left;font-weight:600;font-size:.95rem;padding:0 0 6px}
 th,td{overflow-wrap:break-word}
 .long,td code{overflow-wrap:anywhere}
