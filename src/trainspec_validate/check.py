@@ -61,6 +61,9 @@ class Terms:
     progress: Progress | None = None
     seen: Seen | None = None
     """Called with the view of each run whose streams were judged."""
+    engine: str = "local"
+    """What folds streams: `local`, or `spark`."""
+    num_workers: int | None = None
 
 
 def validate(  # noqa: PLR0913
@@ -91,7 +94,7 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
         PartialInputError: as `validate`.
         InputError: as `validate`.
     """
-    selection, streams = terms.selection, Streams(seen=terms.seen)
+    selection, streams = terms.selection, Streams(num_workers=terms.num_workers, engine=terms.engine, seen=terms.seen)
     state = State(load_index())
     arguments = [os.fspath(path) for path in paths]
     recorded = _baseline(terms.baseline)

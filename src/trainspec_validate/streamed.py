@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,9 @@ class Streams:
     """The files of the set that are streams, and what came of them."""
 
     candidates: list[Candidate] = field(default_factory=list)
+    num_workers: int | None = None
+    """Processes, or shares on Spark; None lets the engine choose."""
+    engine: str = "local"
     findings: list[Finding] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     coverage: list[Coverage] = field(default_factory=list)
@@ -87,9 +91,9 @@ def judge_streams(
 
     The documents count where there is one set of them: with several, nothing says which of them a run belongs to.
     """
-    from trainspec_validate.telemetry.engine import run_file  # noqa: PLC0415
+    from trainspec_validate.streams.source import SourceError  # noqa: PLC0415
+    from trainspec_validate.telemetry.engine import Options, run_file  # noqa: PLC0415
     from trainspec_validate.telemetry.judge import judge_run  # noqa: PLC0415
-    from trainspec_validate.telemetry.source import SourceError  # noqa: PLC0415
 
     failures: list[str] = []
     files: list[RunFile] = []
@@ -100,8 +104,11 @@ def judge_streams(
             failures.append(f"{candidate.name}: {error}")
     wanted = [r for r in index.by_id.values() if r.check == "stream" and selection.takes(index, r.id)]
     beside = documents[0] if len(documents) == 1 else {}
+    options = Options(streams.num_workers, streams.engine, now_us=time.time_ns() // 1_000)
     for run in runs(files):
-        judgement = judge_run(run, wanted, index, beside)
+        judgement = judge_run(
+            run, wanted, index, beside, Options(streams.num_workers, streams.engine, now_us=time.time_ns() // 1_000)
+        )
         streams.findings += judgement.findings
         streams.outcomes += judgement.outcomes
         if streams.seen is not None:
@@ -111,6 +118,27 @@ def judge_streams(
         if judgement.coverage is not None:
             streams.coverage.append(judgement.coverage)
     return failures
+
+
+def documents_beside(paths: Sequence[str]) -> Mapping[type[Document], Document]:
+    """The documents below the paths that belong together; none where there are none, or several sets.
+
+    Raises:
+        InputError: a document cannot be read.
+    """
+    from trainspec_validate.collect import collect  # noqa: PLC0415
+    from trainspec_validate.reading import State, read_candidate  # noqa: PLC0415
+    from trainspec_validate.requirements import load_index  # noqa: PLC0415
+
+    state = State(load_index())
+    failures: list[InputError] = []
+    for candidate in collect(paths, failures):
+        if not is_stream(candidate):
+            read_candidate(state, candidate)
+    found: dict[type[Document], list[Document]] = {}
+    for member in state.members.values():
+        found.setdefault(type(member.document), []).append(member.document)
+    return {kind: documents[0] for kind, documents in found.items() if len(documents) == 1}
 
 
 def runs(files: Iterable[RunFile]) -> list[list[RunFile]]:

@@ -18,6 +18,8 @@ Examples:
   trainspec-validate . --format sarif=trainspec.sarif
   trainspec-validate - --stdin-filename plan.yaml < plan.yaml
   trainspec-validate . --write-baseline
+  trainspec-validate run/
+  trainspec-validate run/ --follow
 
 \b
 Exit codes:
@@ -95,6 +97,33 @@ _file = click.Path(dir_okay=False)
     help="Colour standard output. auto heeds NO_COLOR and FORCE_COLOR.",
 )
 @click.option("--no-progress", is_flag=True, help="Never show a progress bar.")
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Judge streams that are still being written, and print findings as they become true, until the run ends.",
+)
+@click.option(
+    "interval_seconds",
+    "--interval",
+    type=click.FloatRange(min=0.05),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between two looks with --follow.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "spark"]),
+    default="local",
+    show_default=True,
+    help="What reads large streams: processes of this machine, or the Spark session that this program runs in.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 1024),
+    metavar="NUMBER",
+    help="Processes for large streams, or parts of the input on Spark. Default: as many as there are processors.",
+)
 @click.option("--list-files", is_flag=True, help="List the files that would be judged, and stop.")
 @click.option("--stdin-filename", metavar="NAME", help="What findings call standard input (PATH -).")
 @click.option(

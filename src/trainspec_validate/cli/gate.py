@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from trainspec_validate import terminal
-from trainspec_validate.check import PartialInputError, validate
+from trainspec_validate.check import PartialInputError, Terms, examine
 from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect, is_ours
 from trainspec_validate.findings import Report, Severity
 from trainspec_validate.load import LoadError, read_file
@@ -50,6 +50,10 @@ class Request:
     list_files: bool
     stdin_filename: str | None
     today: datetime | None
+    follow: bool = False
+    interval_seconds: float = 5.0
+    engine: str = "local"
+    workers: int | None = None
 
 
 def run(request: Request) -> int:
@@ -61,10 +65,14 @@ def run(request: Request) -> int:
     paths = request.paths or (".",)
     if request.stdin_filename is not None and STDIN not in paths:
         raise click.UsageError("--stdin-filename names standard input; add - as PATH")
+    if request.follow:
+        from trainspec_validate.cli.following import follow  # noqa: PLC0415
+
+        return follow(request, request.interval_seconds)
     if request.list_files:
         return _list_files(paths, request.stdin_filename or STDIN_NAME)
     wanted = _outputs(request)
-    selection = _selection(request)
+    selection = selection_of(request)
     baseline = _baseline(request)
     report, failures = _judge(request, paths, selection, baseline)
     for output in wanted:
@@ -87,7 +95,12 @@ def _outputs(request: Request) -> list[Output]:
         raise click.BadParameter(str(error), param_hint="'--format'") from error
 
 
-def _selection(request: Request) -> Selection:
+def selection_of(request: Request) -> Selection:
+    """Which requirements the command line asks for.
+
+    Raises:
+        click.BadParameter: a word is no requirement.
+    """
     index = load_index()
     words = {}
     for option in ("select", "ignore"):
@@ -118,15 +131,17 @@ def _judge(
     """The report on whatever could be read, and why the rest could not."""
     bar = terminal.Bar(wanted=not request.no_progress)
     try:
-        report = validate(
-            paths,
+        terms = Terms(
             selection,
             stdin_name=request.stdin_filename or STDIN_NAME,
             waivers=request.waivers,
             baseline=baseline,
             today=request.today.date() if request.today else None,
             progress=bar,
+            engine=request.engine,
+            num_workers=request.workers,
         )
+        report = examine(paths, terms)
     except PartialInputError as error:
         return error.report, error.args
     except InputError as error:

@@ -30,6 +30,8 @@ class Options:
 
     num_workers: int | None = None
     """Processes; None takes as many as there are processors for large runs."""
+    engine: str = "local"
+    """`local`, or `spark` for the Spark session of this process."""
     is_live: bool = False
     now_us: int | None = None
 
@@ -77,6 +79,10 @@ def read_run(files: Sequence[RunFile], options: Options | None = None) -> RunVie
 
 def digest_of(files: Sequence[RunFile], options: Options) -> Digest:
     """The digest of a run."""
+    if options.engine == "spark":
+        from trainspec_validate.telemetry.spark import spark_digest  # noqa: PLC0415
+
+        return spark_digest(files, options.num_workers)
     if sum(_num_bytes(file) for file in files) <= AT_ONCE_BYTES:
         return _digest_at_once(files)
     from trainspec_validate.telemetry.large import large_digest  # noqa: PLC0415

@@ -42,10 +42,10 @@ def ordered(files: Sequence[RunFile]) -> list[RunFile]:
     return sorted(files, key=key)
 
 
-def split(files: Sequence[RunFile], num_workers: int) -> Iterator[list[Stretch]]:
+def split(files: Sequence[RunFile], num_workers: int, least_bytes: int = _LEAST_BYTES) -> Iterator[list[Stretch]]:
     """Shares of about the same number of bytes, each of neighbouring stretches."""
     total = sum(file.num_bytes for file in files)
-    num = max(1, min(num_workers, total // _LEAST_BYTES))
+    num = max(1, min(num_workers, total // least_bytes))
     share: list[Stretch] = []
     room = target = -(-total // num)
     for file in files:
@@ -77,6 +77,11 @@ def _row_groups(file: RunFile, num_workers: int) -> Iterator[list[Stretch]]:
     ends = [num * (part + 1) // shares for part in range(shares)]
     for start, end in zip([0, *ends], ends, strict=False):
         yield [Stretch(file, start, end)]
+
+
+def whole_files(files: Sequence[RunFile]) -> list[list[Stretch]]:
+    """A share for each file."""
+    return [[Stretch(file)] for file in files]
 
 
 def fold_share(share: Sequence[Stretch]) -> Digest:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trainspec_validate.telemetry.view import PlacedEvent, RunView, SeriesTable, Subject
+import numpy as np
+
+from trainspec_validate.telemetry.view import PlacedEvent, RunView
 
 LOST = "train.rank.lost"
 JOINED = "train.rank.joined"
@@ -32,13 +34,19 @@ class Absences:
             for thing in _things(event):
                 self._said[(event.attempt, thing)] = event.time_us
 
-    def explain(self, table: SeriesTable, row: int) -> bool:
-        """Whether an event at or after the last value of a series says that what it is of, or the job, has failed."""
-        columns = table.rows[row]
-        last, attempt = int(columns["last_time_us"]), int(columns["attempt"])
-        subject: Subject = table.subjects[int(columns["subject"])]
-        things: tuple[Any, ...] = (*(thing for thing in subject if thing is not None), None)
-        return any(self._said.get((attempt, thing), -1) >= last for thing in things)
+    def told_us(self, run: RunView, rows: Any) -> Any:
+        """For each of some rows, when an event last said that what it is of, or the job, has failed; else -1."""
+        found = np.full(len(rows), -1, dtype=np.int64)
+        columns = run.series.rows[rows]
+        for attempt in {number for number, _ in self._said}:
+            times = (
+                max(self._said.get((attempt, thing), -1) for thing in (*subject, None))
+                for subject in run.series.subjects
+            )
+            told = np.fromiter(times, dtype=np.int64, count=len(run.series.subjects))
+            mine = np.flatnonzero(columns["attempt"] == attempt)
+            found[mine] = told[columns["subject"][mine]]
+        return found
 
 
 def _things(event: PlacedEvent) -> Iterator[int | str | None]:

@@ -33,12 +33,16 @@ class Cadences:
         return float(said.get(name, catalog().cadences[name].seconds or 0))  # type: ignore[call-overload]
 
     def of_rows(self, run: RunView, indices: Any) -> Any:
-        """Microseconds between two values for each of some rows of the table of series."""
-        rows = run.series.rows[indices]
-        columns = np.stack([rows["key"], rows["emitter"], rows["attempt"]], axis=1).astype(np.int64)
-        distinct, which = np.unique(columns, axis=0, return_inverse=True)
-        found = [
-            (self.seconds(by_name(run.series.keys[key].metric), run.series.emitters[emitter], attempt) or 0) * 1e6
-            for key, emitter, attempt in distinct.tolist()
-        ]
-        return np.array(found, dtype=np.float64)[which.reshape(-1)]
+        """Microseconds between two values for each of some rows of the table of series; 0 where none is set."""
+        table, rows = run.series, run.series.rows[indices]
+        names = [*dict.fromkeys(filter(None, (cadence_class(by_name(key.metric)) for key in table.keys)))]
+        kinds = [cadence_class(by_name(key.metric)) for key in table.keys]
+        columns = np.array([len(names) if kind is None else names.index(kind) for kind in kinds], dtype=np.int64)
+        writers = rows["attempt"].astype(np.int64) * len(table.emitters) + rows["emitter"]
+        distinct, which = np.unique(writers, return_inverse=True)
+        found = np.zeros((len(distinct), len(names) + 1))
+        for row, code in enumerate(distinct.tolist()):
+            attempt, emitter = divmod(code, len(table.emitters))
+            head = self._heads.get((table.emitters[emitter], attempt))
+            found[row, : len(names)] = [self._of_class(head, name) * 1e6 for name in names]
+        return found[which.reshape(-1), columns[rows["key"]]] if len(rows) else np.zeros(0)

@@ -14,6 +14,9 @@ from trainspec_validate.telemetry.view import Location, Placement, RunView
 CHANGES = (JOINED, LOST, "train.topology.changed", "train.node.drained", "train.node.returned")
 """Events after which ranks may sit elsewhere within an attempt."""
 
+_LARGEST_OFFSET = 1 << 42
+"""Bytes beyond the end of any file."""
+
 
 def moved_ranks(run: RunView) -> Iterator[Deviation]:
     """Ranks with two hosts, or with one device after another, in an attempt in which no event says that they move."""
@@ -102,9 +105,13 @@ def _differing_in_case(places: dict[str, Location]) -> Iterator[tuple[str, str]]
 def _first_places(run: RunView) -> Iterator[tuple[int, int, Location]]:
     """Attempt, number of the subject, and the first record that names it."""
     rows = run.series.rows
-    order = np.lexsort((rows["first_offset"], rows["first_file"], rows["subject"], rows["attempt"]))
-    mine = rows[order]
-    new = np.ones(len(mine), dtype=bool)
-    new[1:] = (mine["attempt"][1:] != mine["attempt"][:-1]) | (mine["subject"][1:] != mine["subject"][:-1])
-    for row in mine[new]:
-        yield int(row["attempt"]), int(row["subject"]), Location(int(row["first_file"]), int(row["first_offset"]))
+    if not len(rows):
+        return
+    codes = rows["attempt"].astype(np.int64) * len(run.series.subjects) + rows["subject"]
+    order = np.argsort(codes, kind="stable")
+    begins = np.concatenate([[0], np.flatnonzero(np.diff(codes[order])) + 1])
+    places = rows["first_file"].astype(np.int64) * _LARGEST_OFFSET + rows["first_offset"]
+    for code, place in zip(
+        codes[order][begins].tolist(), np.minimum.reduceat(places[order], begins).tolist(), strict=True
+    ):
+        yield *divmod(code, len(run.series.subjects)), Location(*divmod(place, _LARGEST_OFFSET))

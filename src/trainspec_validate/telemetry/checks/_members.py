@@ -59,8 +59,8 @@ def devices_by_attempt(run: RunView, metrics: Iterable[str]) -> Iterator[tuple[i
     table = run.series
     numbers = [number for number, key in enumerate(table.keys) if key.metric in wanted]
     mine = table.rows[np.isin(table.rows["key"], numbers)]
-    columns = np.stack([mine[name].astype(np.int64) for name in ("attempt", "key", "subject", "emitter")], axis=1)
-    for attempt, key, number, emitter in np.unique(columns, axis=0).tolist():
+    columns = (mine[name].tolist() for name in ("attempt", "key", "subject", "emitter"))
+    for attempt, key, number, emitter in zip(*columns, strict=True):
         subject = table.subjects[number]
         if subject.device is not None:
             yield attempt, table.keys[key].metric, subject.host, subject.device, table.emitters[emitter]

@@ -92,7 +92,8 @@ def deviations_of_rows(run: RunView, rows: Any, place: str, fault: Callable[[Ser
 
     `place` is the stem of the fields that hold the place of the record to look at, by which the first row is found.
     """
-    metrics = np.array([key.metric for key in run.series.keys], dtype=object)
+    numbers: dict[str, int] = {}
+    metrics = np.array([numbers.setdefault(key.metric, len(numbers)) for key in run.series.keys], dtype=np.int64)
     for mine in _parts(rows, metrics[run.series.rows["key"][rows]]):
         if len(mine) <= MAX_ALONE:
             yield from grouped(fault(run.series.at(int(index))) for index in mine)
@@ -103,11 +104,8 @@ def deviations_of_rows(run: RunView, rows: Any, place: str, fault: Callable[[Ser
 def deviations_by_emitter(run: RunView, rows: Any, place: str, fault: Callable[[Series], Fault]) -> Iterator[Deviation]:
     """One deviation for all rows of an emitter in an attempt, since they have one cause; one for many emitters."""
     columns = run.series.rows[rows]
-    codes = columns["attempt"].astype(np.int64) * (len(run.series.emitters) + 1) + columns["emitter"]
-    parts = list(_parts(rows, codes))
-    if len(parts) > MAX_ALONE:
-        parts = [rows]
-    for mine in parts:
+    parts = _parts(rows, columns["attempt"].astype(np.int64) * len(run.series.emitters) + columns["emitter"])
+    for mine in parts if len(parts) <= MAX_ALONE else [rows]:
         first = _first(run, mine, place)
         if len(mine) == 1:
             yield from grouped([fault(run.series.at(first))])
@@ -115,11 +113,13 @@ def deviations_by_emitter(run: RunView, rows: Any, place: str, fault: Callable[[
             yield _together(run, mine, first, fault)
 
 
-def _parts(rows: Any, codes: Any) -> Iterator[Any]:
+def _parts(rows: Any, codes: Any) -> list[Any]:
     """The rows of each code, in the order of the first of them."""
-    _, first, which = np.unique(codes, return_index=True, return_inverse=True)
-    for number in np.argsort(first).tolist():
-        yield rows[which.reshape(-1) == number]
+    if not len(rows):
+        return []
+    order = np.argsort(codes, kind="stable")
+    parts = np.split(rows[order], np.flatnonzero(np.diff(codes[order])) + 1)
+    return sorted(parts, key=lambda part: int(part[0]))
 
 
 def _first(run: RunView, rows: Any, place: str) -> int:

@@ -32,6 +32,10 @@ class _Excuses:
 
     def __init__(self, run: RunView) -> None:
         self._standing, self._silent = standstills(run), silences(run)
+        known = (by_name(key.metric) for key in run.series.keys)
+        found = (m is not None and pauses_of(m, self._standing, self._silent) is self._standing for m in known)
+        self._stands = np.fromiter(found, dtype=bool, count=len(run.series.keys))
+        """Whether a key stands with the training loop."""
 
     def of(self, metric: str) -> Pauses:
         """The pauses in which a metric need not be written."""
@@ -40,22 +44,20 @@ class _Excuses:
 
     def left_us(self, run: RunView, rows: Any, begin_us: Any, end_us: Any) -> Any:
         """For each of some rows, how much of its interval no pause covers."""
-        found = np.zeros(len(rows), dtype=np.int64)
-        for number in np.unique(run.series.rows["key"][rows]).tolist():
-            mine = np.flatnonzero(run.series.rows["key"][rows] == number)
-            pauses = self.of(run.series.keys[number].metric)
-            found[mine] = pauses.left_us(begin_us[mine], end_us[mine])
-        return found
+        stands = self._stands[run.series.rows["key"][rows]]
+        one, other = (pauses.left_us(begin_us, end_us) for pauses in (self._standing, self._silent))
+        return np.where(stands, one, other)
 
     def num_late(self, run: RunView, rows: Any, cadence_us: Any) -> Any:
         """For each of some rows, how many values pauses may have made late."""
         columns = run.series.rows[rows]
+        stands = self._stands[columns["key"]]
         found = np.zeros(len(rows), dtype=np.int64)
-        for key, wanted in np.unique(np.stack([columns["key"], cadence_us], axis=1), axis=0).tolist():
-            mine = np.flatnonzero((columns["key"] == key) & (cadence_us == wanted))
-            pauses = self.of(run.series.keys[int(key)].metric)
-            first, last = columns["first_time_us"][mine], columns["last_time_us"][mine]
-            found[mine] = pauses.num_within(first, last, LEAST_PAUSE * wanted)
+        for wanted in np.unique(cadence_us).tolist():
+            for pauses, kind in ((self._standing, True), (self._silent, False)):
+                mine = np.flatnonzero((stands == kind) & (cadence_us == wanted))
+                first, last = columns["first_time_us"][mine], columns["last_time_us"][mine]
+                found[mine] = pauses.num_within(first, last, LEAST_PAUSE * wanted)
         return found
 
 
@@ -175,7 +177,8 @@ def tail_silence(run: RunView) -> Iterator[Deviation]:
     cadences, absences = Cadences(run), Absences(run)
     left = _Excuses(run).left_us(run, timed, rows["last_time_us"], end)
     longest = GAP_CADENCES * cadences.of_rows(run, timed)
-    silent = [row for row in timed[left > longest].tolist() if not absences.explain(run.series, row)]
+    silent = timed[left > longest]
+    silent = silent[absences.told_us(run, silent) < run.series.rows["last_time_us"][silent]]
 
     def fault(series: Series) -> Fault:
         length = seconds_in_words((ends[series.attempt] - series.last_time_us) / 1e6)
@@ -190,4 +193,4 @@ def tail_silence(run: RunView) -> Iterator[Deviation]:
             last_time_us=ends[series.attempt],
         )
 
-    yield from deviations_by_emitter(run, np.array(silent, dtype=np.int64), "last", fault)
+    yield from deviations_by_emitter(run, silent, "last", fault)

@@ -44,22 +44,24 @@ def counter_monotonic(run: RunView) -> Iterator[Deviation]:
 
 def _falls_between_attempts(run: RunView, metrics: list[str]) -> Iterator[Fault]:
     """Counters of the whole run whose first value of an attempt is below the last one of the attempt before."""
-    newest: dict[Any, Series] = {}
-    for series in sorted((run.series.at(int(row)) for row in rows_of(run, metrics)), key=lambda s: s.attempt):
-        before = newest.get((series.key, series.subject))
-        newest[(series.key, series.subject)] = series
-        if before is not None and series.first_value < before.last_value:
-            values = f"from {value_in_words(before.last_value)} to {value_in_words(series.first_value)}"
-            yield Fault(
-                key=series.key,
-                subject=series.subject,
-                location=series.first_location,
-                message=f"{series.key} falls {values} with attempt {series.attempt}",
-                help="it counts over the whole run: go on from the last value of the attempt before",
-                first_time_us=series.first_time_us,
-                last_time_us=series.first_time_us,
-                related=((before.last_location, "the last value before it"),),
-            )
+    rows = rows_of(run, metrics)
+    columns = run.series.rows[rows]
+    rows = rows[np.lexsort((columns["attempt"], columns["subject"], columns["key"]))]
+    columns = run.series.rows[rows]
+    same = (np.diff(columns["key"]) == 0) & (np.diff(columns["subject"]) == 0)
+    for place in np.flatnonzero(same & (columns["first_value"][1:] < columns["last_value"][:-1])).tolist():
+        before, series = run.series.at(int(rows[place])), run.series.at(int(rows[place + 1]))
+        values = f"from {value_in_words(before.last_value)} to {value_in_words(series.first_value)}"
+        yield Fault(
+            key=series.key,
+            subject=series.subject,
+            location=series.first_location,
+            message=f"{series.key} falls {values} with attempt {series.attempt}",
+            help="it counts over the whole run: go on from the last value of the attempt before",
+            first_time_us=series.first_time_us,
+            last_time_us=series.first_time_us,
+            related=((before.last_location, "the last value before it"),),
+        )
 
 
 @check("TS-TEL-025")

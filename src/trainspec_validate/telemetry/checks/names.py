@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trainspec_validate.metrics import by_alias, by_name, catalog, events, metrics
 from trainspec_validate.suggest import hint
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, RunView, check
-from trainspec_validate.telemetry.checks._words import counted, few, of_records, series_in_words
+from trainspec_validate.telemetry.checks._words import counted, damaged, few, of_records, series_in_words
 from trainspec_validate.telemetry.checks.streams import WITH_HEADS
 from trainspec_validate.telemetry.view import KeyInfo, Location, Occurrence, PlacedHead, Trouble
 
@@ -79,6 +79,7 @@ def one_name_each(run: RunView) -> Iterator[Deviation]:
 @check("TS-TEL-007")
 def unit_match(run: RunView) -> Iterator[Deviation]:
     """Stated units are those of the catalog, without prefix, and names hold no unit."""
+    yield from damaged(run, "TS-TEL-007")
     stated = [key for key in run.keys if key.unit is not None and key.metric]
     declared = [(head, name) for head in run.heads for name in head.record.extension_metrics]
     if not stated and not declared:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainspec_validate.metrics import by_name
 from trainspec_validate.telemetry.checks import Deviation, Evidence, Location, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._words import (
     counted,
@@ -61,12 +62,12 @@ def single_writer(run: RunView) -> Iterator[Deviation]:
         raise NotJudged("no value of a metric")
 
     def message(found: Occurrence) -> str:
-        return f"{series_in_words(found.key, found.subject)} has a second writer in attempt {found.attempt}: " + repr(
-            found.emitter
-        )
+        whose = series_in_words(found.key, found.subject)
+        return f"{whose} has a second writer in attempt {found.attempt}: {found.emitter!r}"
 
     help_text = "let one emitter write each series; a second reader of the same device writes under names of its own"
-    yield from of_records(run.trails_of(Trouble.SECOND_WRITER), message, help_text)
+    shared = (trail for trail in run.trails_of(Trouble.SECOND_WRITER) if not _is_of_emitter(trail))
+    yield from of_records(shared, message, help_text)
 
 
 @check("TS-TEL-017")
@@ -110,6 +111,7 @@ def repeated_points(run: RunView) -> Iterator[Deviation]:
 @check("TS-TEL-019")
 def sequence_complete(run: RunView) -> Iterator[Deviation]:
     """Sequence numbers are 0, 1, 2 and so on."""
+    yield from damaged(run, "TS-TEL-019")
     numbered = [span for span in run.emitters if span.first_seq >= 0]
     if not numbered:
         raise NotJudged("the records have no sequence numbers")
@@ -126,6 +128,12 @@ def num_lost(run: RunView, span: EmitterSpan) -> int:
         return 0
     unread = sum(damage.location.file == span.first_location.file for damage in run.damage)
     return span.num_missing if span.num_missing > 2 * unread else 0
+
+
+def _is_of_emitter(trail: Trail) -> bool:
+    """Whether each emitter has a series of its own, whatever subject it names."""
+    metric = by_name(trail.key.metric)
+    return metric is not None and metric.scopes == ("emitter",)
 
 
 def _of_one_writer(run: RunView, trouble: Trouble) -> list[Trail]:

@@ -1,0 +1,103 @@
+"""The only place that judges streams that are still being written: what is new in their files, again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainspec_validate.documents import Document
+from trainspec_validate.findings import Finding
+from trainspec_validate.requirements import Index, Requirement
+from trainspec_validate.streams.source import SourceError
+from trainspec_validate.telemetry.batch import Batch, in_order, join
+from trainspec_validate.telemetry.build import view_of
+from trainspec_validate.telemetry.digest import Digest
+from trainspec_validate.telemetry.engine import Options, circumstances, run_file
+from trainspec_validate.telemetry.judge import Judgement, judge_view
+from trainspec_validate.telemetry.names import Writer
+from trainspec_validate.telemetry.reader import NATIVE, RunFile, decoder_of
+from trainspec_validate.telemetry.rows import RowBuilder
+from trainspec_validate.telemetry.source import Block, blocks
+
+Told = tuple[str, str, int, str]
+"""What tells findings apart while their numbers grow: requirement, file, line and series."""
+
+
+@dataclass(slots=True)
+class _Followed:
+    """One file, and how far it was read."""
+
+    file: RunFile
+    decode: Callable[[Block], Batch]
+    offset: int = 0
+
+    def news(self) -> list[Batch]:
+        """The records on whole lines that were written since the last look."""
+        found = []
+        for block in blocks(self.file.path, self.offset):
+            if block.is_tail:
+                break
+            self.offset = block.offset + len(block.content)
+            found.append(self.decode(block))
+        return found
+
+
+@dataclass(slots=True)
+class Follower:
+    """Judges a live run; its memory follows from the number of series, not from how long it goes on."""
+
+    requirements: Sequence[Requirement]
+    index: Index
+    documents: Mapping[type[Document], Document]
+    digest: Digest = field(default_factory=Digest)
+    followed: dict[str, _Followed] = field(default_factory=dict)
+    told: set[Told] = field(default_factory=set)
+    refused: dict[str, str] = field(default_factory=dict)
+    """Files that cannot be followed, and why."""
+
+    def look(self, paths: Iterable[Path], now_us: int) -> tuple[list[Finding], Judgement]:
+        """Read what is new in files, old and new ones, and give the findings that were not told before."""
+        for path in paths:
+            if path.as_posix() not in self.followed and path.as_posix() not in self.refused:
+                self._begin(path)
+        found = [batch for one in self.followed.values() for batch in one.news()]
+        self.digest.add(in_order(join(found)))
+        judgement = self._judged(now_us)
+        new = [finding for finding in judgement.findings if _identity(finding) not in self.told]
+        self.told |= {_identity(finding) for finding in new}
+        return new, judgement
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run has said that it ends."""
+        return any(row.record.name == "train.run.end" for row in self.digest.events)
+
+    def _begin(self, path: Path) -> None:
+        name = path.as_posix()
+        try:
+            file = run_file(len(self.followed), path, name)
+        except (SourceError, OSError) as error:
+            if path.stat().st_size:
+                self.refused[name] = str(error)
+            return
+        if file.format != NATIVE or file.is_compressed:
+            self.refused[name] = "only metric streams in plain JSON Lines can be followed"
+            return
+        if file.head is None:
+            return  # the head is not on its line yet; the next look will tell
+        head = file.head
+        builder = RowBuilder(self.digest.names, self.digest.facts(file.number), head)
+        self.digest.names.writer(Writer(head.run, head.emitter, head.att), head)
+        self.followed[name] = _Followed(file, decoder_of(builder))
+
+    def _judged(self, now_us: int) -> Judgement:
+        files = [one.file for one in self.followed.values()]
+        options = Options(is_live=True, now_us=now_us)
+        view = view_of(self.digest, circumstances(files, self.digest, options))
+        return judge_view(view, files, self.requirements, self.index, self.documents)
+
+
+def _identity(finding: Finding) -> Told:
+    line = finding.span.line if finding.span else 0
+    return finding.requirement, finding.path, line, finding.evidence.series if finding.evidence else ""
