@@ -106,9 +106,7 @@ def judge_streams(
     beside = documents[0] if len(documents) == 1 else {}
     options = Options(streams.num_workers, streams.engine, now_us=time.time_ns() // 1_000)
     for run in runs(files):
-        judgement = judge_run(
-            run, wanted, index, beside, Options(streams.num_workers, streams.engine, now_us=time.time_ns() // 1_000)
-        )
+        judgement = judge_run(run, wanted, index, beside, options)
         streams.findings += judgement.findings
         streams.outcomes += judgement.outcomes
         if streams.seen is not None:
