@@ -8,10 +8,22 @@ import numpy as np
 
 from trainspec_validate.metrics import by_name, events
 from trainspec_validate.telemetry.checks import RunView
-from trainspec_validate.telemetry.view import AttemptSpan, PlacedEvent, PlacedHead, Trouble
+from trainspec_validate.telemetry.view import AttemptSpan, Location, PlacedEvent, PlacedHead, Trouble
 
+WITH_HEADS = frozenset({"metric-stream", "parquet"})
+"""Formats that this specification defines; heads, numbers and names of others are made on reading."""
 _GIVEN_UP = frozenset({"aborted", "failed"})
 _OUTCOMES = ("train.evaluation.outcome", "train.recovery.outcome")
+
+
+def is_own(run: RunView, place: Location) -> bool:
+    """Whether a record stands in a file that follows this specification, so that its form is its writer's."""
+    return 0 <= place.file < len(run.files) and run.files[place.file].format in WITH_HEADS
+
+
+def own_heads(run: RunView) -> list[PlacedHead]:
+    """The heads that writers wrote."""
+    return [head for head in run.heads if is_own(run, head.location)]
 
 
 def by_writer(run: RunView) -> dict[tuple[str, int], set[str]]:

@@ -8,9 +8,8 @@ from typing import Any
 from trainspec_validate.metrics import Metric, by_name, catalog, events
 from trainspec_validate.suggest import hint
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, RunView, check
-from trainspec_validate.telemetry.checks._seen import by_writer
+from trainspec_validate.telemetry.checks._seen import by_writer, is_own, own_heads
 from trainspec_validate.telemetry.checks._words import few
-from trainspec_validate.telemetry.checks.streams import WITH_HEADS
 from trainspec_validate.telemetry.view import KeyInfo, PlacedEvent
 
 COORDINATES = frozenset({"train.run.id", "train.run.attempt", "train.rank.id", "train.world.size", "host.id", "hw.id"})
@@ -31,8 +30,8 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 @check("TS-TEL-011")
 def attributes_complete(run: RunView) -> Iterator[Deviation]:
     """Metrics, heads and events have the attributes that the catalog asks for, with values that it knows."""
-    own = [key for key in run.keys if key.metric and run.files[key.location.file].format in WITH_HEADS]
-    if not own and not run.events:
+    own = [key for key in run.keys if key.metric and is_own(run, key.location)]
+    if not own and not any(is_own(run, event.location) for event in run.events):
         raise NotJudged("no metric or event of the catalog")
     for key in own:
         yield from few(_of_series(key))
@@ -102,7 +101,7 @@ def _wrong_value(name: str, value: Any) -> tuple[str, str] | None:
 def _of_heads(run: RunView) -> Iterator[Deviation]:
     written = by_writer(run)
     told = set()
-    for head in run.heads:
+    for head in own_heads(run):
         writer = (head.record.emitter, head.record.att)
         whose = f"the head of emitter {head.record.emitter!r} in attempt {head.record.att}"
         if writer not in told:
@@ -149,7 +148,7 @@ def _of_events(run: RunView) -> Iterator[Deviation]:
 
 def _wrong_event(run: RunView, event: PlacedEvent) -> Iterator[tuple[str, str, str]]:
     entry = events().get(event.name)
-    if entry is None:
+    if entry is None or not is_own(run, event.location):
         return
     for name in entry.attributes:
         if name not in event.record.a and not _is_known_otherwise(run, event, name):

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from trainspec_validate.metrics import by_alias, by_name, catalog, events, metrics
 from trainspec_validate.suggest import hint
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._seen import is_own, own_heads
 from trainspec_validate.telemetry.checks._words import counted, damaged, few, of_records, series_in_words
-from trainspec_validate.telemetry.checks.streams import WITH_HEADS
 from trainspec_validate.telemetry.view import KeyInfo, Location, Occurrence, PlacedHead, Trouble
 
 RESERVED = "train."
@@ -47,12 +47,12 @@ _NEEDS = {"rank": "rank", "group": "rank", "device": "device", "link": "device",
 def metric_known(run: RunView) -> Iterator[Deviation]:
     """Names are those of the catalog, or declared in a head."""
     own = _own(run)
-    if not own and not run.events and not run.heads:
+    if not own and not own_heads(run):
         raise NotJudged("no name that a stream gives itself; those of other formats are translated")
     extensions = {name for head in run.heads for name in head.record.extension_metrics}
     unknown = (key for key in own if key.metric is None and key.key.metric not in {*extensions, TOO_MANY})
     yield from few(_unknown_metric(key) for key in unknown)
-    for head in run.heads:
+    for head in own_heads(run):
         yield from _unknown_in_head(head)
     yield from _unknown_events(run)
 
@@ -81,7 +81,7 @@ def unit_match(run: RunView) -> Iterator[Deviation]:
     """Stated units are those of the catalog, without prefix, and names hold no unit."""
     yield from damaged(run, "TS-TEL-007")
     stated = [key for key in run.keys if key.unit is not None and key.metric]
-    declared = [(head, name) for head in run.heads for name in head.record.extension_metrics]
+    declared = [(head, name) for head in own_heads(run) for name in head.record.extension_metrics]
     if not stated and not declared:
         raise NotJudged("no unit is stated; values are in those of the catalog")
     for key in stated:
@@ -130,7 +130,7 @@ def scope_match(run: RunView) -> Iterator[Deviation]:
 
 def _own(run: RunView) -> list[KeyInfo]:
     """The names in files that follow this specification; those of other formats have been translated."""
-    return [key for key in run.keys if key.num and run.files[key.location.file].format in WITH_HEADS]
+    return [key for key in run.keys if key.num and is_own(run, key.location)]
 
 
 def _name(text: str) -> str:
@@ -178,7 +178,7 @@ def _unknown_in_head(head: PlacedHead) -> Iterator[Deviation]:
 def _unknown_events(run: RunView) -> Iterator[Deviation]:
     counts: dict[str, int] = {}
     for event in run.events:
-        if event.name.startswith(RESERVED) and event.name not in events():
+        if event.name.startswith(RESERVED) and event.name not in events() and is_own(run, event.location):
             counts[event.name] = counts.get(event.name, 0) + 1
     for name, count in counts.items():
         first = run.events_named(name)[0]

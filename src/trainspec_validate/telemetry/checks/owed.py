@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from trainspec_validate.findings import Evidence
 from trainspec_validate.metrics import Metric, by_name, catalog, metrics
 from trainspec_validate.telemetry.checks import NOWHERE, Deviation, Location, NotJudged, RunView, Unsupported, check
-from trainspec_validate.telemetry.checks._seen import by_attempt, by_writer, carried, heads_of, num_updates, unsupported
+from trainspec_validate.telemetry.checks._seen import (
+    by_attempt,
+    by_writer,
+    carried,
+    heads_of,
+    num_updates,
+    own_heads,
+    unsupported,
+)
 from trainspec_validate.telemetry.checks._words import few, ranges_in_words
 from trainspec_validate.telemetry.view import AttemptSpan, PlacedHead, Trouble
 
@@ -79,11 +87,11 @@ def _scopes(names: set[str]) -> frozenset[str]:
 @check("TS-TEL-071")
 def scopes_covered(run: RunView) -> Iterator[Deviation]:
     """The emitters of a run write every scope that it owes metrics of."""
-    if not run.heads:
+    if not own_heads(run):
         raise NotJudged("no head that names scopes")
     if any(damage.location.offset == 0 for damage in run.damage):
         raise NotJudged("a head cannot be read")
-    named = {scope for head in run.heads for scope in head.record.scopes}
+    named = {scope for head in own_heads(run) for scope in head.record.scopes}
     absent = [scope for scope in SCOPES if scope not in named]
     if absent:
         message = f"no head names the scope{'s' * (len(absent) > 1)} {', '.join(absent)}"

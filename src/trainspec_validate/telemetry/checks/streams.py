@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from trainspec_validate.metrics import by_name
 from trainspec_validate.telemetry.checks import Deviation, Evidence, Location, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._seen import WITH_HEADS, is_own, own_heads
 from trainspec_validate.telemetry.checks._words import (
     counted,
     damaged,
@@ -18,9 +19,6 @@ from trainspec_validate.telemetry.checks._words import (
     value_in_words,
 )
 from trainspec_validate.telemetry.view import NOWHERE, EmitterSpan, Occurrence, Trail, Trouble
-
-WITH_HEADS = frozenset({"metric-stream", "parquet"})
-"""Formats whose files start with a head."""
 
 
 @check("TS-TEL-001")
@@ -56,8 +54,8 @@ def head_first(run: RunView) -> Iterator[Deviation]:
 @check("TS-TEL-010")
 def single_writer(run: RunView) -> Iterator[Deviation]:
     """One emitter writes a series in an attempt."""
-    if not run.heads:
-        raise NotJudged("no emitter is named")
+    if not own_heads(run):
+        raise NotJudged("no head that names its emitter")
     if not len(run.series):
         raise NotJudged("no value of a metric")
 
@@ -112,7 +110,7 @@ def repeated_points(run: RunView) -> Iterator[Deviation]:
 def sequence_complete(run: RunView) -> Iterator[Deviation]:
     """Sequence numbers are 0, 1, 2 and so on."""
     yield from damaged(run, "TS-TEL-019")
-    numbered = [span for span in run.emitters if span.first_seq >= 0]
+    numbered = [span for span in run.emitters if is_own(run, span.first_location)]
     if not numbered:
         raise NotJudged("the records have no sequence numbers")
     for span in numbered:
@@ -124,7 +122,7 @@ def sequence_complete(run: RunView) -> Iterator[Deviation]:
 
 def num_lost(run: RunView, span: EmitterSpan) -> int:
     """Records that are missing by their numbers; a line of the file that is no record can hide two of them."""
-    if span.first_seq < 0 or not span.num_missing:
+    if not span.num_missing or not is_own(run, span.first_location):
         return 0
     unread = sum(damage.location.file == span.first_location.file for damage in run.damage)
     return span.num_missing if span.num_missing > 2 * unread else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._seen import own_heads
 from trainspec_validate.telemetry.checks._words import damaged, few, moment, seconds_in_words
 from trainspec_validate.telemetry.view import PlacedHead
 
@@ -23,7 +24,7 @@ def time_valid(run: RunView) -> Iterator[Deviation]:
     if not run.num_records and not run.heads and not run.damage:
         raise NotJudged("no record")
     yield from damaged(run, "TS-TEL-016")
-    yield from few(found for head in run.heads for found in _of_head(run, head))
+    yield from few(found for head in own_heads(run) for found in _of_head(run, head))
     yield from few(_future(run))
 
 

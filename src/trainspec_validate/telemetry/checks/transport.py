@@ -10,6 +10,7 @@ import numpy as np
 
 from trainspec_validate.metrics import Metric, by_name, catalog
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._seen import is_own
 from trainspec_validate.telemetry.checks._words import (
     Fault,
     counted,
@@ -158,7 +159,7 @@ def _losses(run: RunView) -> list[_Loss]:
     for series in run.series.each(DROPPED) if len(run.series) else ():
         amount = int(series.last_value) if math.isfinite(series.last_value) else 0
         dropped[series.emitter, series.attempt] = (amount, series.last_location)
-    numbered = any(span.first_seq >= 0 for span in run.emitters)
+    numbered = any(is_own(run, span.first_location) for span in run.emitters)
     if not dropped and not numbered:
         raise NotJudged(f"no sequence numbers, and {DROPPED} has no value")
     return [_loss(run, span, *dropped.get((span.emitter, span.attempt), (0, NOWHERE))) for span in run.emitters]
