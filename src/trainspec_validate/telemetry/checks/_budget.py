@@ -57,11 +57,6 @@ class Promised:
     path: RecoveryPath
     seconds: float
 
-    @property
-    def over(self) -> float:
-        """Seconds beyond the budget; negative where it holds."""
-        return self.seconds - self.path.budget_seconds
-
 
 Measured = Callable[[Episode], float | None]
 

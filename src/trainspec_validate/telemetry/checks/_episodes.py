@@ -235,8 +235,9 @@ class _Builder:
     def _last(self, fault: PlacedEvent, target: int | None) -> Update | None:
         if self.progress is None:
             return None
-        until = fault.time_us if target is None else None
-        return self.progress.largest(below=fault.attempt + 1, until_us=until)
+        if target is None:
+            return self.progress.largest_until(fault.attempt, fault.time_us)
+        return self.progress.largest(below=fault.attempt + 1)
 
     def _passed(self, fault: PlacedEvent, last: Update | None, target: int | None) -> Update | None:
         if self.progress is None or last is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -25,15 +25,6 @@ class Interval:
     def is_open(self) -> bool:
         """Whether nothing closes it."""
         return self.closed is None
-
-    @property
-    def seconds(self) -> float | None:
-        """Length; None while it is open."""
-        return None if self.closed is None else (self.closed.time_us - self.opened.time_us) / 1e6
-
-    def covers(self, time_us: int) -> bool:
-        """Whether a moment lies inside; the end counts, the start does not."""
-        return self.opened.time_us < time_us and (self.closed is None or time_us <= self.closed.time_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +134,6 @@ class _Fold:
             self.reversed.append(Interval(left, self.stray.pop(0)))
         else:
             self.intervals.append(Interval(left, None))
-
-
-def open_at_end(run: RunView) -> Iterator[Interval]:
-    """Intervals that nothing closes, other than those that the catalog lets stay open."""
-    known = events()
-    return (i for i in paired(run).intervals if i.is_open and not known[i.opened.name].can_stay_open)
 
 
 def may_grow(run: RunView) -> bool:

@@ -29,15 +29,24 @@ class Progress:
     series: JobSeries
     steps: Any
     """Updates completed, as whole numbers."""
+    numbers: Any
+    """Attempts that report updates, in order."""
+    starts: Any
+    """Where the values of each attempt begin, and the end of the last one."""
+    largests: Any
+    """Place of the largest update of each attempt; the first record of it."""
 
     def rows(self, attempt: int) -> slice:
         """Where the values of an attempt stand."""
-        low, high = np.searchsorted(self.series.attempt, [attempt, attempt + 1])
-        return slice(int(low), int(high))
+        index = int(np.searchsorted(self.numbers, attempt))
+        if index == len(self.numbers) or self.numbers[index] != attempt:
+            return slice(int(self.starts[index]), int(self.starts[index]))
+        return slice(int(self.starts[index]), int(self.starts[index + 1]))
 
     def attempts(self) -> list[int]:
         """Attempts that report updates, in order."""
-        return [int(number) for number in np.unique(self.series.attempt)]
+        found: list[int] = self.numbers.tolist()
+        return found
 
     def update(self, index: int) -> Update:
         """The update at a place of the series."""
@@ -57,12 +66,20 @@ class Progress:
         found = np.flatnonzero(times <= (until_us if until_us is not None else times.max(initial=0)))
         return self.update(mine.start + int(found[np.argmax(times[found])])) if len(found) else None
 
-    def largest(self, *, below: int, until_us: int | None = None) -> Update | None:
-        """The update with the largest number of all attempts below one, up to a moment; the first record of it."""
-        end = self.rows(below).start
-        allowed = np.ones(end, bool) if until_us is None else self.series.time_us[:end] <= until_us
-        found = np.flatnonzero(allowed)
-        return self.update(int(found[np.argmax(self.steps[found])])) if len(found) else None
+    def largest(self, *, below: int) -> Update | None:
+        """The update with the largest number of all attempts below one; the first record of it."""
+        places = self.largests[: int(np.searchsorted(self.numbers, below))]
+        return self.update(int(places[np.argmax(self.steps[places])])) if len(places) else None
+
+    def largest_until(self, attempt: int, until_us: int) -> Update | None:
+        """The update with the largest number up to a moment of an attempt, those of earlier attempts included."""
+        mine = self.rows(attempt)
+        found = np.flatnonzero(self.series.time_us[mine] <= until_us)
+        here = self.update(mine.start + int(found[np.argmax(self.steps[mine][found])])) if len(found) else None
+        before = self.largest(below=attempt)
+        if here is None or before is None:
+            return here or before
+        return here if here.step > before.step else before
 
     def reached(self, step: int, *, below: int) -> Update | None:
         """When the newest attempt below one that got to a step got there."""
@@ -78,7 +95,11 @@ def find_progress(run: RunView) -> Progress | None:
     series = run.job.get(STEPS)
     if series is None or not len(series):
         return None
-    return Progress(series, np.asarray(np.nan_to_num(np.asarray(series.value)), np.int64))
+    steps = np.asarray(np.nan_to_num(np.asarray(series.value), posinf=0, neginf=0), np.int64)
+    numbers, starts = np.unique(np.asarray(series.attempt), return_index=True)
+    ends = np.append(starts[1:], len(steps))
+    largests = [start + int(np.argmax(steps[start:end])) for start, end in zip(starts, ends, strict=True)]
+    return Progress(series, steps, numbers, np.append(starts, len(steps)), np.array(largests, np.int64))
 
 
 def progress(run: RunView) -> Progress:

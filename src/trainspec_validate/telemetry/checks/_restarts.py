@@ -90,8 +90,3 @@ def restarts(run: RunView) -> Sequence[Restart]:
 
 def _told(span: AttemptSpan, restore: Interval | None) -> PlacedEvent | None:
     return span.started if restore is None else restore.closed or restore.opened
-
-
-def restart_of(run: RunView, attempt: int) -> Restart | None:
-    """The state that one attempt goes on from; None where no event says so."""
-    return next((restart for restart in restarts(run) if restart.attempt == attempt), None)

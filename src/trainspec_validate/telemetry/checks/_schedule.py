@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from trainspec_validate.derived.plan import stage_tokens, tokens_per_step
 from trainspec_validate.documents import TrainingPlan
-from trainspec_validate.telemetry.view import RunView
+from trainspec_validate.telemetry.view import JobSeries, RunView
 
 TOKENS = "train.token.count{train.token.kind=all}"
 ROUNDING = 0.02
@@ -33,13 +34,14 @@ class Schedule:
         """Share by which an update may differ."""
         return ROUNDING if any(self.is_linear) else 0.0
 
-    def sequences_near(self, position: float | None) -> tuple[float, float]:
-        """Least and most training samples of an update around a position; of the whole run where it is not known."""
-        if position is None:
-            return min(self.sequences), max(self.sequences)
+    def sequences_near(self, positions: Any) -> tuple[Any, Any]:
+        """Least and most training samples of updates that end at these positions; of the run where one is unknown."""
         width = max(self.tokens) if self.tokens else 0.0
-        near = self._values(np.array([max(0.0, position - width), position]), self.sequences)
-        return float(near.min()), float(near.max())
+        known = np.nan_to_num(np.asarray(positions, float))
+        near = [self._values(known, self.sequences), self._values(np.maximum(known - width, 0.0), self.sequences)]
+        unknown = np.isnan(positions)
+        low = np.where(unknown, min(self.sequences), np.minimum(*near))
+        return low, np.where(unknown, max(self.sequences), np.maximum(*near))
 
     def tokens_at(self, positions: Any) -> Any:
         """Tokens of the updates that begin at these positions.
@@ -82,6 +84,14 @@ class Positions:
     attempt: Any
     step: Any
     tokens: Any
+
+    def along(self, series: JobSeries) -> Any:
+        """Tokens read at each value of a series; not a number where no record says so."""
+        attempts, steps = np.asarray(series.attempt), np.asarray(series.step)
+        numbers, starts = np.unique(attempts, return_index=True)
+        bounds = [*starts.tolist(), len(attempts)]
+        parts = [self.after(n, steps[i:k]) for n, (i, k) in zip(numbers.tolist(), pairwise(bounds), strict=True)]
+        return np.concatenate(parts) if parts else np.empty(0)
 
     def after(self, attempt: int, steps: Any) -> Any:
         """Tokens read when these updates of an attempt were completed; not a number where no record says so."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from trainspec_validate.derived.plan import stage_tokens
 from trainspec_validate.documents import TrainingPlan
 from trainspec_validate.findings import Evidence
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
-from trainspec_validate.telemetry.checks._schedule import TOKENS, Positions, Schedule, positions, schedule_of
+from trainspec_validate.telemetry.checks._schedule import TOKENS, Positions, positions, schedule_of
 from trainspec_validate.telemetry.checks._words import counted, few, number
 from trainspec_validate.telemetry.view import JobSeries
 
@@ -27,26 +28,25 @@ def batch_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Deviation]:
     series = run.job.get(BATCH)
     if series is None or not len(series):
         raise NotJudged(f"no {BATCH} in the run")
-    schedule, read, found = schedule_of(plan), positions(run), []
-    for index in range(len(series)):
-        size = float(series.value[index])
-        low, high = _batch_bounds(plan, schedule, series, read, index)
-        if not low <= size <= high:
-            said = number(low) if low == high else f"{number(low)} to {number(high)}"
-            message = f"an update has {counted(round(size), 'training sample')}, but the plan says {said}"
-            help_text = "the batch is micro-batch times accumulation steps times data ranks"
-            found.append(Deviation(series.location(index), message, help_text, Evidence(BATCH)))
+    sizes = np.asarray(series.value)
+    low, high = _batch_bounds(run, plan, series)
+    found = []
+    for index in np.flatnonzero((sizes < low) | (sizes > high)).tolist():
+        said = number(low[index]) if low[index] == high[index] else f"{number(low[index])} to {number(high[index])}"
+        message = f"an update has {counted(round(sizes[index]), 'training sample')}, but the plan says {said}"
+        help_text = "the batch is micro-batch times accumulation steps times data ranks"
+        found.append(Deviation(series.location(index), message, help_text, Evidence(BATCH)))
     yield from few(found)
 
 
-def _batch_bounds(
-    plan: TrainingPlan, schedule: Schedule, series: JobSeries, read: Positions | None, index: int
-) -> tuple[float, float]:
+def _batch_bounds(run: RunView, plan: TrainingPlan, series: JobSeries) -> tuple[Any, Any]:
+    """Least and most training samples for each value."""
     controller = plan.batch.controller
     if controller is not None:
-        return float(controller.min_global_sequences), float(controller.max_global_sequences)
-    tokens = read.after(int(series.attempt[index]), series.step[index]) if read is not None else np.nan
-    low, high = schedule.sequences_near(None if np.isnan(tokens) else float(tokens))
+        bounds = controller.min_global_sequences, controller.max_global_sequences
+        return np.full(len(series), float(bounds[0])), np.full(len(series), float(bounds[1]))
+    schedule, read = schedule_of(plan), positions(run)
+    low, high = schedule.sequences_near(np.full(len(series), np.nan) if read is None else read.along(series))
     return low * (1 - schedule.slack), high * (1 + schedule.slack)
 
 

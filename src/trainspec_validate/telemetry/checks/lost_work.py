@@ -41,7 +41,7 @@ def measured_recovery_point(run: RunView, policy: CheckpointPolicy) -> Iterator[
     promise = policy.recovery_point_seconds
     judged, found = False, []
     for episode, lost in _losses(run):
-        seconds = lost_seconds(run, episode)
+        seconds = _lost_seconds(run, episode)
         if seconds is None:
             continue
         judged = True
@@ -113,7 +113,7 @@ def _lost_steps_limit(run: RunView, policy: CheckpointPolicy) -> int | None:
     return math.ceil((longest + durable_seconds(policy)) / step) + 1
 
 
-def lost_seconds(run: RunView, episode: Episode) -> float | None:
+def _lost_seconds(run: RunView, episode: Episode) -> float | None:
     """Productive time between the restored update and the last one before the fault; None where it is not known."""
     if episode.last is None or episode.restored_step is None:
         return None
@@ -128,7 +128,7 @@ def lost_seconds(run: RunView, episode: Episode) -> float | None:
 
 
 def _seconds_said(run: RunView, episode: Episode) -> str:
-    seconds = lost_seconds(run, episode)
+    seconds = _lost_seconds(run, episode)
     return "time not known" if seconds is None else f"{seconds_in_words(seconds)} of training"
 
 
