@@ -25,7 +25,7 @@ PLAIN_WORDS = {
     *("account", "agree", "biased", "boundary", "budget", "controller", "document", "exposed", "interval", "layout"),
     *("leaf", "node", "placement", "plan", "plane", "plausible", "policy", "profile", "recipe", "reserve", "residual"),
     *("set", "share", "state", "store", "stride", "hang", "tap", "accelerator", "utilisation", "chunk", "catalog"),
-    *("stream", "record", "head", "sample", "event", "run", "attempt", "subject", "scope", "cadence", "gap", "window"),
+    *("stream", "record", "head", "sample", "event", "run", "attempt", "subject", "scope", "cadence", "gap"),
     "snapshot",
 }
 
