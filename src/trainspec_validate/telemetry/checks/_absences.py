@@ -37,15 +37,15 @@ class Absences:
     def told_us(self, run: RunView, rows: Any) -> Any:
         """For each of some rows, when an event last said that what it is of, or the job, has failed; else -1."""
         found = np.full(len(rows), -1, dtype=np.int64)
-        columns = run.series.rows[rows]
+        attempts, subjects = run.series.rows["attempt"][rows], run.series.rows["subject"][rows]
         for attempt in {number for number, _ in self._said}:
             times = (
                 max(self._said.get((attempt, thing), -1) for thing in (*subject, None))
                 for subject in run.series.subjects
             )
             told = np.fromiter(times, dtype=np.int64, count=len(run.series.subjects))
-            mine = np.flatnonzero(columns["attempt"] == attempt)
-            found[mine] = told[columns["subject"][mine]]
+            mine = np.flatnonzero(attempts == attempt)
+            found[mine] = told[subjects[mine]]
         return found
 
 

@@ -34,15 +34,15 @@ class Cadences:
 
     def of_rows(self, run: RunView, indices: Any) -> Any:
         """Microseconds between two values for each of some rows of the table of series; 0 where none is set."""
-        table, rows = run.series, run.series.rows[indices]
+        table = run.series
         names = [*dict.fromkeys(filter(None, (cadence_class(by_name(key.metric)) for key in table.keys)))]
         kinds = [cadence_class(by_name(key.metric)) for key in table.keys]
         columns = np.array([len(names) if kind is None else names.index(kind) for kind in kinds], dtype=np.int64)
-        writers = rows["attempt"].astype(np.int64) * len(table.emitters) + rows["emitter"]
+        writers = table.rows["attempt"][indices].astype(np.int64) * len(table.emitters) + table.rows["emitter"][indices]
         distinct, which = np.unique(writers, return_inverse=True)
         found = np.zeros((len(distinct), len(names) + 1))
         for row, code in enumerate(distinct.tolist()):
             attempt, emitter = divmod(code, len(table.emitters))
             head = self._heads.get((table.emitters[emitter], attempt))
             found[row, : len(names)] = [self._of_class(head, name) * 1e6 for name in names]
-        return found[which.reshape(-1), columns[rows["key"]]] if len(rows) else np.zeros(0)
+        return found[which.reshape(-1), columns[table.rows["key"][indices]]] if len(distinct) else np.zeros(0)

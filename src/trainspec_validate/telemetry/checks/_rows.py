@@ -60,6 +60,16 @@ def _on_change(metric: Metric | None) -> bool:
     return metric is not None and "E" in metric.cadences
 
 
+class Columns:
+    """Fields of some rows of the table, each gathered when it is asked for: whole rows are wide."""
+
+    def __init__(self, run: RunView, rows: Any) -> None:
+        self._table, self._rows = run.series.rows, rows
+
+    def __getitem__(self, name: str) -> Any:
+        return self._table[name][self._rows]
+
+
 def rows_of(run: RunView, metrics: Iterable[str], *, least: int = 1) -> Any:
     """Rows of the table that belong to any of some metrics, with at least so many values."""
     wanted = set(metrics)
@@ -103,7 +113,7 @@ def deviations_of_rows(run: RunView, rows: Any, place: str, fault: Callable[[Ser
 
 def deviations_by_emitter(run: RunView, rows: Any, place: str, fault: Callable[[Series], Fault]) -> Iterator[Deviation]:
     """One deviation for all rows of an emitter in an attempt, since they have one cause; one for many emitters."""
-    columns = run.series.rows[rows]
+    columns = Columns(run, rows)
     parts = _parts(rows, columns["attempt"].astype(np.int64) * len(run.series.emitters) + columns["emitter"])
     for mine in parts if len(parts) <= MAX_ALONE else [rows]:
         first = _first(run, mine, place)
@@ -124,12 +134,12 @@ def _parts(rows: Any, codes: Any) -> list[Any]:
 
 def _first(run: RunView, rows: Any, place: str) -> int:
     """The row whose record comes first."""
-    columns = run.series.rows[rows]
+    columns = Columns(run, rows)
     return int(rows[np.lexsort((columns[f"{place}_offset"], columns[f"{place}_file"]))[0]])
 
 
 def _together(run: RunView, rows: Any, first: int, fault: Callable[[Series], Fault]) -> Deviation:
-    table, mine = run.series, run.series.rows[rows]
+    table, mine = run.series, Columns(run, rows)
     told = fault(table.at(first))
     keys = [table.keys[number] for number in np.unique(mine["key"]).tolist()]
     subjects = subjects_in_words(table.subjects[number] for number in np.unique(mine["subject"]).tolist())

@@ -13,7 +13,7 @@ from trainspec_validate.telemetry.checks._absences import Absences
 from trainspec_validate.telemetry.checks._cadences import Cadences
 from trainspec_validate.telemetry.checks._coincidences import deviations_at_once
 from trainspec_validate.telemetry.checks._pauses import Pauses, pauses_of, silences, standstills
-from trainspec_validate.telemetry.checks._rows import deviations_by_emitter, timed_rows
+from trainspec_validate.telemetry.checks._rows import Columns, deviations_by_emitter, timed_rows
 from trainspec_validate.telemetry.checks._words import Fault, moment, seconds_in_words, series_in_words
 from trainspec_validate.telemetry.view import NOWHERE, Occurrence, RunView, Series, Trail, Trouble
 
@@ -50,7 +50,7 @@ class _Excuses:
 
     def num_late(self, run: RunView, rows: Any, cadence_us: Any) -> Any:
         """For each of some rows, how many values pauses may have made late."""
-        columns = run.series.rows[rows]
+        columns = Columns(run, rows)
         stands = self._stands[columns["key"]]
         found = np.zeros(len(rows), dtype=np.int64)
         for wanted in np.unique(cadence_us).tolist():
@@ -66,7 +66,7 @@ def cadence(run: RunView) -> Iterator[Deviation]:
     """Nearly all values of a series come within 1.5 times their cadence."""
     timed = timed_rows(run)
     cadences = Cadences(run)
-    rows = run.series.rows[timed]
+    rows = Columns(run, timed)
     late = rows["num_late"] - _Excuses(run).num_late(run, timed, cadences.of_rows(run, timed))
     wrong = timed[late > np.maximum(rows["num_intervals"] * LATE_SHARE, FEWEST_LATE - 1)]
 
@@ -167,11 +167,11 @@ def tail_silence(run: RunView) -> Iterator[Deviation]:
     """No series stops before its attempt does, unless what it is of was lost."""
     timed = timed_rows(run, least=1)
     ends = {span.number: span.last_time_us for span in (run.attempts[:-1] if run.is_live else run.attempts)}
-    rows = run.series.rows[timed]
+    rows = Columns(run, timed)
     timed = timed[np.isin(rows["attempt"], list(ends))]
     if not len(timed):
         raise NotJudged("the run goes on")
-    rows = run.series.rows[timed]
+    rows = Columns(run, timed)
     numbers, which = np.unique(rows["attempt"], return_inverse=True)
     end = np.array([ends[number] for number in numbers.tolist()], dtype=np.int64)[which.reshape(-1)]
     cadences, absences = Cadences(run), Absences(run)

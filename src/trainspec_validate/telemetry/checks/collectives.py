@@ -10,7 +10,7 @@ import numpy as np
 
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
 from trainspec_validate.telemetry.checks._job import stretches
-from trainspec_validate.telemetry.checks._rows import refuse_timeless, rows_of
+from trainspec_validate.telemetry.checks._rows import Columns, refuse_timeless, rows_of
 from trainspec_validate.telemetry.checks._words import counted, few, number, seconds_in_words
 from trainspec_validate.telemetry.checks.progress import lock_evidence
 from trainspec_validate.telemetry.view import AttemptSpan, Location, Lockstep, RunView
@@ -54,7 +54,7 @@ def _apart_at_the_end(run: RunView, span: AttemptSpan) -> Iterator[Deviation]:
         return
     done = _end_of_work_us(run, span)
     rows = rows_of(run, [SEQUENCE])
-    columns = run.series.rows[rows]
+    columns = Columns(run, rows)
     rows = rows[(columns["attempt"] == span.number) & (columns["last_time_us"] > done)]
     ordered = rows[np.argsort(run.series.rows["key"][rows], kind="stable")].tolist()
     for _, group in groupby(ordered, key=lambda row: int(run.series.rows["key"][row])):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from trainspec_validate.metrics import Metric, by_name
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, check
-from trainspec_validate.telemetry.checks._rows import deviations_of_rows, refuse_snapshot, rows_of
+from trainspec_validate.telemetry.checks._rows import Columns, deviations_of_rows, refuse_snapshot, rows_of
 from trainspec_validate.telemetry.checks._words import (
     Fault,
     deviations_of,
@@ -45,9 +47,9 @@ def counter_monotonic(run: RunView) -> Iterator[Deviation]:
 def _falls_between_attempts(run: RunView, metrics: list[str]) -> Iterator[Fault]:
     """Counters of the whole run whose first value of an attempt is below the last one of the attempt before."""
     rows = rows_of(run, metrics)
-    columns = run.series.rows[rows]
+    columns = Columns(run, rows)
     rows = rows[np.lexsort((columns["attempt"], columns["subject"], columns["key"]))]
-    columns = run.series.rows[rows]
+    columns = Columns(run, rows)
     same = (np.diff(columns["key"]) == 0) & (np.diff(columns["subject"]) == 0)
     for place in np.flatnonzero(same & (columns["first_value"][1:] < columns["last_value"][:-1])).tolist():
         before, series = run.series.at(int(rows[place])), run.series.at(int(rows[place + 1]))

@@ -9,7 +9,7 @@ import numpy as np
 
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
 from trainspec_validate.telemetry.checks._job import stretches
-from trainspec_validate.telemetry.checks._rows import deviations_of_rows, refuse_snapshot, rows_of
+from trainspec_validate.telemetry.checks._rows import Columns, deviations_of_rows, refuse_snapshot, rows_of
 from trainspec_validate.telemetry.checks._words import Fault, few, number, series_in_words
 from trainspec_validate.telemetry.view import JobSeries, RunView, Series
 
@@ -46,7 +46,7 @@ def frozen_value(run: RunView) -> Iterator[Deviation]:
     suspects = rows[run.series.rows["longest_run"][rows] >= FROZEN_VALUES].tolist()
     frozen = [row for row in suspects if _is_frozen(*_longest_run(run, row))]
     yield from deviations_of_rows(run, np.array(frozen, dtype=np.int64), "longest_run", _frozen)
-    columns = run.series.rows[meters]
+    columns = Columns(run, meters)
     still = meters[(columns["minimum"] == columns["maximum"]) & (columns["maximum"] != 0)].tolist()
     still = [row for row in still if num_digits(float(run.series.rows["maximum"][row])) >= METER_DIGITS]
     yield from deviations_of_rows(run, np.array(still, dtype=np.int64), "first", _still)

@@ -19,7 +19,7 @@ from trainspec_validate.telemetry.checks._members import (
     rank_metrics,
     ranks_of_rows,
 )
-from trainspec_validate.telemetry.checks._rows import deviations_of_rows, refuse_snapshot, rows_of
+from trainspec_validate.telemetry.checks._rows import Columns, deviations_of_rows, refuse_snapshot, rows_of
 from trainspec_validate.telemetry.checks._words import (
     Fault,
     counted,
@@ -202,7 +202,7 @@ def _coordinates_beyond(run: RunView, span: AttemptSpan) -> Iterator[Deviation]:
 
 def _surplus_ranks(run: RunView, span: AttemptSpan, rows: np.ndarray) -> Iterator[Deviation]:
     if len(rows):
-        mine = run.series.rows[rows]
+        mine = Columns(run, rows)
         first = run.series.at(int(rows[np.lexsort((mine["first_offset"], mine["first_file"]))[0]]))
         yield Deviation(
             first.first_location,

@@ -11,7 +11,7 @@ from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, 
 from trainspec_validate.telemetry.checks._job import segments, updates_of
 from trainspec_validate.telemetry.checks._members import ranks_of_rows
 from trainspec_validate.telemetry.checks._pauses import of_attempt, standstills
-from trainspec_validate.telemetry.checks._rows import deviations_of_rows, refuse_timeless, rows_of
+from trainspec_validate.telemetry.checks._rows import Columns, deviations_of_rows, refuse_timeless, rows_of
 from trainspec_validate.telemetry.checks._words import Fault, few, moment, number, seconds_in_words, series_in_words
 from trainspec_validate.telemetry.view import JobSeries, RunView, Series
 
@@ -43,7 +43,7 @@ def straggler(run: RunView) -> Iterator[Deviation]:
     groups = list(_durations_by_attempt(run))
     if not len(slowdowns) and not groups:
         raise NotJudged(f"no {SLOWDOWN}, and no {DURATION} of three ranks or more")
-    rows = run.series.rows[slowdowns]
+    rows = Columns(run, slowdowns)
     slow = slowdowns[rows["num_above"] > SLOW_SHARE * rows["num"]]
 
     def by_window(series: Series) -> Fault:

@@ -10,7 +10,7 @@ import numpy as np
 from trainspec_validate.documents import ClusterProfile
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
 from trainspec_validate.telemetry.checks._members import device_metrics, devices_by_attempt, head_of_scope
-from trainspec_validate.telemetry.checks._rows import deviations_of_rows, rows_of
+from trainspec_validate.telemetry.checks._rows import Columns, deviations_of_rows, rows_of
 from trainspec_validate.telemetry.checks._words import Fault, counted, few, names_in_words, number, seconds_in_words
 from trainspec_validate.telemetry.view import AttemptSpan, Location, RunView, Series
 
@@ -133,7 +133,7 @@ def clocks_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviati
         if len(rows) < 2:
             continue
         judged = True
-        columns = run.series.rows[rows]
+        columns = Columns(run, rows)
         high, low = int(np.argmax(columns["maximum"])), int(np.argmin(columns["minimum"]))
         apart = float(columns["maximum"][high] - columns["minimum"][low])
         if apart > bound:

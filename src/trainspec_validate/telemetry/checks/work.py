@@ -10,7 +10,7 @@ import numpy as np
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
 from trainspec_validate.telemetry.checks._job import stretches
 from trainspec_validate.telemetry.checks._pauses import interruptions
-from trainspec_validate.telemetry.checks._rows import deviations_of_rows, refuse_timeless, rows_of
+from trainspec_validate.telemetry.checks._rows import Columns, deviations_of_rows, refuse_timeless, rows_of
 from trainspec_validate.telemetry.checks._words import (
     Fault,
     few,
@@ -46,7 +46,7 @@ def energy_power(run: RunView) -> Iterator[Deviation]:
     """The growth of the energy counter is the integral of power, and a busy device draws what one can draw."""
     refuse_timeless(run)
     energy = rows_of(run, [ENERGY], least=2)
-    columns = run.series.rows[energy]
+    columns = Columns(run, energy)
     seconds = (columns["last_time_us"] - columns["first_time_us"]) / 1e6
     energy = energy[(columns["num_falls"] == 0) & (seconds > 0)]
     watts, drawn = _mean_watts(run, energy), _power_beside(run, energy)
@@ -81,7 +81,7 @@ def _odd_energy(series: Series, message: str) -> Fault:
 
 
 def _is_series(run: RunView, rows: Any, series: Series) -> Any:
-    columns = run.series.rows[rows]
+    columns = Columns(run, rows)
     key, subject = run.series.keys.index(series.key), run.series.subjects.index(series.subject)
     return (columns["key"] == key) & (columns["subject"] == subject) & (columns["attempt"] == series.attempt)
 
@@ -91,12 +91,12 @@ def _whose(run: RunView, rows: Any) -> Any:
     numbers: dict[tuple[str | None, str | None], int] = {}
     subjects = [(None if s.device else s.host, s.device) for s in run.series.subjects]
     things = np.array([numbers.setdefault(thing, len(numbers)) for thing in subjects], dtype=np.int64)
-    columns = run.series.rows[rows]
+    columns = Columns(run, rows)
     return columns["attempt"].astype(np.int64) * (len(numbers) + 1) + things[columns["subject"]]
 
 
 def _mean_watts(run: RunView, rows: Any) -> Any:
-    columns = run.series.rows[rows]
+    columns = Columns(run, rows)
     seconds = (columns["last_time_us"] - columns["first_time_us"]) / 1e6
     return (columns["last_value"] - columns["first_value"]) / seconds
 
@@ -110,7 +110,7 @@ def _power_beside(run: RunView, energy: Any) -> Any:
     codes, first = np.unique(_whose(run, power), return_index=True)
     wanted = _whose(run, energy)
     place = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)
-    one, other = run.series.rows[energy], run.series.rows[power[first[place]]]
+    one, other = Columns(run, energy), run.series.rows[power[first[place]]]
     span = (one["last_time_us"] - one["first_time_us"]) / 1e6
     begin = np.maximum(one["first_time_us"], other["first_time_us"])
     common = (np.minimum(one["last_time_us"], other["last_time_us"]) - begin) / 1e6
@@ -122,7 +122,7 @@ def _power_beside(run: RunView, energy: Any) -> Any:
 
 def _busy_devices(run: RunView) -> Any:
     rows = rows_of(run, [BUSY], least=2)
-    columns = run.series.rows[rows]
+    columns = Columns(run, rows)
     return _whose(run, rows[columns["total"] > BUSY_SHARE * columns["num"]])
 
 
@@ -145,7 +145,7 @@ def busy_without_work(run: RunView) -> Iterator[Deviation]:
 def _spinning_devices(run: RunView) -> Any:
     """Rows of the matrix activity of devices that were busy, and never computed, for as long as they reported."""
     rows = rows_of(run, [MATRIX], least=2)
-    columns = run.series.rows[rows]
+    columns = Columns(run, rows)
     long = columns["last_time_us"] - columns["first_time_us"] >= WORK_SECONDS * 1e6
     idle = rows[long & (columns["maximum"] < WORK_SHARE)]
     return idle[np.isin(_whose(run, idle), _busy_devices(run))]
