@@ -195,7 +195,7 @@ def rank_silent_for_a_while(run: Run) -> Streams:
     return edit(run.streams, "rank-000005", lambda record: None if begin < record.time_us < end else record)
 
 
-@on_streams("TS-TEL-028")
+@on_streams("TS-TEL-028", "TS-TEL-081")
 def missing_device(run: Run) -> Streams:
     """One device of a node is never seen."""
     gone = run.shape.devices(run.shape.hosts[1])[2]

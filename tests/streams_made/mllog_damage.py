@@ -20,6 +20,8 @@ class LogDamage:
     what: str
     requirements: tuple[str, ...]
     apply: Callable[[str], str]
+    beyond: str = ""
+    """Why nothing can notice it without more than the log; empty where something is meant to."""
 
 
 _KINDS: list[LogDamage] = []
@@ -31,14 +33,14 @@ def log_kinds() -> tuple[LogDamage, ...]:
     return tuple(_KINDS)
 
 
-def on_entries(*requirements: str) -> Callable[[Callable[[Log], Log]], Callable[[Log], Log]]:
+def on_entries(*requirements: str, beyond: str = "") -> Callable[[Callable[[Log], Log]], Callable[[Log], Log]]:
     """Register an operator on the objects of a log; its docstring says what it does."""
 
     def register(operator: Callable[[Log], Log]) -> Callable[[Log], Log]:
         def apply(text: str) -> str:
             return text_of(operator(entries(text)))
 
-        _add(operator, requirements, apply)
+        _add(operator, requirements, apply, beyond)
         return operator
 
     return register
@@ -54,9 +56,11 @@ def on_log_text(*requirements: str) -> Callable[[Callable[[str], str]], Callable
     return register
 
 
-def _add(operator: Callable[..., object], requirements: tuple[str, ...], apply: Callable[[str], str]) -> None:
+def _add(
+    operator: Callable[..., object], requirements: tuple[str, ...], apply: Callable[[str], str], beyond: str = ""
+) -> None:
     name = operator.__name__.replace("_", "-")
-    _KINDS.append(LogDamage(name, (operator.__doc__ or "").strip(), requirements, apply))
+    _KINDS.append(LogDamage(name, (operator.__doc__ or "").strip(), requirements, apply, beyond))
 
 
 def _is_step(entry: Entry) -> bool:
@@ -66,26 +70,24 @@ def _is_step(entry: Entry) -> bool:
 
 
 def step_places(log: Log) -> list[int]:
+    """Where the records of updates stand."""
+    return [number for number, entry in enumerate(log) if _is_step(entry)]
+
+
+def reading_places(log: Log) -> list[int]:
     """Where the records of updates stand; evaluations, where a log has none of those."""
-    found = [number for number, entry in enumerate(log) if _is_step(entry)]
-    return found or [number for number, entry in enumerate(log) if entry["key"] == "eval_accuracy"]
+    return step_places(log) or [number for number, entry in enumerate(log) if entry["key"] == "eval_accuracy"]
 
 
 def _with_stats(log: Log, **stats: float) -> Log:
     for number in step_places(log):
-        value = log[number]["value"]
-        if isinstance(value, dict):
-            value.update({name: new for name, new in stats.items() if name in value})
-        else:
-            log[number]["value"] = next(iter(stats.values()))
+        log[number]["value"].update(stats)
     return log
 
 
 def _scaled_times(log: Log, factor: float) -> Log:
     for number in step_places(log):
-        value = log[number]["value"]
-        if isinstance(value, dict):
-            value["train_step_time"] *= factor
+        log[number]["value"]["train_step_time"] *= factor
     return log
 
 
@@ -97,10 +99,10 @@ def first_of(log: Log, key: str) -> Entry:
 # --- times
 
 
-@on_entries("TS-TEL-017", "TS-TEL-012", "TS-TEL-037")
+@on_entries("TS-TEL-017", "TS-TEL-019", "TS-TEL-024", "TS-TEL-037")
 def reversed_step_times(log: Log) -> Log:
     """The times of updates stand in reverse."""
-    places = step_places(log)
+    places = reading_places(log)
     for number, time in zip(places, [log[place]["time_ms"] for place in reversed(places)], strict=True):
         log[number]["time_ms"] = time
     return log
@@ -116,7 +118,7 @@ def negative_time_to_train(log: Log) -> Log:
 @on_entries("TS-TEL-021", "TS-TEL-037", "TS-TEL-033")
 def hole_of_ten_hours(log: Log) -> Log:
     """Nothing is written for ten hours in the middle of the run."""
-    begin = step_places(log)[len(step_places(log)) // 2]
+    begin = reading_places(log)[len(reading_places(log)) // 2]
     for entry in log[begin:]:
         entry["time_ms"] += 36_000_000
     return log
@@ -125,7 +127,7 @@ def hole_of_ten_hours(log: Log) -> Log:
 @on_entries("TS-TEL-021", "TS-TEL-031")
 def hole_of_400_seconds(log: Log) -> Log:
     """The records of updates are missing for 400 s."""
-    places = step_places(log)
+    places = reading_places(log)
     begin = log[places[len(places) // 3]]["time_ms"]
     gone = {number for number in places if begin < log[number]["time_ms"] < begin + 400_000}
     return [entry for number, entry in enumerate(log) if number not in gone]
@@ -156,7 +158,7 @@ def half_of_the_starts_an_hour_back(log: Log) -> Log:
     return log
 
 
-@on_entries("TS-TEL-043", "TS-TEL-021")
+@on_entries(beyond="no requirement bounds how long a job may take to start")
 def initialization_of_a_day(log: Log) -> Log:
     """Initialization takes a day longer."""
     start = log.index(first_of(log, "init_stop"))
@@ -207,7 +209,7 @@ def loss_constant_zero(log: Log) -> Log:
 @on_entries("TS-TEL-026")
 def values_frozen(log: Log) -> Log:
     """Loss and time of updates do not move any more from the middle on."""
-    places = step_places(log)
+    places = reading_places(log)
     for number in places[len(places) // 2 :]:
         log[number]["value"] = copy.deepcopy(log[places[len(places) // 2]]["value"])
     return log
@@ -217,22 +219,15 @@ def values_frozen(log: Log) -> Log:
 def steps_go_back(log: Log) -> Log:
     """The count of updates and samples falls by a hundred updates in the middle."""
     places = step_places(log)
-    step, samples = _per_step(log, places)
     for number in places[len(places) // 2 :]:
-        for key, size in (("step", 100 * step), ("samples_count", 100 * samples), ("epoch_num", 100 * samples)):
-            if key in log[number]["metadata"]:
-                log[number]["metadata"][key] -= size
+        place = log[number]["metadata"]
+        size = place["samples_count"] / (place["step"] + 1)
+        place["samples_count"] -= 100 * size
+        place["step"] -= 100
     return log
 
 
-def _per_step(log: Log, places: list[int]) -> tuple[float, float]:
-    """How far step and samples move from one record to the next."""
-    first, second = (log[number]["metadata"] for number in places[:2])
-    axis = "samples_count" if "samples_count" in first else "epoch_num"
-    return second.get("step", 1) - first.get("step", 0), second[axis] - first[axis]
-
-
-@on_entries("TS-TEL-030", "TS-TEL-012")
+@on_entries(beyond="settings of a plan are judged in the plan, and a log does not say how many ranks there are")
 def impossible_parallel_degree(log: Log) -> Log:
     """The tensor-parallel degree is 1,000,003."""
     entry = copy.deepcopy(first_of(log, "seed"))

@@ -6,7 +6,7 @@ import copy
 import json
 
 from .mllog import END, MARKER, POINT, START
-from .mllog_damage import Log, first_of, on_entries, on_log_text, step_places
+from .mllog_damage import Log, first_of, on_entries, on_log_text, reading_places, step_places
 
 # --- records
 
@@ -25,18 +25,18 @@ def nine_of_ten_step_values_removed(log: Log) -> Log:
     return [entry for number, entry in enumerate(log) if number not in gone]
 
 
-@on_entries("TS-TEL-018", "TS-TEL-019", "TS-TEL-031")
+@on_entries("TS-TEL-018", "TS-TEL-019", "TS-TEL-031", "TS-TEL-072")
 def doubled_step_values(log: Log) -> Log:
     """Every record of an update stands twice."""
-    places = set(step_places(log))
+    places = set(reading_places(log))
     return [copy.deepcopy(entry) for number, entry in enumerate(log) for _ in range(1 + (number in places))]
 
 
-@on_entries("TS-TEL-018", "TS-TEL-010")
+@on_entries("TS-TEL-018", "TS-TEL-010", "TS-TEL-031")
 def other_values_at_the_same_time(log: Log) -> Log:
     """Every tenth record of an update stands twice, with two losses."""
     found: Log = []
-    places = set(step_places(log)[::10])
+    places = set(reading_places(log)[::10])
     for number, entry in enumerate(log):
         found.append(entry)
         if number in places:
@@ -47,7 +47,7 @@ def other_values_at_the_same_time(log: Log) -> Log:
     return found
 
 
-@on_entries("TS-TEL-027")
+@on_entries(beyond="a log does not say how many processes there are, and names none of them")
 def half_of_the_ranks_silent(log: Log) -> Log:
     """Every second process says nothing of its start."""
     starts = [number for number, entry in enumerate(log) if entry["key"] in {"init_start", "cache_clear"}]
@@ -55,15 +55,12 @@ def half_of_the_ranks_silent(log: Log) -> Log:
     return [entry for number, entry in enumerate(log) if number not in gone]
 
 
-@on_entries("TS-TEL-005")
+@on_entries("TS-TEL-005", "TS-TEL-004")
 def misspelt_key(log: Log) -> Log:
     """The loss has a space at the end of its name."""
     for number in step_places(log):
         value = log[number]["value"]
-        if isinstance(value, dict):
-            value["reduced_train_loss "] = value.pop("reduced_train_loss")
-        else:
-            log[number]["key"] += " "
+        value["reduced_train_loss "] = value.pop("reduced_train_loss")
     return log
 
 
@@ -73,7 +70,7 @@ def required_key_removed(log: Log) -> Log:
     return [entry for entry in log if entry["key"] != "global_batch_size"]
 
 
-@on_entries("TS-BAT-001", "TS-TEL-004")
+@on_entries(beyond="the seed is part of the plan, not of the stream")
 def seed_removed(log: Log) -> Log:
     """The seed is not stated."""
     return [entry for entry in log if entry["key"] != "seed"]
@@ -107,7 +104,7 @@ def event_types_swapped(log: Log) -> Log:
 def records_after_the_end(log: Log) -> Log:
     """Updates and an evaluation follow the end of the run."""
     last = log[-1]["time_ms"]
-    more = [copy.deepcopy(log[number]) for number in step_places(log)[-5:]]
+    more = [copy.deepcopy(log[number]) for number in reading_places(log)[-5:]]
     more += [copy.deepcopy(entry) for entry in log if entry["key"] in {"eval_start", "eval_accuracy"}][-2:]
     for place, entry in enumerate(more):
         entry["time_ms"] = last + 1000 * (place + 1)
@@ -120,7 +117,7 @@ def end_removed(log: Log) -> Log:
     return [entry for entry in log if entry["key"] != "run_stop"]
 
 
-@on_entries("TS-TEL-048", "TS-TEL-011", "TS-TEL-044")
+@on_entries(beyond="a run may be given up, and says so")
 def run_aborted(log: Log) -> Log:
     """The run says that it was aborted."""
     first_of(log, "run_stop")["metadata"]["status"] = "aborted"

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from trainspec_validate.check import validate
+from trainspec_validate.collect import InputError
 from trainspec_validate.findings import Finding
 
 from .damage import BASES, Damage, undamaged
@@ -50,30 +51,41 @@ class Verdict:
 
     @property
     def noticed(self) -> bool:
-        """Whether anything notices it."""
-        return bool(self.found)
+        """Whether anything notices it; a crash notices nothing."""
+        return bool(set(self.found) - {CRASHED})
 
 
-def findings(files: Mapping[str, bytes | str]) -> list[Finding]:
-    """What the validator says of a run in files, all of them in one folder."""
+Fingerprints = Counter[tuple[str, str, str]]
+CRASHED = "error"
+"""Stands for a requirement where the validator does not come to an end."""
+
+
+def findings(files: Mapping[str, bytes | str], name: str = "") -> Fingerprints:
+    """What the validator says of files that lie in one folder, or of one of them."""
     with tempfile.TemporaryDirectory() as folder:
-        return list(validate([put(files, Path(folder))]).findings)
+        try:
+            return _fingerprints(list(validate([put(files, Path(folder)) / name]).findings))
+        except InputError as refused:
+            return Counter({("refused", "", type(refused).__name__): 1})
+        except Exception as crash:
+            return Counter({(CRASHED, "", repr(crash)): 1})
 
 
-def _fingerprints(found: list[Finding]) -> Counter[tuple[str, str, str]]:
+def _fingerprints(found: list[Finding]) -> Fingerprints:
     """Requirement, file and message, without what differs between equal runs."""
     return Counter((f.requirement, Path(f.path).name, re.sub(r"\d+", "#", f.message)) for f in found)
 
 
 @cache
-def _of_undamaged(base: str) -> Counter[tuple[str, str, str]]:
-    return _fingerprints(findings(undamaged(base)))
+def of_undamaged(base: str) -> Fingerprints:
+    """What the validator says of an undamaged run."""
+    return findings(undamaged(base))
 
 
 def judge(kind: Damage) -> Verdict:
     """Damage a run and say what notices it."""
     files = kind.apply(make_run(BASES[kind.base]))
-    new = _fingerprints(findings(files)) - _of_undamaged(kind.base)
+    new = findings(files) - of_undamaged(kind.base)
     return Verdict(kind.name, kind.what, kind.requirements, tuple(sorted({key[0] for key in new})))
 
 
@@ -89,8 +101,9 @@ def log_texts() -> dict[str, str]:
 
 
 @cache
-def _of_log(name: str) -> Counter[tuple[str, str, str]]:
-    return _fingerprints(findings({"log.txt": text_of(entries(log_texts()[name]))}))
+def of_undamaged_log(name: str) -> Fingerprints:
+    """What the validator says of an undamaged log."""
+    return findings({"log.txt": text_of(entries(log_texts()[name]))}, "log.txt")
 
 
 def damaged_log(kind: LogDamage, name: str) -> str | None:
@@ -105,7 +118,7 @@ def judge_log(kind: LogDamage, name: str) -> Verdict | None:
     text = damaged_log(kind, name)
     if text is None:
         return None
-    new = _fingerprints(findings({"log.txt": text})) - _of_log(name)
+    new = findings({"log.txt": text}, "log.txt") - of_undamaged_log(name)
     return Verdict(kind.name, kind.what, kind.requirements, tuple(sorted({key[0] for key in new})))
 
 
