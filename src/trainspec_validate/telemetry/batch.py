@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,10 +56,16 @@ class Batch:
         return len(self.sample_value)
 
 
+def _made(records: Iterable[Any], *rest: Any) -> Batch:
+    """A batch from its columns of records, and what follows them."""
+    values: tuple[Any, ...] = (*records, *rest)
+    return Batch(*values)
+
+
 def empty() -> Batch:
     """A batch without records."""
     records: tuple[Any, ...] = tuple(np.zeros(0, kind) for kind in _TYPES)
-    return Batch(*records, np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0))
+    return _made(records, np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0))
 
 
 def from_columns(
@@ -68,7 +74,7 @@ def from_columns(
     """A batch from lists, in the order of `RECORD_COLUMNS`, and record, key and value of the samples."""
     columns: tuple[Any, ...] = tuple(np.array(column, dtype=kind) for column, kind in zip(records, _TYPES, strict=True))
     record, key, value = samples
-    return Batch(*columns, np.array(record, np.int32), np.array(key, np.int32), np.array(value, np.float64))
+    return _made(columns, np.array(record, np.int32), np.array(key, np.int32), np.array(value, np.float64))
 
 
 def join(batches: Sequence[Batch]) -> Batch:
@@ -81,8 +87,8 @@ def join(batches: Sequence[Batch]) -> Batch:
     samples = np.cumsum([0, *(batch.num_samples for batch in batches)])
     pairs = list(zip(batches, starts, samples, strict=False))
     columns: tuple[Any, ...] = tuple(np.concatenate([getattr(one, name) for one in batches]) for name in RECORD_COLUMNS)
-    return Batch(
-        *columns,
+    return _made(
+        columns,
         np.concatenate([batch.sample_record + start for batch, start, _ in pairs]).astype(np.int32),
         np.concatenate([batch.sample_key for batch in batches]),
         np.concatenate([batch.sample_value for batch in batches]),
@@ -102,8 +108,8 @@ def take(batch: Batch, order: Any) -> Batch:
     odd = batch.weights or batch.intervals
     new = dict(zip(by_record.tolist(), range(len(by_record)), strict=True)) if odd else {}
     columns: tuple[Any, ...] = tuple(getattr(batch, name)[order] for name in RECORD_COLUMNS)
-    return Batch(
-        *columns,
+    return _made(
+        columns,
         record[by_record].astype(np.int32),
         batch.sample_key[by_record],
         batch.sample_value[by_record],

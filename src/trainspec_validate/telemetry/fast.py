@@ -9,7 +9,9 @@ import numpy as np
 from trainspec_validate.telemetry.batch import Batch, join, take
 from trainspec_validate.telemetry.identities import Identities
 from trainspec_validate.telemetry.kernels import parse as parsing
-from trainspec_validate.telemetry.kernels.parse import PAD, RECORD, Table
+from trainspec_validate.telemetry.kernels import texts as finding
+from trainspec_validate.telemetry.kernels.parse import PAD, RECORD
+from trainspec_validate.telemetry.kernels.texts import Table
 from trainspec_validate.telemetry.names import Names
 from trainspec_validate.telemetry.reader import take_line
 from trainspec_validate.telemetry.rows import RowBuilder
@@ -71,7 +73,7 @@ class Texts:
     def _enter(self, entry: int) -> None:
         mask = len(self.slots) - 1
         start = int(self.starts[entry])
-        place = int(parsing.hash_of(self.arena, start, start + int(self.lengths[entry]))) & mask
+        place = int(finding.hash_of(self.arena, start, start + int(self.lengths[entry]))) & mask
         while self.slots[place]:
             place = (place + 1) & mask
         self.slots[place] = entry + 1

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-_MODULES = ("number", "pairs", "fold", "joins", "parse", "sequence")
+_MODULES = ("number", "texts", "pairs", "fold", "joins", "parse", "sequence")
 """In the order of use: a module comes after those whose functions it calls."""
 _ENTRIES = frozenset(
     {"fold", "enter", "locate", "join", "parse", "follow", "note", "rounded", "hash_of", "begin", "lockstep"}

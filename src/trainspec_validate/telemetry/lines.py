@@ -40,7 +40,7 @@ def read_line(line: bytes) -> StreamRecord | LineFault:
     """
     if len(line) <= MAX_LINE_BYTES:
         try:
-            record = _DECODER.decode(line)
+            record: StreamRecord = _DECODER.decode(line)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             return _explained(line)
         if line.count(b'":') == _num_keys(record) and not _SUSPECT.search(line):
@@ -142,9 +142,10 @@ def _judged(data: Any) -> StreamRecord | LineFault:
     if error is not None:
         return _schema_fault(error, data)
     try:
-        return msgspec.convert(_with_whole_numbers(data), _TYPES[kind])
+        found: StreamRecord = msgspec.convert(_with_whole_numbers(data), _TYPES[kind])
     except (msgspec.ValidationError, OverflowError) as problem:
         return LineFault(RECORD, str(problem).replace("$", "record"), "see the schema of records")
+    return found
 
 
 _TYPES: dict[str, Any] = {"head": Head, "m": Sample, "e": Event}

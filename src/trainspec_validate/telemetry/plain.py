@@ -34,8 +34,9 @@ def fold_plainly(state: State, keys: Keys, writers: Writers, samples: Samples, i
     rows = _Rows(state.rows, int(state.counts[0]))
     slots, counts = state.slots.tolist(), state.counts.tolist()
     arrays = (state.occurrences, state.windows, state.locks, state.ranks.tolist(), state.frame.tolist())
-    lists = (type(part)(*(column.tolist() for column in part)) for part in (keys, writers, samples))
-    found = folding.fold(State(rows, slots, counts, *arrays), *lists, index)  # type: ignore[arg-type]
+    plain: list[Any] = [type(part)(*(column.tolist() for column in part)) for part in (keys, writers, samples)]
+    lists: list[Any] = [State(*(rows, slots, counts, *arrays)), *plain]  # type: ignore[arg-type]
+    found = folding.fold(*lists, index)
     for number, row in rows.items():
         state.rows[number] = tuple(row.values())
     state.slots[:] = slots

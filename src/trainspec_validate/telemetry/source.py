@@ -73,9 +73,9 @@ def blocks(path: Path, start: int = 0, end: int | None = None, size: int = BLOCK
         raise SourceError(_reason(error)) from error
 
 
-def _blocks(file: IO[bytes], start: int, end: int | None, size: int) -> Iterator[Block]:
+def _blocks(file: IO[bytes] | _Chain, start: int, end: int | None, size: int) -> Iterator[Block]:
     offset = 0
-    if start:
+    if start and not isinstance(file, _Chain):
         file.seek(start - 1)
         offset = start - 1 + len(file.readline())
     rest = b""
@@ -102,7 +102,7 @@ def _blocks(file: IO[bytes], start: int, end: int | None, size: int) -> Iterator
         yield Block(offset, rest, is_tail=True)
 
 
-def _overlong(file: IO[bytes], offset: int, start: bytes, length: int) -> Iterator[Block]:
+def _overlong(file: IO[bytes] | _Chain, offset: int, start: bytes, length: int) -> Iterator[Block]:
     """A line beyond all limits, told by its start; what follows it is read on."""
     yield Block(offset, start + b"\n")
     while chunk := file.read(BLOCK_BYTES):
@@ -114,10 +114,10 @@ def _overlong(file: IO[bytes], offset: int, start: bytes, length: int) -> Iterat
         length += len(chunk)
 
 
-class _Chain(io.RawIOBase):
+class _Chain:
     """Two files as one."""
 
-    def __init__(self, *files: IO[bytes]) -> None:
+    def __init__(self, *files: IO[bytes] | _Chain) -> None:
         self.files = list(files)
 
     def read(self, size: int = -1) -> bytes:

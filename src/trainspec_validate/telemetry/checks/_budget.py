@@ -10,6 +10,7 @@ from trainspec_validate.derived.policy import way_back
 from trainspec_validate.documents import CheckpointPolicy
 from trainspec_validate.documents.checkpoint import FaultClass, RecoveryPath
 from trainspec_validate.telemetry.checks import RunView
+from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._episodes import Episode, recovered_episodes
 from trainspec_validate.telemetry.view import PlacedEvent
 
@@ -33,14 +34,14 @@ OTHER_NODE = frozenset({"node_swap", "hot_spare"})
 
 def class_in_policy(fault: PlacedEvent, actions: Sequence[str] = ()) -> FaultClass | None:
     """The class of a policy that a fault belongs to; None where nothing tells."""
-    found = WAYS_BACK.get(str(fault.attribute("train.fault.class")))
+    found = WAYS_BACK.get(word(fault, "train.fault.class") or "")
     return "node-loss" if found == "process-loss" and OTHER_NODE.intersection(actions) else found
 
 
 def actions_of(episode: Episode) -> list[str]:
     """What was done against a fault, in order."""
-    named = (recovery.opened.attribute("train.recovery.action") for recovery in episode.recoveries)
-    return [str(action) for action in named if action is not None]
+    named = (word(recovery.opened, "train.recovery.action") for recovery in episode.recoveries)
+    return [action for action in named if action is not None]
 
 
 def path_of(policy: CheckpointPolicy, episode: Episode) -> RecoveryPath | None:

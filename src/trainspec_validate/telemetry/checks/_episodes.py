@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainspec_validate.telemetry.checks import NotJudged
+from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._intervals import Interval, paired
 from trainspec_validate.telemetry.checks._progress import Progress, Update, find_progress
 from trainspec_validate.telemetry.checks._restarts import Restart, restarts
@@ -14,6 +15,9 @@ from trainspec_validate.telemetry.view import Location, PlacedEvent, RunView
 
 FAULT, CLEARED = "train.fault.detected", "train.fault.cleared"
 RECOVERY = "train.recovery.begin"
+OUTCOME = "train.recovery.outcome"
+LONGEST_SECONDS = 1e9
+"""No phase lasts thirty years."""
 PHASES = ("detect", "decide", "restart", "restore", "replay")
 """Phases of a recovery, one after the other; `total` is their sum."""
 
@@ -62,13 +66,13 @@ class Episode:
     def resumed(self) -> PlacedEvent | None:
         """The end of the action that brought the job back."""
         ends = (r.closed for r in self.recoveries if r.closed is not None)
-        return next((end for end in ends if end.attribute("train.recovery.outcome") == "resumed"), None)
+        return next((end for end in ends if word(end, OUTCOME) == "resumed"), None)
 
     @property
     def failed(self) -> PlacedEvent | None:
         """The end of the last action, where it was given up."""
         end = self.recoveries[-1].closed if self.recoveries else None
-        return end if end is not None and end.attribute("train.recovery.outcome") == "failed" else None
+        return end if end is not None and word(end, OUTCOME) == "failed" else None
 
     @property
     def detect_seconds(self) -> float | None:
@@ -104,7 +108,8 @@ class Episode:
         """Length of a phase as the end of a recovery carries it."""
         key = f"train.recovery.duration{{train.recovery.phase={phase}}}"
         ends = [r.closed for r in self.recoveries if r.closed is not None]
-        return next((value for end in ends if (value := end.value(key)) is not None), None)
+        values = (value for end in ends if (value := end.value(key)) is not None)
+        return next((value for value in values if 0 <= value <= LONGEST_SECONDS), None)
 
     def marks(self) -> list[Mark]:
         """The moments that records tell of, in the order in which they have to be."""
@@ -137,8 +142,7 @@ def time_in_words(seconds: float) -> str:
 
 def fault_id(event: PlacedEvent) -> str | None:
     """The fault that an event is about."""
-    found = event.attribute("train.fault.id")
-    return None if found is None else str(found)
+    return word(event, "train.fault.id")
 
 
 def episodes(run: RunView) -> Sequence[Episode]:
@@ -204,7 +208,7 @@ class _Builder:
         """The newest attempt that belongs to the recovery; None where the job went on in the same one."""
         ends = [r.closed for r in recoveries if r.closed is not None]
         for end in ends:
-            if end.attribute("train.recovery.outcome") == "resumed":
+            if word(end, OUTCOME) == "resumed":
                 return end.attempt if end.attempt > fault.attempt else None
         later = [number for number in self.numbers if number > fault.attempt]
         if not later or (not recoveries and not self._ends_attempt(fault)):
@@ -214,7 +218,7 @@ class _Builder:
     def _ends_attempt(self, fault: PlacedEvent) -> bool:
         """Whether a fault without a recovery is the one that its attempt ended with."""
         ended = next((s.ended for s in self.run.attempts if s.number == fault.attempt), None)
-        if ended is not None and ended.attribute("train.attempt.reason") not in {None, "fault"}:
+        if ended is not None and word(ended, "train.attempt.reason") not in {None, "fault"}:
             return False
         return self.newest[fault.attempt] is fault and fault_id(fault) not in self.cleared
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trainspec_validate.telemetry.checks import NotJudged
+from trainspec_validate.telemetry.checks._attributes import LARGEST
 from trainspec_validate.telemetry.view import JobSeries, Location, RunView
 
 STEPS = "train.step.count"
@@ -95,7 +96,7 @@ def find_progress(run: RunView) -> Progress | None:
     series = run.job.get(STEPS)
     if series is None or not len(series):
         return None
-    steps = np.asarray(np.nan_to_num(np.asarray(series.value), posinf=0, neginf=0), np.int64)
+    steps = np.nan_to_num(np.asarray(series.value)).clip(-1, LARGEST).astype(np.int64)
     numbers, starts = np.unique(np.asarray(series.attempt), return_index=True)
     ends = np.append(starts[1:], len(steps))
     largests = [start + int(np.argmax(steps[start:end])) for start, end in zip(starts, ends, strict=True)]

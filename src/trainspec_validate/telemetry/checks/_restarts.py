@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainspec_validate.telemetry.checks import NotJudged
+from trainspec_validate.telemetry.checks._attributes import whole, word
 from trainspec_validate.telemetry.checks._intervals import Interval, intervals
 from trainspec_validate.telemetry.checks._progress import find_progress
 from trainspec_validate.telemetry.view import AttemptSpan, PlacedEvent, RunView
@@ -36,9 +37,9 @@ class Restart:
         """Update that the restored state belongs to; None where no event says so."""
         events = [self.restore.closed, self.restore.opened] if self.restore else []
         for event in (*events, self.span.started):
-            value = event.attribute(STEP) if event is not None else None
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                return int(value)
+            value = whole(event, STEP) if event is not None else None
+            if value is not None:
+                return value
         return None
 
     @property
@@ -47,7 +48,7 @@ class Restart:
         if self.restore is None:
             return None
         events = (self.restore.closed, self.restore.opened)
-        return next((str(event.attribute(SOURCE)) for event in events if event and event.attribute(SOURCE)), None)
+        return next((found for event in events if event and (found := word(event, SOURCE))), None)
 
 
 def given_up(restore: Interval) -> bool:
@@ -74,13 +75,13 @@ def restarts(run: RunView) -> Sequence[Restart]:
     heals a part of the job and is none of these.
     """
     updates = find_progress(run)
-    promised = {span.number: span.started.attribute(STEP) for span in run.attempts if span.started is not None}
+    promised = {span.number: whole(span.started, STEP) for span in run.attempts if span.started is not None}
     first: dict[int, Interval] = {}
     for restore in intervals(run, RESTORE):
         number = restore.opened.attempt
         update = updates.first(number) if updates is not None else None
         is_late = update is not None and restore.opened.time_us > update.time_us
-        heals = is_late and restore.opened.attribute(STEP) != promised.get(number)
+        heals = is_late and whole(restore.opened, STEP) != promised.get(number)
         before = first.get(number)
         if not heals and not given_up(restore) and (before is None or before.is_open):
             first[number] = restore

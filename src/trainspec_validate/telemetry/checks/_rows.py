@@ -16,6 +16,7 @@ from trainspec_validate.telemetry.checks._words import (
     MAX_ALONE,
     Fault,
     grouped,
+    moment,
     names_in_words,
     subjects_in_words,
 )
@@ -49,6 +50,11 @@ def refuse_timeless(run: RunView) -> None:
 def has_times(run: RunView) -> bool:
     """Whether times are those of a clock, of whatever start, and not made up by whoever converted the stream."""
     return not run.heads or any(_origin(head).get("clock") != "none" for head in run.heads)
+
+
+def when(run: RunView, time_us: int) -> str:
+    """A moment as the end of a message; nothing where times were made up."""
+    return f" at {moment(time_us)}" if has_times(run) else ""
 
 
 def _origin(head: PlacedHead) -> Mapping[str, Any]:

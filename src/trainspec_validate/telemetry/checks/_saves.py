@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from trainspec_validate.telemetry.checks import NotJudged
+from trainspec_validate.telemetry.checks._attributes import LARGEST, word
 from trainspec_validate.telemetry.view import PlacedEvent, RunView
 
 BEGIN, COMMIT = "train.checkpoint.begin", "train.checkpoint.commit"
@@ -40,7 +40,7 @@ class Save:
         """Update that the saved state belongs to."""
         for commit in self.commits:
             value = commit.value("train.checkpoint.step")
-            if value is not None:
+            if value is not None and 0 <= value <= LARGEST:
                 return int(value)
         named = [event.step for event in (self.begun, self.committed) if event is not None]
         return next((step for step in named if step is not None), None)
@@ -48,7 +48,7 @@ class Save:
     def durable_at(self, least: str) -> PlacedEvent | None:
         """The commit with which it outlives at least this; None where it never does."""
         wanted = DURABILITY[DURABILITY.index(least) :]
-        return next((c for c in self.commits if c.attribute("train.checkpoint.durability") in wanted), None)
+        return next((c for c in self.commits if word(c, "train.checkpoint.durability") in wanted), None)
 
     def usable_at(self, time_us: int) -> bool:
         """Whether it was committed and not deleted at a moment."""
@@ -67,8 +67,7 @@ class Save:
 
 def checkpoint_id(event: PlacedEvent) -> str | None:
     """The checkpoint that an event is about, by its attribute, else by its `id`."""
-    named: Any = event.attribute("train.checkpoint.id")
-    return str(named) if named is not None else event.record.id
+    return word(event, "train.checkpoint.id") or event.record.id
 
 
 def saves(run: RunView) -> Sequence[Save]:

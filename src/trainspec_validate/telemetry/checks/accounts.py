@@ -10,8 +10,8 @@ import numpy as np
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
 from trainspec_validate.telemetry.checks._job import held_at, updates_of
 from trainspec_validate.telemetry.checks._pauses import of_attempt
-from trainspec_validate.telemetry.checks._rows import refuse_snapshot, refuse_timeless
-from trainspec_validate.telemetry.checks._words import few, moment, number, seconds_in_words
+from trainspec_validate.telemetry.checks._rows import refuse_snapshot, refuse_timeless, when
+from trainspec_validate.telemetry.checks._words import few, number, seconds_in_words
 from trainspec_validate.telemetry.view import JobSeries, Location, RunView
 
 SKIPPED = "train.step.skipped"
@@ -48,7 +48,7 @@ def skip_consistency(run: RunView) -> Iterator[Deviation]:
     yield from few(
         Deviation(
             bad.location,
-            f"{bad.words} at {moment(bad.time_us)}, and {SKIPPED} does not grow",
+            f"{bad.words}{when(run, bad.time_us)}, and {SKIPPED} does not grow",
             "count an update that is not applied under its reason, and write the counter with every report",
             Evidence(SKIPPED, "", bad.time_us, bad.time_us),
         )

@@ -13,7 +13,7 @@ from trainspec_validate.documents import TrainingPlan
 from trainspec_validate.findings import Evidence
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._schedule import TOKENS, Positions, positions, schedule_of
-from trainspec_validate.telemetry.checks._words import counted, few, number
+from trainspec_validate.telemetry.checks._words import few, number
 from trainspec_validate.telemetry.view import JobSeries
 
 BATCH, RATE = "train.batch.size", "train.learning_rate"
@@ -31,9 +31,9 @@ def batch_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Deviation]:
     sizes = np.asarray(series.value)
     low, high = _batch_bounds(run, plan, series)
     found = []
-    for index in np.flatnonzero((sizes < low) | (sizes > high)).tolist():
+    for index in np.flatnonzero(np.isfinite(sizes) & ((sizes < low) | (sizes > high))).tolist():
         said = number(low[index]) if low[index] == high[index] else f"{number(low[index])} to {number(high[index])}"
-        message = f"an update has {counted(round(sizes[index]), 'training sample')}, but the plan says {said}"
+        message = f"an update has {number(sizes[index])} training samples, but the plan says {said}"
         help_text = "the batch is micro-batch times accumulation steps times data ranks"
         found.append(Deviation(series.location(index), message, help_text, Evidence(BATCH)))
     yield from few(found)

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from trainspec_validate.documents import CheckpointPolicy
 from trainspec_validate.telemetry.checks import NOWHERE, Deviation, Location, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._intervals import intervals
 from trainspec_validate.telemetry.checks._progress import progress
 from trainspec_validate.telemetry.checks._saves import COMMIT
@@ -37,7 +38,7 @@ def restarts_within_limits(run: RunView, policy: CheckpointPolicy) -> Iterator[D
     updates, limits = progress(run), policy.restart
     restarts, idle = 0, 0
     for before, span in _several(run):
-        if before.ended is not None and before.ended.attribute("train.attempt.reason") in ON_PURPOSE:
+        if before.ended is not None and word(before.ended, "train.attempt.reason") in ON_PURPOSE:
             continue
         restarts += 1
         if restarts == limits.max_restarts + 1:
@@ -129,7 +130,7 @@ def node_quarantine(run: RunView) -> Iterator[Deviation]:
         raise NotJudged("no record names the host of a rank")
     found = []
     for interval in drained:
-        host = interval.opened.attribute("host.id") or interval.opened.subject.host
+        host = word(interval.opened, "host.id") or interval.opened.subject.host
         until = interval.closed.time_us if interval.closed is not None else None
         for placement in run.placements:
             inside = placement.first_time_us > interval.opened.time_us and (

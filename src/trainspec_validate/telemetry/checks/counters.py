@@ -9,12 +9,11 @@ import numpy as np
 
 from trainspec_validate.metrics import Metric, by_name
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, check
-from trainspec_validate.telemetry.checks._rows import Columns, deviations_of_rows, refuse_snapshot, rows_of
+from trainspec_validate.telemetry.checks._rows import Columns, deviations_of_rows, refuse_snapshot, rows_of, when
 from trainspec_validate.telemetry.checks._words import (
     Fault,
     deviations_of,
     grouped,
-    moment,
     series_in_words,
     value_in_words,
 )
@@ -37,7 +36,7 @@ def counter_monotonic(run: RunView) -> Iterator[Deviation]:
 
     def message(fall: Occurrence) -> str:
         before, now = value_in_words(fall.value_before), value_in_words(fall.value)
-        return f"{series_in_words(fall.key, fall.subject)} falls from {before} to {now} at {moment(fall.time_us)}"
+        return f"{series_in_words(fall.key, fall.subject)} falls from {before} to {now}{when(run, fall.time_us)}"
 
     help_text = "a counter that starts again says so with a later start_us; a value that falls by nature is a gauge"
     yield from deviations_of(run.trails_of(Trouble.COUNTER_FALL), message, help_text)
@@ -76,7 +75,7 @@ def counter_restarts(run: RunView) -> Iterator[Deviation]:
 
     def message(reset: Occurrence) -> str:
         name = series_in_words(reset.key, reset.subject)
-        return f"{name} starts again within attempt {reset.attempt}, at {moment(reset.time_us)}"
+        return f"{name} starts again within attempt {reset.attempt}{when(run, reset.time_us)}"
 
     yield from deviations_of(bound, message, "go on counting; it starts again with a new attempt at the earliest")
     free = {trail.key for trail in trails if _falls(trail.key.metric) == "restart"}

@@ -10,6 +10,7 @@ from trainspec_validate.derived.cluster import ranks_per_node
 from trainspec_validate.documents import ClusterProfile
 from trainspec_validate.findings import Evidence
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._episodes import recovered_episodes
 from trainspec_validate.units import number, seconds
 
@@ -24,7 +25,7 @@ def rate_revisited(run: RunView, cluster: ClusterProfile) -> Iterator[Deviation]
     """The faults of the run lie inside the 95 % interval that the failure rate of the cluster gives."""
     if cluster.reliability is None:
         raise NotJudged("the profile has no failure rate")
-    faults = [e for e in recovered_episodes(run) if e.fault.attribute("train.fault.domain") != "workload"]
+    faults = [e for e in recovered_episodes(run) if word(e.fault, "train.fault.domain") != "workload"]
     if len(faults) < FEWEST:
         raise NotJudged(f"fewer than {FEWEST} faults of machines show nothing about their rate")
     node_days = _node_days(run, cluster)

@@ -12,11 +12,10 @@ from trainspec_validate.telemetry.checks._cadences import Cadences
 from trainspec_validate.telemetry.checks._job import stretches
 from trainspec_validate.telemetry.checks._pauses import Pauses, of_attempt, standstills
 from trainspec_validate.telemetry.checks._progress import STEPS, Progress, progress
-from trainspec_validate.telemetry.checks._rows import refuse_snapshot, refuse_timeless, rows_of
+from trainspec_validate.telemetry.checks._rows import refuse_snapshot, refuse_timeless, rows_of, when
 from trainspec_validate.telemetry.checks._words import (
     deviations_of,
     few,
-    moment,
     number,
     seconds_in_words,
     series_in_words,
@@ -43,7 +42,7 @@ def step_advance(run: RunView) -> Iterator[Deviation]:
 
     def message(jump: Occurrence) -> str:
         before, now = number(jump.value_before), number(jump.value)
-        return f"{series_in_words(jump.key, jump.subject)} jumps from {before} to {now} at {moment(jump.time_us)}"
+        return f"{series_in_words(jump.key, jump.subject)} jumps from {before} to {now}{when(run, jump.time_us)}"
 
     help_text = "write each completed update, or every n-th and report_interval_steps: n in the head"
     trails = [trail for trail in run.trails_of(Trouble.STEP_JUMP) if trail.key.metric == STEPS]

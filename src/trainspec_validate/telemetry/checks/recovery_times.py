@@ -15,6 +15,9 @@ from trainspec_validate.telemetry.checks._episodes import Episode, Mark, recover
 from trainspec_validate.telemetry.checks._words import few
 from trainspec_validate.units import percent
 
+MOST_SHOWN = 0.999
+"""Nobody has the 2,995 recoveries that show a promise for 999 of 1,000, or more."""
+
 
 @check("TS-TEL-047")
 def recovery_bound(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
@@ -86,7 +89,6 @@ def _since(one: Promised) -> str:
 
 def _slow(one: Promised, message: str) -> Deviation:
     episode, path = one.episode, one.path
-    trials = trials_needed(path.quantile)
     stated = episode.detect_seconds is not None
     help_text = "" if stated else "state the phase detect in train.recovery.duration, so that the fault has a time; "
     evidence = Evidence(
@@ -98,8 +100,15 @@ def _slow(one: Promised, message: str) -> Deviation:
         ),
     )
     related = tuple((mark.location, mark.name) for mark in episode.marks()[1:])
-    help_text += f"{_longest(episode)}; {trials} recoveries without a miss show a promise for {percent(path.quantile)}"
+    help_text += f"{_longest(episode)}{_trials(path.quantile)}"
     return Deviation(episode.fault.location, message, help_text, evidence, related)
+
+
+def _trials(quantile: float) -> str:
+    """How many recoveries show such a promise."""
+    if quantile > MOST_SHOWN:
+        return ""
+    return f"; {trials_needed(quantile)} recoveries without a miss show a promise for {percent(quantile)}"
 
 
 def _longest(episode: Episode) -> str:

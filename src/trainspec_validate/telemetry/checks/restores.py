@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from trainspec_validate.documents import CheckpointPolicy
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._attributes import whole, word
 from trainspec_validate.telemetry.checks._episodes import FAULT, Episode, episodes
 from trainspec_validate.telemetry.checks._progress import Progress, progress
 from trainspec_validate.telemetry.checks._repeats import repeats
@@ -118,8 +119,8 @@ def _wrong_step(run: RunView, restart: Restart, updates: Progress) -> Iterator[D
 
 def _two_steps(restart: Restart) -> Iterator[Deviation]:
     started = restart.span.started
-    stated = started.attribute("train.restore.step") if started is not None else None
-    if started is not None and isinstance(stated, int) and stated != restart.step:
+    stated = whole(started, "train.restore.step") if started is not None else None
+    if started is not None and stated is not None and stated != restart.step:
         message = f"attempt {restart.attempt} says that it restores update {stated:,}, but restores {restart.step:,}"
         related = ((restart.told.location, "the restore"),)
         yield Deviation(started.location, message, "both are the same", related=related)
@@ -150,7 +151,7 @@ def corruption_rolled_back(run: RunView, policy: CheckpointPolicy) -> Iterator[D
     known = {save.id: save for save in saves(run)}
     judged, found = False, []
     for episode in episodes(run):
-        if episode.fault.attribute("train.fault.class") != CORRUPTION or episode.restart is None:
+        if word(episode.fault, "train.fault.class") != CORRUPTION or episode.restart is None:
             continue
         source = known.get(episode.restart.source or "")
         if source is None:

@@ -13,12 +13,13 @@ from trainspec_validate.derived.policy import (
 )
 from trainspec_validate.documents import CheckpointPolicy
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._attributes import whole, word
 from trainspec_validate.telemetry.checks._intervals import Interval
 from trainspec_validate.telemetry.checks._progress import median_step_seconds, progress
 from trainspec_validate.telemetry.checks._restarts import NOTHING, completed_restores
 from trainspec_validate.telemetry.checks._saves import Save, committed_saves, saves
 from trainspec_validate.telemetry.checks._unsaved import Unsaved, unsaved
-from trainspec_validate.telemetry.checks._words import few, moment, number, seconds_in_words
+from trainspec_validate.telemetry.checks._words import few, moment, seconds_in_words
 
 TOLERANCE = 0.1
 """Share of an interval by which a save may be late, as between the two forms that a policy may give it in."""
@@ -100,9 +101,7 @@ def checkpoint_restorable(run: RunView) -> Iterator[Deviation]:
 def _source(restore: Interval) -> str | None:
     """The checkpoint that a restore names; None for a start from nothing."""
     events = (restore.opened, restore.closed)
-    named = next(
-        (str(e.attribute("train.restore.source")) for e in events if e and e.attribute("train.restore.source")), None
-    )
+    named = next((found for e in events if e and (found := word(e, "train.restore.source"))), None)
     return None if named == NOTHING else named
 
 
@@ -130,7 +129,7 @@ def _unfit(restore: Interval, source: str, save: Save | None) -> Iterator[Deviat
         related = ((save.deleted.location, "its deletion"),)
         yield Deviation(place, message, "restore a checkpoint that is left", related=related)
     else:
-        step = restore.opened.attribute("train.restore.step")
-        if step is not None and save.step is not None and int(step) != save.step:
-            message = f"the restore names update {number(step)}, but checkpoint {source!r} is of update {save.step:,}"
+        step = whole(restore.opened, "train.restore.step")
+        if step is not None and save.step is not None and step != save.step:
+            message = f"the restore names update {step:,}, but checkpoint {source!r} is of update {save.step:,}"
             yield Deviation(place, message, f"train.restore.step is {save.step}", related=related)
