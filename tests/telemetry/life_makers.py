@@ -16,6 +16,7 @@ from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, Docum
 from trainspec_validate.load import load_text
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, all_checks
 from trainspec_validate.telemetry.engine import Options, read_run, run_file
+from trainspec_validate.telemetry.view import RunView
 
 BASE = Path(__file__).resolve().parents[2] / "spec" / "v1" / "base"
 START_SECONDS = 1_767_225_600
@@ -127,6 +128,33 @@ def document(kind: str, excerpt: Mapping[str, Any]) -> Document:
     return msgspec.json.decode(json.dumps(data), type=KINDS[kind])
 
 
+def read(*streams: Stream, is_live: bool = False, cut: bool = False) -> RunView:
+    """What checks see of these streams."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = []
+        for number, text in enumerate(_texts(streams, cut)):
+            path = Path(folder) / f"{number}.jsonl"
+            path.write_bytes(text)
+            files.append(run_file(number, path, path.name))
+        return read_run(files, Options(is_live=is_live))
+
+
+def _texts(streams: Sequence[Stream], cut: bool) -> list[bytes]:
+    return [stream.text().encode()[: -9 if cut else None] for stream in streams]
+
+
+def deviations(requirement: str, run: RunView, **documents: Mapping[str, Any]) -> list[Deviation]:
+    """What one check finds in a run.
+
+    Raises:
+        NotJudged: it has nothing to judge.
+    """
+    one = all_checks()[requirement]
+    names = {name: next(key for key, kind in KINDS.items() if kind is wanted) for name, wanted in one.documents}
+    given = {name: document(kind, documents.get(kind, {})) for name, kind in names.items()}
+    return list(one.function(run, **given))
+
+
 def judged(
     requirement: str, *streams: Stream, is_live: bool = False, cut: bool = False, **documents: Mapping[str, Any]
 ) -> list[tuple[int, int, Deviation]]:
@@ -135,20 +163,9 @@ def judged(
     Raises:
         NotJudged: it has nothing to judge.
     """
-    one = all_checks()[requirement]
-    names = {name: next(key for key, kind in KINDS.items() if kind is wanted) for name, wanted in one.documents}
-    given = {name: document(kind, documents.get(kind, {})) for name, kind in names.items()}
-    with tempfile.TemporaryDirectory() as folder:
-        texts = [stream.text().encode()[: -9 if cut else None] for stream in streams]
-        files = []
-        for number, text in enumerate(texts):
-            path = Path(folder) / f"{number}.jsonl"
-            path.write_bytes(text)
-            files.append(run_file(number, path, path.name))
-        view = read_run(files, Options(is_live=is_live))
-        assert [damage.message for damage in view.damage if not cut] == []
-        found = list(one.function(view, **given))
-    return [(*_line(texts, deviation), deviation) for deviation in found]
+    run, texts = read(*streams, is_live=is_live, cut=cut), _texts(streams, cut)
+    assert [damage.message for damage in run.damage if not cut] == []
+    return [(*_line(texts, deviation), deviation) for deviation in deviations(requirement, run, **documents)]
 
 
 def _line(texts: Sequence[bytes], deviation: Deviation) -> tuple[int, int]:
