@@ -27,7 +27,7 @@ def read_back(pieces: list[bytes], name: str) -> list[object]:
     return [entry for _, entry in read(lines(pieces), "file", FORMATS[name])]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(streams)
 def test_otlp_gives_every_record_back(stream: list[Record]) -> None:
     written = list(write_otlp(stream))

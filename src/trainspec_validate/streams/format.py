@@ -69,7 +69,7 @@ def _search(pattern: str) -> Callable[[bytes], bool]:
 
 
 def _starts_with_brace(head: bytes) -> bool:
-    return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{"
+    return head.lstrip()[:1] == b"{"
 
 
 _IS_RECORD = _search(r'"k"\s{0,8}:\s{0,8}"(?:head|m|e)"')
@@ -152,7 +152,7 @@ _FORMATS = (
     ),
     StreamFormat(
         *("alibaba-minibatch", "mini-batch times of the Alibaba PAI trace, CSV"),
-        _search(r"\A(?:\xef\xbb\xbf)?,?worker,gpu,time,batch_time_norm\r?$"),
+        _search(r"\A,?worker,gpu,time,batch_time_norm\r?$"),
         clock="none",
         metrics=frozenset({"train.rank.step", "train.rank.slowdown"}),
         events=frozenset(),
@@ -169,5 +169,5 @@ def detect(head: bytes) -> StreamFormat | None:
     >>> detect(b':::MLLOG {"key": "init_start"}').name
     'mllog'
     """
-    head = head[:HEAD_BYTES]
+    head = head[:HEAD_BYTES].removeprefix(b"\xef\xbb\xbf")
     return next((entry for entry in _FORMATS if entry.looks_like(head)), None)

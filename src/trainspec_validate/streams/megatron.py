@@ -31,6 +31,7 @@ _IMPLIED = {
 }
 _SECOND_US = 1_000_000
 _MAX_INTERVAL = 10_000
+_MAX_FIELDS = 1_000
 
 
 def names(tally: Tally, quantities: dict[str, float]) -> Names:
@@ -124,7 +125,7 @@ class Reader:
     def _values(self, offset: int, fields: str) -> tuple[dict[str, MetricValue], str]:
         """The values of a line, and the start of one that has no value."""
         pairs: list[tuple[str, str]] = []
-        *whole, last = fields.split("|")
+        *whole, last = fields.split("|", _MAX_FIELDS)
         for part in whole:
             match = _FIELD.fullmatch(part)
             if match:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from trainspec_validate.documents.stream import MetricValue
@@ -15,6 +16,7 @@ from trainspec_validate.suggest import did_you_mean
 
 _UNIT_AT_END = re.compile(r"(?P<base>.*\S) ?(?:\((?P<unit>[^()]+)\)|in (?P<word>\w+))")
 _MAX_NAMES = 10_000
+_MAX_LENGTH = 300
 _HARDWARE = {"dcgm": "gpu", "amd": "gpu", "wandb": "gpu", "node-exporter": "network"}
 IMPLIED: Mapping[str, Mapping[str, str]] = {
     "train.loss.mean": {"train.loss.name": "total"},
@@ -24,7 +26,33 @@ IMPLIED: Mapping[str, Mapping[str, str]] = {
 """Series attributes of metrics that programs name without them."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """The names of some programs, as they are looked up."""
+
+    exact: dict[str, list[Alias]]
+    indexed: list[Alias]
+    """Those with the index of a device in them."""
+    by_base: dict[str, list[Alias]]
+    """Those with a unit at their end, by what stands before it."""
+    endings: dict[str, str]
+
+    @staticmethod
+    def of(beside: Iterable[Alias], ecosystems: tuple[str, ...]) -> _Index:
+        """The index of the catalog's aliases of some programs, and of further ones."""
+        index = _Index({}, [], {}, {})
+        listed = (a for metric in catalog().metrics.values() for a in metric.aliases if a.ecosystem in ecosystems)
+        for alias in (*beside, *listed):
+            index.exact.setdefault(alias.name.casefold(), []).append(alias)
+            index.endings[_ending(alias.name)] = alias.name
+            if "{i}" in alias.name:
+                index.indexed.append(alias)
+            if match := _UNIT_AT_END.fullmatch(alias.name):
+                index.by_base.setdefault(match["base"].casefold(), []).append(alias)
+        return index
+
+
+@dataclass
 class Names:
     """The names of one program, as they are met."""
 
@@ -42,7 +70,8 @@ class Names:
         """Put the value of a name under the keys of its metrics; False, and a loss, where it has none."""
         aliases = self.aliases(name)
         if not aliases:
-            self.tally.lose("unknown-name", name, self._advice(name), offset)
+            advice = self._advice(name) if self.tally.is_new("unknown-name", name) else ""
+            self.tally.lose("unknown-name", name, advice, offset)
             return False
         number = fit.number(value)
         if number is None:
@@ -82,42 +111,44 @@ class Names:
 
     def aliases(self, name: str) -> tuple[Alias, ...]:
         """The aliases that a name stands for; a unit at its end may differ from that of the catalog's spelling."""
-        if name not in self._known:
-            if len(self._known) >= _MAX_NAMES:
-                return ()
-            self._known[name] = self._find(name)
-        return self._known[name]
+        if name in self._known:
+            return self._known[name]
+        found = self._find(name)
+        if len(self._known) < _MAX_NAMES:
+            self._known[name] = found
+        return found
 
     def _find(self, name: str) -> tuple[Alias, ...]:
-        exact = [alias for alias in self._all() if alias.is_called(name)]
+        known = self._index
+        exact = known.exact.get(name.casefold(), ()) or [a for a in known.indexed if a.is_called(name)]
         return tuple(exact) or tuple(self._by_base(name))
 
-    def _all(self) -> Iterable[Alias]:
-        yield from self.beside
-        for metric in catalog().metrics.values():
-            yield from (alias for alias in metric.aliases if alias.ecosystem in self.ecosystems)
+    @cached_property
+    def _index(self) -> _Index:
+        return _Index.of(self.beside, self.ecosystems)
 
     def _by_base(self, name: str) -> Iterable[Alias]:
         """Aliases that differ in the unit at the end of the name alone."""
-        mine = _UNIT_AT_END.fullmatch(name)
+        mine = _UNIT_AT_END.fullmatch(name) if len(name) < _MAX_LENGTH else None
         unit = catalog().units.get(mine["unit"] or mine["word"]) if mine else None
         if mine is None or unit is None:
             return
-        for alias in self._all():
-            other = _UNIT_AT_END.fullmatch(alias.name)
+        for alias in self._index.by_base.get(mine["base"].casefold(), ()):
             known = catalog().units.get(alias.unit or "")
-            if other and known and other["base"].casefold() == mine["base"].casefold() and known.base == unit.base:
+            if known and known.base == unit.base:
                 yield replace(alias, name=name, unit=unit.unit, factor=unit.factor)
 
     def _advice(self, name: str) -> str:
         """What to say of a name that is not known."""
+        if len(name) > _MAX_LENGTH:
+            return "a name of the file is too long for one"
         stripped = name.strip()
         if stripped != name and self.aliases(stripped):
             return f"{name!r} begins or ends with a blank; {stripped!r} would be known"
         elsewhere = by_alias(None, name)[:1]
         if elsewhere:
             return f"{name!r} is no name of this program; {catalog().ecosystems[elsewhere[0].ecosystem].title} has it"
-        endings = {_ending(alias.name): alias.name for alias in self._all()}
+        endings = self._index.endings
         near = did_you_mean(_ending(name), endings)
         # Names of one program are alike: only a slip of a letter or two is told.
         hint = f"; did you mean {endings[near]!r}?" if near and _is_slip(near, _ending(name)) else ""

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from trainspec_validate.documents.stream import Sample, encode_record
+from trainspec_validate.streams.fit import told
 from trainspec_validate.streams.items import Item, Losses, Record, Refusal
-from trainspec_validate.streams.native import record_of
+from trainspec_validate.streams.native import record_from, record_of
 from trainspec_validate.streams.source import SourceError
 
 MARK = b"trainspec.stream"
@@ -132,10 +133,8 @@ class _Rows:
         if text is not None:
             return record_of(text)
         found = {name: column[row] for name, column in self.coordinates.items() if column[row] is not None}
-        if "time_us" not in found or "seq" not in found:
-            return Refusal("the row has neither json nor time_us and seq", "see the layout of the file", "value")
-        values = {key: column[row] for key, column in self.numbers.items() if column[row] is not None}
-        return Sample(m=values, **found)  # type: ignore[arg-type]
+        values = {key: told(value) for key, column in self.numbers.items() if (value := column[row]) is not None}
+        return record_from({"k": "m", "m": values, **found})
 
 
 def read(path: Path) -> Iterator[Item]:
@@ -202,9 +201,10 @@ def _checked(schema: Any, pa: Any) -> list[str]:
         raise SourceError(
             "this Parquet file is no metric stream", f"its metadata need {MARK.decode()}={VERSION.decode()}"
         )
-    wanted = dict.fromkeys(_WHOLE, pa.types.is_integer) | {"json": pa.types.is_string}
+    wanted = dict.fromkeys(_WHOLE, pa.types.is_integer) | dict.fromkeys((*_TEXTS, "json"), _is_text)
     for name, is_right in wanted.items():
-        if name not in schema.names or not is_right(schema.field(name).type):
+        kind = schema.field(name).type if schema.names.count(name) == 1 else None
+        if kind is None or not is_right(kind):
             raise SourceError(f"the column {name} is absent or of another type", "see the layout of the file")
     numbers = [name for name in schema.names if name not in _FIXED]
     for name in numbers:
@@ -213,7 +213,12 @@ def _checked(schema: Any, pa: Any) -> list[str]:
     return numbers
 
 
+def _is_text(kind: Any) -> bool:
+    pa, _ = _arrow()
+    return bool(pa.types.is_string(kind) or (pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type)))
+
+
 def _rows(batch: Any, keys: Sequence[str]) -> _Rows:
     columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-    coordinates = {name: columns[name] for name in (*_WHOLE, *_TEXTS) if name in columns}
+    coordinates = {name: columns[name] for name in (*_WHOLE, *_TEXTS)}
     return _Rows(coordinates, {key: columns[key] for key in keys}, columns["json"])

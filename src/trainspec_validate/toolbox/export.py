@@ -51,19 +51,11 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option
     standard error.
     """
     if listing:
-        titles = {name: entry.title for name, entry in formats().items()} | stream_export.TARGETS
-        width = max(map(len, titles))
-        terminal.emit("".join(f"{name:<{width}}  {title}\n" for name, title in titles.items()))
+        _list()
         return
     if plan is None or wanted is None:
         raise click.UsageError("name a plan or a stream and, with --to, a format; --list shows the formats")
-    inputs = Inputs()
-    stream = stream_export.stream_of(plan, inputs)
-    if stream is not None:
-        if cluster or policy:
-            raise click.UsageError("--cluster and --policy are about plans; this is a stream")
-        code = stream_export.run(stream, inputs, wanted, output, force=force)
-        click.get_current_context().exit(code)
+    _leave_with_stream(plan, wanted, output, others=bool(cluster or policy), force=force)
     several = wanted.casefold() == ALL
     if several and output is None:
         raise click.UsageError("--to all writes several files; name their directory with --output")
@@ -82,6 +74,27 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option
     _put(exported, output, several=several, force=force)
     for note in notes:
         click.echo(f"note: {note}", err=True)
+
+
+def _list() -> None:
+    titles = {name: entry.title for name, entry in formats().items()} | stream_export.TARGETS
+    width = max(map(len, titles))
+    terminal.emit("".join(f"{name:<{width}}  {title}\n" for name, title in titles.items()))
+
+
+def _leave_with_stream(path: str, wanted: str, output: str | None, *, others: bool, force: bool) -> None:
+    """Write the stream in a file, and leave; go on where the file holds none.
+
+    Raises:
+        click.UsageError: documents of a job are named beside it.
+    """
+    inputs = Inputs()
+    stream = stream_export.stream_of(path, inputs)
+    if stream is None:
+        return
+    if others:
+        raise click.UsageError("--cluster and --policy are about plans; this is a stream")
+    click.get_current_context().exit(stream_export.run(stream, inputs, wanted, output, force=force))
 
 
 def _read(plan: str, cluster: str | None, policy: str | None) -> tuple[Job, Report]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +36,23 @@ class _Group:
     empty: list[str] = field(default_factory=list)
 
 
+class _Groups:
+    """The groups of some metrics, in order of their first value."""
+
+    def __init__(self) -> None:
+        self.found: list[_Group] = []
+        self._last: dict[tuple[Any, ...], _Group] = {}
+
+    def at(self, time_us: int, start_us: int | None, place: dict[str, Any], taken: Collection[str]) -> _Group:
+        """The group of a subject and moment that has none of some keys; a new one where the last has."""
+        identity = (time_us, start_us, *place.items())
+        group = self._last.get(identity)
+        if group is None or any(key in group.values for key in taken):
+            group = self._last[identity] = _Group(time_us, start_us, place)
+            self.found.append(group)
+        return group
+
+
 class Metrics:
     """Reads the metrics of one file."""
 
@@ -46,16 +63,14 @@ class Metrics:
 
     def take(self, offset: int, owner: Owner, metrics: Iterable[Mapping[str, Any]]) -> Iterator[Found]:
         """The samples of some metrics: values of one subject at one moment stand together."""
-        groups: dict[tuple[Any, ...], _Group] = {}
+        groups = _Groups()
         for metric in metrics:
             yield from self._metric(offset, owner, metric, groups)
-        for group in groups.values():
+        for group in groups.found:
             more = {"start_us": group.start_us, "nr": tuple(group.empty), **group.place, **owner.place}
             yield offset, self._transcript.sample(group.time_us, group.values, **more)
 
-    def _metric(
-        self, offset: int, owner: Owner, metric: Mapping[str, Any], groups: dict[tuple[Any, ...], _Group]
-    ) -> Iterator[Found]:
+    def _metric(self, offset: int, owner: Owner, metric: Mapping[str, Any], groups: _Groups) -> Iterator[Found]:
         name = metric.get("name")
         kind = next((kind for kind in _KINDS if isinstance(metric.get(kind), dict)), None)
         if not isinstance(name, str) or kind is None:
@@ -97,7 +112,7 @@ class Metrics:
         owner: Owner,
         named: _Named,
         point: Mapping[str, Any],
-        groups: dict[tuple[Any, ...], _Group],
+        groups: _Groups,
     ) -> Refusal | None:
         time_us = unix_us(point.get("timeUnixNano"))
         if time_us is None:
@@ -105,23 +120,17 @@ class Metrics:
         attributes = plain_attributes(point.get("attributes"))
         place, series = self._place(offset, named, attributes)
         start_us = unix_us(point.get("startTimeUnixNano")) if named.kind == "sum" else None
-        identity = (time_us, start_us, *place.values())
         flags = point.get("flags")
         if isinstance(flags, int) and flags & 1:
             key = keys.join(named.name, series)
             if named.known and keys.fits(key):
-                groups.setdefault(identity, _Group(time_us, start_us, place)).empty.append(key)
+                groups.at(time_us, start_us, place, ()).empty.append(key)
             return None
         values: dict[str, MetricValue] = {}
         problem = self._values(offset, (owner, place), named, series, point, values)
-        if problem or not values:
-            return problem
-        number = 0
-        while (*identity, number) in groups and groups[(*identity, number)].values.keys() & values.keys():
-            number += 1
-        group = groups.setdefault((*identity, number), _Group(time_us, start_us, place))
-        group.values.update(values)
-        return None
+        if not problem and values:
+            groups.at(time_us, start_us, place, values).values.update(values)
+        return problem
 
     def _place(self, offset: int, named: _Named, attributes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         """The coordinates of a point, and its series attributes; what is neither is lost."""

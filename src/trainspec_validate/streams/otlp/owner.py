@@ -107,9 +107,9 @@ def _scopes(records: Iterable[Sample | Event]) -> tuple[ScopeName, ...]:
     for record in records:
         if isinstance(record, Event):
             found.append(events()[record.name].scope if record.name in events() else "emitter")
-        for key in record.m:
+        for key in (*record.m, *(record.nr if isinstance(record, Sample) else ())):
             metric = by_name((keys.split(key) or (key,))[0])
             scopes = metric.scopes if metric else ("emitter",)
             wide = [scope for scope in scopes if scope != "device" or record.device]
             found.append((wide or list(scopes))[0])
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(found)) or ("emitter",)

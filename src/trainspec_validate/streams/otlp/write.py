@@ -71,6 +71,8 @@ class _Lines:
         if self._head is None:
             raise ValueError("a record stands before any head")
         points = _points(record, self._head) if isinstance(record, Sample) else None
+        if self.signal == ("metrics" if points is None else "logs"):
+            return
         if (self._logs if points is not None else self._metrics) or self._num >= _RECORDS_OF_A_LINE:
             yield from self.flush()
         self._num += 1
@@ -82,10 +84,10 @@ class _Lines:
     def flush(self) -> Iterator[bytes]:
         """The line of what waits; that of a head alone where nothing follows it."""
         scope = {"name": SCOPE}
-        if self.signal in {"all", "metrics"} and (self._metrics or (self._bare and not self._logs)):
+        if self._metrics or (self._bare and not self._logs and self.signal != "logs"):
             content = [{"scope": scope, "metrics": self._metrics}] if self._metrics else []
             yield _line("resourceMetrics", {"resource": self._resource, "scopeMetrics": content})
-        if self.signal in {"all", "logs"} and (self._logs or (self._bare and self.signal == "logs")):
+        if self._logs or (self._bare and self.signal == "logs"):
             content = [{"scope": scope, "logRecords": self._logs}] if self._logs else []
             yield _line("resourceLogs", {"resource": self._resource, "scopeLogs": content})
         self._metrics, self._logs, self._num, self._bare = [], [], 0, False

@@ -47,7 +47,10 @@ class Snapshot:
         if sample.device is not None:
             common["hw.id"] = sample.device
         for key, value in sample.m.items():
-            name, attributes = keys.split(key) or (key.partition("{")[0], {"key": key})
+            parts = keys.split(key)
+            if parts is None or not all(map(keys.is_name, parts[1])):
+                parts = key.partition("{")[0], {"key": key}
+            name, attributes = parts
             labels = tuple(sorted({prometheus_label(n): v for n, v in (common | attributes).items()}.items()))
             series = self._last.setdefault(name, {})
             before = series.get(labels)

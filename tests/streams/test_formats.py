@@ -1,0 +1,78 @@
+"""Which format a file is in is told by its first bytes, never by its name, and in bounded time."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainspec_validate.streams import FORMATS, HEAD_BYTES, detect
+
+STARTS = {
+    "metric-stream": b'{"k":"head","apiVersion":"trainspec/v1","kind":"MetricStream"}\n',
+    "parquet": b"PAR1\x15\x04",
+    "otlp": b'{\n  "resourceMetrics": [\n',
+    "prometheus": b"# HELP up Whether it is up.\n# TYPE up gauge\nup 1\n",
+    "mllog": b'0: :::MLLOG {"key": "init_start", "time_ms": 1}\n',
+    "torchtitan": b'{"rank": 0, "log_type_name": "step_start", "time_us": 1, "seq_id": 0}\n',
+    "megatron-log": b"starting\n [default7]: iteration       10/     100 | consumed samples:   640 |\n",
+    "dlrover-events": b'[2025-04-21T23:31:09.074419] [426] [22b7ca89] [Trainer] [#step] [BEGIN] {"global_step": 1}\n',
+    "nanogpt-log": b"import torch\nstep:0/6200 val_loss:10.9 train_time:285ms step_avg:nanms\n",
+    "alibaba-minibatch": b",worker,gpu,time,batch_time_norm\n0,0,25,1,476\n",
+}
+
+
+def test_every_format_has_a_start() -> None:
+    assert set(STARTS) == set(FORMATS)
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_the_start_of_a_file_tells_its_format(name: str) -> None:
+    assert [entry.name for entry in FORMATS.values() if entry.looks_like(STARTS[name])] == [name]
+    assert detect(STARTS[name]) is FORMATS[name]
+    if name != "parquet":
+        assert detect(b"\xef\xbb\xbf" + STARTS[name]) is FORMATS[name]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        *(b"", b"\n\n", b"{}", b"[1, 2]", b"{", b"PAR", b"1 8.29\n2 7.7\n", b"apiVersion: trainspec/v1\n"),
+        *(b"time,loss\n1,2\n", b'{"apiVersion": "trainspec/v1", "kind": "TrainingPlan"}', b"iteration 5 of 10 |"),
+        *(b'{"kind": "head"}', b'text\n{"k": "head"}\n', b"node-1:101:140 [0] NCCL INFO NET/IB : No device found.\n"),
+    ],
+)
+def test_what_is_no_stream_has_no_format(start: bytes) -> None:
+    assert detect(start) is None
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=400) | st.sampled_from(list(STARTS.values())).flatmap(lambda b: st.just(b[: len(b) // 2])))
+def test_any_bytes_are_judged(start: bytes) -> None:
+    found = detect(start)
+    assert found is None or found.name in FORMATS
+
+
+@pytest.mark.parametrize("piece", [b"a", b"{", b'"k": ', b"# TYPE", b"[", b"iteration 1/ 1 ", b"a{", b'{"k":\n', b" "])
+def test_long_runs_are_judged_in_linear_time(piece: bytes) -> None:
+    """A quadratic search over 64 KiB would take minutes, for each of the formats."""
+    for entry in FORMATS.values():
+        assert entry.looks_like((piece * HEAD_BYTES)[:HEAD_BYTES]) in {True, False}
+
+
+def test_only_the_start_counts() -> None:
+    assert detect(b"x" * HEAD_BYTES + b"\n" + STARTS["mllog"]) is None
+
+
+@pytest.mark.parametrize("entry", FORMATS.values(), ids=list(FORMATS))
+def test_a_format_says_what_it_can_tell(entry: object) -> None:
+    from trainspec_validate.metrics import events, metrics
+    from trainspec_validate.streams.format import StreamFormat
+
+    assert isinstance(entry, StreamFormat)
+    assert (entry.metrics or frozenset()) <= metrics().keys()
+    assert (entry.events or frozenset()) <= events().keys()
+    assert entry.clock in {"utc", "local", "relative", "none"}
+    assert entry.name in {"otlp", "mllog"} or entry.ordered
+    assert entry.snapshot == (entry.name == "prometheus")
+    assert entry.sequenced == (entry.name in {"metric-stream", "parquet", "torchtitan"})

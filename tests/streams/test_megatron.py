@@ -1,0 +1,137 @@
+"""The log of Megatron-LM: names with units, lines with and without times, and lines that are cut off."""
+
+from __future__ import annotations
+
+import pytest
+from reading import read_text
+
+LOSS = "train.loss.mean{train.loss.name=lm}"
+
+
+def line(step: int, *fields: str, before: str = " ") -> str:
+    return f"{before}iteration {step:8d}/  100000 | " + " | ".join(fields) + " |\n"
+
+
+def test_a_line() -> None:
+    found = read_text(
+        line(
+            10,
+            "consumed samples:         640",
+            "consumed tokens:      1310720",
+            "elapsed time per iteration (ms): 2500.0",
+            "learning rate: 1.500E-04",
+            "global batch size:    64",
+            "lm loss: 5.5E+00",
+            "grad norm: nan",
+            "number of skipped iterations:   0",
+            "samples per second: 25.6",
+        )
+    )
+    (sample,) = found.samples
+    assert sample.step == 10
+    assert sample.m == {
+        "train.sample.count": 640.0,
+        "train.token.count{train.token.kind=all}": 1310720.0,
+        "train.step.duration": 2.5,
+        "train.learning_rate": 0.00015,
+        "train.batch.size": 64.0,
+        LOSS: 5.5,
+        "train.gradient.norm": "NaN",
+        "train.step.skipped{train.skip.reason=overflow}": 0.0,
+        "train.token.rate": 25.6 * 2048,
+        "train.step.count": 10.0,
+    }
+
+
+@pytest.mark.parametrize("field", ["(ms): 2500.0", "(s): 2.5", "(us): 2500000"])
+def test_a_unit_in_the_name_is_converted(field: str) -> None:
+    found = read_text(line(1, f"elapsed time per iteration {field}"))
+    assert found.values("train.step.duration") == [2.5]
+
+
+def test_a_unit_of_another_kind_is_not_converted() -> None:
+    found = read_text(line(1, "elapsed time per iteration (W): 2.5", "elapsed time per iteration (fortnight): 1"))
+    assert not found.values("train.step.duration")
+    assert [what for reason, what in found.lost if reason == "unknown-name"] == [
+        "elapsed time per iteration (W)",
+        "elapsed time per iteration (fortnight)",
+    ]
+
+
+def test_what_the_job_must_tell() -> None:
+    text = line(1, "throughput per GPU (TFLOP/s/GPU): 400.0", "TFLOPs: 100.0")
+    assert read_text(text).lost["quantity", "throughput per GPU (TFLOP/s/GPU)"] == 1
+    found = read_text(text, quantities={"peak_flops_per_second": 8e14})
+    assert found.values("train.flops.utilization") == [0.5]
+
+
+def test_skips_of_one_interval_are_added_up() -> None:
+    found = read_text(
+        "".join(line(step, f"number of skipped iterations: {n}") for step, n in ((10, 2), (20, 0), (30, 3)))
+    )
+    assert found.values("train.step.skipped{train.skip.reason=overflow}") == [2.0, 2.0, 5.0]
+    assert found.lost["meaning", "number of skipped iterations"] == 3
+
+
+@pytest.mark.parametrize(("steps", "interval"), [((10, 20), 10), ((10, 11), 1), ((10, 10), 1), ((10, 5), 1), ((7,), 1)])
+def test_the_head_has_the_interval_of_reports(steps: tuple[int, ...], interval: int) -> None:
+    found = read_text("".join(line(step, "lm loss: 1.0") for step in steps))
+    assert found.heads[0].report_interval_steps == interval
+    assert [sample.step for sample in found.samples] == list(steps)
+
+
+def test_times_have_no_zone() -> None:
+    text = line(1, "lm loss: 1.0", before=" [2025-01-01 08:00:00] ") + line(
+        2, "lm loss: 1.0", before=" [2025-01-01 08:00:02.5] "
+    )
+    found = read_text(text)
+    assert [sample.time_us for sample in found.samples] == [1735718400_000000, 1735718402_500000]
+    assert found.losses.clock == "local"
+    assert ("time", "time") in found.lost
+    found = read_text(text, utc_offset_seconds=8 * 3600)
+    assert [sample.time_us for sample in found.samples] == [1735689600_000000, 1735689602_500000]
+    assert found.losses.clock == "utc"
+    assert ("time", "time") not in found.lost
+    assert found.heads[0].extensions["org.trainspec.import"]["clock"] == "utc"
+
+
+def test_lines_without_times() -> None:
+    found = read_text(line(5, "lm loss: 1.0") + line(6, "lm loss: 1.0"), start_us=7_000_000)
+    assert [sample.time_us for sample in found.samples] == [8_000_000, 9_000_000]
+    assert found.losses.clock == "none"
+    found = read_text(line(5, "lm loss: 1.0", before="[2025-01-01 08:00:00] ") + line(6, "lm loss: 1.0"))
+    assert [refusal.code for refusal in found.refusals] == ["time"]
+    assert len(found.samples) == 1
+
+
+@pytest.mark.parametrize("before", ["", " ", "[default7]: ", "0: ", "(worker 3) [rank7] "])
+def test_what_stands_before(before: str) -> None:
+    text = f"using 8 GPUs\n{before}iteration       1/  10 | lm loss: 2.0 |\ndone\n"
+    found = read_text(text, "megatron-log")
+    assert found.values(LOSS) == [2.0]
+    assert found.lost["text", "text"] == 2
+
+
+def test_a_line_that_is_cut_off_gives_what_it_has() -> None:
+    found = read_text(" iteration 5/ 10 | consumed samples: 64 | learning rate:")
+    assert found.values("train.sample.count") == [64.0]
+    assert [(r.code, r.message) for r in found.refusals] == [("cut-off", "the line is cut off after 'learning rate:'")]
+
+
+def test_a_fall_of_the_iteration_is_told() -> None:
+    found = read_text("".join(line(step, "lm loss: 1.0") for step in (10, 20, 15)))
+    assert found.lost["step", "iteration"] == 1
+
+
+def test_a_trailing_blank_in_a_name_is_told() -> None:
+    found = read_text(" iteration 5/ 10 | lm loss : 2.0 | lm  loss: 3.0 | mystery |\n")
+    assert found.values(LOSS) == [2.0]
+    assert ("unknown-name", "lm  loss") in found.lost
+    assert ("text", "mystery") in found.lost
+
+
+@pytest.mark.parametrize("value", ["x", "1_000", "0x10", "1" * 500, "--"])
+def test_values_that_are_no_number(value: str) -> None:
+    found = read_text(line(5, f"lm loss: {value}"))
+    assert not found.values(LOSS)
+    assert found.lost["value", "lm loss"] == 1

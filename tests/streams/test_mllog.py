@@ -1,0 +1,223 @@
+"""The log of MLPerf: what its entries become, and what step means in each round."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from reading import read_text
+
+
+def entry(key: str, value: Any = None, time_ms: int = 1_000, **metadata: Any) -> str:
+    content = {"time_ms": time_ms, "event_type": "POINT_IN_TIME", "key": key, "value": value, "metadata": metadata}
+    return ":::MLLOG " + json.dumps(content) + "\n"
+
+
+def log(*entries: str, batch: int = 32, length: int = 64) -> str:
+    settings = (
+        entry("submission_benchmark", "llama31_405b"),
+        entry("global_batch_size", batch),
+        entry("max_sequence_length", length),
+    )
+    return "".join((*settings, *entries))
+
+
+def stats(loss: float, **metadata: Any) -> str:
+    return entry("tracked_stats", {"train_step_time": 2.5, "reduced_train_loss": loss}, **metadata)
+
+
+LOSS = "train.loss.mean{train.loss.name=total}"
+
+
+def test_a_job() -> None:
+    found = read_text(
+        log(
+            entry("init_start"),
+            entry("run_start", time_ms=2_000),
+            stats(3.0, step=0.0, samples_count=32.0),
+            entry("eval_start", time_ms=3_000, samples_count=32, step=1),
+            entry("eval_accuracy", 5.5, time_ms=3_500, samples_count=32),
+            entry("eval_stop", time_ms=3_600, samples_count=32, step=1),
+            entry("run_stop", time_ms=4_000, samples_count=32, status="success"),
+        ),
+        run="r-1",
+        attempt=2,
+    )
+    assert not found.refusals
+    (head,) = found.heads
+    assert (head.run, head.att, head.emitter, head.scopes, head.time_us) == (
+        "r-1",
+        2,
+        "a/file.log",
+        ("job",),
+        1_000_000,
+    )
+    assert head.unsupported["train.gradient.norm"] == "the format mllog has no such value"
+    assert "train.loss.mean" not in head.unsupported
+    assert head.extensions["org.trainspec.import"]["format"] == "mllog"
+    batch, step, evaluated = found.samples
+    assert batch.m == {"train.batch.size": 32.0}
+    assert (step.step, step.m) == (
+        1,
+        {
+            "train.step.duration": 2.5,
+            LOSS: 3.0,
+            "train.step.count": 1.0,
+            "train.sample.count": 32.0,
+            "train.token.count{train.token.kind=all}": 2048.0,
+        },
+    )
+    evaluation = {"train.evaluation.loss{train.evaluation.set=eval,train.loss.name=total}": 5.5}
+    assert (evaluated.step, evaluated.m) == (1, evaluation)
+    assert [(event.name, event.id, event.step) for event in found.events] == [
+        ("train.run.start", "run-1", None),
+        ("train.attempt.start", "run-1-attempt", None),
+        ("train.evaluation.begin", "eval-2", 1),
+        ("train.evaluation.end", "eval-2", 1),
+        ("train.attempt.end", "run-1-attempt", 1),
+        ("train.run.end", "run-1", 1),
+    ]
+    assert found.events[3].m == evaluation
+    assert found.events[5].a["train.run.status"] == "completed"
+    assert ("identity", "run") not in found.lost
+
+
+@pytest.mark.parametrize(
+    ("metadata", "steps", "told"),
+    [
+        ([{"step": 32.0}, {"step": 64.0}], [1, 2], "samples"),
+        ([{"step": 0.0, "samples_count": 32}, {"step": 1.0, "samples_count": 64}], [1, 2], "from 0"),
+        ([{"step": 0}, {"step": 1}], [1, 2], "from 0"),
+        ([{"step": 1}, {"step": 2}], [1, 2], "completed updates"),
+        ([{"step": 1, "samples_count": 32}, {"step": 2, "samples_count": 64}], [1, 2], "completed updates"),
+        ([{"step": 7}, {"step": 8}], [None, None], "not told"),
+        ([{"step": 0.5}, {"step": [2, 608]}], [None, None], None),
+        ([{"epoch_num": 32 * 64}, {"epoch_num": 2 * 32 * 64}], None, None),
+    ],
+)
+def test_what_step_counts(metadata: list[dict[str, Any]], steps: list[int | None] | None, told: str | None) -> None:
+    found = read_text(log(*(stats(3.0, **each) for each in metadata)))
+    samples = found.samples[1:]
+    assert [sample.step for sample in samples] == (steps or [None, None])
+    messages = [loss.message for loss in found.losses.entries if loss.what == "step"]
+    assert bool(messages) == (told is not None)
+    assert told is None or told in messages[0]
+
+
+@pytest.mark.parametrize(("epoch", "step"), [(32 * 64 * 3, 3), (32 * 5, 5), (33, None), (0.5, None)])
+def test_epochs_count_tokens_or_samples(epoch: float, step: int | None) -> None:
+    found = read_text(log(entry("eval_accuracy", 4.0, epoch_num=epoch)))
+    assert found.samples[1].step == step
+
+
+def test_the_time_of_a_block_is_no_time_of_an_update() -> None:
+    found = read_text(log(stats(3.0, step=0), entry("tracked_stats", {"train_step_time": 9.0}, samples_count=64)))
+    assert found.values("train.step.duration") == [2.5]
+    assert found.lost["step", "tracked_stats.train_step_time"] == 1
+
+
+def test_throughput_needs_the_length_of_a_sample() -> None:
+    found = read_text(log(entry("tracked_stats", {"throughput": 10.0}, step=32)))
+    assert found.values("train.token.rate") == [640.0]
+    found = read_text(entry("tracked_stats", {"throughput": 10.0}, step=32))
+    assert found.lost["quantity", "tracked_stats.throughput"] == 1
+    found = read_text(entry("tracked_stats", {"throughput": 10.0}), quantities={"tokens_per_sample": 2.0})
+    assert found.values("train.token.rate") == [20.0]
+
+
+def test_names_that_are_not_known_are_told() -> None:
+    found = read_text(
+        log(entry("tracked_stats", {"train_loss ": 3.0, "walltime": 1.0, "max_memory_usage": 80.0}, step=1))
+    )
+    messages = {loss.what: loss.message for loss in found.losses.entries}
+    assert (
+        "begins or ends with a blank; 'tracked_stats.train_loss' would be known"
+        in messages["tracked_stats.train_loss "]
+    )
+    assert ("unknown-name", "tracked_stats.walltime") in found.lost
+    assert "undeclared base" in messages["tracked_stats.max_memory_usage"]
+    assert not found.values(LOSS)
+
+
+def test_values_that_are_not_finite_become_texts() -> None:
+    text = log(stats(1.0, step=1)).replace("1.0}", "NaN}")
+    assert read_text(text).values(LOSS) == ["NaN"]
+    assert read_text(text.replace("NaN", "-Infinity")).values(LOSS) == ["-Inf"]
+
+
+def test_an_accuracy_is_no_loss() -> None:
+    found = read_text(entry("submission_benchmark", "bert") + entry("eval_accuracy", 0.7))
+    assert not found.samples
+    assert found.lost["meaning", "eval_accuracy"] == 1
+
+
+def test_intervals_that_do_not_close() -> None:
+    found = read_text(log(entry("block_stop"), entry("block_start"), entry("eval_stop"), entry("run_start")))
+    assert [refusal.code for refusal in found.refusals] == ["interval"] * 4
+    assert [refusal.message for refusal in found.refusals] == [
+        "block_stop closes nothing: no block is open",
+        "eval_stop closes nothing: no eval is open",
+        "block_start is never closed",
+        "run_start is never closed",
+    ]
+    offsets = [offset for offset, item in found.items if item in found.refusals]
+    assert offsets[2] < offsets[1]
+
+
+def test_starts_of_processes_are_counted() -> None:
+    found = read_text("".join(entry("init_start", time_ms=1_000 + n) for n in range(5)) + entry("run_stop"))
+    (told,) = [loss for loss in found.losses.entries if loss.what == "init_start"]
+    assert (told.num, told.message) == (5, "5 processes start within 0.004 s; none says its rank")
+
+
+def power(*entries: str) -> str:
+    return entry("power_measurement_start", time_ms=1_000) + "".join(entries)
+
+
+def test_the_power_of_a_node() -> None:
+    readings = [entry("power_reading", 3_000 + n, time_ms=1_000 + 2_000 * n) for n in range(3)]
+    found = read_text(power(*readings, entry("power_measurement_stop", time_ms=5_000)))
+    assert not found.refusals
+    assert (found.heads[0].host, found.heads[0].scopes) == ("file", ("node",))
+    assert found.values("hw.power{hw.type=enclosure}") == [3_000.0, 3_001.0, 3_002.0]
+    assert ("identity", "host") in found.lost
+    assert read_text(power(*readings), host="node-7").heads[0].host == "node-7"
+
+
+def test_readings_outside_of_their_measurement() -> None:
+    text = power(entry("power_reading", 3_000, time_ms=9_000), entry("power_measurement_stop", "null", time_ms=1_000))
+    found = read_text(text)
+    assert [refusal.code for refusal in found.refusals] == ["value", "interval"]
+    assert "takes 0 s, but 1 readings span 0 s and reach 8 s beyond it" in found.refusals[1].message
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (":::MLLOG {", "the line ends before its JSON does"),
+        (':::MLLOG {"key": "a", "key": "b", "time_ms": 1}', "key 'key' stands twice"),
+        (":::MLLOG [1]", "stands no object"),
+        (':::MLLOG {"time_ms": 1}', "has no key"),
+        (':::MLLOG {"key": "a", "time_ms": -1}', "is no moment"),
+        (':::MLLOG {"key": "a", "time_ms": "1"}', "is no moment"),
+        (':::MLLOG {"key": "a", "time_ms": 99999999999999999999}', "is no moment"),
+        (":::MLLOG {'key': 'a'}", "is no JSON"),
+    ],
+)
+def test_what_is_no_entry_is_refused(line: str, words: str) -> None:
+    found = read_text(f"{line}\n", "mllog")
+    assert [words in refusal.message for refusal in found.refusals] == [True]
+
+
+def test_other_lines_are_counted() -> None:
+    found = read_text("hello\n" + entry("seed", 5) + "world\n", "mllog")
+    assert found.lost["text", "text"] == 2
+    assert not found.refusals
+
+
+@pytest.mark.parametrize("value", [None, "x", -5, 1.5, 10**40])
+def test_settings_that_are_no_number(value: Any) -> None:
+    found = read_text(entry("global_batch_size", value) + stats(2.0, step=5, samples_count=7))
+    assert found.values("train.batch.size") == []
+    assert ("value", "global_batch_size") in found.lost

@@ -1,0 +1,181 @@
+"""Events of DLRover, lines of modded-nanogpt, mini-batch times of Alibaba."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from reading import read_text
+
+EVALUATED = "train.evaluation.loss{train.evaluation.set=validation,train.loss.name=total}"
+LOSS = "train.loss.mean{train.loss.name=total}"
+
+
+def happened(name: str, edge: str, seconds: float = 0.0, identifier: str = "ab12", **content: Any) -> str:
+    return (
+        f"[2025-04-21T23:31:{seconds:09.6f}] [426] [{identifier}] [Trainer] [#{name}] [{edge}] {json.dumps(content)}\n"
+    )
+
+
+def counters(step: int, samples: int) -> dict[str, int]:
+    return {"global_step": step, "consumed_train_samples": samples, "consumed_train_tokens": samples * 8}
+
+
+def test_steps_of_dlrover() -> None:
+    found = read_text(
+        happened("step", "BEGIN", **counters(7, 70))
+        + happened("step", "END", 2.0, **counters(8, 80))
+        + happened("step", "BEGIN", 3.0, **counters(8, 80))
+        + happened("step", "END", 4.0, **counters(9, 5))
+    )
+    assert [(sample.step, sample.m["train.sample.count"]) for sample in found.samples] == [
+        (7, 70.0),
+        (8, 80.0),
+        (9, 5.0),
+    ]
+    assert found.samples[0].m["train.token.count{train.token.kind=all}"] == 560.0
+    assert found.samples[0].time_us == 1745278260_000000
+    assert found.losses.clock == "local"
+    assert found.heads[0].producer is not None
+    assert found.heads[0].producer.name == "Trainer"
+
+
+def test_the_zone_of_dlrover() -> None:
+    found = read_text(happened("step", "END", 1.5, **counters(8, 80)), utc_offset_seconds=-3600)
+    assert found.samples[0].time_us == 1745278260_000000 + 1_500_000 + 3600_000000
+    assert found.losses.clock == "utc"
+
+
+def test_logs_of_dlrover_have_the_names_of_megatron() -> None:
+    logs = {"elapsed time per iteration (ms)": 2500.0, "grad norm": 0.5, "loss scale": 1.0, "step": 8}
+    found = read_text(happened("log", "INSTANT", global_step=8, logs=logs))
+    assert (found.samples[0].step, found.samples[0].m) == (8, {"train.step.duration": 2.5, "train.gradient.norm": 0.5})
+    assert ("unknown-name", "loss scale") in found.lost
+    assert ("value", "#log") in read_text(happened("log", "INSTANT", logs=[1])).lost
+
+
+def test_intervals_of_dlrover() -> None:
+    text = happened("save", "BEGIN", 1.0, global_step=5) + happened("save", "END", 3.5, global_step=5)
+    for name in ("load_ckpt", "evaluate", "train"):
+        text += happened(name, "BEGIN", 4.0, global_step=5) + happened(name, "END", 5.0, global_step=5)
+    found = read_text(text + happened("rendezvous", "BEGIN", 6.0))
+    assert [event.name for event in found.events] == [
+        *("train.checkpoint.begin", "train.checkpoint.commit"),
+        *("train.checkpoint.restore.begin", "train.checkpoint.restore.end"),
+        *("train.evaluation.begin", "train.evaluation.end", "train.attempt.start", "train.attempt.end"),
+    ]
+    commit = found.events[1]
+    assert (commit.id, commit.step) == ("save-ab12", 5)
+    assert commit.m["train.checkpoint.duration{train.checkpoint.phase=total}"].sum == 2.5  # type: ignore[union-attr]
+    assert found.lost["unknown-name", "#rendezvous"] == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("hello", "value"),
+        (happened("step", "END").replace("{}", "{"), "cut-off"),
+        (happened("step", "END").replace("{}", '{"a": 1, "a": 2}'), "syntax"),
+        (happened("step", "END").replace("{}", "[1]"), "time"),
+        (happened("step", "END").replace("23:31:00", "23:99:00"), "time"),
+        (happened("step", "END").replace("END", "MIDDLE"), "value"),
+    ],
+)
+def test_lines_that_are_no_event_are_refused(line: str, code: str) -> None:
+    assert [refusal.code for refusal in read_text(line, "dlrover-events").refusals] == [code]
+
+
+NANOGPT = """step:0/20 val_loss:10.0 train_time:5ms step_avg:nanms
+step:1/20 train_loss:9.0 train_time:100ms step_avg:nanms
+step:2/20 train_loss:8.0 train_time:300ms step_avg:nanms
+step:3/20 train_loss:nan train_time:50ms step_avg:nanms
+step:5/20 train_loss:6.0 train_time:150ms step_avg:50.00ms
+step:5/20 val_loss:6.5 train_time:151ms step_avg:50.00ms
+"""
+
+
+def test_lines_of_nanogpt() -> None:
+    found = read_text("import torch\n" + NANOGPT)
+    assert [sample.step for sample in found.samples] == [0, 1, 2, 3, 5, 5]
+    assert found.values(LOSS) == [9.0, 8.0, "NaN", 6.0]
+    assert found.values(EVALUATED) == [10.0, 6.5]
+    assert found.values("train.step.duration") == [0.1, 0.2, 0.05, 0.05]
+    assert [sample.a.get("train.step.warmup", False) for sample in found.samples] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert found.losses.clock == "relative"
+    assert found.lost["text", "text"] == 1
+
+
+def test_a_clock_that_is_set_back_goes_on() -> None:
+    found = read_text(NANOGPT, start_us=1_000_000)
+    assert [sample.time_us - 1_000_000 for sample in found.samples] == [
+        5_000,
+        100_000,
+        300_000,
+        350_000,
+        450_000,
+        451_000,
+    ]
+    assert [(refusal.code, refusal.message) for refusal in found.refusals] == [
+        ("time", "train_time falls from 300 to 50 ms at step 3")
+    ]
+    assert found.losses.clock == "utc"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "step:1/2",
+        "step:x/2 train_loss:1 train_time:1ms",
+        "step:1/2 train_loss:x train_time:1ms",
+        "step:1/2 train_loss:1",
+    ],
+)
+def test_lines_of_nanogpt_that_are_refused(line: str) -> None:
+    assert len(read_text(line, "nanogpt-log").refusals) == 1
+
+
+def test_what_stands_behind_a_line_is_told() -> None:
+    found = read_text("step:1/2 train_loss:1.0 train_time:1ms step_avg:1.0ms lr:0.5\n")
+    assert found.lost["unknown-name", "lr:0.5"] == 1
+
+
+def rows(*values: tuple[int, int, int]) -> str:
+    lines = [f"{number},{worker},25,{time},{norm}" for number, (worker, time, norm) in enumerate(values)]
+    return "\n".join([",worker,gpu,time,batch_time_norm", *lines, ""])
+
+
+def test_mini_batches_of_workers() -> None:
+    found = read_text(rows((0, 1, 400), (1, 1, 200), (2, 1, 100), (0, 11, 300), (1, 11, 300), (2, 11, 600)))
+    assert [(sample.rank, sample.step) for sample in found.samples] == [
+        (0, 1),
+        (1, 1),
+        (2, 1),
+        (0, 11),
+        (1, 11),
+        (2, 11),
+    ]
+    assert found.values("train.rank.slowdown") == [2.0, 1.0, 0.5, 1.0, 1.0, 2.0]
+    assert found.values("alibaba.batch_time_norm")[0] == 400.0
+    assert found.heads[0].extension_metrics["alibaba.batch_time_norm"].unit == "1"
+    assert found.losses.clock == "none"
+    assert ("unit", "batch_time_norm") in found.lost
+    offsets = [offset for offset, item in found.items if item in found.samples]
+    assert offsets == sorted(offsets)
+    assert offsets[0] == 33
+
+
+@pytest.mark.parametrize("row", ["0,a,25,1,5", "0,1,25,-1,5", "0,1,25,1,nan", "0,1", "0,1,25,999999999999999,5"])
+def test_rows_that_are_refused(row: str) -> None:
+    assert len(read_text(rows() + row).refusals) == 1
+
+
+def test_workers_that_take_no_time_have_no_slowdown() -> None:
+    assert read_text(rows((0, 1, 0), (1, 1, 0))).values("train.rank.slowdown") == []

@@ -1,0 +1,134 @@
+"""Expositions of Prometheus and OpenMetrics: one snapshot, with the names of exporters and of the catalog."""
+
+from __future__ import annotations
+
+import pytest
+from reading import read_text
+
+from trainspec_validate.documents.stream import HistogramValue
+from trainspec_validate.streams.items import Refusal
+from trainspec_validate.streams.prometheus.line import Comment, Point, parse
+
+DCGM = """# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).
+# TYPE DCGM_FI_DEV_GPU_UTIL gauge
+DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-a",modelName="H100",Hostname="node-1"} 50
+DCGM_FI_DEV_GPU_UTIL{gpu="1",UUID="GPU-b",modelName="H100",Hostname="node-1"} 100
+DCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-a",modelName="H100",Hostname="node-1"} 1024
+DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-a",Hostname="node-1"} 9223372036854775794
+DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-a",Hostname="node-1"} 700
+"""
+
+
+def test_an_exporter_of_devices() -> None:
+    found = read_text(DCGM)
+    one, two = found.samples
+    assert (one.device, one.host, two.device) == ("GPU-a", "node-1", "GPU-b")
+    assert one.m == {
+        "hw.gpu.utilization": 0.5,
+        "hw.gpu.memory.usage": 1024.0 * 2**20,
+        "hw.temperature{hw.sensor_location=core}": 9.223372036854776e18,
+        "hw.power{hw.type=gpu}": 700.0,
+    }
+    assert two.m == {"hw.gpu.utilization": 1.0}
+    assert found.heads[0].scopes == ("device",)
+    assert found.losses.clock == "none"
+    assert set(found.lost) >= {("time", "time"), ("attribute", "modelName")}
+    assert ("identity", "gpu") not in found.lost
+
+
+def test_an_index_is_no_identifier() -> None:
+    found = read_text(
+        'DCGM_FI_DEV_GPU_UTIL{gpu="3"} 50\nnode_infiniband_symbol_error_total{device="mlx5_0",port="1"} 2\n'
+    )
+    assert [sample.device for sample in found.samples] == ["3", "mlx5_0/1"]
+    assert found.samples[1].m == {"hw.errors{error.type=symbol,hw.type=network}": 2.0}
+    assert found.heads[0].scopes == ("device", "nic")
+    assert {("identity", "gpu"), ("identity", "device")} <= set(found.lost)
+
+
+def test_times_of_both_formats() -> None:
+    text = 'train_step_duration_seconds{train_rank_id="0"} 2 1700000000000\n# TYPE a gauge\n'
+    assert read_text(text).samples[0].time_us == 1_700_000_000_000_000
+    text = "# TYPE train_step_duration_seconds gauge\ntrain_step_duration_seconds 2 1700000000.5\n# EOF\n"
+    found = read_text(text)
+    assert found.samples[0].time_us == 1_700_000_000_500_000
+    assert found.heads[0].time_us == 1_700_000_000_500_000
+    assert found.losses.clock == "utc"
+
+
+def test_a_moment_that_is_given() -> None:
+    found = read_text(DCGM, start_us=5_000_000)
+    assert {sample.time_us for sample in found.samples} == {5_000_000}
+    assert found.losses.clock == "utc"
+
+
+def test_histograms_of_the_catalog() -> None:
+    name = "train_checkpoint_duration_seconds"
+    label = 'train_checkpoint_phase="total"'
+    text = f"""# TYPE {name} histogram
+{name}_bucket{{{label},le="1.0"}} 1
+{name}_bucket{{{label},le="10.0"}} 3
+{name}_bucket{{{label},le="+Inf"}} 4
+{name}_sum{{{label}}} 25.5
+{name}_count{{{label}}} 4
+"""
+    found = read_text(text)
+    key = "train.checkpoint.duration{train.checkpoint.phase=total}"
+    assert found.values(key) == [HistogramValue(count=4, sum=25.5, bounds=(1.0, 10.0), counts=(1, 2, 1))]
+    assert ("meaning", key) in found.lost
+    assert found.losses.stated["train.checkpoint.duration"].instrument == "histogram"
+    assert read_text(text.replace('le="10.0"}} 3', "").replace("} 3", "} 0")).values(key) == []
+
+
+def test_names_of_the_catalog() -> None:
+    text = """# TYPE hw_network_io_bytes_total counter
+hw_network_io_bytes_total{hw_id="nic-1",network_io_direction="transmit",host_id="n",job="x"} 5
+train_accelerator_busy_ratio{hw_id="tpu-1"} 0.5
+train_loss_mean{train_loss_name="total"} NaN
+mystery_total 1
+"""
+    found = read_text(text)
+    values = {key: (value, sample.device) for sample in found.samples for key, value in sample.m.items()}
+    assert values["hw.network.io{network.io.direction=transmit}"] == (5.0, "nic-1")
+    assert values["train.accelerator.busy"] == (0.5, "tpu-1")
+    assert ("unknown-name", "mystery_total") in found.lost
+
+
+def test_series_that_only_foreign_labels_tell_apart() -> None:
+    found = read_text('train_learning_rate_ratio{group="a"} 1\ntrain_learning_rate_ratio{group="b"} 2\n')
+    assert found.values("train.learning_rate") == [1.0]
+    assert found.lost["attribute", "train.learning_rate"] == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("up 1", Point("up", {}, 1.0, None)),
+        ("up{} 1", Point("up", {}, 1.0, None)),
+        ('up{a="b",} +Inf', Point("up", {"a": "b"}, "+Inf", None)),
+        (r'up{a="x\\y\"z\n"} -1e3', Point("up", {"a": 'x\\y"z\n'}, -1000.0, None)),
+        ('up{a="}",b="#"} 1 5 # {id="x"} 2', Point("up", {"a": "}", "b": "#"}, 1.0, 5_000_000)),
+        ("# TYPE up gauge", Comment("TYPE", "up", "gauge")),
+        ("# HELP up", Comment("HELP", "up", "")),
+        ("# EOF", None),
+        ("#", None),
+    ],
+)
+def test_a_line(line: str, wanted: object) -> None:
+    assert parse(line) == wanted
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["5", "up", "up x", 'up{a="b"', "up{a=b} 1", 'up{a="b",a="c"} 1', 'up{a="b" c="d"} 1', "up 1 2 3", "é 1", "up 1_0"],
+)
+def test_a_line_that_is_refused(line: str) -> None:
+    assert isinstance(parse(line), Refusal)
+
+
+@pytest.mark.parametrize("piece", ['a="b",', "\\", '"', "{", "}", " ", "1", "é", 'a="\\'])
+def test_long_lines_are_read_in_linear_time(piece: str) -> None:
+    """A quadratic parser would take an hour for a line of a million characters."""
+    for start in ("up{", "up ", "# TYPE ", 'up{a="'):
+        found = parse(start + piece * (1_000_000 // len(piece)))
+        assert found is None or isinstance(found, Refusal | Comment)
