@@ -12,11 +12,22 @@ import pytest
 from streams_made.emitter import Stream
 from streams_made.run import Run, make_run
 from streams_made.shape import FLOPS_PER_TOKEN, PEAK_FLOPS_PER_SECOND, Shape, ShapeError
-from streams_made.write import by_emitter, by_time, compressed, put, stream_bytes, together
+from streams_made.write import (
+    by_emitter,
+    by_time,
+    compressed,
+    file_name,
+    put,
+    put_parquet,
+    stamped_with_head,
+    stream_bytes,
+    together,
+)
 
 from trainspec_validate.check import validate
 from trainspec_validate.documents.stream import Event, Head, Sample
 from trainspec_validate.metrics import by_name, catalog
+from trainspec_validate.streams import Losses
 
 SHAPES = {
     "plain": Shape(),
@@ -184,6 +195,11 @@ def test_size_grows_with_ranks_and_steps() -> None:
     assert 1.8 * small.num_records < long.num_records < 2.2 * small.num_records
 
 
+def test_nothing_is_wrong_with_a_made_run(run: Run, tmp_path: Path) -> None:
+    report = validate([put({**run.documents, **by_emitter(run.streams)}, tmp_path)])
+    assert [f"{finding.requirement} {finding.message}" for finding in report.findings] == []
+
+
 def test_documents_hold(run: Run, tmp_path: Path) -> None:
     report = validate([put(run.documents, tmp_path)])
     assert [finding.message for finding in report.findings] == []
@@ -220,6 +236,17 @@ def test_a_shuffled_file_keeps_the_order_of_each_stream() -> None:
         if not isinstance(record, Head):
             assert record.seq == last[record.emitter]
             last[record.emitter] += 1
+
+
+def test_parquet_holds_the_same_records(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    from trainspec_validate.streams import parquet
+
+    streams = make_run(SHAPES["plain"]).streams
+    put_parquet(streams, tmp_path)
+    for stream in streams:
+        path = tmp_path / file_name(stream).replace(".jsonl", ".parquet")
+        assert [item for _, item in parquet.read(path) if not isinstance(item, Losses)] == stamped_with_head(stream)
 
 
 def test_compressed_files_hold_the_same() -> None:

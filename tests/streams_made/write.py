@@ -14,7 +14,6 @@ from trainspec_validate.documents.stream import Event, Head, Sample, encode_reco
 
 from .emitter import Stream
 
-Layout = Literal["emitter", "one", "time"]
 Compression = Literal["gz", "zst"]
 
 
@@ -85,6 +84,21 @@ def compressed(files: Mapping[str, bytes], how: Compression) -> dict[str, bytes]
 
     pack = zstandard.ZstdCompressor(level=3).compress
     return {f"{name}.zst": pack(text) for name, text in files.items()}
+
+
+def put_parquet(streams: Iterable[Stream], folder: Path) -> Path:
+    """Write one Parquet file for each emitter and attempt, in the layout of the twin."""
+    from trainspec_validate.streams.parquet import write
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for stream in streams:
+        write(stamped_with_head(stream), folder / file_name(stream).replace(".jsonl", ".parquet"))
+    return folder
+
+
+def stamped_with_head(stream: Stream) -> list[Head | Sample | Event]:
+    """Head and records, each with its emitter and attempt."""
+    return [stream.head, *stamped(stream)]
 
 
 def put(files: Mapping[str, bytes | str], folder: Path) -> Path:
