@@ -111,7 +111,6 @@ def _long_lags(run: RunView) -> Iterator[Fault]:
             help=f"at most {seconds_in_words(LONGEST_LAG_SECONDS)}; write more often, or from a thread of its own",
             first_time_us=found.first_time_us,
             last_time_us=found.last_time_us,
-            count=found.num,
             samples=(number(found.maximum),),
         )
 
