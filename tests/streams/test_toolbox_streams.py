@@ -17,7 +17,7 @@ from trainspec_validate.streams.native import record_of
 from trainspec_validate.toolbox import PROGRAM, command
 
 MLLOG = """:::MLLOG {"key": "global_batch_size", "value": 32, "time_ms": 1000}
-:::MLLOG {"key": "tracked_stats", "value": {"train_step_time": 2, "loss": 3.0}, "metadata": {"step": 32}, "time_ms": 2000}
+:::MLLOG {"key": "tracked_stats", "value": {"train_step_time": 2, "loss": 3}, "metadata": {"step": 32}, "time_ms": 2000}
 """
 MEGATRON = " iteration 10/ 100 | consumed samples: 640 | lm loss: 1.0E+00 |\n"
 BAD = MLLOG + ':::MLLOG {"key": "block_stop", "time_ms": 3000}\n:::MLLOG {"\n'
