@@ -15,6 +15,16 @@ from .shape import MEMORY_BYTES, NUM_PARAMETERS, PEAK_FLOPS_PER_SECOND, SEQUENCE
 
 BASE = Path(__file__).resolve().parents[2] / "spec" / "v1" / "base"
 CLUSTER, PLAN, POLICY = "made-cluster", "made-plan", "made-policy"
+MODEL = {
+    "name": "made-8b",
+    "num_parameters": NUM_PARAMETERS,
+    "num_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "ffn_hidden_size": 14336,
+    "sequence_length": SEQUENCE_LENGTH,
+}
 
 
 @cache
@@ -77,16 +87,7 @@ def plan(shape: Shape) -> dict[str, Any]:
     data = deepcopy(_base("plan"))
     data["metadata"] = {"name": PLAN}
     data["cluster"] = {"name": CLUSTER}
-    data["model"] |= {
-        "name": "made-8b",
-        "num_parameters": NUM_PARAMETERS,
-        "num_layers": 32,
-        "hidden_size": 4096,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "ffn_hidden_size": 14336,
-        "sequence_length": SEQUENCE_LENGTH,
-    }
+    data["model"] |= MODEL
     data["parallelism"] |= {
         "num_accelerators": shape.world_size,
         "data": shape.num_nodes,
