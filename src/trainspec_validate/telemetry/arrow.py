@@ -66,6 +66,7 @@ def _plain_rows(  # noqa: PLR0913, PLR0917
     if len(implicit) and facts.first_implicit is None:
         facts.first_implicit = Location(facts.number, first_row + int(rows[implicit[0]]))
     none = np.full(num, -1, np.int64)
+    writers = identities.writers(named["emitter"], whole["att"])
     return Batch(
         np.full(num, facts.number, np.int32),
         rows + first_row,
@@ -74,8 +75,8 @@ def _plain_rows(  # noqa: PLR0913, PLR0917
         whole["step"],
         none,
         none,
-        identities.writers(named["emitter"], whole["att"]),
-        identities.subjects(whole["rank"], named["host"], named["device"]),
+        writers,
+        identities.subjects(writers, whole["rank"], named["host"], named["device"]),
         np.zeros(num, np.uint8),
         *_values(batch, rows, builder, first_row),
     )

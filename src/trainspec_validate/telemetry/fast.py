@@ -162,6 +162,7 @@ class FastDecoder:
         facts.num_records += num
         if num:
             self._note_places(records, offset)
+        writers = self.identities.writers(records["emitter"], records["att"])
         return Batch(
             np.full(num, facts.number, np.int32),
             records["start"] + offset,
@@ -170,8 +171,8 @@ class FastDecoder:
             records["step"].copy(),
             records["start_us"].copy(),
             records["observed_us"].copy(),
-            self.identities.writers(records["emitter"], records["att"]),
-            self.identities.subjects(records["rank"], records["host"], records["device"]),
+            writers,
+            self.identities.subjects(writers, records["rank"], records["host"], records["device"]),
             np.zeros(num, np.uint8),
             np.repeat(np.arange(num, dtype=np.int32), records["num"]),
             keys.copy(),

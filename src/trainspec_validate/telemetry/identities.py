@@ -20,7 +20,7 @@ class Identities:
         self.texts = texts
         """What the numbers in columns of texts stand for; -1 stands for none."""
         self._writers: dict[tuple[int, int], int] = {}
-        self._subjects: dict[tuple[int, int, int], int] = {}
+        self._subjects: dict[tuple[int, int, int, int], int] = {}
 
     def writers(self, emitter: Any, attempt: Any) -> Any:
         """Numbers of writers."""
@@ -43,26 +43,28 @@ class Identities:
             self._writers[emitter, attempt] = known
         return known
 
-    def subjects(self, rank: Any, host: Any, device: Any) -> Any:
-        """Numbers of subjects."""
+    def subjects(self, writer: Any, rank: Any, host: Any, device: Any) -> Any:
+        """Numbers of subjects; `writer` are the numbers of the writers, whose heads say what a record does not."""
         if not len(rank):
             return np.zeros(0, np.int32)
-        places = np.zeros(len(rank), np.int64)
+        places = writer.astype(np.int64) << 28 | (rank + 1)
         for column in (host, device):
             if column.max() >= 0:
-                _, places = np.unique(places << 32 | (column + 1), return_inverse=True)
-        _, first, inverse = np.unique(places << 28 | (rank + 1), return_index=True, return_inverse=True)
-        numbers = [self._subject(int(rank[place]), int(host[place]), int(device[place])) for place in first.tolist()]
+                _, places = np.unique(places, return_inverse=True)
+                places = places << 32 | (column + 1)
+        _, first, inverse = np.unique(places, return_index=True, return_inverse=True)
+        columns = [column[first].tolist() for column in (writer, rank, host, device)]
+        numbers = [self._subject(*coordinates) for coordinates in zip(*columns, strict=True)]
         return np.array(numbers, np.int32)[inverse]
 
-    def _subject(self, rank: int, host: int, device: int) -> int:
-        known = self._subjects.get((rank, host, device))
+    def _subject(self, writer: int, rank: int, host: int, device: int) -> int:
+        known = self._subjects.get((writer, rank, host, device))
         if known is None:
-            head = self.builder.head
+            head = self.builder.head_of(writer)
             subject = Subject(
                 rank if rank >= 0 else (head.rank if head else None),
                 self.texts[host] if host >= 0 else (head.host if head else None),
                 self.texts[device] if device >= 0 else (head.device if head else None),
             )
-            known = self._subjects[rank, host, device] = self.builder.names.subjects.number(subject)
+            known = self._subjects[writer, rank, host, device] = self.builder.names.subjects.number(subject)
         return known

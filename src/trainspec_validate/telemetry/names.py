@@ -166,6 +166,7 @@ class Names:
         self.heads: list[Head | None] = []
         self._key_rows: list[tuple[Any, ...]] = []
         self._writer_rows: list[tuple[Any, ...]] = []
+        self._subject_facts: list[Any] = [np.zeros(0, np.int64), np.zeros(0, np.int64)]
         self._keys: KeyColumns | None = None
         self._writers: WriterColumns | None = None
 
@@ -215,16 +216,23 @@ class Names:
 
     def subject_bits(self) -> Any:
         """What each subject names, as bits."""
-        bits = (
-            RANK * (s.rank is not None) + HOST * (s.host is not None) + DEVICE * (s.device is not None)
-            for s in self.subjects.items
-        )
-        return np.fromiter(bits, np.int64, len(self.subjects))
+        return self._subject_column(0)
 
     def subject_ranks(self) -> Any:
         """Rank of each subject; -1 for none."""
-        ranks = (-1 if subject.rank is None else subject.rank for subject in self.subjects.items)
-        return np.fromiter(ranks, np.int64, len(self.subjects))
+        return self._subject_column(1)
+
+    def _subject_column(self, column: int) -> Any:
+        known = len(self._subject_facts[0])
+        if known < len(self.subjects):
+            new = self.subjects.items[known:]
+            bits = [
+                RANK * (s.rank is not None) + HOST * (s.host is not None) + DEVICE * (s.device is not None) for s in new
+            ]
+            ranks = [-1 if s.rank is None else s.rank for s in new]
+            both = zip(self._subject_facts, (bits, ranks), strict=True)
+            self._subject_facts = [np.concatenate([old, np.array(more, np.int64)]) for old, more in both]
+        return self._subject_facts[column]
 
 
 def _columns(rows: list[tuple[Any, ...]], types: tuple[Any, ...]) -> list[Any]:

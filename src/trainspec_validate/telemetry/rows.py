@@ -70,11 +70,12 @@ class RowBuilder:
         flags = EVENT if isinstance(record, Event) else 0
         if record.a.get("train.step.warmup") is True:
             flags |= WARMUP
+        writer = self._writer(location, record)
         start = record.start_us if isinstance(record, Sample) and record.start_us is not None else -1
         values = (
             *(self.facts.number, offset, record.time_us, record.seq, -1 if record.step is None else record.step),
             *(start, -1 if record.observed_us is None else record.observed_us),
-            *(self._writer(location, record), self.names.subjects.number(self._subject(record)), flags),
+            *(writer, self.names.subjects.number(self._subject(record, writer)), flags),
         )
         number = len(self.columns[0])
         for column, value in zip(self.columns, values, strict=True):
@@ -107,8 +108,12 @@ class RowBuilder:
             self.facts.other_runs.setdefault(record.run, location)
         return self.names.writer(Writer(own or record.run or "", emitter, attempt))
 
-    def _subject(self, record: Sample | Event) -> Subject:
-        head = self.head
+    def head_of(self, writer: int) -> Head | None:
+        """The head that a writer's records rest on: its own, else the first of the file."""
+        return self.names.heads[writer] or self.head
+
+    def _subject(self, record: Sample | Event, writer: int) -> Subject:
+        head = self.head_of(writer)
         if head is None:
             return Subject(record.rank, record.host, record.device)
         return Subject(

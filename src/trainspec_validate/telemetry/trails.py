@@ -32,9 +32,20 @@ class _Gathered:
         if len(self.subjects) < _MAX_SUBJECTS:
             self.subjects |= subjects
         self.first_us, self.last_us = min(self.first_us, first_us), max(self.last_us, last_us)
-        both = np.concatenate([self.first, found])
+        both = np.concatenate([self.first, _foremost(found)])
         order = np.lexsort((both["subject"], both["here_offset"], both["here_file"]))
         self.first = both[order[:NUM_FIRST]]
+
+
+def _foremost(found: Any) -> Any:
+    """Those occurrences that can be among the first by place."""
+    if len(found) <= 4 * NUM_FIRST:
+        return found
+    file = found["here_file"].min()
+    mine = found[found["here_file"] == file]
+    if len(mine) <= NUM_FIRST:
+        return found
+    return mine[mine["here_offset"] <= np.partition(mine["here_offset"], NUM_FIRST)[NUM_FIRST]]
 
 
 class Trails:
@@ -45,11 +56,13 @@ class Trails:
 
     def take(self, found: Any) -> None:
         """Take occurrences out of the buffer of the loops."""
-        codes = np.stack([found["trouble"], found["key"], found["attempt"]], axis=1)
-        for code in np.unique(codes, axis=0):
-            some = found[(codes == code).all(axis=1)]
+        codes = found["trouble"].astype(np.int64) << 48 | found["key"].astype(np.int64) << 32 | found["attempt"]
+        order = np.argsort(codes, kind="stable")
+        unique, begin = np.unique(codes[order], return_index=True)
+        for code, start, end in zip(unique.tolist(), begin.tolist(), [*begin[1:].tolist(), len(codes)], strict=True):
+            some = found[order[start:end]]
             times = some["time_us"]
-            trail = self.gathered.setdefault((int(code[0]), int(code[1]), int(code[2])), _Gathered())
+            trail = self.gathered.setdefault((code >> 48, (code >> 32) & 0xFFFF, code & 0xFFFFFFFF), _Gathered())
             subjects = set(np.unique(some["subject"]).tolist())
             trail.take(some, len(some), subjects, int(times.min()), int(times.max()))
 
