@@ -117,6 +117,18 @@ def test_the_time_of_a_block_is_no_time_of_an_update() -> None:
     assert found.lost["step", "tracked_stats.train_step_time"] == 1
 
 
+def test_what_sums_up_a_block_has_the_place_of_the_log() -> None:
+    """One round states the start of the block there."""
+    mean = entry("tracked_stats", {"throughput": 10.0, "train_step_time": 2.0}, step=0)
+    found = read_text(log(stats(3.0, step=32), stats(2.5, step=64), mean))
+    assert [sample.step for sample in found.samples[1:]] == [1, 2, 2]
+    assert found.values("train.step.duration") == [2.5, 2.5]
+    assert found.values("train.step.count") == [1.0, 2.0]
+    assert found.lost["step", "tracked_stats.train_step_time"] == 1
+    alone = entry("tracked_stats", {"throughput": 10.0, "train_step_time": 2.0}, step=64)
+    assert read_text(log(alone)).values("train.step.duration") == [2.0]
+
+
 def test_throughput_needs_the_length_of_a_sample() -> None:
     found = read_text(log(entry("tracked_stats", {"throughput": 10.0}, step=32)))
     assert found.values("train.token.rate") == [640.0]

@@ -46,7 +46,8 @@ class Reader:
         self._position = Position(transcript.tally)
         self._intervals = Intervals(transcript)
         self._started = False
-        self._is_loss = False
+        self._is_loss = self._has_updates = False
+        self._step = 0
         self._evaluation: dict[str, MetricValue] = {}
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
@@ -123,17 +124,25 @@ class Reader:
         positioned = "step" in metadata or "step_num" in metadata or "samples_count" in metadata
         values: dict[str, MetricValue] = {}
         for name, number in value.items():
-            if name == "train_step_time" and "step" not in metadata and "step_num" not in metadata:
-                message = "some train_step_time have no step: they are means of a block, not of an update"
+            if name == "train_step_time" and self._is_mean(value, metadata):
+                message = "some train_step_time are means of a block, beside those of each update"
                 self._transcript.lose("step", "tracked_stats.train_step_time", message, offset)
             else:
                 self._names.take(f"tracked_stats.{name}", number, offset, values)
         if not values:
             return
         step = self._position.updates("tracked_stats", metadata, is_statistic=True) if positioned else None
-        if step is not None:
+        # What sums up a block has the position of its start in some rounds.
+        step = self._step if step is not None and step < self._step and "throughput" in value else step
+        if step is not None and (step != self._step or "throughput" not in value):
             values |= self._counts(step)
+            self._step = step
         yield offset, self._transcript.sample(time_us, values, step=step)
+
+    def _is_mean(self, value: Mapping[str, Any], metadata: Mapping[str, Any]) -> bool:
+        """Whether a time of an update is the mean of many, in a log that has each of them too."""
+        self._has_updates |= "throughput" not in value and "step" in metadata
+        return ("step" not in metadata and "step_num" not in metadata) or (self._has_updates and "throughput" in value)
 
     def _counts(self, step: int) -> dict[str, MetricValue]:
         counts: dict[str, MetricValue] = {"train.step.count": float(step)}
@@ -142,7 +151,7 @@ class Reader:
             counts["train.sample.count"] = float(step * batch)
             if "tokens_per_sample" in self._names.quantities:
                 tokens = step * batch * self._names.quantities["tokens_per_sample"]
-                counts["train.token.count{train.token.kind=all}"] = tokens
+                counts["train.token.count{train.token.kind=all}"] = float(tokens)
         return counts
 
     def _accuracy(self, offset: int, time_us: int, value: Any, metadata: Mapping[str, Any]) -> Iterator[Found]:
