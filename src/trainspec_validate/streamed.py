@@ -89,7 +89,7 @@ def judge_streams(
 ) -> list[str]:
     """Judge the streams of every run; returns what could not be read.
 
-    The documents count where there is one set of them: with several, nothing says which of them a run belongs to.
+    A kind of document counts where there is one of it: with several, nothing says which of them a run belongs to.
     """
     from trainspec_validate.streams.source import SourceError  # noqa: PLC0415
     from trainspec_validate.telemetry.engine import Options, run_file  # noqa: PLC0415
@@ -103,7 +103,7 @@ def judge_streams(
         except (SourceError, OSError) as error:
             failures.append(f"{candidate.name}: {error}")
     wanted = [r for r in index.by_id.values() if r.check == "stream" and selection.takes(index, r.id)]
-    beside = documents[0] if len(documents) == 1 else {}
+    beside = _only_ones(document for bound in documents for document in bound.values())
     options = Options(streams.num_workers, streams.engine, now_us=time.time_ns() // 1_000)
     for run in runs(files):
         judgement = judge_run(run, wanted, index, beside, options)
@@ -133,10 +133,15 @@ def documents_beside(paths: Sequence[str]) -> Mapping[type[Document], Document]:
     for candidate in collect(paths, failures):
         if not is_stream(candidate):
             read_candidate(state, candidate)
-    found: dict[type[Document], list[Document]] = {}
-    for member in state.members.values():
-        found.setdefault(type(member.document), []).append(member.document)
-    return {kind: documents[0] for kind, documents in found.items() if len(documents) == 1}
+    return _only_ones(member.document for member in state.members.values())
+
+
+def _only_ones(documents: Iterable[Document]) -> dict[type[Document], Document]:
+    """The documents that are the only ones of their kind; each can come more than once."""
+    found: dict[type[Document], dict[int, Document]] = {}
+    for document in documents:
+        found.setdefault(type(document), {})[id(document)] = document
+    return {kind: next(iter(those.values())) for kind, those in found.items() if len(those) == 1}
 
 
 def runs(files: Iterable[RunFile]) -> list[list[RunFile]]:
