@@ -84,6 +84,12 @@ def test_a_later_attempt_drops_by_itself() -> None:
     assert "in attempt 0" in found
 
 
+def test_two_agents_of_one_node_count_their_own_losses() -> None:
+    other = Stream("prober", ("emitter",), host="node-1").sample(5, {DROPPED: 0}).sample(65, {DROPPED: 0})
+    (found,) = messages("TS-TEL-052", view(agent(10, dropped=2), other))
+    assert found.startswith("emitter 'node-1' in attempt 0 lost 2 records")
+
+
 def test_numbers_alone_are_enough() -> None:
     assert messages("TS-TEL-052", view(Stream().sample(1, STEP))) == []
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.metrics import by_name
 from trainspec_validate.telemetry.checks import Deviation, Evidence, Location, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._seen import WITH_HEADS, is_own, own_heads
 from trainspec_validate.telemetry.checks._words import (
@@ -64,8 +63,7 @@ def single_writer(run: RunView) -> Iterator[Deviation]:
         return f"{whose} has a second writer in attempt {found.attempt}: {found.emitter!r}"
 
     help_text = "let one emitter write each series; a second reader of the same device writes under names of its own"
-    shared = (trail for trail in run.trails_of(Trouble.SECOND_WRITER) if not _is_of_emitter(trail))
-    yield from of_records(shared, message, help_text)
+    yield from of_records(run.trails_of(Trouble.SECOND_WRITER), message, help_text)
 
 
 @check("TS-TEL-017")
@@ -126,12 +124,6 @@ def num_lost(run: RunView, span: EmitterSpan) -> int:
         return 0
     unread = sum(damage.location.file == span.first_location.file for damage in run.damage)
     return span.num_missing if span.num_missing > 2 * unread else 0
-
-
-def _is_of_emitter(trail: Trail) -> bool:
-    """Whether each emitter has a series of its own, whatever subject it names."""
-    metric = by_name(trail.key.metric)
-    return metric is not None and metric.scopes == ("emitter",)
 
 
 def _of_one_writer(run: RunView, trouble: Trouble) -> list[Trail]:
