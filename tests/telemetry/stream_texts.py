@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,6 +31,7 @@ def view_of(*texts: str, suffix: str = "jsonl", **options: Any) -> RunView:
     with TemporaryDirectory() as directory:
         paths = [Path(directory) / f"{number:04}.{suffix}" for number, _ in enumerate(texts)]
         for path, text in zip(paths, texts, strict=True):
-            path.write_text(text, encoding="utf-8")
+            content = text.encode()
+            path.write_bytes(gzip.compress(content) if suffix.endswith(".gz") else content)
         files = [run_file(number, path, path.name) for number, path in enumerate(paths)]
         return read_run(files, Options(**options))

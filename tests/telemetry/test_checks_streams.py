@@ -32,9 +32,10 @@ def job(*steps: int) -> Stream:
 def test_a_cut_line_is_told_only_where_the_run_has_ended() -> None:
     torn = '{"k":"m","time_us":17672256'
     assert messages("TS-TEL-001", view_of(text_of(job(1)) + torn)) == []
-    (found,) = judged("TS-TEL-001", view_of(text_of(ended(job(1))) + torn))
-    assert found.message == "the file ends within a line, and the run has ended at 2026-01-01 00:01:40 UTC"
-    assert found.location == Location(0, len(text_of(ended(job(1)))))
+    for suffix in ("jsonl", "jsonl.gz"):
+        (found,) = judged("TS-TEL-001", view_of(text_of(ended(job(1))) + torn, suffix=suffix))
+        assert found.message == "the file ends within a line, and the run has ended at 2026-01-01 00:01:40 UTC"
+        assert found.location == Location(0, len(text_of(ended(job(1)))))
 
 
 def test_many_damaged_lines_are_cut_to_a_few_findings() -> None:
