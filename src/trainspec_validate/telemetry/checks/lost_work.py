@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from trainspec_validate.derived.policy import declared_interval_seconds, durable_seconds
 from trainspec_validate.documents import CheckpointPolicy
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._episodes import Episode, recovered_episodes
 from trainspec_validate.telemetry.checks._pauses import standstills
-from trainspec_validate.telemetry.checks._progress import median_step_seconds, progress
+from trainspec_validate.telemetry.checks._progress import Progress, median_step_seconds, progress
 from trainspec_validate.telemetry.checks._restarts import restarts
 from trainspec_validate.telemetry.checks._words import few, number, seconds_in_words
 from trainspec_validate.telemetry.view import Location
@@ -22,15 +22,16 @@ def lost_work(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
     limit = _lost_steps_limit(run, policy)
     if limit is None:
         raise NotJudged("the policy does not say how many updates there are between two saves")
+    losses = _Losses(run)
     yield from few(
         Deviation(
             _place(episode),
-            f"the fault {episode.id!r} costs {lost:,} updates ({_seconds_said(run, episode)}): update "
+            f"the fault {episode.id!r} costs {lost:,} updates ({losses.said(episode)}): update "
             f"{episode.restored_step:,} is restored after {episode.last.step if episode.last else 0:,} was completed, "
             f"but the saves of the policy limit that to {limit:,}",
             "restore the newest checkpoint that is left, and save as often as the policy says",
         )
-        for episode, lost in _losses(run)
+        for episode, lost in losses.each
         if lost > limit
     )
 
@@ -39,9 +40,10 @@ def lost_work(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
 def measured_recovery_point(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
     """A fault costs no more productive time than the recovery point of the policy."""
     promise = policy.recovery_point_seconds
+    losses = _Losses(run)
     judged, found = False, []
-    for episode, lost in _losses(run):
-        seconds = _lost_seconds(run, episode)
+    for episode, lost in losses.each:
+        seconds = losses.seconds(episode)
         if seconds is None:
             continue
         judged = True
@@ -59,11 +61,13 @@ def measured_recovery_point(run: RunView, policy: CheckpointPolicy) -> Iterator[
 @check("TS-REC-021")
 def repeated_steps_counted(run: RunView) -> Iterator[Deviation]:
     """The count of repeated updates at the end of a recovery is that of the updates that were completed before."""
+    recovered, updates = recovered_episodes(run), progress(run)
+    restored = {restart.attempt: restart.step for restart in restarts(run)}
     judged, found = False, []
-    for episode in recovered_episodes(run):
+    for episode in recovered:
         end = episode.resumed
         stated = end.value("train.step.repeated") if end is not None else None
-        expected = _repeated(run, end.attempt) if end is not None and stated is not None else None
+        expected = _repeated(updates, restored, end.attempt) if end is not None and stated is not None else None
         if end is None or stated is None or expected is None:
             continue
         judged = True
@@ -77,10 +81,8 @@ def repeated_steps_counted(run: RunView) -> Iterator[Deviation]:
     yield from few(found)
 
 
-def _repeated(run: RunView, until: int) -> int | None:
+def _repeated(updates: Progress, restored: Mapping[int, int | None], until: int) -> int | None:
     """Updates executed again up to a recovery that ends in this attempt; None where a restore is not told of."""
-    updates = progress(run)
-    restored = {restart.attempt: restart.step for restart in restarts(run)}
     numbers = [attempt for attempt in updates.attempts() if attempt <= until]
     if not numbers or numbers[0] != 0:
         return None
@@ -93,13 +95,34 @@ def _repeated(run: RunView, until: int) -> int | None:
     return repeated
 
 
-def _losses(run: RunView) -> list[tuple[Episode, int]]:
-    """The recoveries that went on in a new attempt, with the updates that they lost."""
-    found = [(e, e.lost_steps) for e in recovered_episodes(run) if e.changes_attempt and e.first is not None]
-    known = [(episode, lost) for episode, lost in found if lost is not None]
-    if not known:
-        raise NotJudged("no recovery of the run has a restored step and updates before and after it")
-    return known
+class _Losses:
+    """The recoveries that went on in a new attempt, with the updates that they lost and the time that those took."""
+
+    def __init__(self, run: RunView) -> None:
+        found = [(e, e.lost_steps) for e in recovered_episodes(run) if e.changes_attempt and e.first is not None]
+        self.each = [(episode, lost) for episode, lost in found if lost is not None]
+        if not self.each:
+            raise NotJudged("no recovery of the run has a restored step and updates before and after it")
+        self._updates = progress(run)
+        self._pauses = standstills(run)
+        self._step_seconds = median_step_seconds(run)
+
+    def seconds(self, episode: Episode) -> float | None:
+        """Productive time between the restored update and the last one before the fault; None where it is not known."""
+        last, restored = episode.last, episode.restored_step
+        if last is None or restored is None:
+            return None
+        if last.step <= restored:
+            return 0.0
+        start = self._updates.reached(restored, below=last.attempt + 1)
+        if start is None or start.step > restored or start.time_us > last.time_us:
+            return None if self._step_seconds is None else self._step_seconds * (last.step - restored)
+        return float(self._pauses.left_us(start.time_us, last.time_us)) / 1e6
+
+    def said(self, episode: Episode) -> str:
+        """That time in words."""
+        seconds = self.seconds(episode)
+        return "time not known" if seconds is None else f"{seconds_in_words(seconds)} of training"
 
 
 def _lost_steps_limit(run: RunView, policy: CheckpointPolicy) -> int | None:
@@ -111,25 +134,6 @@ def _lost_steps_limit(run: RunView, policy: CheckpointPolicy) -> int | None:
     if step is None or longest is None:
         return policy.interval.steps + 1 if policy.interval.steps is not None else None
     return math.ceil((longest + durable_seconds(policy)) / step) + 1
-
-
-def _lost_seconds(run: RunView, episode: Episode) -> float | None:
-    """Productive time between the restored update and the last one before the fault; None where it is not known."""
-    if episode.last is None or episode.restored_step is None:
-        return None
-    if episode.last.step <= episode.restored_step:
-        return 0.0
-    updates = progress(run)
-    start = updates.reached(episode.restored_step, below=episode.last.attempt + 1)
-    if start is None or start.step > episode.restored_step or start.time_us > episode.last.time_us:
-        step = median_step_seconds(run)
-        return None if step is None else step * (episode.last.step - episode.restored_step)
-    return float(standstills(run).left_us(start.time_us, episode.last.time_us)) / 1e6
-
-
-def _seconds_said(run: RunView, episode: Episode) -> str:
-    seconds = _lost_seconds(run, episode)
-    return "time not known" if seconds is None else f"{seconds_in_words(seconds)} of training"
 
 
 def _place(episode: Episode) -> Location:

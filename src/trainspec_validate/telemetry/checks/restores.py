@@ -37,6 +37,7 @@ def restore_source(run: RunView) -> Iterator[Deviation]:
     """A new attempt goes on from a checkpoint that was committed before the fault, where there is one."""
     known = saves(run)
     faults = {e.restart.attempt: e for e in _episodes(run) if e.restart is not None and e.changes_attempt}
+    by_id = {save.id: save for save in known}
     judged = False
     found: list[Deviation] = []
     for restart in _later_restarts(run):
@@ -44,7 +45,7 @@ def restore_source(run: RunView) -> Iterator[Deviation]:
         if from_nothing:
             judged = True
             found += _passed_over(restart, known)
-        source = next((save for save in known if save.id == restart.source), None)
+        source = by_id.get(restart.source or "")
         fault = faults.get(restart.attempt)
         judged |= source is not None
         if source is not None and fault is not None:
