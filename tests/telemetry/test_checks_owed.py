@@ -116,6 +116,14 @@ def test_a_restored_attempt_counts_from_the_step_that_it_restored() -> None:
     assert missing(stream) == {"train.token.rate", "train.flops.utilization"}
 
 
+def test_an_attempt_that_says_nothing_counts_from_its_first_step() -> None:
+    stream = Stream("job", ("job",), att=1)
+    for step in (499, 500):
+        stream.sample(step - 400, {"train.step.count": step}, step=step)
+    assert refused("TS-TEL-004", view(stream)).startswith("no attempt is long enough")
+    assert "train.loss.mean" in missing(stream.sample(101, {"train.step.count": 501}, step=501))
+
+
 def test_each_attempt_owes_by_itself() -> None:
     values = {**SELF, "train.clock.offset": 0.0, "train.clock.error": 1e-5}
     streams = [Stream("node-1", ("node", "emitter"), att=n, host="node-1") for n in range(3)]

@@ -55,15 +55,26 @@ def by_attempt(run: RunView) -> dict[int, set[str]]:
     return found
 
 
-def num_updates(run: RunView, attempt: AttemptSpan) -> int:
-    """Updates that the records of an attempt show, from the step that it started with."""
-    rows = run.series.rows
-    mine = rows[(rows["attempt"] == attempt.number) & (rows["last_step"] >= 0)]
-    if not len(mine):
+def steps_by_attempt(run: RunView) -> dict[int, tuple[int, int]]:
+    """Smallest and largest step that the records of each attempt name."""
+    rows = run.series.rows[run.series.rows["last_step"] >= 0]
+    rows = rows[np.argsort(rows["attempt"], kind="stable")]
+    if not len(rows):
+        return {}
+    attempts, starts = np.unique(rows["attempt"], return_index=True)
+    steps = np.where(rows["first_step"] < 0, rows["last_step"], rows["first_step"])
+    first = np.minimum.reduceat(steps, starts).tolist()
+    last = np.maximum.reduceat(rows["last_step"], starts).tolist()
+    return dict(zip(attempts.tolist(), zip(first, last, strict=True), strict=True))
+
+
+def num_updates(attempt: AttemptSpan, steps: tuple[int, int] | None) -> int:
+    """Updates that the records of an attempt show, from the step that it restored."""
+    if steps is None:
         return 0
     restored = attempt.started.attribute("train.restore.step") if attempt.started else None
-    first = restored if isinstance(restored, int) else int(mine["first_step"][mine["first_step"] >= 0].min(initial=0))
-    return max(0, int(mine["last_step"].max()) - first)
+    first = restored if isinstance(restored, int) else steps[0]
+    return max(0, steps[1] - first)
 
 
 def carried(run: RunView, attempt: int) -> frozenset[str]:

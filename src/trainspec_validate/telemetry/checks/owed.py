@@ -15,6 +15,7 @@ from trainspec_validate.telemetry.checks._seen import (
     heads_of,
     num_updates,
     own_heads,
+    steps_by_attempt,
     unsupported,
 )
 from trainspec_validate.telemetry.checks._words import few, ranges_in_words
@@ -153,7 +154,7 @@ class _Attempt:
 
 
 def _attempts(run: RunView) -> Iterator[_Attempt]:
-    seen = by_attempt(run)
+    seen, steps = by_attempt(run), steps_by_attempt(run)
     for span in run.attempts:
         heads = heads_of(run, span.number)
         mine = frozenset(seen.get(span.number, ()))
@@ -163,7 +164,7 @@ def _attempts(run: RunView) -> Iterator[_Attempt]:
             known = (by_name(name) for name in mine)
             scopes = frozenset(metric.scopes[0] for metric in known if metric)
         interval = max((head.record.report_interval_steps for head in heads), default=1)
-        reports = num_updates(run, span) / interval
+        reports = num_updates(span, steps.get(span.number)) / interval
         refused, due = unsupported(heads), carried(run, span.number)
         yield _Attempt(span, scopes, mine, refused, due, reports, run.snapshot)
 

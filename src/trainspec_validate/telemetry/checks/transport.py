@@ -154,10 +154,13 @@ class _Loss:
 
 
 def _losses(run: RunView) -> list[_Loss]:
-    dropped: dict[tuple[str, int], tuple[int, Location]] = {}
-    for series in run.series.each(DROPPED) if len(run.series) else ():
-        amount = int(series.last_value) if math.isfinite(series.last_value) else 0
-        dropped[series.emitter, series.attempt] = (amount, series.last_location)
+    rows = run.series.rows[run.series.of(DROPPED)]
+    names = ("emitter", "attempt", "last_value", "last_file", "last_offset")
+    columns = zip(*(rows[name].tolist() for name in names), strict=True)
+    dropped = {
+        (run.series.emitters[emitter], attempt): (int(value) if math.isfinite(value) else 0, Location(file, offset))
+        for emitter, attempt, value, file, offset in columns
+    }
     numbered = any(is_own(run, span.first_location) for span in run.emitters)
     if not dropped and not numbered:
         raise NotJudged(f"no sequence numbers, and {DROPPED} has no value")
