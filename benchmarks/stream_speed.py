@@ -1,0 +1,185 @@
+"""Values of metrics judged in a second, beside a plain decode, a schema for each record and the MLPerf checker.
+
+Run with `make bench-streams`; `--short` keeps to what takes seconds. Streams are made in a temporary folder and thrown
+away. Every figure is printed as measured, with the ratio to its baseline of the same run; nothing is asserted but that
+each program finds the stream good, since a time without a result says nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import math
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+import machine  # noqa: E402
+from streams import Size, write_jsonl  # noqa: E402
+
+GATE = [str(Path(sys.executable).parent / "trainspec-validate"), "--format", "concise", "--fail-on", "never"]
+BASELINES = [sys.executable, str(HERE / "stream_baselines.py")]
+PACKAGES = ("trainspec-validate", "numpy", "numba", "msgspec", "jsonschema", "jsonschema-rs", "pyarrow")
+SCHEMA_SHARE = 200
+"""One record of so many is judged by the loops over a schema, which would take hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A made stream."""
+
+    folder: Path
+    num_samples: int
+    num_bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.num_bytes / 1e6:,.0f} MB, {self.num_samples / 1e6:.1f} M values"
+
+
+def made(folder: Path, megabytes: float, num_ranks: int, num_files: int, *, parquet: bool = False) -> Made:
+    """A stream of this size, by number of bytes as JSON Lines."""
+    size = Size(int(megabytes * 1e6), num_ranks, num_files)
+    if parquet:
+        from stream_tables import write_parquet  # noqa: PLC0415
+
+        paths = write_parquet(folder, size)
+    else:
+        paths = write_jsonl(folder, size)
+    return Made(folder, size.num_samples, sum(path.stat().st_size for path in paths))
+
+
+def timed(commands: dict[str, list[str]], num_runs: int) -> dict[str, machine.Timing]:
+    """Times of commands that take turns; each has to end well."""
+    timings = machine.side_by_side(commands, num_runs)
+    for name, timing in timings.items():
+        if timing.exit_code != 0:
+            sys.exit(f"{name} ended with {timing.exit_code}: {' '.join(commands[name])}")
+    return timings
+
+
+def gate(folder: Path, *options: str) -> list[str]:
+    """The command of this project over a folder."""
+    return [*GATE, str(folder), *options]
+
+
+def against_baselines(root: Path, megabytes: float, num_runs: int) -> None:
+    """All checks on JSON Lines beside a decode of the same files and a schema for each record."""
+    stream = made(root / "lines", megabytes, 256, 4)
+    print(f"\nJSON Lines, 256 ranks, 4 files: {stream}")
+    timings = timed(
+        {
+            "all checks, 2 processes": gate(stream.folder, "--workers", "2"),
+            "all checks, 1 process": gate(stream.folder, "--workers", "1"),
+            "typed decode, 2 processes": [*BASELINES, "decode", str(stream.folder), "2"],
+            "typed decode, 1 process": [*BASELINES, "decode", str(stream.folder), "1"],
+        },
+        num_runs,
+    )
+    base = timings["typed decode, 2 processes"].median_seconds
+    for name, timing in timings.items():
+        rate = stream.num_samples / timing.median_seconds / 1e6
+        print(f"  {name:27}{timing}  {rate:6.2f} M values/s  {timing.median_seconds / base:5.2f} of the decode")
+    for engine in ("jsonschema", "jsonschema-rs"):
+        command = [*BASELINES, engine, str(stream.folder), str(SCHEMA_SHARE)]
+        found = subprocess.run(command, check=True, capture_output=True, text=True, env=machine.ENVIRONMENT).stdout
+        rate = float(found) / 1e6
+        ours = stream.num_samples / timings["all checks, 1 process"].median_seconds / 1e6
+        words = f"{rate:8.4f} M values/s in 1 process; all checks are {ours / rate:,.1f} times as quick"
+        print(f"  {engine + ' for each record':30}{words}")
+
+
+def parquet(root: Path, megabytes: float, num_runs: int) -> None:
+    """All checks on the Parquet twin."""
+    stream = made(root / "parquet", megabytes, 256, 4, parquet=True)
+    print(f"\nParquet with zstd, 256 ranks, 4 files: {stream}")
+    commands = {f"all checks, {n} process{'es' * (n > 1)}": gate(stream.folder, "--workers", str(n)) for n in (2, 1)}
+    for name, timing in timed(commands, num_runs).items():
+        print(f"  {name:27}{timing}  {stream.num_samples / timing.median_seconds / 1e6:6.2f} M values/s")
+
+
+def growth(root: Path, sizes: list[float], emitters: list[int]) -> None:
+    """Time and memory by size of the input, and by number of ranks at one size."""
+    print("\nGrowth with the input, 256 ranks")
+    points = [_point(root, megabytes, 256) for megabytes in sizes]
+    (first, low), (last, high) = points[0], points[-1]
+    print(f"  exponent {math.log(high / low) / math.log(last / first):.2f} (1 is linear)")
+    print(f"\nGrowth with the ranks, {sizes[1]:,.0f} MB")
+    for num in emitters:
+        _point(root, sizes[1], num)
+
+
+def _point(root: Path, megabytes: float, num_ranks: int) -> tuple[float, float]:
+    folder = root / "growth"
+    stream = made(folder, megabytes, num_ranks, 2)
+    timing = timed({"gate": gate(folder)}, 1)["gate"]
+    shutil.rmtree(folder)
+    rate = stream.num_samples / timing.median_seconds / 1e6
+    print(f"  {num_ranks:7,} ranks {stream!s:32} {timing}  {rate:6.2f} M values/s", flush=True)
+    return stream.num_bytes, timing.median_seconds
+
+
+def mlperf(root: Path, num_lines: int, num_runs: int) -> None:
+    """A log of MLPerf beside its own checker."""
+    path = root / "result_0.txt"
+    subprocess.run([*BASELINES, "mllog", str(path), str(num_lines)], check=True)
+    size = path.stat().st_size
+    print(f"\nLog of MLPerf, {num_lines:,} lines, {size / 1e6:.1f} MB")
+    commands = {"all checks": gate(path)}
+    if importlib.util.find_spec("mlperf_logging") is None:
+        print("  the MLPerf checker is not installed (pip install mlperf-logging)")
+    else:
+        checker = ["-m", "mlperf_logging.compliance_checker", "--usage", "training", "--ruleset", "5.1.0", str(path)]
+        commands["MLPerf checker"] = [*BASELINES, "any", *checker]
+    timings = timed(commands, num_runs)
+    for name, timing in timings.items():
+        print(f"  {name:27}{timing}  {num_lines / timing.median_seconds / 1e3:8.1f} thousand lines/s")
+    if len(timings) > 1:
+        ours, theirs = (timing.median_seconds for timing in timings.values())
+        print(f"  ratio                      {ours / theirs:8.2f} of the time of the MLPerf checker")
+
+
+def spark(root: Path, megabytes: float) -> None:
+    """The embedded engine beside a local Spark session on the same stream."""
+    print(f"\nSpark in local mode, {megabytes:,.0f} MB")
+    if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None:
+        print("  Spark or Java is not installed")
+        return
+    stream = made(root / "spark", megabytes, 256, 4)
+    found = {}
+    for engine in ("local", "spark"):
+        command = gate(stream.folder, "--engine", engine, "--format", f"json={root / engine}.json")
+        timing = timed({engine: command}, 1)[engine]
+        found[engine] = (root / f"{engine}.json").read_bytes()
+        print(f"  {engine:27}{timing}")
+    print(f"  same report: {'yes' if found['local'] == found['spark'] else 'NO'}")
+
+
+def main() -> None:
+    """Measure."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--short", action="store_true", help="sizes that take seconds")
+    parser.add_argument("--full", action="store_true", help="growth up to 10 GB and 131,072 ranks")
+    given = parser.parse_args()
+    print(machine.describe(*PACKAGES))
+    with tempfile.TemporaryDirectory(prefix="trainspec-bench-") as folder:
+        root = Path(folder)
+        if given.short:
+            against_baselines(root, 20, 1)
+            parquet(root, 20, 1)
+            return
+        against_baselines(root, 500, 3)
+        parquet(root, 2_000, 3)
+        mlperf(root, 100_000, 3)
+        sizes = [10.0, 100.0, 1_000.0, 10_000.0] if given.full else [10.0, 100.0, 1_000.0]
+        growth(root, sizes, [64, 1_024, 16_384, 131_072] if given.full else [64, 1_024, 16_384])
+        spark(root, 200)
+
+
+if __name__ == "__main__":
+    main()
