@@ -150,6 +150,6 @@ def test_help_and_version_need_no_settings() -> None:
 
 def test_what_can_be_set_is_decided() -> None:
     assert sorted(settings_of(command)) == [
-        *("baseline", "color", "fail-on", "format", "ignore", "no-progress"),
-        *("profile", "quiet", "select", "statistics", "waivers"),
+        *("baseline", "color", "engine", "fail-on", "follow", "format", "ignore", "interval", "no-progress"),
+        *("profile", "quiet", "rules", "rules-engine", "select", "statistics", "waivers", "workers"),
     ]

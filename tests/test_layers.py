@@ -75,6 +75,11 @@ LAYERS: dict[str, set[str]] = {
     "report": {"findings"},
     "outputs": {"report", "suggest"},
     "run_page": {"findings", "metrics", "telemetry", "report"},
+    # rules of users on the records of runs
+    "user_rules": {
+        *("findings", "documents", "kind", "load", "metrics", "requirements"),
+        *("schema", "streams", "suggest", "telemetry"),
+    },
     # what the command lines stand on
     "config": {"suggest"},
     "commented": {"quantities", "schema"},
@@ -92,15 +97,19 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "jsonschema_rs": ("schema",),
     "click": ("cli", "cli.*", "toolbox", "toolbox.*", "terminal"),
     "msgspec": ("documents", "documents.*", "streams.native"),
-    "pyarrow": ("streams.parquet",),
+    "pyarrow": ("streams.parquet", "user_rules.tables"),
+    "narwhals": ("user_rules.*",),
+    "duckdb": ("user_rules.engines",),
+    "polars": ("user_rules.engines",),
+    "pyspark": ("telemetry.spark", "user_rules.engines"),
     "zstandard": ("streams.source",),
-    "numpy": ("run_page.*", "telemetry.*"),
+    "numpy": ("run_page.*", "telemetry.*", "user_rules.tables"),
     "rich": ("*",),
     "pynvml": ("discover.nvml",),
 }
 
 # Imported inside functions only, because start-up would pay for it.
-LAZY = {"rich", "pynvml", "pyarrow", "zstandard"}
+LAZY = {"rich", "pynvml", "pyarrow", "zstandard", "narwhals", "duckdb", "polars", "pyspark"}
 
 
 @dataclass(frozen=True)

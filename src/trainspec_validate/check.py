@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from trainspec_validate._version import __version__
 from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect
-from trainspec_validate.documents import SIDE_KINDS
 from trainspec_validate.engine import Binding, Member, run_rules, wanted_places, with_spans
 from trainspec_validate.findings import (
     DocumentSummary,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
     from trainspec_validate.suppress.baseline import Baseline
     from trainspec_validate.suppress.waivers import WaiverFile
+    from trainspec_validate.user_rules import RuleSet
 
 Progress = Callable[[int, int], None]
 """Called with the number of files read so far and the number of files."""
@@ -64,6 +64,8 @@ class Terms:
     engine: str = "local"
     """What folds streams: `local`, or `spark`."""
     num_workers: int | None = None
+    rules: RuleSet | None = None
+    """Rules of the user, beside those of the specification."""
 
 
 def validate(  # noqa: PLR0913
@@ -94,8 +96,9 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
         PartialInputError: as `validate`.
         InputError: as `validate`.
     """
-    selection, streams = terms.selection, Streams(num_workers=terms.num_workers, engine=terms.engine, seen=terms.seen)
-    state = State(load_index())
+    selection = terms.selection
+    streams = Streams(num_workers=terms.num_workers, engine=terms.engine, seen=terms.seen, rules=terms.rules)
+    state = State(terms.rules.known_to(load_index()) if terms.rules else load_index())
     arguments = [os.fspath(path) for path in paths]
     recorded = _baseline(terms.baseline)
     _read_all(state, arguments, terms, streams)
@@ -106,7 +109,7 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
     _follow_references(state)
     bound = _bind(state)
     outcomes = _run_rules(state, selection, bound)
-    if streams.candidates:
+    if streams.candidates or streams.rules:
         _judge_streams(state, selection, bound, streams)
     judged = judged_on(state, selection, bound, outcomes + streams.outcomes, streams)
     outcomes += outcomes_of_form(state, selection, judged)
@@ -172,7 +175,7 @@ def _waiver_file(state: State, path: str) -> WaiverFile:
         except LoadError as error:
             raise InputError(f"{name}: {error}") from error
     kind = state.kinds.get(name)
-    if kind is not None and kind not in SIDE_KINDS:
+    if kind is not None and kind != "Waivers":
         raise InputError(f"{name}: this is a {kind}; a waiver file is of kind Waivers")
     return WaiverFile(name, state.waivers.get(name, []))
 

@@ -12,14 +12,18 @@ from trainspec_validate.suggest import hint
 
 OWN_FILE = "trainspec.toml"
 PROJECT_FILE = "pyproject.toml"
-Kind = Literal["text", "list", "flag", "path", "outputs"]
-"""What a setting holds; a `path` is relative to its file and stays below it, `outputs` are formats without FILE."""
+Kind = Literal["text", "list", "flag", "path", "data", "outputs"]
+"""What a setting holds; a `path` is relative to its file and stays below it, `outputs` are formats without FILE.
+
+`data` are paths of files that are read and never run.
+"""
 
 _FORMS: Mapping[Kind, str] = {
     "text": 'text, such as {key} = "..."',
     "list": 'text or a list of texts, such as {key} = ["..."]',
     "flag": "{key} = true or {key} = false",
     "path": 'a path relative to this file, such as {key} = "..."',
+    "data": 'a path or a list of paths relative to this file, such as {key} = ["..."]',
     "outputs": 'text or a list of texts, such as {key} = "full"',
 }
 
@@ -92,24 +96,38 @@ def _checked(path: Path, table: Mapping[str, Any], kinds: Mapping[str, Kind]) ->
             nearest = hint(key, kinds) or f"one of: {', '.join(kinds)}"
             raise ConfigError(f"{path}: unknown setting {key!r}; {nearest}")
         kind = kinds[key]
-        if kind in {"list", "outputs"} and isinstance(value, str):
+        if kind in {"list", "data", "outputs"} and isinstance(value, str):
             value = [value]  # noqa: PLW2901
         if not _fits(kind, value):
             raise ConfigError(f"{path}: {key} is {_FORMS[kind].format(key=key)}")
         if kind == "outputs" and any("=" in item for item in value):
             raise ConfigError(f"{path}: {key} names a file; where a report goes is said on the command line only")
         if kind == "path":
-            if not Path(os.path.realpath(path.parent / value)).is_relative_to(os.path.realpath(path.parent)):
-                raise ConfigError(f"{path}: {key} leads out of the directory of this file; name it on the command line")
-            value = _relative(path.parent, value)  # noqa: PLW2901
+            value = _below(path, key, value)  # noqa: PLW2901
+        if kind == "data":
+            value = [_data(path, key, item) for item in value]  # noqa: PLW2901
         values[key] = value
     return Settings(path, values)
+
+
+def _below(path: Path, key: str, value: str) -> str:
+    """A path that stays below the directory of the settings, seen from the working directory."""
+    if not Path(os.path.realpath(path.parent / value)).is_relative_to(os.path.realpath(path.parent)):
+        raise ConfigError(f"{path}: {key} leads out of the directory of this file; name it on the command line")
+    return _relative(path.parent, value)
+
+
+def _data(path: Path, key: str, value: str) -> str:
+    """A path of a file that is data; settings come with what is judged, so they never make anything run."""
+    if not value.endswith((".yaml", ".yml", ".json")):
+        raise ConfigError(f"{path}: {key} names {value}, which is not YAML; code is named on the command line only")
+    return _below(path, key, value)
 
 
 def _fits(kind: Kind, value: Any) -> bool:
     if kind == "flag":
         return isinstance(value, bool)
-    if kind in {"list", "outputs"}:
+    if kind in {"list", "data", "outputs"}:
         return isinstance(value, list) and all(isinstance(item, str) for item in value)
     return isinstance(value, str)
 

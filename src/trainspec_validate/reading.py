@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainspec_validate.collect import Candidate, InputError, is_ours
-from trainspec_validate.documents import KINDS, SIDE_KINDS, Waiver, read, read_plain, read_waiver
+from trainspec_validate.documents import KINDS, Waiver, read, read_plain, read_waiver
 from trainspec_validate.engine import Member
 from trainspec_validate.findings import Finding, Pointer, Span
 from trainspec_validate.kind import KindFailure, kind_of, misnamed
@@ -139,9 +139,9 @@ def read_content(state: State, content: bytes, path: str) -> None:
     for failure in failures:
         place = (failure.pointer, failure.key)
         state.add(failure.requirement, path, failure.message, failure.help, pointer=place[0], points_at_key=place[1])
-    if kind in SIDE_KINDS:
+    if kind == "Waivers":
         state.waivers[path] = _waivers(source.data, {failure.pointer for failure in failures})
-    elif not failures:
+    elif not failures and kind in KINDS:
         state.members[path] = Member(path, read(kind, source.data))
 
 

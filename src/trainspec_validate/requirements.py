@@ -25,7 +25,7 @@ Level = Literal[
     "RECOMMENDED",
     "OPTIONAL",
 ]
-Check = Literal["load", "schema", "rule", "stream", "artifact", "runtime", "manual"]
+Check = Literal["load", "schema", "rule", "stream", "artifact", "runtime", "manual", "user"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from trainspec_validate.selection import Selection
 if TYPE_CHECKING:
     from trainspec_validate.telemetry.reader import RunFile
     from trainspec_validate.telemetry.view import RunView
+    from trainspec_validate.user_rules import RuleSet
 
 Seen = Callable[["RunView"], None]
 _START_BYTES = 65_536
@@ -39,6 +40,8 @@ class Streams:
     documents: list[DocumentSummary] = field(default_factory=list)
     seen: Seen | None = None
     """Is called with the view of each run that was judged."""
+    rules: RuleSet | None = None
+    """Rules of the user."""
 
     @property
     def paths(self) -> frozenset[str]:
@@ -115,7 +118,25 @@ def judge_streams(
         streams.documents += (DocumentSummary(file.name, "MetricStream", name) for file in run)
         if judgement.coverage is not None:
             streams.coverage.append(judgement.coverage)
+    if streams.rules is not None:
+        failures += _judge_by_rules(streams, streams.rules, files, selection, index)
     return failures
+
+
+def _judge_by_rules(
+    streams: Streams, rules: RuleSet, files: Sequence[RunFile], selection: Selection, index: Index
+) -> list[str]:
+    """Judge all runs by the rules of the user; returns what went wrong with the rules."""
+    from trainspec_validate.streams.source import SourceError  # noqa: PLC0415
+    from trainspec_validate.user_rules.judge import judge_rules  # noqa: PLC0415
+
+    try:
+        judgement = judge_rules(files, rules, [rule for rule in rules.rules if selection.takes(index, rule.id)])
+    except SourceError as error:
+        return [f"--rules: {error}"]
+    streams.findings += judgement.findings
+    streams.outcomes += judgement.outcomes
+    return judgement.failures
 
 
 def documents_beside(paths: Sequence[str]) -> Mapping[type[Document], Document]:

@@ -45,7 +45,7 @@ def judged_on(
             wanted = set(state.index.by_id[identifier].documents)
             sets = [binding for binding in bound if wanted <= {kind.__name__ for kind in binding}]
             return identifier in answered and any(path == m.path for binding in sets for m in binding.values())
-        if state.index.by_id[identifier].check == "stream":
+        if state.index.by_id[identifier].check in {"stream", "user"}:
             return identifier in answered and path in streams.paths
         if identifier in _NEEDS_OTHERS:
             return path in state.members and len(state.members) > 1

@@ -124,6 +124,20 @@ _file = click.Path(dir_okay=False)
     metavar="NUMBER",
     help="Processes for large streams, or parts of the input on Spark. Default: as many as there are processors.",
 )
+@click.option(
+    "--rules",
+    type=_file,
+    multiple=True,
+    metavar="FILE",
+    help="Judge streams by own rules too: YAML of kind UserRules, or Python, which is run. Repeatable.",
+)
+@click.option(
+    "--rules-engine",
+    type=click.Choice(["duckdb", "polars", "spark"]),
+    default="duckdb",
+    show_default=True,
+    help="What runs own rules.",
+)
 @click.option("--list-files", is_flag=True, help="List the files that would be judged, and stop.")
 @click.option("--stdin-filename", metavar="NAME", help="What findings call standard input (PATH -).")
 @click.option(

@@ -19,7 +19,7 @@ from trainspec_validate.load import LoadError, read_file
 from trainspec_validate.outputs import FOR_PEOPLE, Output, OutputError, outputs
 from trainspec_validate.report import render
 from trainspec_validate.report.terminal import printable
-from trainspec_validate.requirements import load_index
+from trainspec_validate.requirements import Index, load_index
 from trainspec_validate.selection import Selection, UnknownRequirementError, resolve
 from trainspec_validate.terminal import Failure
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from trainspec_validate.suppress.baseline import Baseline
+    from trainspec_validate.user_rules import Engine, RuleSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,8 @@ class Request:
     interval_seconds: float = 5.0
     engine: str = "local"
     workers: int | None = None
+    rules: tuple[str, ...] = ()
+    rules_engine: Engine = "duckdb"
 
 
 def run(request: Request) -> int:
@@ -65,6 +68,8 @@ def run(request: Request) -> int:
     paths = request.paths or (".",)
     if request.stdin_filename is not None and STDIN not in paths:
         raise click.UsageError("--stdin-filename names standard input; add - as PATH")
+    if request.follow and request.rules:
+        raise click.UsageError("own rules look at a run as a whole; use --rules without --follow")
     if request.follow:
         from trainspec_validate.cli.following import follow  # noqa: PLC0415
 
@@ -72,11 +77,12 @@ def run(request: Request) -> int:
     if request.list_files:
         return _list_files(paths, request.stdin_filename or STDIN_NAME)
     wanted = _outputs(request)
-    selection = selection_of(request)
+    rules, index = _rules(request)
+    selection = selection_of(request, index)
     baseline = _baseline(request)
-    report, failures = _judge(request, paths, selection, baseline)
+    report, failures = _judge(request, paths, selection, baseline, rules)
     for output in wanted:
-        _write(report, output, request)
+        _write(report, output, request, index)
     if baseline is not None and baseline.mode != "use":
         failures = failures or _write_baseline(baseline, request)
     if failures:
@@ -95,13 +101,26 @@ def _outputs(request: Request) -> list[Output]:
         raise click.BadParameter(str(error), param_hint="'--format'") from error
 
 
-def selection_of(request: Request) -> Selection:
+def _rules(request: Request) -> tuple[RuleSet | None, Index]:
+    """The rules that are named, and the index with them."""
+    if not request.rules:
+        return None, load_index()
+    from trainspec_validate.user_rules import RuleError, read_rules  # noqa: PLC0415 - most runs have none
+
+    try:
+        rules = read_rules(request.rules, request.rules_engine)
+        return rules, rules.known_to(load_index())
+    except RuleError as error:
+        raise Failure(str(error)) from error
+
+
+def selection_of(request: Request, index: Index | None = None) -> Selection:
     """Which requirements the command line asks for.
 
     Raises:
         click.BadParameter: a word is no requirement.
     """
-    index = load_index()
+    index = index or load_index()
     words = {}
     for option in ("select", "ignore"):
         try:
@@ -126,7 +145,7 @@ def _baseline(request: Request) -> Baseline | None:
 
 
 def _judge(
-    request: Request, paths: Sequence[str], selection: Selection, baseline: Baseline | None
+    request: Request, paths: Sequence[str], selection: Selection, baseline: Baseline | None, rules: RuleSet | None
 ) -> tuple[Report, tuple[str, ...]]:
     """The report on whatever could be read, and why the rest could not."""
     bar = terminal.Bar(wanted=not request.no_progress)
@@ -140,6 +159,7 @@ def _judge(
             progress=bar,
             engine=request.engine,
             num_workers=request.workers,
+            rules=rules,
         )
         report = examine(paths, terms)
     except PartialInputError as error:
@@ -151,7 +171,7 @@ def _judge(
     return report, ()
 
 
-def _write(report: Report, output: Output, request: Request) -> None:
+def _write(report: Report, output: Output, request: Request, index: Index) -> None:
     if request.quiet and not report.findings and output.file is None and output.format in FOR_PEOPLE:
         return
     color = output.file is None and terminal.use_color(request.color)
@@ -161,7 +181,7 @@ def _write(report: Report, output: Output, request: Request) -> None:
         color=color,
         hyperlinks=color and terminal.is_terminal(sys.stdout),
         base=Path.cwd().as_posix(),
-        requirements=load_index().by_id,
+        requirements=index.by_id,
     )
     if output.file is None:
         terminal.emit(text)

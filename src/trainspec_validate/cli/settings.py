@@ -57,7 +57,7 @@ def _kind(option: click.Option) -> Kind:
     if option.name == "formats":
         return "outputs"
     if isinstance(option.type, click.Path):
-        return "path"
+        return "data" if option.multiple else "path"
     return "flag" if option.is_flag else "list" if option.multiple else "text"
 
 

@@ -11,6 +11,7 @@ from trainspec_validate.documents.base import Record, Reference
 from trainspec_validate.documents.checkpoint import CheckpointPolicy
 from trainspec_validate.documents.cluster import ClusterProfile
 from trainspec_validate.documents.plan import TrainingPlan
+from trainspec_validate.documents.user_rules import UserRules
 from trainspec_validate.documents.waivers import Waiver, Waivers
 
 API_VERSION = "trainspec/v1"
@@ -23,7 +24,7 @@ KINDS: Mapping[str, type[Document]] = {
     "TrainingPlan": TrainingPlan,
     "CheckpointPolicy": CheckpointPolicy,
 }
-SIDE_KINDS: Mapping[str, type[Record]] = {"Waivers": Waivers}
+SIDE_KINDS: Mapping[str, type[Record]] = {"Waivers": Waivers, "UserRules": UserRules}
 """Kinds that steer the check itself; rules never see them."""
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Record",
     "Reference",
     "TrainingPlan",
+    "UserRules",
     "Waiver",
     "Waivers",
     "changed",
