@@ -21,6 +21,8 @@ LEAST_LIMIT_BYTES = 16 * MIB
 MOST_WATTS = 20e3
 """No accelerator draws more; a reading in mW is above it where more than 20 W are drawn."""
 LEAST_HERTZ = 1e6
+MOST_FRACTION = 1.5
+"""What the fold counts the values above."""
 DECADES = {3: "milliseconds", 6: "microseconds", -3: "thousands of seconds"}
 NEAR_DECADES = 0.15
 """A ratio counts as a power of ten within a factor of 1.4."""
@@ -110,7 +112,8 @@ def _decades_off(rows: Rows) -> Any:
 
 
 def _fraction(series: Series) -> str:
-    return f"has {series.num_above:,} of {series.num:,} values above 1.5, up to {number(series.maximum)}"
+    counts = f"{series.num_above:,} of {series.num:,} values above {MOST_FRACTION}"
+    return f"has {counts}, up to {number(series.maximum)}"
 
 
 def _largest(unit: str) -> Callable[[Series], str]:
