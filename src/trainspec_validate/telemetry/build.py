@@ -4,40 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from trainspec_validate.telemetry import tabled
 from trainspec_validate.telemetry.digest import Digest
 from trainspec_validate.telemetry.kernels.sequence import MISSING
-from trainspec_validate.telemetry.names import RANK
 from trainspec_validate.telemetry.rows import FileFacts
+from trainspec_validate.telemetry.tabled import place_of
 from trainspec_validate.telemetry.view import (
-    NOWHERE,
     AttemptSpan,
     Damage,
     EmitterSpan,
     Key,
     KeyInfo,
     Location,
-    Lockstep,
-    Occurrence,
     PlacedEvent,
     PlacedHead,
-    Placement,
     RunView,
-    Series,
-    SeriesTable,
     StreamFile,
-    Subject,
-    Trail,
-    Trouble,
-    Windows,
 )
 
-NUM_SHORT = 3
 _MAX_NAMED = 64
-_MAX_PLACEMENTS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +55,13 @@ def view_of(digest: Digest, around: Circumstances) -> RunView:
         attempts=tuple(_attempts(emitters, heads, events)),
         events=events,
         keys=tuple(_keys(digest)),
-        series=_series(digest),
-        trails=(*digest.trails.of(digest.names), *_bursts(digest)),
+        series=tabled.series(digest),
+        trails=(*digest.trails.of(digest.names), *tabled.bursts(digest), *tabled.second_writers(digest)),
         job=digest.jobs.of(digest.names),
-        windows=dict(_windows(digest)),
-        lockstep=tuple(_lockstep(digest)),
+        windows=dict(tabled.windows(digest)),
+        lockstep=tuple(tabled.lockstep(digest)),
         emitters=emitters,
-        placements=tuple(_placements(digest)),
+        placements=tuple(tabled.placements(digest)),
         damage=tuple(_damage(digest)),
         other_runs=_other_runs(digest),
         num_records=digest.num_records,
@@ -116,18 +104,16 @@ def _emitters(digest: Digest) -> Iterator[EmitterSpan]:
         if row is None or row["num"] == 0:
             continue
         mine = skips[skips["writer"] == number]
-        named = [(int(s["seq"]), int(s["num"]), _place(s, "here")) for s in mine[mine["kind"] == MISSING][:_MAX_NAMED]]
-        again = [(int(s["seq"]), _place(s, "here")) for s in mine[mine["kind"] != MISSING][:_MAX_NAMED]]
+        named = [
+            (int(s["seq"]), int(s["num"]), place_of(s, "here")) for s in mine[mine["kind"] == MISSING][:_MAX_NAMED]
+        ]
+        again = [(int(s["seq"]), place_of(s, "here")) for s in mine[mine["kind"] != MISSING][:_MAX_NAMED]]
         yield EmitterSpan(
             *(writer.emitter, writer.attempt, int(row["num"]), int(row["first_time_us"]), int(row["last_time_us"])),
             *(int(row["first_seq"]), int(row["last_seq"]), int(row["num_missing"]), int(row["num_repeated"])),
-            *(tuple(named), tuple(again), _place(row, "first"), _place(row, "last")),
+            *(tuple(named), tuple(again), place_of(row, "first"), place_of(row, "last")),
             lags=digest.lags.get(number, np.zeros(0, np.int64)),
         )
-
-
-def _place(row: Any, stem: str) -> Location:
-    return Location(int(row[f"{stem}_file"]), int(row[f"{stem}_offset"]))
 
 
 def _attempts(
@@ -197,98 +183,6 @@ def _stated(digest: Digest, key: Key) -> tuple[str | None, str | None]:
         if declared is not None:
             return declared.unit, declared.instrument
     return None, None
-
-
-def _series(digest: Digest) -> SeriesTable:
-    rows = digest.rows[: digest.num_rows]
-    emitter = digest.names.writer_columns().emitter
-    names = digest.names
-    wanted = [field for field in Series.__dataclass_fields__ if not field.endswith("_location")]
-    places = [f for f in rows.dtype.names if f.endswith(("_file", "_offset"))]
-    types = [(n, rows.dtype[n]) for n in (*wanted, *places) if n in rows.dtype.names and n != "emitter"]
-    table = np.zeros(len(rows), [*types, ("emitter", np.int32), ("num_gaps", np.int64)])
-    for name, _ in types:
-        table[name] = rows[name]
-    table["num_gaps"] = rows["num_gaps"]
-    table["emitter"] = emitter[rows["writer"]] if len(rows) else 0
-    return SeriesTable(table, tuple(names.keys.items), tuple(names.subjects.items), tuple(names.emitters.items))
-
-
-def _bursts(digest: Digest) -> Iterator[Trail]:
-    """Series with a gap and with values that came together: a buffer that was flushed late."""
-    rows = digest.rows[: digest.num_rows]
-    mine = np.flatnonzero((rows["num_gaps"] > 0) & (rows["num_short"] >= NUM_SHORT))
-    names = digest.names
-    for key, attempt in np.unique(np.stack([rows["key"][mine], rows["attempt"][mine]], axis=1), axis=0).tolist():
-        some = rows[mine[(rows["key"][mine] == key) & (rows["attempt"][mine] == attempt)]]
-        subjects = tuple(names.subjects.items[s] for s in np.unique(some["subject"]).tolist())
-        some = some[np.argsort(some["short_offset"], kind="stable")]
-        first = tuple(_burst(digest, row) for row in some[:_MAX_NAMED])
-        times = (int(some["short_us"].min()), int(some["short_us"].max()))
-        num = int(some["num_short"].sum())
-        yield Trail(Trouble.BURST, names.keys.items[key], attempt, num, subjects, first, *times)
-
-
-def _burst(digest: Digest, row: Any) -> Occurrence:
-    names = digest.names
-    about = (names.keys.items[row["key"]], names.subjects.items[row["subject"]], int(row["attempt"]))
-    writer = names.writers.items[row["writer"]].emitter
-    value, unknown = float(row["short_value"]), float("nan")
-    place = _place(row, "short")
-    return Occurrence(Trouble.BURST, *about, writer, place, NOWHERE, int(row["short_us"]), -1, value, unknown, -1)
-
-
-def _windows(digest: Digest) -> Iterator[tuple[str, Windows]]:
-    start, width, _, _ = digest.frame.numbers.tolist()
-    for key, row in digest.frame.window_rows.items():
-        cells = digest.frame.windows[row]
-        used = np.flatnonzero(cells[:, 0])
-        if not len(used):
-            continue
-        some = cells[used[0] : used[-1] + 1]
-        begin = (start + int(used[0])) * width
-        name = digest.names.keys.items[key]
-        columns = (some[:, 0].astype(np.int64), some[:, 1], some[:, 2], some[:, 3])
-        places = (np.where(some[:, 0] > 0, some[:, column], -1).astype(np.int64) for column in (4, 5))
-        yield str(name), Windows(name, width, begin, *(column.copy() for column in columns), *places)
-
-
-def _lockstep(digest: Digest) -> Iterator[Lockstep]:
-    _, _, start, width = digest.frame.numbers.tolist()
-    for key, row in digest.frame.lock_rows.items():
-        cells = digest.frame.locks[row]
-        for attempt in np.unique(cells[cells[:, 4] > 0, 7]).astype(int).tolist():
-            used = np.flatnonzero((cells[:, 4] > 0) & (cells[:, 7] == attempt))
-            some = cells[used[0] : used[-1] + 1].copy()
-            some[some[:, 7] != attempt, 4] = 0
-            begin = (start + int(used[0])) * width
-            low_rank, high_rank = (some[:, column].astype(np.int64) for column in (2, 3))
-            num = some[:, 4].astype(np.int64)
-            place = some[:, 5:7].astype(np.int64)
-            name = digest.names.keys.items[key]
-            yield Lockstep(name, attempt, width, begin, some[:, 0], some[:, 1], low_rank, high_rank, num, place)
-
-
-def _placements(digest: Digest) -> Iterator[Placement]:
-    """Ranks with the host and device that they are named with, from the series they have."""
-    rows = digest.rows[: digest.num_rows]
-    bits = digest.names.subject_bits()
-    both = bits[rows["subject"]] if len(rows) else np.zeros(0, np.int64)
-    some = rows[(both & RANK != 0) & (both > RANK)]
-    if not len(some):
-        return
-    code = some["attempt"].astype(np.int64) << 32 | some["subject"]
-    order = np.lexsort((some["first_offset"], some["first_file"], code))
-    _, begin = np.unique(code[order], return_index=True)
-    first = np.minimum.reduceat(some["first_time_us"][order], begin)
-    last = np.maximum.reduceat(some["last_time_us"][order], begin)
-    chosen = zip(order[begin].tolist(), first.tolist(), last.tolist(), strict=True)
-    for number, low, high in list(chosen)[:_MAX_PLACEMENTS]:
-        row = some[number]
-        subject: Subject = digest.names.subjects.items[row["subject"]]
-        if subject.rank is not None:
-            about = (int(row["attempt"]), subject.rank, subject.host, subject.device)
-            yield Placement(*about, low, high, _place(row, "first"))
 
 
 def _damage(digest: Digest) -> list[Damage]:

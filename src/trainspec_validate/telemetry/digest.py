@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from trainspec_validate.telemetry.jobs import JobValues
 from trainspec_validate.telemetry.kernels import fold as folding
 from trainspec_validate.telemetry.kernels import sequence
 from trainspec_validate.telemetry.kernels.layout import OCCURRENCE, SERIES, SKIP, WRITER, Keys, Samples, State, Writers
-from trainspec_validate.telemetry.names import Names
+from trainspec_validate.telemetry.names import Names, Writer
 from trainspec_validate.telemetry.plain import fold_plainly
 from trainspec_validate.telemetry.rows import FileFacts, note_keys
 from trainspec_validate.telemetry.trails import Trails
@@ -56,7 +56,6 @@ class Digest:
         self.skip_counts: Any = np.zeros(1, np.int64)
         self.lags: dict[int, Any] = {}
         self.events: list[EventRow] = []
-        self.heads: list[tuple[Location, Head]] = []
         self.files: dict[int, FileFacts] = {}
         self.num_records = 0
         self.num_samples = 0
@@ -68,16 +67,22 @@ class Digest:
 
     @property
     def is_unsorted(self) -> bool:
-        """Whether a writer's records came in another order than they were written."""
-        return bool(self.writers["num_back"].any())
+        """Whether a writer's records came in another order than they were written, or before the writer's head."""
+        return self.names.has_late_heads or bool(self.writers["num_back"].any())
 
     def facts(self, file: int) -> FileFacts:
         """What one file has shown beside its values."""
         return self.files.setdefault(file, FileFacts(file))
 
+    def know(self, heads: Iterable[Head | None]) -> None:
+        """Enter heads before the records that rest on them."""
+        for head in heads:
+            if head is not None:
+                self.names.writer(Writer(head.run, head.emitter, head.att), head)
+
     def add(self, batch: Batch) -> None:
         """Fold a batch that comes after all that were added."""
-        batch = self._within_run(batch)
+        batch = self.within_run(batch)
         if not batch.num_records:
             return
         self.num_records += batch.num_records
@@ -87,7 +92,7 @@ class Digest:
         self.events += event_rows(batch)
         self._fold(batch)
 
-    def _within_run(self, batch: Batch) -> Batch:
+    def within_run(self, batch: Batch) -> Batch:
         """The records whose time can be one of the run; the others are damage."""
         from trainspec_validate.telemetry.batch import take  # noqa: PLC0415
 

@@ -11,8 +11,8 @@ from trainspec_validate.telemetry import jit
 from trainspec_validate.telemetry.batch import Batch, in_order, join
 from trainspec_validate.telemetry.build import Circumstances, view_of
 from trainspec_validate.telemetry.digest import Digest
-from trainspec_validate.telemetry.lines import read_line
-from trainspec_validate.telemetry.reader import NATIVE, RunFile, Stretch, batches
+from trainspec_validate.telemetry.lines import MAX_LINE_BYTES, read_line
+from trainspec_validate.telemetry.reader import NATIVE, RunFile, Stretch, batches, have_order
 from trainspec_validate.telemetry.source import PARQUET, first_bytes, is_compressed
 from trainspec_validate.telemetry.view import RunView, StreamFile
 
@@ -20,8 +20,11 @@ AT_ONCE_BYTES = 32_000_000
 """A run up to this size is read as a whole and put in order before it is folded."""
 
 
+_MOST_AT_ONCE = 8_000_000
+"""Records and values that are held at once, however well they were compressed."""
 _WORTH_COMPILING_BYTES = 3_000_000
 """Below this, plain Python has done the work before compiled loops are loaded."""
+_START_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,9 @@ def run_file(number: int, path: Path, name: str) -> RunFile:
         SourceError: the file cannot be read.
     """
     size = path.stat().st_size
-    start = first_bytes(path, 65_536)
+    start = first_bytes(path, _START_BYTES)
+    if b"\n" not in start and b'"head"' in start:
+        start = first_bytes(path, MAX_LINE_BYTES + 2)
     if start.startswith(PARQUET):
         from trainspec_validate.telemetry.arrow import head_of  # noqa: PLC0415
 
@@ -84,7 +89,9 @@ def digest_of(files: Sequence[RunFile], options: Options) -> Digest:
 
         return spark_digest(files, options.num_workers)
     if sum(_num_bytes(file) for file in files) <= AT_ONCE_BYTES:
-        return _digest_at_once(files)
+        digest = _digest_at_once(files)
+        if digest is not None:
+            return digest
     from trainspec_validate.telemetry.large import large_digest  # noqa: PLC0415
 
     return large_digest(files, options.num_workers)
@@ -95,25 +102,21 @@ def _num_bytes(file: RunFile) -> int:
     return file.num_bytes * (10 if file.is_compressed or file.format == "parquet" else 1)
 
 
-def _digest_at_once(files: Sequence[RunFile]) -> Digest:
+def _digest_at_once(files: Sequence[RunFile]) -> Digest | None:
+    """The digest of a small run; None for one that turns out to be large."""
     if sum(_num_bytes(file) for file in files) > _WORTH_COMPILING_BYTES:
         jit.compile_loops()
     digest = Digest()
-    found = [batch for file in files for batch in batches(Stretch(file), digest)]
-    digest.add(sorted_batch(found, files))
+    digest.know(file.head for file in files)
+    found: list[Batch] = []
+    size = 0
+    for batch in (batch for file in files for batch in batches(Stretch(file), digest)):
+        found.append(batch)
+        size += batch.num_records + batch.num_samples
+        if size > _MOST_AT_ONCE:
+            return None
+    digest.add(in_order(join(found), by_time=not have_order(files)))
     return digest
-
-
-def sorted_batch(found: Sequence[Batch], files: Iterable[RunFile]) -> Batch:
-    """All records in the order of writing."""
-    return in_order(join(list(found)), by_time=any(not has_order(file) for file in files))
-
-
-def has_order(file: RunFile) -> bool:
-    """Whether the format promises the order of records."""
-    from trainspec_validate.streams.format import FORMATS  # noqa: PLC0415
-
-    return FORMATS[file.format].ordered
 
 
 def circumstances(files: Sequence[RunFile], digest: Digest, options: Options) -> Circumstances:
@@ -124,7 +127,7 @@ def circumstances(files: Sequence[RunFile], digest: Digest, options: Options) ->
         files=tuple(_stream_files(files, digest, options)),
         is_live=options.is_live,
         snapshot=bool(files) and all(FORMATS[file.format].snapshot for file in files),
-        has_order=all(has_order(file) for file in files),
+        has_order=have_order(files),
         now_us=options.now_us,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -107,9 +108,9 @@ class FastDecoder:
         return join(parts)
 
     def learn(self) -> None:
-        """Enter the names that the slow way has seen."""
-        for text, number in list(self.names.texts.items())[len(self.keys.items) :]:
-            self.keys.add(text, number)
+        """Enter the names that the slow way has seen in this file, and so noted the first place of."""
+        for text in islice(self.builder.facts.spellings, len(self.keys.items), None):
+            self.keys.add(text, self.names.texts[text])
         self.stamps = np.zeros(len(self.names.keys) + 1, np.int64)
 
     def _some(self, block: Block, text: Any, size: int, begin: int, parts: list[Batch]) -> int:

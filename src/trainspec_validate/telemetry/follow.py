@@ -15,10 +15,10 @@ from trainspec_validate.telemetry.build import view_of
 from trainspec_validate.telemetry.digest import Digest
 from trainspec_validate.telemetry.engine import Options, circumstances, run_file
 from trainspec_validate.telemetry.judge import Judgement, judge_view
-from trainspec_validate.telemetry.names import Writer
+from trainspec_validate.telemetry.lines import MAX_LINE_BYTES
 from trainspec_validate.telemetry.reader import NATIVE, RunFile, decoder_of
 from trainspec_validate.telemetry.rows import RowBuilder
-from trainspec_validate.telemetry.source import Block, blocks
+from trainspec_validate.telemetry.source import Block, blocks, first_bytes
 
 Told = tuple[str, str, int, str]
 """What tells findings apart while their numbers grow: requirement, file, line and series."""
@@ -76,19 +76,20 @@ class Follower:
     def _begin(self, path: Path) -> None:
         name = path.as_posix()
         try:
+            if b"\n" not in first_bytes(path, MAX_LINE_BYTES + 2):
+                return  # the head is not on its line yet; the next look will tell
             file = run_file(len(self.followed), path, name)
         except (SourceError, OSError) as error:
-            if path.stat().st_size:
-                self.refused[name] = str(error)
+            self.refused[name] = str(error)
             return
         if file.format != NATIVE or file.is_compressed:
             self.refused[name] = "only metric streams in plain JSON Lines can be followed"
             return
         if file.head is None:
-            return  # the head is not on its line yet; the next look will tell
-        head = file.head
-        builder = RowBuilder(self.digest.names, self.digest.facts(file.number), head)
-        self.digest.names.writer(Writer(head.run, head.emitter, head.att), head)
+            self.refused[name] = "the file does not begin with a head"
+            return
+        builder = RowBuilder(self.digest.names, self.digest.facts(file.number), file.head)
+        self.digest.know([file.head])
         self.followed[name] = _Followed(file, decoder_of(builder))
 
     def _judged(self, now_us: int) -> Judgement:

@@ -133,15 +133,16 @@ def _renamed(cells: Any, files: Any) -> Any:
 
 
 def _widened(one: Any, other: Any) -> Any:
-    """The lower low and the higher high, the smaller rank of two that are equal."""
+    """The lower low and the higher high, the smaller rank of two that are equal; of two attempts the later one."""
     result = one.copy()
-    none, some = one[:, 4] == 0, other[:, 4] > 0
+    some = (other[:, 4] > 0) & ((one[:, 4] == 0) | (other[:, 7] >= one[:, 7]))
+    none = (one[:, 4] == 0) | (other[:, 7] > one[:, 7])
     low = some & (none | (other[:, 0] < one[:, 0]) | ((other[:, 0] == one[:, 0]) & (other[:, 2] < one[:, 2])))
     high = some & (none | (other[:, 1] > one[:, 1]) | ((other[:, 1] == one[:, 1]) & (other[:, 3] < one[:, 3])))
     for column in (0, 2, 5, 6):
         result[low, column] = other[low, column]
     for column in (1, 3):
         result[high, column] = other[high, column]
-    result[:, 4] = one[:, 4] + other[:, 4]
+    result[some, 4] = np.where(none, 0, one[:, 4])[some] + other[some, 4]
     result[some, 7] = other[some, 7]
     return result

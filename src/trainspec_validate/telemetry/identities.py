@@ -39,7 +39,7 @@ class Identities:
             head = self.builder.head
             name = self.texts[emitter] if emitter >= 0 else (head.emitter if head else "")
             number = attempt if attempt >= 0 else (head.att if head else 0)
-            known = self.builder.names.writer(Writer(head.run if head else "", name, number))
+            known = self.builder.names.writer(Writer(head.run if head else self.builder.names.run, name, number))
             self._writers[emitter, attempt] = known
         return known
 
@@ -58,7 +58,8 @@ class Identities:
         return np.array(numbers, np.int32)[inverse]
 
     def _subject(self, writer: int, rank: int, host: int, device: int) -> int:
-        known = self._subjects.get((writer, rank, host, device))
+        owner = -1 if self.builder.names.heads[writer] is None else writer
+        known = self._subjects.get((owner, rank, host, device))
         if known is None:
             head = self.builder.head_of(writer)
             subject = Subject(
@@ -66,5 +67,5 @@ class Identities:
                 self.texts[host] if host >= 0 else (head.host if head else None),
                 self.texts[device] if device >= 0 else (head.device if head else None),
             )
-            known = self._subjects[writer, rank, host, device] = self.builder.names.subjects.number(subject)
+            known = self._subjects[owner, rank, host, device] = self.builder.names.subjects.number(subject)
         return known

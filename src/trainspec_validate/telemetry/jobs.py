@@ -59,15 +59,16 @@ class JobValues:
 
     def _thin(self, values: Any) -> Any:
         kept = np.ones(len(values), bool)
+        place = np.where(values["step"] >= 0, values["step"], values["seq"])
         for key, count in zip(*np.unique(values["key"], return_counts=True), strict=True):
             mine = np.flatnonzero(values["key"] == key)
             every = self.thinned.get(int(key), 1)
             num = int(count)
             while num > MAX_VALUES and every < 1 << 40:
                 every *= 2
-                num = int(np.count_nonzero(values["step"][mine] % every == 0))
+                num = int(np.count_nonzero(place[mine] % every == 0))
             self.thinned[int(key)] = every
-            kept[mine] = values["step"][mine] % every == 0
+            kept[mine] = place[mine] % every == 0
         return values[kept]
 
     def of(self, names: Names) -> dict[str, JobSeries]:
@@ -75,7 +76,9 @@ class JobValues:
         if not self.parts:
             return {}
         values = self._thin(np.concatenate(self.parts))
-        order = np.lexsort((values["offset"], values["file"], values["seq"], values["writer"], values["attempt"]))
+        emitters = np.array([writer.emitter for writer in names.writers.items]).argsort(kind="stable").argsort()
+        emitter = emitters[values["writer"]]
+        order = np.lexsort((values["offset"], values["file"], values["seq"], emitter, values["attempt"]))
         values = values[order]
         found = {}
         for key in np.unique(values["key"]):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 
 from trainspec_validate.telemetry import jit
 from trainspec_validate.telemetry.digest import Digest
 from trainspec_validate.telemetry.merge import HeadUnknownError, merge
-from trainspec_validate.telemetry.reader import NATIVE, RunFile, Stretch, batches, leading_heads
+from trainspec_validate.telemetry.reader import NATIVE, RunFile, Stretch, batches, have_order, leading_heads
+from trainspec_validate.telemetry.spill import sorted_digest
 
 _LEAST_BYTES = 64_000_000
 """A stretch below this is not worth a process of its own."""
@@ -17,16 +19,14 @@ _LEAST_BYTES = 64_000_000
 
 def large_digest(files: Sequence[RunFile], num_workers: int | None) -> Digest:
     """The digest of a run, folded stretch by stretch; one that turns out not to be in order is sorted first."""
-    shares = list(split(ordered(files), num_workers or _processors()))
+    if not have_order(files):
+        return sorted_digest(files)
+    shares = with_heads(split(ordered(files), num_workers or _processors()), files)
     try:
         digest = _folded(shares)
     except HeadUnknownError:
-        digest = fold_share([stretch for share in shares for stretch in share])
-    if digest.is_unsorted:
-        from trainspec_validate.telemetry.spill import sorted_digest  # noqa: PLC0415
-
-        digest = sorted_digest(files)
-    return digest
+        return sorted_digest(files)
+    return sorted_digest(files) if digest.is_unsorted else digest
 
 
 def _processors() -> int:
@@ -53,7 +53,7 @@ def split(files: Sequence[RunFile], num_workers: int, least_bytes: int = _LEAST_
             yield from _row_groups(file, num_workers)
             continue
         start = 0
-        can_split = file.format == NATIVE and not file.is_compressed
+        can_split = file.format == NATIVE and not file.is_compressed and file.head is not None
         heads = leading_heads(file.path) if can_split and file.num_bytes > room else ()
         while can_split and file.num_bytes - start > room:
             share.append(Stretch(file, start, start + room, heads if start else ()))
@@ -81,7 +81,13 @@ def _row_groups(file: RunFile, num_workers: int) -> Iterator[list[Stretch]]:
 
 def whole_files(files: Sequence[RunFile]) -> list[list[Stretch]]:
     """A share for each file."""
-    return [[Stretch(file)] for file in files]
+    return with_heads(([Stretch(file)] for file in files), files)
+
+
+def with_heads(shares: Iterable[Sequence[Stretch]], files: Sequence[RunFile]) -> list[list[Stretch]]:
+    """The shares, with the heads of all other files beside files that have none."""
+    heads = tuple(file.head for file in files if file.head is not None)
+    return [[each if each.file.head else replace(each, heads=heads) for each in share] for share in shares]
 
 
 def fold_share(share: Sequence[Stretch]) -> Digest:

@@ -16,11 +16,18 @@ RECORD, HEAD, NOT_FINITE, TIME = "TS-TEL-001", "TS-TEL-002", "TS-TEL-015", "TS-T
 """Requirements that a line can break by itself."""
 MAX_LINE_BYTES = 1_000_000
 MAX_DEPTH = 16
+_MOST_DIGITS = 300
+"""Of a whole number; more may be beyond the range of floats."""
 _KINDS = {"head": "Head", "m": "Sample", "e": "Event"}
-_SUSPECT = re.compile(rb'null|"[ \t\r\n]+:|\\\\')
-"""Where the typed reader may take what the schema refuses: nulls, hidden duplicates, lone surrogates, line ends."""
+_SUSPECT = re.compile(rb'null|"[ \t\r\n]+:|\\|\d{300}')
+"""Where the typed reader may take what the schema refuses: nulls, hidden duplicates, escapes, huge numbers."""
 _DECODER = msgspec.json.Decoder(StreamRecord)
-_WHOLE = frozenset({"time_us", "seq", "step", "att", "rank", "start_us", "observed_us", "severity", "world_size"})
+_WHOLE = frozenset(
+    {
+        *("time_us", "seq", "step", "att", "rank", "start_us", "observed_us", "severity", "world_size"),
+        *("report_interval_steps", "counters_start_us", "count"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +99,12 @@ def _float(text: str) -> float:
     return value
 
 
+def _whole(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(text[:40])
+    return int(text)
+
+
 def _explained(line: bytes) -> StreamRecord | LineFault:
     """The record of a line that the quick way cannot judge, or what is wrong with it."""
     if len(line) > MAX_LINE_BYTES:
@@ -103,11 +116,12 @@ def _explained(line: bytes) -> StreamRecord | LineFault:
     except UnicodeDecodeError as error:
         return LineFault(RECORD, f"byte {error.start + 1} is not UTF-8", "write the stream in UTF-8")
     try:
-        data = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
-    except _RepeatedKeyError as error:
-        return LineFault(
-            RECORD, f"the key '{error}' stands twice", "keep one; readers disagree on which of them counts"
+        data = json.loads(
+            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float, parse_int=_whole
         )
+    except _RepeatedKeyError as error:
+        remedy = "keep one; readers disagree on which of them counts"
+        return LineFault(RECORD, f"the key {str(error)[:60]!r} stands twice", remedy)
     except _NoNumberError as error:
         remedy = 'write it as text: "NaN", "+Inf" or "-Inf"'
         return LineFault(NOT_FINITE, f"{error} is no JSON number", remedy)
@@ -138,7 +152,12 @@ def _judged(data: Any) -> StreamRecord | LineFault:
         return LineFault(RECORD, f'"k" {shown}', 'write "head", "m" or "e"')
     if _depth(data) > MAX_DEPTH:
         return LineFault(RECORD, f"the record is nested more than {MAX_DEPTH} deep", "records are nearly flat")
-    error = next(iter(_validator(kind).iter_errors(data)), None)
+    try:
+        error = next(iter(_validator(kind).iter_errors(data)), None)
+    except UnicodeEncodeError:
+        return LineFault(
+            RECORD, "a text holds one half of a surrogate pair", "escape characters in pairs, or write UTF-8"
+        )
     if error is not None:
         return _schema_fault(error, data)
     try:
@@ -153,7 +172,15 @@ _TYPES: dict[str, Any] = {"head": Head, "m": Sample, "e": Event}
 
 def _with_whole_numbers(data: dict[str, Any]) -> dict[str, Any]:
     """The record with 8 where it says 8.0, which JSON Schema counts as a whole number and the reader does not."""
-    return {k: int(v) if k in _WHOLE and isinstance(v, float) and v.is_integer() else v for k, v in data.items()}
+    found: dict[str, Any] = {
+        k: int(v) if k in _WHOLE and isinstance(v, float) and v.is_integer() else v for k, v in data.items()
+    }
+    if isinstance(found.get("counts"), list):
+        found["counts"] = [int(count) for count in found["counts"]]
+    if isinstance(found.get("m"), dict):
+        values = found["m"].items()
+        found["m"] = {k: _with_whole_numbers(v) if isinstance(v, dict) else v for k, v in values}
+    return found
 
 
 def _depth(data: Any) -> int:
@@ -188,6 +215,9 @@ def _schema_fault(error: Any, data: dict[str, Any]) -> LineFault:
         wanted = "trainspec/v1" if path == ["apiVersion"] else "MetricStream"
         message = f"{place} is {_short(error.instance)}, which this version does not know"
         return LineFault(HEAD, message, f"write {wanted}")
+    if keyword == "propertyNames":
+        remedy = "write lower-case letters, digits, dots and underscores, and braces with attributes behind a metric"
+        return LineFault(requirement, f"{place} has a name that is none: {error.message[:200]}", remedy)
     if keyword == "required":
         return LineFault(requirement, f"{place} lacks the key '{error.kind.property}'", "add it")
     if keyword == "additionalProperties":

@@ -10,7 +10,7 @@ import numpy as np
 from trainspec_validate.telemetry.digest import Digest
 from trainspec_validate.telemetry.kernels import fold as folding
 from trainspec_validate.telemetry.kernels import joins
-from trainspec_validate.telemetry.kernels.layout import SKIP, WRITER
+from trainspec_validate.telemetry.kernels.layout import KEY_BITS, SKIP, WRITER, WRITER_BITS
 from trainspec_validate.telemetry.kernels.sequence import MISSING, REPEATED
 from trainspec_validate.telemetry.rows import FileFacts
 
@@ -36,6 +36,7 @@ def merge(digest: Digest, later: Digest) -> None:
         HeadUnknownError: the later one was folded without a head that the earlier one has.
     """
     numbers = _numbers(digest, later)
+    digest.names.has_late_heads |= later.names.has_late_heads
     digest.num_records += later.num_records
     digest.num_samples += later.num_samples
     _merge_facts(digest, later, numbers)
@@ -55,7 +56,7 @@ def _numbers(digest: Digest, later: Digest) -> Numbers:
     for number, writer in enumerate(other.writers.items):
         known = mine.writers.numbers.get(writer)
         head = other.heads[number]
-        if known is not None and head is None and mine.heads[known] is not None:
+        if known is not None and (head is None) != (mine.heads[known] is None):
             raise HeadUnknownError
         mine.writer(writer, head)
     keys = [mine.key(text) for text in other.spelled]
@@ -70,8 +71,9 @@ def _numbers(digest: Digest, later: Digest) -> Numbers:
 def _merge_series(digest: Digest, later: Digest, numbers: Numbers) -> None:
     rows = later.rows[: later.num_rows].copy()
     rows["key"], rows["subject"] = numbers.keys[rows["key"]], numbers.subjects[rows["subject"]]
-    rows["writer"], rows["first_writer"] = numbers.writers[rows["writer"]], numbers.writers[rows["first_writer"]]
-    rows["code"] = (rows["key"].astype(np.int64) << 48) ^ (rows["attempt"].astype(np.int64) << 28) ^ rows["subject"]
+    rows["writer"] = numbers.writers[rows["writer"]]
+    key, writer = rows["key"].astype(np.int64), rows["writer"].astype(np.int64)
+    rows["code"] = (key << KEY_BITS) ^ (writer << WRITER_BITS) ^ rows["subject"]
     mine = np.full(len(rows), -1, np.int64)
     folding.locate(digest.rows, digest.slots, digest.num_rows, rows["code"], mine)
     known = np.flatnonzero(mine >= 0)
@@ -99,7 +101,7 @@ def _merge_writers(digest: Digest, later: Digest, numbers: Numbers) -> None:
         digest.writers = np.concatenate(
             [digest.writers, np.zeros(2 * len(digest.names.writers) - len(digest.writers), WRITER)]
         )
-    for number in range(len(later.names.writers)):
+    for number in range(min(len(later.names.writers), len(later.writers))):
         row = later.writers[number]
         if row["num"]:
             _merge_writer(digest, int(numbers.writers[number]), row)
@@ -159,12 +161,8 @@ def _merge_file(mine: FileFacts, later: FileFacts, numbers: Numbers) -> None:
     mine.num_records += later.num_records
     mine.first_implicit = mine.first_implicit or later.first_implicit
     mine.first_record = mine.first_record or later.first_record
+    mine.losses = mine.losses or later.losses
     mine.tail = mine.tail or later.tail
-    for text, place in later.spellings.items():
-        mine.spellings[text] = min(mine.spellings.get(text, place), place)
-    for key, num in later.num_histograms.items():
-        own = int(numbers.keys[key])
-        mine.num_histograms[own] = mine.num_histograms.get(own, 0) + num
     for run, place in later.other_runs.items():
         mine.other_runs.setdefault(run, place)
     for key, num in later.num_of_key.items():

@@ -22,6 +22,8 @@ LOCKSTEP = frozenset({"train.rank.step", "train.collective.sequence"})
 """Counters that ranks advance together."""
 MAX_KEYS = 4_096
 """Keys of metrics in one run; more is a label that holds a step or a job."""
+_TOO_MANY = Key("train.telemetry.too_many_keys")
+"""What the values of all further keys are counted as."""
 
 
 class Interner(Generic[T]):
@@ -164,11 +166,15 @@ class Names:
         self.emitters: Interner[str] = Interner()
         self.writers: Interner[Writer] = Interner()
         self.heads: list[Head | None] = []
+        self.has_late_heads = False
+        """Whether the head of a writer came after a record of it."""
         self._key_rows: list[tuple[Any, ...]] = []
         self._writer_rows: list[tuple[Any, ...]] = []
         self._subject_facts: list[Any] = [np.zeros(0, np.int64), np.zeros(0, np.int64)]
         self._keys: KeyColumns | None = None
         self._writers: WriterColumns | None = None
+        self.run = ""
+        """Of the first head: that of records in files without one."""
 
     def key(self, text: str) -> int:
         """Number of the key that a name stands for."""
@@ -177,11 +183,11 @@ class Names:
             return found
         key, metric = parse_key(text)
         if len(self.keys) >= MAX_KEYS and key not in self.keys.numbers:
-            key, metric = Key("train.telemetry.too_many_keys"), None
+            key, metric = _TOO_MANY, None
         number = self.keys.number(key)
         if number == len(self.metrics):
             self.metrics.append(metric)
-            self.spelled.append(text)
+            self.spelled.append(text if key != _TOO_MANY else key.metric)
             self._key_rows.append(key_row(key, metric))
             self._keys = None
         if len(self.texts) < 4 * MAX_KEYS:
@@ -190,6 +196,7 @@ class Names:
 
     def writer(self, writer: Writer, head: Head | None = None) -> int:
         """Number of a writer; a head that comes later than its first record counts from then on."""
+        self.run = self.run or (head.run if head else "")
         number = self.writers.number(writer)
         emitter = self.emitters.number(writer.emitter)
         if number == len(self.heads):
@@ -198,6 +205,7 @@ class Names:
             self._writers = None
         elif head is not None and self.heads[number] is None:
             self.heads[number] = head
+            self.has_late_heads = True
             self._writer_rows[number] = writer_row(head, emitter, writer.attempt)
             self._writers = None
         return number

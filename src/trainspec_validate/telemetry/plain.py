@@ -29,14 +29,19 @@ class _Rows(dict[int, dict[str, Any]]):
         return self.room
 
 
+def _plain(arrays: Keys | Writers | Samples) -> Any:
+    """The same with lists for arrays."""
+    return type(arrays)(*(array.tolist() for array in arrays))
+
+
 def fold_plainly(state: State, keys: Keys, writers: Writers, samples: Samples, index: int) -> int:
     """What `fold` does, on plain values; the arrays of the state hold the result."""
     rows = _Rows(state.rows, int(state.counts[0]))
     slots, counts = state.slots.tolist(), state.counts.tolist()
     arrays = (state.occurrences, state.windows, state.locks, state.ranks.tolist(), state.frame.tolist())
-    plain: list[Any] = [type(part)(*(column.tolist() for column in part)) for part in (keys, writers, samples)]
-    lists: list[Any] = [State(*(rows, slots, counts, *arrays)), *plain]  # type: ignore[arg-type]
-    found = folding.fold(*lists, index)
+    lists: Any = State(*(rows, slots, counts, *arrays))  # type: ignore[arg-type]
+    plain = (_plain(keys), _plain(writers), _plain(samples))
+    found = folding.fold(lists, *plain, index)
     for number, row in rows.items():
         state.rows[number] = tuple(row.values())
     state.slots[:] = slots

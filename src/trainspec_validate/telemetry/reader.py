@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from trainspec_validate.telemetry import jit
 from trainspec_validate.telemetry.batch import Batch
 from trainspec_validate.telemetry.digest import MAX_DAMAGE, Digest
 from trainspec_validate.telemetry.lines import RECORD, LineFault, read_line
-from trainspec_validate.telemetry.names import Writer
 from trainspec_validate.telemetry.rows import FileFacts, RowBuilder
 from trainspec_validate.telemetry.source import Block, blocks, lines
 from trainspec_validate.telemetry.view import Damage, Location
@@ -51,9 +50,7 @@ def batches(stretch: Stretch, digest: Digest) -> Iterator[Batch]:
     """The records of a stretch as columns; names and damage go into the digest."""
     facts = digest.facts(stretch.file.number)
     head = stretch.file.head
-    for known in (head, *stretch.heads):
-        if known is not None:
-            digest.names.writer(Writer(known.run, known.emitter, known.att), known)
+    digest.know((head, *stretch.heads))
     if stretch.file.format == "parquet":
         from trainspec_validate.telemetry.arrow import arrow_batches  # noqa: PLC0415
 
@@ -72,6 +69,13 @@ def batches(stretch: Stretch, digest: Digest) -> Iterator[Batch]:
     except SourceError as error:
         yield builder.batch()
         note_damage(facts, 0, LineFault(RECORD, f"the file ends early: {error}", "was the writer stopped?"))
+
+
+def have_order(files: Iterable[RunFile]) -> bool:
+    """Whether the formats of all files promise the order of records."""
+    from trainspec_validate.streams.format import FORMATS  # noqa: PLC0415
+
+    return all(FORMATS[file.format].ordered for file in files)
 
 
 def leading_heads(path: Path) -> tuple[Head, ...]:

@@ -11,6 +11,8 @@ from trainspec_validate.telemetry.lines import LineFault
 from trainspec_validate.telemetry.names import Names, Writer
 from trainspec_validate.telemetry.view import Damage, Location, Subject
 
+MAX_NOTED = 1_000
+"""Other runs in a file, and names of attributes beside a key, that are kept."""
 _NOT_FINITE = {"NaN": float("nan"), "+Inf": float("inf"), "-Inf": float("-inf")}
 
 
@@ -103,8 +105,8 @@ class RowBuilder:
             self.facts.first_implicit = location
         emitter = record.emitter or (head.emitter if head else "")
         attempt = record.att if record.att is not None else (head.att if head else 0)
-        own = head.run if head else ""
-        if record.run is not None and record.run != own:
+        own = head.run if head else self.names.run
+        if record.run is not None and record.run != own and len(self.facts.other_runs) < MAX_NOTED:
             self.facts.other_runs.setdefault(record.run, location)
         return self.names.writer(Writer(own or record.run or "", emitter, attempt))
 
@@ -124,23 +126,33 @@ class RowBuilder:
 
     def _values(self, number: int, location: Location, record: Sample) -> None:
         records, keys, values = self.samples
-        interval = record.a.get("train.gradient.ci95")
+        interval = _interval(record)
         for text, value in record.m.items():
             key = self.names.key(text)
-            self.facts.spellings.setdefault(text, location)
+            if text in self.names.texts:
+                self.facts.spellings.setdefault(text, location)
             amount, weight = _amount(value)
             if weight == 0:
                 continue
             if weight is not None:
                 self.weights[len(values)] = weight
                 self.facts.num_histograms[key] = self.facts.num_histograms.get(key, 0) + 1
-            if isinstance(interval, list) and len(interval) == 2:
-                self.intervals[len(values)] = (float(interval[0]), float(interval[1]))
+            if interval is not None:
+                self.intervals[len(values)] = interval
             records.append(number)
             keys.append(key)
             values.append(amount)
-            if record.a:
-                self.facts.attributes.setdefault(key, set()).update(record.a)
+            if record.a and len(self.facts.attributes.setdefault(key, set())) < MAX_NOTED:
+                self.facts.attributes[key].update(record.a)
+
+
+def _interval(record: Sample) -> tuple[float, float] | None:
+    """The ends of the 95 % interval that goes with the values of a record."""
+    ends = record.a.get("train.gradient.ci95")
+    if not isinstance(ends, list) or len(ends) != 2:
+        return None
+    low, high = ends
+    return None if isinstance(low, str) or isinstance(high, str) else (float(low), float(high))
 
 
 def _amount(value: MetricValue) -> tuple[float, float | None]:

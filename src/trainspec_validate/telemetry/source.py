@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from trainspec_validate.streams.source import SourceError, uncompressed
 from trainspec_validate.telemetry.lines import MAX_LINE_BYTES
@@ -17,6 +17,7 @@ _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 PARQUET = b"PAR1"
 _SHOWN_BYTES = 4_000
 _UNREADABLE = (OSError, EOFError, zlib.error)
+_SKIPPED_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ def first_bytes(path: Path, number: int = 4_096) -> bytes:
     """
     try:
         with open_file(path) as file:
-            return file.read(number)
+            return _Patient(file).read(number)
     except _UNREADABLE as error:
         raise SourceError(_reason(error)) from error
 
@@ -68,16 +69,48 @@ def blocks(path: Path, start: int = 0, end: int | None = None, size: int = BLOCK
     """
     try:
         with open_file(path) as file:
-            yield from _blocks(file, start, end, size)
+            offset = start - 1 + _skip_line(file, start - 1) if start else 0
+            yield from _blocks(_Patient(file), offset, end, size)
     except _UNREADABLE as error:
         raise SourceError(_reason(error)) from error
 
 
-def _blocks(file: IO[bytes] | _Chain, start: int, end: int | None, size: int) -> Iterator[Block]:
-    offset = 0
-    if start and not isinstance(file, _Chain):
-        file.seek(start - 1)
-        offset = start - 1 + len(file.readline())
+def _skip_line(file: IO[bytes], start: int) -> int:
+    """Go on behind the line end at or after a place; returns how many bytes that is."""
+    file.seek(start)
+    skipped = 0
+    while piece := file.readline(_SKIPPED_BYTES):
+        skipped += len(piece)
+        if piece.endswith(b"\n"):
+            break
+    return skipped
+
+
+class _Patient:
+    """A file that gives all that can be read before it says that no more can."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+        self.error: Exception | None = None
+
+    def read(self, size: int) -> bytes:
+        """The next bytes; empty at the end."""
+        if self.error is not None:
+            raise self.error
+        found: list[bytes] = []
+        left = size
+        try:
+            while left > 0 and (piece := self.file.read1(left)):
+                found.append(piece)
+                left -= len(piece)
+        except (*_UNREADABLE, SourceError) as error:
+            if not found:
+                raise
+            self.error = error
+        return b"".join(found)
+
+
+def _blocks(file: _Patient | _Chain, offset: int, end: int | None, size: int) -> Iterator[Block]:
     rest = b""
     while end is None or offset < end:
         chunk = file.read(size)
@@ -88,7 +121,7 @@ def _blocks(file: IO[bytes] | _Chain, start: int, end: int | None, size: int) ->
         if cut == 0:
             rest = content[: MAX_LINE_BYTES + 1] if len(content) > 8 * MAX_LINE_BYTES else content
             if len(content) > 8 * MAX_LINE_BYTES:
-                yield from _overlong(file, offset, rest, len(content))
+                yield from _overlong(file, Block(offset, rest + b"\n"), len(content), end)
                 return
             continue
         rest = content[cut:]
@@ -102,25 +135,26 @@ def _blocks(file: IO[bytes] | _Chain, start: int, end: int | None, size: int) ->
         yield Block(offset, rest, is_tail=True)
 
 
-def _overlong(file: IO[bytes] | _Chain, offset: int, start: bytes, length: int) -> Iterator[Block]:
-    """A line beyond all limits, told by its start; what follows it is read on."""
-    yield Block(offset, start + b"\n")
+def _overlong(file: _Patient | _Chain, start: Block, length: int, end: int | None) -> Iterator[Block]:
+    """A line beyond all limits, told by its start; what follows the `length` bytes of it is read on."""
+    yield start
+    offset = start.offset + length
     while chunk := file.read(BLOCK_BYTES):
         place = chunk.find(b"\n") + 1
         if place:
-            follower = io.BytesIO(chunk[place:])
-            yield from _shifted(_blocks(_Chain(follower, file), 0, None, BLOCK_BYTES), offset + length + place)
+            rest = _Chain(io.BytesIO(chunk[place:]), file)
+            yield from _blocks(rest, offset + place, end, BLOCK_BYTES)
             return
-        length += len(chunk)
+        offset += len(chunk)
 
 
 class _Chain:
     """Two files as one."""
 
-    def __init__(self, *files: IO[bytes] | _Chain) -> None:
+    def __init__(self, *files: IO[bytes] | _Patient | _Chain) -> None:
         self.files = list(files)
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int) -> bytes:
         """The next bytes; empty at the end of the last file."""
         while self.files:
             found = self.files[0].read(size)
@@ -128,10 +162,6 @@ class _Chain:
                 return found
             self.files.pop(0)
         return b""
-
-
-def _shifted(found: Iterable[Block], by: int) -> Iterator[Block]:
-    return (Block(block.offset + by, block.content, block.is_tail) for block in found)
 
 
 def lines(block: Block) -> Iterator[tuple[int, bytes]]:

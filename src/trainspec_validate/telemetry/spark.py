@@ -9,9 +9,9 @@ from typing import Any
 
 from trainspec_validate.streams.source import SourceError
 from trainspec_validate.telemetry.digest import Digest
-from trainspec_validate.telemetry.large import fold_share, ordered, split, whole_files
+from trainspec_validate.telemetry.large import fold_share, ordered, split, whole_files, with_heads
 from trainspec_validate.telemetry.merge import HeadUnknownError, merge
-from trainspec_validate.telemetry.reader import RunFile, Stretch
+from trainspec_validate.telemetry.reader import RunFile, Stretch, have_order
 
 Part = tuple[int, int, Digest]
 """Numbers of the first and the last share that a digest holds, and the digest."""
@@ -27,12 +27,12 @@ def spark_digest(files: Sequence[RunFile], num_shares: int | None = None) -> Dig
     context = _context()
     num = num_shares or max(context.defaultParallelism, sum(file.num_bytes for file in files) // _SHARE_BYTES)
     try:
-        digest = _folded(context, list(split(ordered(files), num, least_bytes=1)))
+        digest = _folded(context, with_heads(split(ordered(files), num, least_bytes=1), files))
     except Exception as error:
         if HeadUnknownError.__name__ not in str(error):
             raise
         digest = _folded(context, whole_files(ordered(files)))
-    if digest.is_unsorted:
+    if digest.is_unsorted or not have_order(files):
         raise SourceError("records of one writer lie in no order; sort the files, or use the local engine")
     return digest
 

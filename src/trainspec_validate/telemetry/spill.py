@@ -11,7 +11,7 @@ import numpy as np
 
 from trainspec_validate.telemetry.batch import RECORD_COLUMNS, Batch, in_order, join, take
 from trainspec_validate.telemetry.digest import Digest, event_rows
-from trainspec_validate.telemetry.reader import RunFile, Stretch, batches
+from trainspec_validate.telemetry.reader import RunFile, Stretch, batches, have_order
 
 _PART_BYTES = 200_000_000
 """Text whose records are sorted at once."""
@@ -20,12 +20,14 @@ _PART_BYTES = 200_000_000
 def sorted_digest(files: Sequence[RunFile]) -> Digest:
     """The digest of a run whose records lie in any order."""
     digest = Digest()
+    digest.know(file.head for file in files)
+    by_time = not have_order(files)
     num_parts = 1 + sum(file.num_bytes for file in files) // _PART_BYTES
     with tempfile.TemporaryDirectory(prefix="trainspec-") as directory:
         parts = [Path(directory, f"{number}.npy") for number in range(num_parts)]
         _spill(files, digest, parts)
         for part in parts:
-            digest.add(in_order(join(list(_loaded(part)))))
+            digest.add(in_order(join(list(_loaded(part))), by_time=by_time))
     return digest
 
 
@@ -33,7 +35,8 @@ def _spill(files: Sequence[RunFile], digest: Digest, parts: Sequence[Path]) -> N
     handles = [part.open("wb") for part in parts]
     try:
         for file in files:
-            for batch in batches(Stretch(file), digest):
+            for found in batches(Stretch(file), digest):
+                batch = digest.within_run(found)
                 digest.events += event_rows(batch)
                 batch.events = []
                 share = batch.writer % len(parts)

@@ -11,7 +11,7 @@ from trainspec_validate.telemetry.places import NOWHERE, Key, Location, Subject
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What the fold keeps of one key of one subject in one attempt. Times in microseconds since 1970 UTC."""
+    """What the fold keeps of one key of one subject in one attempt from one emitter. Times in us since 1970 UTC."""
 
     key: Key
     subject: Subject
@@ -57,6 +57,8 @@ class Series:
     """Time that the integral covers."""
     start_us: int
     """Start time of a counter at its last value."""
+    num_finite: int
+    """Values that `total`, `minimum` and `maximum` are of; the others are no numbers or infinite."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from trainspec_validate.telemetry.kernels.layout import OCCURRENCE
 from trainspec_validate.telemetry.names import Names
-from trainspec_validate.telemetry.view import NOWHERE, Location, Occurrence, Trail, Trouble
+from trainspec_validate.telemetry.view import NOWHERE, Location, Occurrence, Subject, Trail, Trouble
 
 NUM_FIRST = 64
 _MAX_SUBJECTS = 200_000
@@ -81,7 +81,7 @@ class Trails:
                 names.keys.items[key],
                 attempt,
                 trail.num,
-                tuple(sorted((names.subjects.items[s] for s in trail.subjects), key=_order)),
+                tuple(sorted((names.subjects.items[s] for s in trail.subjects), key=in_order)),
                 tuple(_spelled(found, names) for found in trail.first),
                 trail.first_us,
                 trail.last_us,
@@ -101,7 +101,8 @@ def renumbered(found: Any, numbers: Any) -> Any:
     return result
 
 
-def _order(subject: Any) -> tuple[int, str, str]:
+def in_order(subject: Subject) -> tuple[int, str, str]:
+    """What subjects are ordered by: rank, then host, then device."""
     return (-1 if subject.rank is None else subject.rank, subject.host or "", subject.device or "")
 
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from trainspec_validate.telemetry.kernels.layout import NUM_WINDOWS, Keys, Samples, State, Writers
+from trainspec_validate.telemetry.kernels.layout import (
+    KEY_BITS,
+    NUM_WINDOWS,
+    WRITER_BITS,
+    Keys,
+    Samples,
+    State,
+    Writers,
+)
 from trainspec_validate.telemetry.kernels.pairs import judge, lockstep, note, same_run
 
 BELOW_MINIMUM, ABOVE_MAXIMUM, SENTINEL, NOT_FINITE = 1, 2, 4, 8
-SECOND_WRITER, WRONG_SCOPE = 1 << 11, 1 << 12
+WRONG_SCOPE = 1 << 12
 """Bits of the members of `view.Trouble`; a test holds them equal."""
 ROOM = 16
 """Occurrences that one value can cause at most."""
@@ -40,7 +48,7 @@ def find(rows: Any, slots: Any, num: int, code: int, guess: int) -> int:
     mask = len(slots) - 1
     place = ((code * 0x9E3779B1) ^ (code >> 29)) & mask
     while slots[place] != 0:
-        row = slots[place] - 1
+        row: int = slots[place] - 1
         if rows[row]["code"] == code:
             return row
         place = (place + 1) & mask
@@ -64,17 +72,17 @@ def begin(
     """Make a row the one of a series with its first value."""
     row["code"], row["key"], row["subject"], row["attempt"], row["writer"] = code, key, subject, attempt, writer
     row["first_time_us"], row["first_value"], row["first_step"] = time, value, step
-    row["first_file"], row["first_offset"], row["first_start_us"], row["first_writer"] = file, offset, start, writer
+    row["first_file"], row["first_offset"], row["first_start_us"] = file, offset, start
     row["minimum"], row["maximum"] = math.inf, -math.inf
     row["num"] = 0
     row["longest_interval_file"], row["longest_interval_offset"] = -1, -1
     row["short_file"], row["short_offset"] = -1, -1
 
 
-def set_last(row: Any, writer: int, file: int, offset: int, time: int, value: float, step: int, start: int) -> None:
+def set_last(row: Any, file: int, offset: int, time: int, value: float, step: int, start: int) -> None:
     """Make a value the last of its series."""
     row["last_time_us"], row["last_value"], row["last_step"] = time, value, step
-    row["last_file"], row["last_offset"], row["start_us"], row["writer"] = file, offset, start, writer
+    row["last_file"], row["last_offset"], row["start_us"] = file, offset, start
 
 
 def end_run(row: Any, time: int, value: float) -> None:
@@ -103,6 +111,7 @@ def single(row: Any, minimum: float, maximum: float, finite: int, value: float) 
     """What one value tells by itself, as bits of troubles."""
     if not math.isfinite(value):
         return NOT_FINITE if finite == 1 else 0
+    row["num_finite"] += 1
     row["minimum"] = min(row["minimum"], value)
     row["maximum"] = max(row["maximum"], value)
     row["total"] += value
@@ -144,7 +153,7 @@ def fold(state: State, keys: Keys, writers: Writers, samples: Samples, index: in
     """
     rows, slots, counts, occurrences, windows, locks, ranks, frame = state
     minimum, maximum, finite, falls, cadences, scopes, needs, steps, _lock, _job, window_rows, lock_rows = keys
-    emitters, attempts, written, cadence_us, report_steps, starts = writers
+    _emitters, attempts, written, cadence_us, report_steps, starts = writers
     files, offsets, times, record_steps, start_us, record_writers, subjects, records, sample_keys, values, bits = (
         samples
     )
@@ -157,22 +166,19 @@ def fold(state: State, keys: Keys, writers: Writers, samples: Samples, index: in
         writer, subject = record_writers[record], subjects[record]
         file, offset, time, step = files[record], offsets[record], times[record], record_steps[record]
         start = start_us[record] if start_us[record] >= 0 else starts[writer]
-        attempt = attempts[writer]
-        code = (int(key) << 48) ^ (int(attempt) << 28) ^ int(subject)
+        code = (int(key) << KEY_BITS) ^ (int(writer) << WRITER_BITS) ^ int(subject)
         number = find(rows, slots, counts[0], code, guess)
         if number < 0:
             slots[-number - 1] = counts[0] + 1
             number = counts[0]
             counts[0] = number + 1
-            begin(rows[number], code, key, subject, attempt, writer, file, offset, time, value, step, start)
+            begin(rows[number], code, key, subject, attempts[writer], writer, file, offset, time, value, step, start)
         guess = number + 1
         row = rows[number]
         cadence = cadence_us[NUM_CADENCES * writer + cadences[key]] if cadences[key] >= 0 else 0
         troubles = single(row, minimum[key], maximum[key], finite[key], value)
         troubles |= wrong_scope(scopes[key], needs[key], written[writer], bits[subject])
         if row["num"] > 0:
-            if row["writer"] != writer and emitters[row["writer"]] != emitters[writer]:
-                troubles |= SECOND_WRITER
             limit = report_steps[writer] if steps[key] else 0
             troubles |= judge(row, cadence, falls[key], limit, file, offset, time, value, start)
             if lock_rows[key] >= 0 and row["last_time_us"] // instant_us != time // instant_us:
@@ -180,7 +186,7 @@ def fold(state: State, keys: Keys, writers: Writers, samples: Samples, index: in
         if troubles != 0:
             note(occurrences, counts, row, troubles, writer, file, offset, time, value, step)
         extend_run(row, file, offset, time, value, step)
-        set_last(row, writer, file, offset, time, value, step, start)
+        set_last(row, file, offset, time, value, step, start)
         mixed = scopes[key] & _DEVICE != 0 and scopes[key] & _NODE != 0
         if window_rows[key] >= 0 and not (mixed and bits[subject] & _OF_DEVICE == 0):
             window(windows[window_rows[key]], time // window_us - first_window, value, file, offset)

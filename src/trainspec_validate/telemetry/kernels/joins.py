@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainspec_validate.telemetry.kernels.fold import NUM_CADENCES, ROOM, SECOND_WRITER, end_run
+from trainspec_validate.telemetry.kernels.fold import NUM_CADENCES, ROOM, end_run
 from trainspec_validate.telemetry.kernels.layout import Keys, State, Writers
 from trainspec_validate.telemetry.kernels.pairs import judge, lockstep, note, same_run
 
@@ -35,6 +35,7 @@ def take_longest(row: Any, later: Any) -> None:
 def add_up(row: Any, later: Any) -> None:
     """What is counted, added up, or a smallest or largest value."""
     row["num"] += later["num"]
+    row["num_finite"] += later["num_finite"]
     row["minimum"] = min(row["minimum"], later["minimum"])
     row["maximum"] = max(row["maximum"], later["maximum"])
     row["total"] += later["total"]
@@ -62,15 +63,13 @@ def join(state: State, keys: Keys, writers: Writers, mine: Any, later: Any, inde
         if state.counts[1] + ROOM > len(state.occurrences):
             return i
         row, after = state.rows[mine[i]], later[i]
-        key, writer = row["key"], after["first_writer"]
+        key, writer = row["key"], row["writer"]
         kind = keys.cadence[key]
         cadence = writers.cadence_us[NUM_CADENCES * writer + kind] if kind >= 0 else 0
         limit = writers.report_steps[writer] if keys.steps[key] else 0
         file, offset = after["first_file"], after["first_offset"]
         time, value, start = after["first_time_us"], after["first_value"], after["first_start_us"]
         troubles = judge(row, cadence, keys.falls[key], limit, file, offset, time, value, start)
-        if writers.emitter[row["writer"]] != writers.emitter[writer]:
-            troubles |= SECOND_WRITER
         if keys.lock_row[key] >= 0:
             rank = state.ranks[row["subject"]]
             lockstep(state.locks[keys.lock_row[key]], row, rank, state.frame[2], state.frame[3], cadence, time)
@@ -91,4 +90,4 @@ def take_last(row: Any, later: Any) -> None:
         later["last_step"],
     )
     row["last_file"], row["last_offset"] = later["last_file"], later["last_offset"]
-    row["start_us"], row["writer"] = later["start_us"], later["writer"]
+    row["start_us"] = later["start_us"]

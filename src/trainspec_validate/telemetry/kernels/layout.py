@@ -15,15 +15,7 @@ def _place(name: str) -> list[tuple[str, type]]:
 
 SERIES = np.dtype(
     [
-        *[
-            ("code", I8),
-            ("key", I4),
-            ("subject", I4),
-            ("attempt", I4),
-            ("writer", I4),
-            ("first_writer", I4),
-            ("num", I8),
-        ],
+        *[("code", I8), ("key", I4), ("subject", I4), ("attempt", I4), ("writer", I4), ("num", I8), ("num_finite", I8)],
         *[("first_time_us", I8), ("last_time_us", I8), ("first_value", F8), ("last_value", F8)],
         *_place("first"),
         *_place("last"),
@@ -41,7 +33,9 @@ SERIES = np.dtype(
         *_place("short"),
     ]
 )
-"""State of one series: a key of a subject in an attempt. `code` is what it is found by."""
+"""State of one series of one writer: a key of a subject in an attempt. `code` is what it is found by."""
+KEY_BITS, WRITER_BITS = 50, 26
+"""Bits of a code below the number of the key, and below that of the writer: what is left is the subject."""
 
 WRITER = np.dtype(
     [

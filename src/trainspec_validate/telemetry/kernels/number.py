@@ -73,7 +73,7 @@ def rounded(digits: int, power: int) -> float:
     if lower <= one and -4 <= power <= 23 and mantissa & np.uint64(3) == one and mantissa << shift == upper:
         mantissa -= one
     mantissa = (mantissa + (mantissa & one)) >> one
-    exponent = ((217_706 * power) >> 16) + 63 + np.int64(top) - zeros
+    exponent: Any = ((217_706 * power) >> 16) + 63 + np.int64(top) - zeros
     return math.ldexp(float(mantissa), exponent - 52)
 
 
@@ -82,7 +82,8 @@ def value_of(digits: int, power: int) -> float:
     if digits == 0:
         return 0.0
     if digits < _EXACT and -22 <= power <= 22:
-        return digits * _TEN[power] if power >= 0 else digits / _TEN[-power]
+        exact: float = digits * _TEN[power] if power >= 0 else digits / _TEN[-power]
+        return exact
     if _LOWEST <= power <= _HIGHEST:
         return rounded(digits, power)
     return math.nan
@@ -94,7 +95,7 @@ def read_number(text: Any, place: int) -> Any:
     if negative:
         place += 1
     begin = place
-    digits = 0
+    digits: Any = 0
     while 48 <= text[place] <= 57:
         digits = digits * 10 + (np.int64(text[place]) - 48)
         place += 1
@@ -119,7 +120,7 @@ def read_number(text: Any, place: int) -> Any:
     return (-value if negative else value), place
 
 
-def read_fraction(text: Any, place: int, digits: int) -> Any:
+def read_fraction(text: Any, place: int, digits: Any) -> Any:
     """Digits with those after the point, the power of ten that they count for, and the place after them."""
     begin = place
     while 48 <= text[place] <= 57:
@@ -138,7 +139,7 @@ def read_exponent(text: Any, place: int) -> Any:
     if negative or text[place] == 43:
         place += 1
     begin = place
-    exponent = 0
+    exponent: Any = 0
     while 48 <= text[place] <= 57 and place - begin < 4:
         exponent = exponent * 10 + (np.int64(text[place]) - 48)
         place += 1
@@ -150,7 +151,7 @@ def read_exponent(text: Any, place: int) -> Any:
 def read_whole(text: Any, place: int, most: int) -> Any:
     """A whole number of at most so many digits, and the place after it; the place is -1 where it is none."""
     begin = place
-    value = 0
+    value: Any = 0
     while 48 <= text[place] <= 57:
         value = value * 10 + (np.int64(text[place]) - 48)
         place += 1

@@ -93,8 +93,12 @@ def lockstep(locks: Any, row: Any, rank: int, first_instant: int, width: int, ca
 
 
 def count(locks: Any, place: int, row: Any, rank: int) -> None:
-    """Count the last value of a series at one instant."""
-    value = row["last_value"]
+    """Count the last value of a series at one instant; where attempts overlap, the later one counts."""
+    value, attempt = row["last_value"], row["attempt"]
+    if locks[place, 4] > 0 and locks[place, 7] != attempt:
+        if locks[place, 7] > attempt:
+            return
+        locks[place, 4] = 0
     is_first = locks[place, 4] == 0
     if is_first or value < locks[place, 0] or (value == locks[place, 0] and rank < locks[place, 2]):
         locks[place, 0], locks[place, 2] = value, rank
@@ -102,7 +106,7 @@ def count(locks: Any, place: int, row: Any, rank: int) -> None:
     if is_first or value > locks[place, 1] or (value == locks[place, 1] and rank < locks[place, 3]):
         locks[place, 1], locks[place, 3] = value, rank
     locks[place, 4] += 1
-    locks[place, 7] = row["attempt"]
+    locks[place, 7] = attempt
 
 
 def note(

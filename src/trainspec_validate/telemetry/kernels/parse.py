@@ -43,6 +43,8 @@ FIELDS = (
     "observed_us",
 )
 _NUMBERS = {"time_us": 16, "seq": 15, "att": 7, "step": 12, "rank": 8, "start_us": 16, "observed_us": 16}
+MOST_BYTES = 1_000_000
+"""Of a line, as in `lines`."""
 MOST_TIME = 9_007_199_254_740_991
 MOST_ATTEMPT = 1_000_000
 RECORD = np.dtype(
@@ -115,7 +117,7 @@ def is_within(record: Any) -> bool:
     """Whether all numbers of a record are within the bounds of the schema."""
     if record["time_us"] > MOST_TIME or record["start_us"] > MOST_TIME or record["observed_us"] > MOST_TIME:
         return False
-    return record["att"] <= MOST_ATTEMPT
+    return bool(record["att"] <= MOST_ATTEMPT)
 
 
 def parse(
@@ -234,7 +236,7 @@ def parse(
         is_good = is_good and is_done and is_end(text, place, size) and seen & _OWED == _OWED
         end = line_end(text, place, size)
         record["end"] = end
-        if is_good and is_within(record) and (record["run"] < 0 or record["run"] == run):
+        if is_good and end - line <= MOST_BYTES and is_within(record) and (record["run"] < 0 or record["run"] == run):
             record["is_read"], record["num"] = 1, found - num
             num = found
         line = end + 1

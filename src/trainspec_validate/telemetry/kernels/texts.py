@@ -20,10 +20,11 @@ class Table(NamedTuple):
 
 def hash_of(text: Any, begin: int, end: int) -> int:
     """A hash of some bytes."""
-    value = end - begin
+    value: Any = end - begin
     for place in range(begin, end):
         value = (value * 1_000_003 + np.int64(text[place])) & 0x3FFFFFFFFFF
-    return value ^ (value >> 21)
+    found: int = value ^ (value >> 21)
+    return found
 
 
 def is_entry(arena: Any, start: int, text: Any, begin: int, length: int) -> bool:
@@ -40,7 +41,7 @@ def find_entry(arena: Any, starts: Any, lengths: Any, slots: Any, text: Any, beg
     mask = len(slots) - 1
     place = hash_of(text, begin, end) & mask
     while slots[place] != 0:
-        entry = slots[place] - 1
+        entry: int = slots[place] - 1
         if lengths[entry] == length and is_entry(arena, starts[entry], text, begin, length):
             return entry
         place = (place + 1) & mask
