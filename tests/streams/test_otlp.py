@@ -10,8 +10,11 @@ import pytest
 from otlp_documents import NANO, event, gauge, histogram, logs, metrics, point, total
 from reading import read_text
 
-from trainspec_validate.documents.stream import HistogramValue
+from trainspec_validate.documents.stream import Head, HistogramValue, Sample
+from trainspec_validate.streams.otlp.values import SCOPE
+from trainspec_validate.streams.otlp.write import write
 
+HEAD = Head(apiVersion="trainspec/v1", kind="MetricStream", run="r", att=0, emitter="e", time_us=5, scopes=("job",))
 RESOURCE = {
     "service.name": "trainer",
     "service.version": "2.1",
@@ -269,6 +272,32 @@ def test_a_document_over_many_lines(indent: int | None) -> None:
     found = read_text(f"{text}\n{text}\n")
     assert found.values("train.learning_rate") == [0.5, 0.5]
     assert [offset for offset, item in found.items if item in found.samples] == [0, len(text) + 1]
+
+
+@pytest.mark.parametrize(
+    "first", ['{"a": {"b": 1}', '{"a": "}"', '{"resourceMetrics": [], "a": {}', '{"resourceMetrics":']
+)
+def test_a_first_line_that_looks_whole(first: str) -> None:
+    rest = " []}" if first.endswith(":") else ', "resourceLogs": []}'
+    found = read_text(f"{first}\n{rest}\n", "otlp")
+    assert not found.refusals
+
+
+def test_points_of_a_sample_may_stand_on_several_lines() -> None:
+    """A collector splits what is large."""
+    record = Sample(time_us=5, seq=0, m={"train.learning_rate": 0.5, "hw.energy": 5.0, "train.loss.mean": 2.0})
+    second = Sample(time_us=5, seq=1, m={"train.learning_rate": 0.25})
+    (line,) = write([HEAD, record, second])
+    whole = json.loads(line)["resourceMetrics"][0]
+    metric_list = whole["scopeMetrics"][0]["metrics"]
+    text = "".join(
+        json.dumps({"resourceMetrics": [whole | {"scopeMetrics": [{"scope": {"name": SCOPE}, "metrics": [entry]}]}]})
+        + "\n"
+        for entry in metric_list
+    )
+    assert read_text(text).records == [HEAD, record, second]
+    later = "".join(text.splitlines(keepends=True)[1:])
+    assert [refusal.code for refusal in read_text(later).refusals] == ["sequence"] * 2
 
 
 def test_a_document_that_ends_early() -> None:

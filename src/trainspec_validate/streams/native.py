@@ -14,6 +14,7 @@ from trainspec_validate.streams.read import Found
 from trainspec_validate.streams.transcript import ORIGIN, Transcript
 
 _DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Head | Sample | Event)
+_PLAIN_DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -37,6 +38,21 @@ def record_from(plain: Any) -> Record | Refusal:
         return msgspec.convert(plain, Head | Sample | Event)
     except msgspec.ValidationError as error:
         return Refusal(f"the line is no record: {error}", "see the schema of metric streams", "value")
+
+
+def encoded(value: Any) -> bytes:
+    """Plain values as JSON."""
+    return _ENCODER.encode(value)
+
+
+def plain_of(text: str) -> Any | Refusal:
+    """The plain values of a line of JSON, as `decode` gives them; fast where it is written as we write it."""
+    line = text.strip().encode("utf-8", "replace")
+    try:
+        fast = _PLAIN_DECODER.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return decode(text)
+    return fast if _ENCODER.encode(fast) == line else decode(text)
 
 
 class Placed:

@@ -29,6 +29,7 @@ VERSION = b"1"
 MAX_COLUMNS = 4_000
 """Keys beyond this many stand in `json`."""
 ROWS_OF_A_GROUP = 65_536
+_ROWS_AT_ONCE = 131_072
 _WHOLE = ("time_us", "seq", "att", "step", "rank")
 _TEXTS = ("host", "device", "emitter")
 _FIXED = (*_WHOLE, *_TEXTS, "json")
@@ -170,13 +171,29 @@ def row_batches(path: Path, start: int = 0, end: int | None = None) -> Iterator[
     try:
         with pq.ParquetFile(path) as file:
             _checked(file.schema_arrow, pa)
-            groups = range(file.num_row_groups)[start:end]
-            row = sum(file.metadata.row_group(number).num_rows for number in range(start))
-            for batch in file.iter_batches(batch_size=ROWS_OF_A_GROUP, row_groups=groups):
-                yield row, batch
-                row += batch.num_rows
+            sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+            row = sum(sizes[:start])
+            for groups in _together(range(len(sizes))[start:end], sizes):
+                table = file.read_row_groups(groups).unify_dictionaries().combine_chunks()
+                for batch in table.to_batches():
+                    yield row, batch
+                    row += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"the file is no sound Parquet: {str(error)[:200]}", "write it again") from None
+
+
+def _together(numbers: Iterable[int], sizes: Sequence[int]) -> Iterator[list[int]]:
+    """Neighbouring row groups that are worth reading at once."""
+    found: list[int] = []
+    num = 0
+    for number in numbers:
+        found.append(number)
+        num += sizes[number]
+        if num >= _ROWS_AT_ONCE:
+            yield found
+            found, num = [], 0
+    if found:
+        yield found
 
 
 def num_row_groups(path: Path) -> int:

@@ -10,6 +10,7 @@ from trainspec_validate.streams.items import Record, Refusal
 from trainspec_validate.streams.native import record_from, record_of
 from trainspec_validate.streams.otlp.values import COORDINATES, OWN, double, objects, plain_attributes, unix_us
 from trainspec_validate.streams.otlp.write import RAW
+from trainspec_validate.streams.read import Found
 
 _INDEX = f"{OWN}head.index"
 _KINDS = ("gauge", "sum", "histogram")
@@ -37,29 +38,44 @@ def head_of(resource: Mapping[str, Any]) -> Record | Refusal:
     return record_from({"k": "head", "apiVersion": "trainspec/v1", "kind": "MetricStream", **fields})
 
 
-def samples_of(metrics: Any) -> Iterator[Record | Refusal]:
-    """The samples of the metrics of one scope: points that share all coordinates stand together."""
-    group: dict[str, Any] | None = None
-    around: Any = None
-    for metric in objects(metrics):
-        content: dict[str, Any] = next((metric[kind] for kind in _KINDS if isinstance(metric.get(kind), dict)), {})
-        for point in objects(content.get("dataPoints")):
-            plain = plain_attributes(point.get("attributes"))
-            coordinates = {name: plain.pop(key) for name, key in COORDINATES.items() if key in plain}
-            key = plain.pop(f"{OWN}key", None) or keys.join(str(metric.get("name")), plain)
-            filtered = next((e.get("filteredAttributes") for e in objects(point.get("exemplars"))), None)
-            mine = (coordinates, filtered, point.get("timeUnixNano"))
-            empty = point.get("flags") == 1
-            if group is None or mine != around or (key in group["m"] and not empty):
-                if group is not None:
-                    yield record_from(group)
-                group, around = _sample(coordinates, plain_attributes(filtered), point), mine
-            if empty:
-                group["nr"].append(key)
-            else:
-                group["m"][key] = _value(point)
-    if group is not None:
-        yield record_from(group)
+class Samples:
+    """Reads samples back; their points follow each other, also from one line to the next."""
+
+    def __init__(self) -> None:
+        self._group: dict[str, Any] | None = None
+        self._around: tuple[Any, ...] = ()
+        self._offset = 0
+
+    def take(self, offset: int, metrics: Any) -> Iterator[Found]:
+        """The samples that the metrics of one scope complete."""
+        for metric in objects(metrics):
+            content: dict[str, Any] = next((metric[kind] for kind in _KINDS if isinstance(metric.get(kind), dict)), {})
+            for point in objects(content.get("dataPoints")):
+                plain = plain_attributes(point.get("attributes"))
+                coordinates = {name: plain.pop(key) for name, key in COORDINATES.items() if key in plain}
+                key = plain.pop(f"{OWN}key", None) or keys.join(str(metric.get("name")), plain)
+                yield from self._point(offset, key, (coordinates, point.get("timeUnixNano")), point)
+
+    def _point(self, offset: int, key: str, around: tuple[Any, ...], point: Mapping[str, Any]) -> Iterator[Found]:
+        filtered = next((e.get("filteredAttributes") for e in objects(point.get("exemplars"))), None)
+        if filtered is not None:
+            yield from self.flush()
+            self._group = _sample(around[0], plain_attributes(filtered), point)
+            self._around, self._offset = around, offset
+        elif self._group is None or around != self._around:
+            message = "a point has lost the exemplar with its sequence number, or the points before it"
+            yield offset, Refusal(message, "keep exemplars, and the order of points", "sequence")
+            return
+        if point.get("flags") == 1:
+            self._group["nr"].append(key)
+        else:
+            self._group["m"][key] = _value(point)
+
+    def flush(self) -> Iterator[Found]:
+        """The sample whose points are over."""
+        if self._group is not None:
+            yield self._offset, record_from(self._group)
+        self._group = None
 
 
 def _sample(coordinates: dict[str, Any], filtered: dict[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:

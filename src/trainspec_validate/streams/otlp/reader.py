@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from trainspec_validate.streams.items import Refusal
-from trainspec_validate.streams.json_text import decode, open_brackets
+from trainspec_validate.streams.json_text import open_brackets
+from trainspec_validate.streams.native import plain_of
 from trainspec_validate.streams.otlp import own
 from trainspec_validate.streams.otlp.events import Events
 from trainspec_validate.streams.otlp.metrics import Metrics
@@ -29,17 +30,21 @@ class Reader:
         self._parts: list[str] = []
         self._size = self._depth = self._start = 0
         self._index: Any = None
+        self._samples = own.Samples()
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """The records of a line, or of a document that ends on it."""
         if self._parts:
             yield from self._more(text)
             return
-        depth = open_brackets(text, 0)
-        if depth > 0 and text.lstrip().startswith("{"):
-            self._parts, self._size, self._depth, self._start = [text], len(text), depth, offset
-            return
-        yield from self._document(offset, text)
+        is_whole = text.rstrip().endswith("}")
+        entry = plain_of(text) if is_whole else None
+        if entry is None or (isinstance(entry, Refusal) and entry.code == "cut-off"):
+            depth = open_brackets(text, 0)
+            if depth > 0 and text.lstrip().startswith("{"):
+                self._parts, self._size, self._depth, self._start = [text], len(text), depth, offset
+                return
+        yield from self._document(offset, plain_of(text) if entry is None else entry)
 
     def _more(self, text: str) -> Iterator[Found]:
         self._depth = open_brackets(text, self._depth)
@@ -52,10 +57,9 @@ class Reader:
         self._parts.append(text)
         if self._depth <= 0:
             whole, self._parts = "\n".join(self._parts), []
-            yield from self._document(self._start, whole)
+            yield from self._document(self._start, plain_of(whole))
 
-    def _document(self, offset: int, text: str) -> Iterator[Found]:
-        entry = decode(text)
+    def _document(self, offset: int, entry: Any) -> Iterator[Found]:
         if isinstance(entry, Refusal):
             yield offset, entry
             return
@@ -78,7 +82,7 @@ class Reader:
         resource = plain_attributes(described.get("attributes")) if isinstance(described, dict) else {}
         content = list(objects(part.get(scopes)))
         if own.is_own(resource) and all(_scope_name(scope) == SCOPE for scope in content):
-            yield from self._own(offset, resource, content, entries)
+            yield from self._counted(self._own(offset, resource, content, entries))
             return
         taken = self._metrics.take if entries == "metrics" else self._events.take
         for scope in content:
@@ -90,21 +94,23 @@ class Reader:
         self._transcript.sequenced = True
         if own.index_of(resource) != self._index:
             self._index = own.index_of(resource)
-            yield self._counted(offset, own.head_of(resource))
+            yield from self._samples.flush()
+            yield offset, own.head_of(resource)
         for scope in content:
             if entries == "metrics":
-                for record in own.samples_of(scope.get(entries)):
-                    yield self._counted(offset, record)
+                yield from self._samples.take(offset, scope.get(entries))
             else:
-                for entry in objects(scope.get(entries)):
-                    yield self._counted(offset, own.event_of(entry))
+                yield from self._samples.flush()
+                yield from ((offset, own.event_of(entry)) for entry in objects(scope.get(entries)))
 
-    def _counted(self, offset: int, found: Any) -> Found:
-        self._transcript.num_records += not isinstance(found, Refusal)
-        return offset, found
+    def _counted(self, found: Iterable[Found]) -> Iterator[Found]:
+        for item in found:
+            self._transcript.num_records += not isinstance(item[1], Refusal)
+            yield item
 
     def end(self) -> Iterator[Found]:
-        """A document that does not end."""
+        """What waits for further points, and a document that does not end."""
+        yield from self._counted(self._samples.flush())
         if self._parts:
             yield self._start, Refusal("the document ends before its JSON does", "copy the file again", "cut-off")
 

@@ -2,14 +2,15 @@
 
 A head becomes the attributes of a resource, each value of a sample a data point, and an event a log record with its
 `eventName`. What OTLP has no place for is in attributes that start with `trainspec.`. Step and sequence number are
-attributes of an exemplar: they tell no series apart, and so no backend keeps a series for each of them.
+attributes of an exemplar of the first point of a sample: they tell no series apart, and so no backend keeps a series
+for each of them. The points of a sample follow each other.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal
 
 from trainspec_validate.documents.stream import (
@@ -24,6 +25,7 @@ from trainspec_validate.documents.stream import (
 from trainspec_validate.metrics import by_name, catalog
 from trainspec_validate.streams import keys
 from trainspec_validate.streams.items import Record
+from trainspec_validate.streams.native import encoded
 from trainspec_validate.streams.otlp.values import COORDINATES, OWN, SCOPE, Unwritable, attributes, written_double
 
 Signal = Literal["all", "metrics", "logs"]
@@ -94,7 +96,7 @@ class _Lines:
 
 
 def _line(name: str, content: dict[str, Any]) -> bytes:
-    return json.dumps({name: [content]}, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    return encoded({name: [content]})
 
 
 def _resource(head: Head, index: int) -> list[dict[str, Any]]:
@@ -116,8 +118,24 @@ def _points(sample: Sample, head: Head) -> list[dict[str, Any]] | None:
         around = _Around.of(sample, head)
     except Unwritable:
         return None
-    written = [around.metric(key, value) for key, value in sample.m.items()]
-    return written + [around.metric(key, None) for key in sample.nr]
+    values = [*sample.m.items(), *((key, None) for key in sample.nr)]
+    # The first point says for all that follow it which record they are of.
+    return [around.metric(key, value, told=number == 0) for number, (key, value) in enumerate(values)]
+
+
+@lru_cache(maxsize=10_000)
+def _named(key: str) -> tuple[str, tuple[dict[str, Any], ...]]:
+    """Name of a metric, and the attributes that its key stands for."""
+    parts = keys.split(key)
+    if parts is None or parts[1].keys() & {*COORDINATES.values(), f"{OWN}key"}:
+        return key.partition("{")[0], tuple(attributes({f"{OWN}key": key}))
+    return parts[0], tuple(attributes(parts[1]))
+
+
+@lru_cache(maxsize=10_000)
+def _known(name: str) -> tuple[str, str] | None:
+    metric = by_name(name)
+    return (metric.instrument, metric.unit) if metric else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +145,7 @@ class _Around:
     head: Head
     time: str
     start: str
-    coordinates: dict[str, Any]
+    coordinates: list[dict[str, Any]]
     filtered: list[dict[str, Any]]
 
     @staticmethod
@@ -141,23 +159,20 @@ class _Around:
         given = {COORDINATES[name]: getattr(sample, name) for name in COORDINATES}
         coordinates = {name: value for name, value in given.items() if value is not None}
         time = str(sample.time_us * 1000)
-        return _Around(head, time, str(start_us * 1000), coordinates, attributes(filtered))
+        return _Around(head, time, str(start_us * 1000), attributes(coordinates), attributes(filtered))
 
-    def metric(self, key: str, value: MetricValue | None) -> dict[str, Any]:
+    def metric(self, key: str, value: MetricValue | None, *, told: bool) -> dict[str, Any]:
         """A metric with the one point of a key; None is a point without value."""
-        parts = keys.split(key)
-        if parts is None or parts[1].keys() & {*COORDINATES.values(), f"{OWN}key"}:
-            name, series = key.partition("{")[0], {f"{OWN}key": key}
-        else:
-            name, series = parts
+        name, series = _named(key)
         instrument, unit = self._kind(name, key)
         point: dict[str, Any] = {
-            "attributes": attributes({**series, **self.coordinates}),
+            "attributes": [*series, *self.coordinates],
             "timeUnixNano": self.time,
             **_content(value),
         }
-        exemplar = {"timeUnixNano": self.time, "asDouble": _shown(value), "filteredAttributes": self.filtered}
-        point["exemplars"] = [exemplar]
+        if told:
+            exemplar = {"timeUnixNano": self.time, "asDouble": _shown(value), "filteredAttributes": self.filtered}
+            point["exemplars"] = [exemplar]
         if isinstance(value, HistogramValue):
             point["startTimeUnixNano"] = self.start
             return {"name": name, "unit": unit, "histogram": _with([point], _DELTA)}
@@ -168,9 +183,9 @@ class _Around:
         return {"name": name, "unit": unit, "gauge": {"dataPoints": [point]}}
 
     def _kind(self, name: str, key: str) -> tuple[str, str]:
-        metric = by_name(name)
+        metric = _known(name)
         if metric:
-            return metric.instrument, metric.unit
+            return metric
         foreign = self.head.extension_metrics.get(name) or self.head.extension_metrics.get(key)
         return (foreign.instrument, foreign.unit) if foreign else ("gauge", "")
 
