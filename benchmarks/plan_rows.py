@@ -40,15 +40,15 @@ class Told:
     """Whether the number of chunks is told; `training_sets` has it then."""
     sharding_stages: tuple[int, ...]
     order: tuple[str, ...] = ORDERS[0]
-    splits_context: bool = False
-    """Whether that software split sequences over ranks."""
+    micro: bool = False
+    """Whether the micro-batch is told; `training_sets` has it then."""
 
 
 TOLD = {
     # arXiv:2407.21783, sections 3.3.2 and 3.3.3: order of axes, FSDP that shards optimizer and gradients.
-    "llama3_t4": Told("meta-llama3-24k", False, (1, 2), ORDERS[1], splits_context=True),
-    # arXiv:2104.04473, section 5.1: interleaved, the number of chunks is not told; no sharding.
-    "megatron2021_t1": Told("dgx-a100 infiniband", False, (0,)),
+    "llama3_t4": Told("meta-llama3-24k", False, (2,), ORDERS[1]),
+    # arXiv:2104.04473, section 5.1, and the script that `published_software` names; no sharding.
+    "megatron2021_t1": Told("dgx-a100 infiniband", True, (0,), micro=True),
     # arXiv:2205.05198, section 6: three chunks for 175B and 530B, none else; one copy of the model.
     "korthikanti2022_t5": Told("dgx-a100 infiniband", True, (0,)),
     # NVIDIA/Megatron-LM README of 2024: distributed optimizer; a DGX H100 machine with 400 Gb/s as Eos has it.
@@ -124,7 +124,7 @@ def published_choices(run: Run, row: dict[str, str]) -> Iterator[Choice]:
     """Every choice that agrees with what was published of a run."""
     told, base = TOLD[run.dataset], run.work.layout
     per_rank = base.micro_sequences * base.num_micro_batches
-    micros = (int(row["micro_sequences"]),) if row["micro_sequences"] else divisors(per_rank)
+    micros = (base.micro_sequences,) if told.micro or row["micro_sequences"] else divisors(per_rank)
     for micro, stage, recompute in product(micros, told.sharding_stages, recomputations(row)):
         plain = replace(
             base,

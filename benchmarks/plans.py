@@ -1,8 +1,8 @@
 """The planner's plans beside published ones, a default that knows nothing of its machine, and an enumeration.
 
-Run with `python benchmarks/plans.py`, which takes some six minutes; `--part` keeps to one part, `--short` to a few rows
-of each. Everything but the processor seconds of searches is computed from the model, and is the same at every run;
-nothing is asserted, but a search that misses the fastest choice of its own space ends the run.
+Run with `python benchmarks/plans.py`, which takes some five minutes of a processor; `--part` keeps to one part,
+`--short` to a few rows of each. Everything but the processor seconds of searches is computed from the model, and is the
+same at every run; nothing is asserted, but a search that misses the fastest choice of its own space ends the run.
 """
 
 from __future__ import annotations

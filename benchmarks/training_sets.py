@@ -12,11 +12,16 @@ A row of `published/training_runs.csv` without figures takes them from the row o
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainspec_validate.costs.kernel_efficiency import AttentionKernel, matmul_fraction
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from published_software import CASES_OF_2021, SOFTWARE, Software
+
+from trainspec_validate.costs.kernel_efficiency import matmul_fraction
 from trainspec_validate.costs.layout import Layout
 from trainspec_validate.costs.network import Link, Network
 from trainspec_validate.costs.step_time import Work
@@ -45,80 +50,6 @@ HARDWARE: dict[str, tuple[float, float, float]] = {
     "nvidia-a100-sxm-40gb": (312e12, 1.555e12, 300e9),
     "nvidia-a100-sxm-80gb": (312e12, 2.0e12, 300e9),
     "nvidia-h100-sxm-80gb": (989e12, 3.35e12, 450e9),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Software:
-    """What holds for all rows of a collection, or for a variant of it."""
-
-    attention: AttentionKernel
-    gated_ffn: bool = False
-    tied_embeddings: bool = False
-    chunks: int = 1
-    sequence_parallel: bool = False
-    overlap_tensor: bool = False
-    overlap_data: bool = True
-    sharding_stage: int = 3
-    gradient_bytes: float = 4
-    memory_bandwidth: float | None = None
-    """Where the accelerator is not the usual one."""
-    nic: float | None = None
-    """Bytes per second for each accelerator, where the publication tells."""
-    transport: str = "infiniband"
-
-
-CASES_OF_2021 = {
-    "megatron2021_t1-001": (16, 1),
-    "megatron2021_t1-002": (16, 1),
-    "megatron2021_t1-003": (16, 1),
-    "megatron2021_t1-004": (8, 1),
-    "megatron2021_t1-005": (4, 1),
-    "megatron2021_t1-006": (2, 3),
-    "megatron2021_t1-007": (2, 2),
-    "megatron2021_t1-008": (1, 2),
-    "megatron2021_t1-009": (1, 3),
-    "megatron2021_t1-010": (1, 1),
-}
-"""Sequences of a micro-batch and chunks of a rank: NVIDIA/Megatron-LM@36e284c9:examples/sc21/run_table_1.sh."""
-
-SOFTWARE: dict[str, Software] = {
-    # arXiv:2104.04473: scores are not fused with their product (section
-    # 4.2); fp16 gradients, reduced after the backward pass; DGX A100 with 8 HDR links (section 5).
-    "megatron2021_t1": Software(
-        "unfused", tied_embeddings=True, overlap_data=False, sharding_stage=0, gradient_bytes=2
-    ),
-    "megatron2021_t2": Software(
-        "unfused", tied_embeddings=True, overlap_data=False, sharding_stage=0, gradient_bytes=2
-    ),
-    "megatron2021_t2 ZeRO-3": Software("unfused", tied_embeddings=True, gradient_bytes=2),
-    # arXiv:2205.05198, section 6: interleaving of 3 for 175B and 530B; one model copy.
-    "korthikanti2022_t5": Software("unfused", tied_embeddings=True, sharding_stage=0),
-    "korthikanti2022_t5 sequence parallel": Software(
-        "unfused", tied_embeddings=True, sequence_parallel=True, sharding_stage=0
-    ),
-    # arXiv:2402.15627, section 6.1: same interleaving (6) in both; MegaScale overlaps (section 3.2); 8 x 200 Gb/s RoCE.
-    "megascale_t2 Megatron-LM": Software(
-        "flash-2", chunks=6, sequence_parallel=True, overlap_data=False, sharding_stage=1, transport="rocev2"
-    ),
-    "megascale_t2 MegaScale": Software(
-        "flash-2", chunks=6, sequence_parallel=True, overlap_tensor=True, sharding_stage=1, transport="rocev2"
-    ),
-    # NVIDIA/Megatron-LM README of 2024: overlap of data, tensor and pipeline messages; Transformer Engine attention.
-    "megatron_h100_2024": Software("flash-3", chunks=2, sequence_parallel=True, overlap_tensor=True, sharding_stage=1),
-    # arXiv:2407.21783, section 3.3: chunks of one layer, FSDP that keeps weights between passes, 8 x 400 Gb/s RoCE.
-    "llama3_t4": Software(
-        "flash-3", gated_ffn=True, chunks=8, sequence_parallel=True, sharding_stage=1, transport="rocev2"
-    ),
-    # mosaicml/llm-foundry scripts/train/benchmarking: attention in Triton (submit_benchmarks.py), RoCE (README.md).
-    "llmfoundry": Software("flash-1", tied_embeddings=True, transport="rocev2"),
-    # pytorch/torchtitan@395a52627:docs/performance.md; fabric not stated.
-    "torchtitan_a100_202404": Software("flash-2", gated_ffn=True),
-    # pytorch/torchtitan benchmarks/llama3_h100_202412_torchtitan.md: HBM2e of 2.4 TB/s, 400 Gb/s; limited to 500 W,
-    # which the model does not know.
-    "torchtitan_h100_202412": Software("flash-2", gated_ffn=True, memory_bandwidth=2.4e12, transport="rocev2"),
-    # foundation-model-stack/fms-fsdp README: attention of PyTorch (FlashAttention-2), 400 Gb/s for each node.
-    "fms_fsdp": Software("flash-2", gated_ffn=True, gradient_bytes=2, nic=6.25e9, transport="rocev2"),
 }
 
 
@@ -167,7 +98,8 @@ def _run(row: dict[str, str]) -> Run:
         software = replace(software, chunks=3)
     if row["row_id"] in CASES_OF_2021:
         micro, chunks = CASES_OF_2021[row["row_id"]]
-        software, row = replace(software, chunks=chunks), {**row, "micro_sequences": str(micro)}
+        software = replace(software, chunks=chunks, overlap_data=row["pipeline"] == "1")
+        row = {**row, "micro_sequences": str(micro)}
     layout = _layout(row, software)
     shape = shape_of(row, gated_ffn=software.gated_ffn, tied_embeddings=software.tied_embeddings)
     peak, bandwidth, link = HARDWARE[row["accelerator"]]
@@ -185,6 +117,8 @@ def _run(row: dict[str, str]) -> Run:
         overlap_gradients=software.overlap_data,
         overlap_parameters=software.overlap_data,
         overlap_tensor=software.overlap_tensor,
+        overlap_input_gradients=software.overlap_input_gradients,
+        overlap_pipeline=software.overlap_pipeline,
         gradient_bytes=software.gradient_bytes,
     )
     nic = software.nic or (25e9 if "a100" in row["accelerator"] else 50e9)

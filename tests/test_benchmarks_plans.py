@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import subprocess
 import sys
@@ -43,7 +44,14 @@ def test_published_plans_are_ranked() -> None:
         assert ratio == pytest.approx(planner / published, abs=0.002)
         assert 0.5 < published / measured < 2
     assert re.search(r"at or below the published one in 4 of 4 rows", text)
-    assert re.search(r"published plan in the top tenth in \d of 4 rows", text)
+    assert len(re.findall(r"published plan in the top tenth in \d of 4 rows", text)) == 2
+    for line in re.findall(r"^(?:llama|mega|korth)\S+ +[\d,]+ .*\|.*$", text, re.MULTILINE):
+        own = line.partition("|")[0].split()
+        *_, candidates, faster, degrees, compared = own
+        assert int(candidates.replace(",", "")) > 0
+        assert float(degrees[:-1]) <= float(faster[:-1]), "the best choice with these degrees is one of them"
+        assert float(compared[:-1]) <= 100
+    assert re.search(r"^  llama3_t4-002 +\d+\.\d GB$", text, re.MULTILINE)
 
 
 def test_default_and_plan_are_chained() -> None:
@@ -118,3 +126,48 @@ def test_a_published_layout_with_chunks_without_layers_is_kept() -> None:
     assert chunks[8] == (0, *(1,) * 126, 0)
     assert sum(chunks[7]) == 126
     assert goal_of(run).global_sequences == 2048
+
+
+def test_the_means_of_published_software_have_sources() -> None:
+    from available_means import means_of
+    from plan_rows import TOLD
+    from training_sets import load, rows
+
+    known = {row["row_id"]: row for row in rows()}
+    runs = {run.row: run for run in load()[0] if run.dataset in TOLD}
+    assert all(means_of(known[row]) for row in runs)
+    with (BENCHMARKS / "published" / "available_means.csv").open(encoding="utf-8", newline="") as file:
+        assert all(line["source"] and line["value"] for line in csv.DictReader(file))
+
+
+def test_what_software_could_not_run_is_no_candidate() -> None:
+    from available_means import means_of
+    from training_sets import load, rows
+
+    from trainspec_validate.costs.layout import Layout
+
+    run = next(run for run in load()[0] if run.row == "megatron2021_t1-007")
+    row = next(row for row in rows() if row["row_id"] == run.row)
+    means, layout = means_of(row), Layout(data=24, tensor=8, pipeline=8, num_micro_batches=48)
+    assert means.allows(layout, 80)
+    assert means.allows(replace(layout, num_virtual_stages=5), 80)
+    assert not means.allows(replace(layout, num_virtual_stages=4), 80), "chunks hold as many layers each"
+    assert not means.allows(replace(layout, pipeline=2, num_virtual_stages=5), 80), "chunks need more than two stages"
+    assert not means.allows(replace(layout, context=2), 80)
+    forms = list(means.forms(layout, run, row))
+    assert [(form.sharding_stage, form.sequence_parallel, recompute) for form, recompute in forms] == [
+        (0, False, "full")
+    ]
+    assert not means.own(replace(run.work, layout=layout), run.work).overlap_gradients
+    alone = replace(run.work, layout=replace(layout, pipeline=1))
+    assert means.own(alone, run.work).overlap_gradients
+
+
+def test_told_micro_batches_and_chunks_are_kept() -> None:
+    from plan_rows import published_choices
+    from training_sets import load, rows
+
+    run = next(run for run in load()[0] if run.row == "megatron2021_t1-007")
+    row = next(row for row in rows() if row["row_id"] == run.row)
+    choices = list(published_choices(run, row))
+    assert {(choice.layout.micro_sequences, choice.layout.num_virtual_stages) for choice in choices} == {(2, 2)}

@@ -8,6 +8,7 @@ from trainspec_validate.costs.layout import Layout
 from trainspec_validate.costs.memory import ModelState
 from trainspec_validate.costs.memory_overheads import Overheads
 from trainspec_validate.costs.stage_memory import RankParameters, Stage
+from trainspec_validate.costs.step_traffic import gradient_reductions
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,16 @@ def _gathered(
     return max(overheads.gathered_weight_bytes * layers, one_table), gradients
 
 
+def _adding_up(layout: Layout) -> float:
+    """Share of a stage whose gradients are whole while micro-batches add up: the chunk at work and the one before.
+
+    See `step_traffic.gradient_reductions`; where each micro-batch is reduced by itself, none adds up.
+    """
+    if layout.sharding_stage != 2 or gradient_reductions(layout) == layout.num_micro_batches:
+        return 0.0
+    return 2 / layout.num_virtual_stages
+
+
 def rank_state(
     part: RankParameters, stage: Stage, layout: Layout, state: ModelState, overheads: Overheads
 ) -> RankState:
@@ -51,7 +62,8 @@ def rank_state(
     from 3. Copies of an expert share the state of that expert, all data and context ranks that of the rest
     (NVIDIA/Megatron-LM@d98e8a64, distributed optimizer: 6 + 12 / (data x context) bytes with fp32 gradients).
     At stage 3 the units at work are gathered: arXiv:2304.11277, the sum of `psi / F` and the largest
-    `psi`. A 7.5e9 model of equal layers on 64 ranks at stage 1, 31.4 GB in that table:
+    `psi`. At stage 2 of an interleaved pipeline two chunks hold whole gradients. A 7.5e9 model of equal layers on 64
+    ranks at stage 1, 31.4 GB in that table:
 
     >>> part, stage = RankParameters(75e6, 0.0, 0.0, 0.0, 0.0), Stage(100, 0, 1, 1, 2)
     >>> adam = ModelState(weights=2, master=4, gradients=2, moments=8)
@@ -66,7 +78,7 @@ def rank_state(
     sharded = dense / layout.num_shards + experts / max(1.0, expert_shards)
     whole, zero = dense + experts, layout.sharding_stage
     weights = state.weights * (whole if zero < 3 else sharded)
-    gradients = state.gradients * (whole if zero < 2 else sharded)
+    gradients = state.gradients * (whole if zero < 2 else min(whole, sharded + _adding_up(layout) * whole))
     optimizer = state.optimizer * (whole if zero < 1 else sharded) * (1 - overheads.offloaded_optimizer)
     if zero < 3:
         return RankState(weights + overheads.cached_copy_bytes * whole, gradients, optimizer)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal
@@ -13,7 +13,13 @@ from trainspec_validate.costs.kernel_efficiency import MEMORY_FRACTION
 from trainspec_validate.costs.layout import Layout
 from trainspec_validate.costs.network import Network
 from trainspec_validate.costs.step_compute import CALIBRATION, Calibration, Passes, Work, idle_ratio, passes
-from trainspec_validate.costs.step_traffic import Transfer, rank_parameters, recomputed, transfers
+from trainspec_validate.costs.step_traffic import (
+    Transfer,
+    gradient_reductions,
+    rank_parameters,
+    recomputed,
+    transfers,
+)
 from trainspec_validate.costs.transformer import (
     Shape,
     attention_flops_per_token,
@@ -64,24 +70,51 @@ class StepTime:
         return self.seconds * self.high_factor
 
 
-def _windows(work: Work, passes: Passes) -> dict[str, float]:
-    """Seconds of computation that messages can hide behind; tensor ranks hide theirs behind the products beside them.
+class _Cover:
+    """Seconds of computation that messages can still hide behind.
 
-    Messages of every micro-batch have all of them. Those of once a step have the last backward or first forward pass;
-    with v chunks the gradients of a chunk are complete after its p last micro-batches, so that they spread over
-    (1 - 1/v) (p - 1) passes more.
+    Messages of every micro-batch have all of them; tensor ranks hide theirs behind the products beside them, or the
+    sums of input gradients behind the gradients of weights, which are half of a backward pass. Messages of once a step
+    have the last backward or first forward pass; with v chunks the gradients of a chunk are complete after its p last
+    micro-batches, so that they spread over (1 - 1/v) (p - 1) passes more. No second hides two messages of the same
+    links, but links of a scale-up domain and those of the fabric carry messages at the same time.
     """
-    layout = work.layout
-    m, v = layout.num_micro_batches, layout.num_virtual_stages
-    once = 1 + (1 - 1 / v) * (min(layout.pipeline, m) - 1)
-    forward = m if layout.sharding_stage == 3 else once
-    backward = m if layout.sharding_stage >= 2 else once
-    return {
-        "tensor": m * (passes.forward + passes.backward) if work.overlap_tensor else 0.0,
-        "forward": forward * passes.forward if work.overlap_parameters else 0.0,
-        "backward": backward * passes.backward if work.overlap_gradients else 0.0,
-        "compute": m * (passes.forward + passes.backward),
-    }
+
+    def __init__(self, work: Work, passes: Passes) -> None:
+        layout = work.layout
+        m, v = layout.num_micro_batches, layout.num_virtual_stages
+        once = 1 + (1 - 1 / v) * (min(layout.pipeline, m) - 1)
+        forward = m if layout.sharding_stage == 3 else once
+        backward = min(m, once * gradient_reductions(layout)) if layout.sharding_stage >= 2 else once
+        whole = m * (passes.forward + passes.backward)
+        self._windows: dict[str, float] = {
+            "tensor": whole if work.overlap_tensor else 0.0,
+            "weight-gradients": m * passes.backward / 2 if work.overlap_input_gradients else 0.0,
+            "forward": forward * passes.forward if work.overlap_parameters else 0.0,
+            "backward": backward * passes.backward if work.overlap_gradients else 0.0,
+            "compute": whole if work.overlap_pipeline else 0.0,
+        }
+        self._left = {False: whole, True: whole}
+
+    def hide(self, seconds: float, kind: str, *, over_fabric: bool) -> float:
+        """Seconds of a message that computation hides; they are spent then."""
+        hidden = min(seconds, self._windows.get(kind, 0.0), self._left[over_fabric])
+        if hidden:
+            self._windows[kind] -= hidden
+            self._left[over_fabric] -= hidden
+        return hidden
+
+
+def _messages(work: Work) -> Iterator[tuple[Transfer, str]]:
+    """The messages of a step with what they can hide behind."""
+    plain = transfers(work.shape, work.layout, 2, work.gradient_bytes, work.parameter_bytes)
+    for once, one in zip(plain, recomputed(plain, work.repeated_share), strict=True):
+        if one.axis == "tensor" and one.operation != "all-gather" and not work.overlap_tensor:
+            backward = once.count / 2
+            yield replace(one, count=backward), "weight-gradients"
+            yield replace(one, count=one.count - backward), "none"
+        else:
+            yield one, "tensor" if one.axis == "tensor" else one.overlappable
 
 
 def _network(networks: Mapping[str, Network], sent: Transfer) -> Network:
@@ -101,20 +134,11 @@ def _exposed(
     work: Work, networks: Mapping[str, Network], time_of: TimeOf, computed: Passes, hidden_share: float
 ) -> dict[str, float]:
     """Seconds of communication that the step pays for, by axis."""
-    sent = recomputed(
-        transfers(work.shape, work.layout, 2, work.gradient_bytes, work.parameter_bytes), work.repeated_share
-    )
-    windows = _windows(work, computed)
-    # No second of computation hides two messages.
-    left = work.layout.num_micro_batches * (computed.forward + computed.backward)
-    exposed: dict[str, float] = {}
-    for one in sent:
-        seconds = one.count * time_of(one.operation, one.message_bytes, _network(networks, one))
-        kind = "tensor" if one.axis == "tensor" else one.overlappable
-        hidden = min(seconds, windows.get(kind, 0.0), left)
-        if hidden:
-            windows[kind] -= hidden
-            left -= hidden
+    cover, exposed = _Cover(work, computed), dict[str, float]()
+    for one, kind in _messages(work):
+        network = _network(networks, one)
+        seconds = one.count * time_of(one.operation, one.message_bytes, network)
+        hidden = cover.hide(seconds, kind, over_fabric=network.num_domains > 1)
         exposed[one.axis] = exposed.get(one.axis, 0.0) + seconds - hidden * (1 - hidden_share)
     return exposed
 

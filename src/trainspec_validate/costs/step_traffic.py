@@ -169,12 +169,32 @@ def _data(gradients: float, weights: float, buckets: float, layout: Layout) -> I
 
 
 def _sharded(axis: str, gradients: float, weights: float, buckets: float, layout: Layout) -> Iterator[Transfer]:
-    """Stage 1 reduces and gathers once, stage 2 reduces for every micro-batch, stage 3 also gathers twice for each."""
+    """Stage 1 reduces and gathers once, stage 2 reduces more often, stage 3 also gathers twice for each micro-batch."""
     every = buckets * layout.num_micro_batches
     if layout.sharding_stage == 0:
         yield Transfer(axis, "all-reduce", gradients, buckets, "backward")
         return
-    yield Transfer(axis, "reduce-scatter", gradients, buckets if layout.sharding_stage == 1 else every, "backward")
+    yield Transfer(axis, "reduce-scatter", gradients, buckets * gradient_reductions(layout), "backward")
     yield Transfer(axis, "all-gather", weights, every if layout.sharding_stage == 3 else buckets, "forward")
     if layout.sharding_stage == 3:
         yield Transfer(axis, "all-gather", weights, every, "backward")
+
+
+def gradient_reductions(layout: Layout) -> int:
+    """How often a step reduces each gradient: at its end, or as soon as a rank may not keep it whole any longer.
+
+    Where gradients are sharded, that is after every micro-batch. But the interleaved schedule takes as many
+    micro-batches as there are stages through a chunk before it turns to the next (arXiv:2104.04473, section 2.2.2), so
+    that a chunk adds up those first. Llama 3 405B sharded gradients so (arXiv:2407.21783, section 3.3.2); reduced
+    after each of 16 micro-batches, its step would have taken half as long again as it did.
+
+    >>> layout = Layout(pipeline=16, num_micro_batches=32, sharding_stage=2)
+    >>> gradient_reductions(layout)
+    32
+    >>> gradient_reductions(replace(layout, schedule="interleaved-1f1b", num_virtual_stages=8))
+    2
+    """
+    if layout.sharding_stage < 2:
+        return 1
+    grouped = layout.sharding_stage == 2 and layout.schedule == "interleaved-1f1b" and layout.num_virtual_stages > 1
+    return -(-layout.num_micro_batches // (layout.pipeline if grouped else 1))

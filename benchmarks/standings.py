@@ -1,0 +1,183 @@
+"""The only place that ranks published plans among the candidates of the planner's space; see `plans_published`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+
+from available_means import Means, means_of
+from plan_rows import TOLD, goal_of, published_choices
+from training_sets import Run
+
+from trainspec_validate.costs.layout import Layout
+from trainspec_validate.costs.step_time import step_time
+from trainspec_validate.forecast.outlook import Settings, memory_of_stage, networks_of, seconds_of, work_of
+from trainspec_validate.planner.goal import Goal
+from trainspec_validate.planner.search import fitting, search, settings_of
+from trainspec_validate.planner.space import ORDERS, RECOMPUTATIONS, Choice, layouts, shardings
+
+SAME = 1e-9
+"""Difference of two predictions that is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A choice with its predicted step and the memory of its fullest rank."""
+
+    choice: Choice
+    seconds: float
+    memory_bytes: float
+    compared: bool = True
+    """False where the search knows without a prediction that another form of the same layout is as fast."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A published plan among all choices of a space."""
+
+    published: Timed
+    best: Timed
+    num_candidates: int
+    num_faster: int
+    """Candidates that fit and are faster than the published plan."""
+    num_faster_than_degrees: int
+    """Candidates that fit and are faster than the best choice with the published degrees."""
+    compared_rank: float
+    """Share of the candidates that the search compares, which are faster than the published plan."""
+    over_bytes: float
+    """Memory of the published plan beyond what a plan may use; 0 where it fits."""
+
+    @property
+    def ratio(self) -> float:
+        """Step of the best choice over that of the published plan."""
+        return self.best.seconds / self.published.seconds
+
+    @property
+    def rank(self) -> float:
+        """Share of the candidates that are faster than the published plan."""
+        return self.num_faster / self.num_candidates
+
+    @property
+    def rank_of_degrees(self) -> float:
+        """Share of the candidates that are faster than the best choice with the published degrees."""
+        return self.num_faster_than_degrees / self.num_candidates
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A published run with its standing by both ways of counting."""
+
+    run: Run
+    planner: Standing
+    its_time: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """A run whose kernels, overlap and means are those of a prediction."""
+
+    run: Run
+    means: Means
+
+
+Forms = Callable[[Goal, Layout], Iterator[Timed | None]]
+"""The candidates of a layout; None for one that does not fit."""
+
+
+def _timed(goal: Goal, choice: Choice, own: Own | None) -> Timed:
+    """The prediction of a choice, whether it fits or not."""
+    settings = _settings(choice, own)
+    work = work_of(goal.model, goal.machine, choice.layout, settings)
+    networks = networks_of(goal.machine, choice.layout, settings)
+    seconds = step_time(work if own is None else own.means.own(work, own.run.work), networks, seconds_of).seconds
+    return Timed(choice, seconds, memory_of_stage(goal.model, choice.layout, settings)[1].total)
+
+
+def _settings(choice: Choice, own: Own | None) -> Settings:
+    return replace(settings_of(choice), fused_attention=own is None or own.run.work.fused_attention)
+
+
+def _of_planner(goal: Goal, layout: Layout) -> Iterator[Timed | None]:
+    """Every form of a layout in the planner's space, whether the search compares it or not."""
+    compared = {choice for choice, _, _ in fitting(goal, layout)}
+    orders = ORDERS if layout.pipeline > 1 and layout.data > 1 else ORDERS[:1]
+    sharded = dict.fromkeys(form for group in shardings(goal, layout) for form in group)
+    for form, recompute, order in product(sharded, RECOMPUTATIONS, orders):
+        choice = Choice(form, recompute, order)
+        needed = memory_of_stage(goal.model, form, settings_of(choice))[1].total
+        fits = needed <= goal.memory_budget_bytes
+        yield replace(_timed(goal, choice, None), compared=choice in compared) if fits else None
+
+
+def _of_its_time(goal: Goal, layout: Layout, own: Own, row: dict[str, str]) -> Iterator[Timed | None]:
+    """Every form of a layout that the software of a run had."""
+    if not own.means.allows(layout, goal.model.shape.num_layers):
+        return
+    for form, recompute in own.means.forms(layout, own.run, row):
+        choice = Choice(form, recompute, TOLD[own.run.dataset].order)
+        needed = memory_of_stage(goal.model, form, _settings(choice, own))[1].total
+        yield _timed(goal, choice, own) if needed <= goal.memory_budget_bytes else None
+
+
+def _published(goal: Goal, run: Run, row: dict[str, str], own: Own | None) -> Timed:
+    """The published plan, with what is not told at its best among what fits."""
+    choices = list(published_choices(run, row))
+    if own is not None:
+        layers = goal.model.shape.num_layers
+        choices = [choice for choice in choices if own.means.allows(choice.layout, layers)] or choices
+    candidates = [_timed(goal, choice, own) for choice in choices]
+    fit = [one for one in candidates if one.memory_bytes <= goal.memory_budget_bytes]
+    return min(fit or candidates, key=lambda one: one.seconds)
+
+
+def _roomy(goal: Goal, memory_bytes: float) -> Goal:
+    """The goal with as much memory as a published plan needs by the model."""
+    needed = max(goal.machine.memory_bytes, memory_bytes + goal.reserve_bytes)
+    return replace(goal, machine=replace(goal.machine, memory_bytes=needed))
+
+
+def _standing(goal: Goal, published: Timed, forms: Forms) -> Standing:
+    w, alike = published.choice.layout, published.seconds
+    over = max(0.0, published.memory_bytes - goal.memory_budget_bytes)
+    goal = _roomy(goal, published.memory_bytes)
+    every = [one for layout in layouts(goal) for one in forms(goal, layout)]
+    fit = [one for one in every if one is not None]
+    for one in fit:
+        layout = one.choice.layout
+        if (layout.tensor, layout.pipeline, layout.context) == (w.tensor, w.pipeline, w.context):
+            alike = min(alike, one.seconds)
+    if not fit:
+        raise ValueError(f"nothing fits beside {published.choice}")
+    compared = [one for one in fit if one.compared]
+    return Standing(
+        published=published,
+        best=min(fit, key=lambda one: one.seconds),
+        num_candidates=len(every),
+        num_faster=_faster(fit, published.seconds),
+        num_faster_than_degrees=_faster(fit, alike),
+        compared_rank=_faster(compared, published.seconds) / len(compared),
+        over_bytes=over,
+    )
+
+
+def _faster(timed: list[Timed], seconds: float) -> int:
+    return sum(other.seconds < seconds * (1 - SAME) for other in timed)
+
+
+def compare(run: Run, row: dict[str, str]) -> Comparison:
+    """Search a plan for the constraints of a run, and rank the published one among the candidates.
+
+    Raises:
+        ValueError: nothing fits, or the search has missed the fastest choice of its own space.
+    """
+    goal, own = goal_of(run), Own(run, means_of(row))
+
+    def of_its_time(goal: Goal, layout: Layout) -> Iterator[Timed | None]:
+        return _of_its_time(goal, layout, own, row)
+
+    planner = _standing(goal, _published(goal, run, row, None), _of_planner)
+    found = search(_roomy(goal, planner.published.memory_bytes), 1).best[0]
+    if found.outlook.step.seconds > planner.best.seconds * (1 + SAME):
+        raise ValueError(f"{run.row}: the search found {found.choice}, but {planner.best.choice} is faster")
+    return Comparison(run, planner, _standing(goal, _published(goal, run, row, own), of_its_time))
