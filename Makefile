@@ -11,7 +11,7 @@ LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format generate check-generated promtool bench bench-short dist lock clean
+.PHONY: help setup demo test lint format generate check-generated promtool bench bench-streams bench-short dist lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -37,11 +37,15 @@ demo: $(READY) ## validate the examples, then a broken file
 	@echo "== one broken cluster profile =="
 	@$(BIN)/trainspec-validate $(BROKEN); status=$$?; echo; \
 	if [ $$status -ne 1 ]; then echo "demo: expected exit status 1, got $$status"; exit 1; fi
+	@echo "== the stream of a run with one wrong unit =="
+	@$(BIN)/trainspec-validate --select TEL examples/broken/job.jsonl; status=$$?; echo; \
+	if [ $$status -ne 1 ]; then echo "demo: expected exit status 1, got $$status"; exit 1; fi
 	@echo "== the best plan for a published machine =="
 	@$(BIN)/trainspec plan examples/clusters/meta-llama3-24k.yaml --model llama3-405b --num-ranks 16384 \
 		--global-sequences 2048 --top 3
 	@echo
-	@echo "You saw public examples pass (status 0), a broken file fail (status 1, as it must), and a plan with its reasons."
+	@echo "You saw public examples pass (status 0), a broken file and a broken stream fail (status 1, as they must),"
+	@echo "and a plan with its reasons."
 
 test: lint check-generated ## everything that must be green before a change is merged
 	@echo "== pytest =="
@@ -77,10 +81,15 @@ bench: $(READY) ## measure, and score the models against published figures
 	@for score in $(SCORES); do echo; $(BIN)/python benchmarks/score_$$score.py || exit 1; done
 	@echo; $(BIN)/python benchmarks/plans.py
 
+bench-streams: $(READY) ## time the checks on streams, and score what notices damage (minutes)
+	@$(BIN)/python benchmarks/stream_speed.py
+	@echo; $(BIN)/python benchmarks/score_streams.py
+
 bench-short: $(READY) ## the same in short, for CI
 	@echo "== benchmarks, short =="
 	@$(BIN)/python benchmarks/run.py --short
 	@$(BIN)/python benchmarks/plans.py --short
+	@$(BIN)/python benchmarks/stream_speed.py --short
 
 dist: $(READY) ## build the wheel and the source archive into dist/
 	@rm -rf dist

@@ -25,7 +25,7 @@ LOOPS = {"fold", "parse"}
 """The two compiled loops: taking `parse` apart into functions that pass its arrays on made it 2.5 times slower."""
 TARGETS = [
     *("help", "setup", "demo", "test", "lint", "format", "generate", "check-generated"),
-    *("promtool", "bench", "bench-short", "dist", "lock", "clean"),
+    *("promtool", "bench", "bench-streams", "bench-short", "dist", "lock", "clean"),
 ]
 
 
