@@ -70,7 +70,11 @@ STATE_FORMULAS = (
     ),
     Formula(
         rank_state.rank_state,
-        ("the above by stage; at ZeRO-3 also what is gathered", "bytes", "arXiv:1910.02054; arXiv:2304.11277"),
+        (
+            "the above by stage; at ZeRO-3 also what is gathered, at ZeRO-2 of interleaved stages two whole chunks",
+            "bytes",
+            "arXiv:1910.02054; arXiv:2304.11277",
+        ),
         (
             Given(
                 "part",
