@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -22,6 +22,10 @@ EventName = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[a-z][a
 AttributeName = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[a-z][a-z0-9_.]*$")]
 AttributeValue = bool | int | float | Annotated[str, Meta(max_length=4000)] | list[int | float | str]
 CadenceName = Literal["C1", "C10", "C30", "C60", "C300"]
+Cadences = Annotated[
+    dict[CadenceName, Annotated[float, Meta(gt=0, le=86_400)]],
+    Meta(extra_json_schema={"propertyNames": {"enum": list(get_args(CadenceName))}}),
+]
 ScopeName = Literal["job", "rank", "group", "device", "link", "nic", "node", "pair", "emitter"]
 NotFinite = Literal["NaN", "+Inf", "-Inf"]
 
@@ -91,7 +95,7 @@ class Head(Record, frozen=True, kw_only=True, tag_field="k", tag="head"):
     """`host.id` of the records that name none."""
     device: Identity | None = None
     """`hw.id` of the records that name none."""
-    cadence_seconds: dict[CadenceName, Annotated[float, Meta(gt=0, le=86_400)]] = {}
+    cadence_seconds: Cadences = {}
     """Real interval of each cadence class that the emitter writes; a class that is not named has its longest."""
     report_interval_steps: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
     """Optimizer updates between two reports of metrics with cadence C0."""
