@@ -60,7 +60,7 @@ def test_any_bytes(line: bytes) -> None:
     assert_as_the_schema_says(line)
 
 
-@given(step=st.integers(0, 999_999_999_999), form=st.sampled_from(["{}.0", "{}e0", "{}.000", "{}0e-1"]))
+@given(step=st.integers(1, 999_999_999_999), form=st.sampled_from(["{}.0", "{}e0", "{}.000", "{}0e-1"]))
 def test_a_whole_number_may_be_written_as_a_float(step: int, form: str) -> None:
     found = read_line(text(SAMPLE, step=form.format(step)))
     assert isinstance(found, Sample)

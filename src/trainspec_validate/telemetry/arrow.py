@@ -63,8 +63,9 @@ def _plain_rows(  # noqa: PLR0913, PLR0917
     named = {name: _numbers(batch.column(name), texts)[rows] for name in ("host", "device", "emitter")}
     facts.num_records += num
     implicit = np.flatnonzero((named["emitter"] < 0) | (whole["att"] < 0))
-    if len(implicit) and facts.first_implicit is None:
-        facts.first_implicit = Location(facts.number, first_row + int(rows[implicit[0]]))
+    if len(implicit):
+        first = Location(facts.number, first_row + int(rows[implicit[0]]))
+        facts.first_implicit = min(facts.first_implicit or first, first)
     none = np.full(num, -1, np.int64)
     writers = identities.writers(named["emitter"], whole["att"])
     return Batch(

@@ -185,5 +185,6 @@ class FastDecoder:
         first = Location(facts.number, int(records["start"][0]) + offset)
         facts.first_record = min(facts.first_record or first, first)
         implicit = np.flatnonzero((records["emitter"] < 0) | (records["att"] < 0))
-        if len(implicit) and facts.first_implicit is None:
-            facts.first_implicit = Location(facts.number, int(records["start"][implicit[0]]) + offset)
+        if len(implicit):
+            first = Location(facts.number, int(records["start"][implicit[0]]) + offset)
+            facts.first_implicit = min(facts.first_implicit or first, first)

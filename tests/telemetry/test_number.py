@@ -1,0 +1,137 @@
+"""The compiled reader of numbers gives the float that Python gives, bit for bit, or says that it is not sure."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from decimal import Decimal
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from trainspec_validate.telemetry import jit
+from trainspec_validate.telemetry.kernels import number
+
+if not jit.can_compile():
+    pytest.skip("numba is not installed", allow_module_level=True)
+
+MOST_SURE_DIGITS = 17
+ENDS = st.sampled_from((b",", b"}", b" ", b"\n", b""))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    jit.compile_loops()
+
+
+def read(text: str, end: bytes = b",") -> float | None:
+    """The value; None where the loop leaves it to another reader."""
+    content = np.frombuffer(text.encode() + end + b"\0" * 8, np.uint8)
+    value, place = number.read_number(content, 0)
+    if place < 0:
+        return None
+    assert place == len(text)
+    return float(value)
+
+
+def assert_exact(text: str, end: bytes = b",") -> None:
+    found = read(text, end)
+    assert found is not None, text
+    assert struct.pack("d", found) == struct.pack("d", float(text)), text
+
+
+@settings(max_examples=3_000, deadline=None)
+@given(
+    digits=st.integers(0, 10**MOST_SURE_DIGITS - 1),
+    power=st.integers(-17, 0),
+    tail=st.one_of(st.just(""), st.builds("{}{}".format, st.sampled_from("eE"), st.integers(-40, 40))),
+    sign=st.sampled_from(("", "-")),
+    end=ENDS,
+)
+def test_any_decimal(digits: int, power: int, tail: str, sign: str, end: bytes) -> None:
+    text = sign + format(Decimal(digits).scaleb(power), "f") + tail
+    found = read(text, end)
+    if found is not None:
+        assert struct.pack("d", found) == struct.pack("d", float(text)), text
+    else:
+        assert len(text.lstrip("-0.")) > MOST_SURE_DIGITS or "e" in text.lower()
+
+
+@settings(max_examples=2_000, deadline=None)
+@given(value=st.floats(min_value=1e-30, max_value=1e30))
+@example(value=9007199254740993.0)
+@example(value=5e-20)
+def test_the_shortest_text_of_any_float(value: float) -> None:
+    assert_exact(repr(value))
+    assert_exact(f"{value:.6g}")
+    assert_exact(f"{value:.16e}")
+
+
+@settings(max_examples=2_000, deadline=None)
+@given(mantissa=st.integers(2**52, 2**53 - 1), power=st.integers(-12, 8), step=st.sampled_from((-1, 0, 1)))
+def test_next_to_the_middle_between_two_floats(mantissa: int, power: int, step: int) -> None:
+    middle = (2 * mantissa + 1) * 2**power if power >= 0 else Decimal(2 * mantissa + 1) / Decimal(2**-power)
+    digits, exponent = f"{Decimal(middle):.16e}".split("e")
+    whole = int(digits.replace(".", "")) + step
+    found = read(f"{whole}e{int(exponent) - 16}")
+    assert found is None or found == float(f"{whole}e{int(exponent) - 16}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9007199254740993",
+        "9007199254740992.5",
+        "-0",
+        "-0.0",
+        "0e5",
+        "0.1",
+        "1e22",
+        "1e23",
+        "8.5e-23",
+        "123456789012345678",
+    ]
+    + [f"{2**53 + 1}e{power}" for power in range(-8, 9)]
+    + [f"{digits}e{power}" for digits in (1, 9, 2**63 // 1000, 10**17 - 1) for power in (-65, -28, -27, 23, 55, 65)],
+)
+def test_edges(text: str) -> None:
+    found = read(text)
+    assert found is None or struct.pack("d", found) == struct.pack("d", float(text))
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(text=st.text(alphabet="0123456789+-.eE", min_size=1, max_size=24))
+@example(text="01")
+@example(text="1.")
+@example(text=".5")
+@example(text="1e")
+@example(text="1e400")
+@example(text="-")
+def test_what_is_no_number_of_json_is_not_taken(text: str) -> None:
+    content = np.frombuffer(text.encode() + b",\0\0\0\0\0\0\0\0", np.uint8)
+    value, place = number.read_number(content, 0)
+    if place < 0:
+        return
+    taken = text[:place]
+    assert float(json.loads(taken)) == value
+    assert math.isfinite(value)
+
+
+@given(value=st.integers(0, 10**18), most=st.sampled_from((7, 12, 15, 16)), lead=st.sampled_from(("", "0", "-", "+")))
+def test_whole_numbers(value: int, most: int, lead: str) -> None:
+    text = f"{lead}{value}"
+    found, place = number.read_whole(np.frombuffer(text.encode() + b"}\0", np.uint8), 0, most)
+    if lead or len(text) > most:
+        assert place < 0 or (lead == "0" and value == -1)
+    else:
+        assert (found, place) == (value, len(text))
+
+
+def test_few_numbers_are_left_to_another_reader() -> None:
+    """Numbers as programs write them: those with up to 17 digits are all read."""
+    values = np.random.default_rng(1).random(2_000)
+    texts = [f"{value * 10.0**power!r}" for value in values.tolist() for power in (-6, 0, 3, 9)]
+    assert sum(read(text) is None for text in texts) < len(texts) // 100
