@@ -19,7 +19,7 @@ from trainspec_validate.telemetry.rows import RowBuilder
 from trainspec_validate.telemetry.source import Block
 from trainspec_validate.telemetry.view import Location
 
-_MOST_VALUES_PER_BYTE = 8
+_BYTES_OF_A_VALUE = 8
 _MAX_TEXTS = 4_000_000
 _FEWEST_LINES, _FEW_LINES, _MOST_LINES = 64, 1_024, 100_000
 """Lines that are read before new names are learned: few while most lines have some."""
@@ -94,12 +94,18 @@ class FastDecoder:
         self.identities = Identities(builder, self.texts.items)
         self.run = self.texts.add(builder.head.run) if builder.head else -1
         self.num_at_once = _FEWEST_LINES
+        self.text: Any = np.zeros(0, np.uint8)
+        self.records: Any = np.zeros(_MOST_LINES, RECORD)
+        self.out: tuple[Any, Any] = (np.zeros(0, np.int32), np.zeros(0))
 
     def __call__(self, block: Block) -> Batch:
         """The records of a block, in the order of their lines."""
         size = len(block.content)
-        text = np.zeros(size + PAD, np.uint8)
+        if size + PAD > len(self.text):
+            self.text = np.zeros(size + PAD, np.uint8)
+        text = self.text
         text[:size] = np.frombuffer(block.content, np.uint8)
+        text[size : size + PAD] = 0
         parts: list[Batch] = []
         place = 0
         while place < size:
@@ -115,28 +121,38 @@ class FastDecoder:
 
     def _some(self, block: Block, text: Any, size: int, begin: int, parts: list[Batch]) -> int:
         """Read a part of a block; returns how many bytes."""
-        records = np.zeros(self.num_at_once, RECORD)
-        most = max(16_384, size // _MOST_VALUES_PER_BYTE)
-        out = (np.zeros(most, np.int32), np.zeros(most))
+        records = self.records[: self.num_at_once]
+        most = max(16_384, size // _BYTES_OF_A_VALUE)
+        if most > len(self.out[0]):
+            self.out = (np.zeros(most, np.int32), np.zeros(most))
+        out = self.out
         tables = (self.keys.table(), self.texts.table())
-        num, num_values, place = parsing.parse(
-            text, size, *tables, self.stamps, self.hints, self.run, records, *out, self.order
-        )
+        num, _, place = parsing.parse(text, size, *tables, self.stamps, self.hints, self.run, records, *out, self.order)
         records = records[:num]
         odd = np.flatnonzero(records["is_read"] == 0)
         self.num_at_once = _MOST_LINES if 8 * len(odd) < num else _FEW_LINES
         offset = block.offset + begin
+        first = 0
         for number in odd.tolist():
             start, end = int(records["start"][number]), int(records["end"][number])
             line = text[start:end].tobytes().removesuffix(b"\r")
+            if b'"head"' in line and number > first:  # what stands before a head does not rest on it
+                parts.append(self._taken(records[first:number], offset, out))
+                first = number
             self._slow(offset + start, line, is_tail=block.is_tail)
-        good = records[records["is_read"] == 1]
-        fast = self._batch(good, offset, out[0][:num_values], out[1][:num_values])
-        if len(odd):
-            both = join([fast, self.builder.batch()])
-            fast = take(both, np.argsort(both.offset, kind="stable"))
-        parts.append(fast)
+        parts.append(self._taken(records[first:], offset, out))
         return int(place)
+
+    def _taken(self, records: Any, offset: int, out: tuple[Any, Any]) -> Batch:
+        """The records of lines that were read either way, in their order."""
+        good = records[records["is_read"] == 1]
+        begin = int(good["first"][0]) if len(good) else 0
+        values = slice(begin, begin + int(good["num"].sum()))
+        found = self._batch(good, offset, out[0][values], out[1][values])
+        if len(good) == len(records):
+            return found
+        both = join([found, self.builder.batch()])
+        return take(both, np.argsort(both.offset, kind="stable"))
 
     def _slow(self, offset: int, line: bytes, *, is_tail: bool) -> None:
         """Read a line the slow way, and learn the names that it has."""

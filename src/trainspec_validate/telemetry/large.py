@@ -13,6 +13,7 @@ from trainspec_validate.telemetry.merge import HeadUnknownError, merge
 from trainspec_validate.telemetry.reader import NATIVE, RunFile, Stretch, batches, have_order, leading_heads
 from trainspec_validate.telemetry.spill import sorted_digest
 
+_TASTE_BYTES = 200_000
 _LEAST_BYTES = 64_000_000
 """A stretch below this is not worth a process of its own."""
 
@@ -100,10 +101,18 @@ def fold_share(share: Sequence[Stretch]) -> Digest:
     return digest
 
 
+def _warm_up(stretch: Stretch) -> None:
+    """Load or compile the loops before the processes are started, so that they begin with them."""
+    if stretch.file.format == NATIVE:
+        fold_share([Stretch(stretch.file, 0, _TASTE_BYTES)])
+    else:
+        jit.compile_loops()
+
+
 def _folded(shares: Sequence[Sequence[Stretch]]) -> Digest:
     if len(shares) == 1:
         return fold_share(shares[0])
-    jit.compile_loops()  # once here, so that the processes find the compiled loops in the cache
+    _warm_up(shares[0][0])
     with ProcessPoolExecutor(len(shares)) as pool:
         first, *others = pool.map(fold_share, shares)
     for later in others:

@@ -12,7 +12,7 @@ from typing import IO, Any
 from trainspec_validate.streams.source import SourceError, uncompressed
 from trainspec_validate.telemetry.lines import MAX_LINE_BYTES
 
-BLOCK_BYTES = 4_000_000
+BLOCK_BYTES = 8_000_000
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 PARQUET = b"PAR1"
 _SHOWN_BYTES = 4_000
