@@ -10,9 +10,11 @@ import numpy as np
 
 from trainspec_validate.documents.stream import Head
 from trainspec_validate.streams import parquet
+from trainspec_validate.telemetry import jit
 from trainspec_validate.telemetry.batch import Batch, join, take
 from trainspec_validate.telemetry.digest import Digest
 from trainspec_validate.telemetry.identities import Identities
+from trainspec_validate.telemetry.kernels import wide
 from trainspec_validate.telemetry.lines import LineFault, read_line
 from trainspec_validate.telemetry.names import Interner
 from trainspec_validate.telemetry.reader import Stretch, note_damage
@@ -89,15 +91,16 @@ def _values(batch: Any, rows: Any, builder: RowBuilder, first_row: int) -> tuple
     keys = np.array([builder.names.key(name) for name in columns], np.int32)
     for name in columns:
         builder.facts.spellings.setdefault(name, Location(builder.facts.number, first_row))
-    table = np.empty((len(rows), len(columns)))
+    table = np.empty((len(columns), len(rows)))
     for place, name in enumerate(columns):
-        table[:, place] = batch.column(name).to_numpy(zero_copy_only=False)[rows]
-    is_there = ~np.isnan(table)
-    if is_there.all():
-        record = np.repeat(np.arange(len(rows), dtype=np.int32), len(columns))
-        return record, np.tile(keys, len(rows)), table.ravel()
-    places, column = np.nonzero(is_there)
-    return places.astype(np.int32), keys[column], table[is_there]
+        table[place] = batch.column(name).to_numpy(zero_copy_only=False)[rows]
+    if not jit.is_compiled():
+        record, place = np.nonzero(~np.isnan(table.T))
+        return record.astype(np.int32), keys[place], table.T[record, place]
+    most = table.size
+    out = (np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most))
+    num = wide.gather(table, keys, *out)
+    return out[0][:num], out[1][:num], out[2][:num]
 
 
 def _whole(column: Any) -> Any:

@@ -12,10 +12,10 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-_MODULES = ("number", "texts", "pairs", "fold", "joins", "parse", "sequence")
+_MODULES = ("number", "texts", "pairs", "fold", "joins", "parse", "sequence", "wide")
 """In the order of use: a module comes after those whose functions it calls."""
 _ENTRIES = frozenset(
-    {"fold", "enter", "locate", "join", "parse", "follow", "note", "rounded", "hash_of", "begin", "lockstep"}
+    {"fold", "enter", "locate", "join", "parse", "follow", "note", "rounded", "hash_of", "begin", "lockstep", "gather"}
 )
 """Functions that stay functions; all others become part of those that call them."""
 _PACKAGE = "trainspec_validate.telemetry.kernels"
