@@ -118,8 +118,10 @@ def of_kind(data: Any, kind: str, scope: Scope, pointer: Pointer) -> Typed:
 
 def _column(name: str, scope: Scope, pointer: Pointer) -> Typed:
     if name not in scope.columns:
-        help_text = hint(name, scope.columns) or f"there are {', '.join(sorted(scope.columns))}"
-        raise ExpressionError(pointer, f"unknown column {name!r}; {help_text}; a text is written {{text: ...}}")
+        help_text = hint(name, scope.columns) or f"a text is written {{text: {name}}}"
+        raise ExpressionError(pointer, f"unknown column {name!r}; {help_text}")
+    if scope.aggregates:
+        raise ExpressionError(pointer, f"a group has many values of {name}; take one, such as {{maximum: {name}}}")
     return Typed(scope.columns[name], column(name))
 
 

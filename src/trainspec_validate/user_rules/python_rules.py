@@ -53,9 +53,7 @@ def rule(  # noqa: PLR0913
     Raises:
         ValueError: a value is not of its form, or neither `metrics` nor `events` is given.
     """
-    needed = frozenset(metrics), frozenset(events)
-    if not any(needed):
-        raise ValueError(f"{id}: name the metrics or the events that the rule is about; nothing seen is never a pass")
+    needed = _needed(id, metrics, events)
     form = {"id": id, "title": title, "level": level, "message": message, "limit": limit}
     form |= {key: value for key, value in (("name", name), ("help", help), ("url", url)) if value}
     part(UserRule, {**form, "table": "samples", "select": True, "report": True})
@@ -73,6 +71,13 @@ def rule(  # noqa: PLR0913
         return Written(made, function)
 
     return register
+
+
+def _needed(rule_id: str, metrics: Iterable[str], events: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
+    found = frozenset(metrics), frozenset(events)
+    if not any(found):
+        raise ValueError(f"{rule_id}: name the metrics or the events that the rule is about; nothing seen is no pass")
+    return found
 
 
 def read_python(path: Path) -> Iterator[Rule]:
@@ -110,10 +115,11 @@ def line_in(error: BaseException, path: Path | str) -> int | None:
     if isinstance(error, SyntaxError) and error.lineno:
         return error.lineno
     frames = traceback.extract_tb(error.__traceback__)
-    return next((frame.lineno for frame in reversed(frames) if Path(frame.filename) == Path(path)), None)
+    here = Path(path).resolve()
+    return next((frame.lineno for frame in reversed(frames) if Path(frame.filename).resolve() == here), None)
 
 
 def in_words(error: BaseException) -> str:
     """What an exception says, in one line."""
-    text = " ".join(str(error).split("\n\n")[0].split())[:400]
+    text = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

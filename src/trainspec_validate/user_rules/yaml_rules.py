@@ -53,7 +53,7 @@ class _Steps:
 
     def __call__(self, tables: Tables) -> nw.LazyFrame[Any]:
         """The rows that are wrong."""
-        frame: nw.LazyFrame[Any] = getattr(tables, self.rule.table).filter(self.select.build())
+        frame: nw.LazyFrame[Any] = getattr(tables, self.rule.table).filter(_condition(self.select))
         if not len(frame.select("location").head(1).collect("pyarrow")):
             raise NotApplicable(f"{self.rule.table} has no row that the rule selects")
         for name, value in self.columns:
@@ -63,7 +63,15 @@ class _Steps:
             frame = frame.group_by(*self.rule.group_by).agg(*aggregates)
         for name, value in self.derive:
             frame = frame.with_columns(value.build().alias(name))
-        return frame.filter(self.report.build())
+        return frame.filter(_condition(self.report))
+
+
+def _condition(value: Typed) -> nw.Expr:
+    """A condition on rows, also where it is the same in all of them, which engines refuse as a filter."""
+    import narwhals as nw  # noqa: PLC0415
+
+    place = nw.col("location")
+    return value.build() & (place.is_null() | ~place.is_null())
 
 
 def read_yaml(path: Path) -> Iterator[Rule]:
@@ -109,7 +117,8 @@ def _check_form(source: Source) -> None:
         raise RuleError(source.path, 1, "", f"this is a {kind}; a file of rules is of kind UserRules")
     for failure in failures(kind, source.data):
         rule = _id_at(source.data, failure.pointer)
-        message = "; ".join(filter(None, (failure.message, failure.help)))
+        key = next((f"{step}: " for step in reversed(failure.pointer) if isinstance(step, str)), "")
+        message = key + "; ".join(filter(None, (failure.message, failure.help)))
         raise RuleError(source.path, _line(source, failure.pointer, key=failure.key), rule, message)
 
 
