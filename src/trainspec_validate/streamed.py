@@ -133,7 +133,7 @@ def _judge_by_rules(
     try:
         judgement = judge_rules(files, rules, [rule for rule in rules.rules if selection.takes(index, rule.id)])
     except SourceError as error:
-        return [f"--rules: {error}"]
+        return ["; ".join(filter(None, (f"--rules: {error}", error.help)))]
     streams.findings += judgement.findings
     streams.outcomes += judgement.outcomes
     return judgement.failures

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,16 @@ def test_every_format_tells_them(form: str) -> None:
     found = invoke("--rules", path, form=form)
     assert found.exit_code == 0
     assert "ACME-001" in found.stdout
+
+
+@pytest.mark.parametrize(("module", "engine"), [("duckdb", "duckdb"), ("polars", "polars"), ("narwhals", "duckdb")])
+def test_an_engine_that_is_not_installed_is_told(module: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(write_rules(Path("rules.yaml"), yaml_rule()))
+    monkeypatch.setitem(sys.modules, module, None)
+    found = invoke("--rules", path, "--rules-engine", engine)
+    assert found.exit_code == 2
+    assert f"Error: --rules: {engine} needs {module}" in found.stderr
+    assert "trainspec-validate[user-rules]" in found.stderr
 
 
 def test_own_rules_do_not_follow_a_live_run() -> None:

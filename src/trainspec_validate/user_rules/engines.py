@@ -33,9 +33,8 @@ def opened(written: Written, engine: Engine) -> Iterator[Tables]:
 
         read, close = _READERS[engine](written.directory)
     except ImportError as error:
-        extra = "spark" if engine == "spark" else "user-rules"
-        remedy = f"pip install 'trainspec-validate[user-rules,{extra}]'" if engine == "spark" else f"[{extra}]"
-        raise SourceError(f"the engine {engine} needs {error.name}", f"install the extra: {remedy}") from None
+        extras = "user-rules,spark" if engine == "spark" else "user-rules"
+        raise SourceError(f"{engine} needs {error.name}", f"pip install 'trainspec-validate[{extras}]'") from None
     try:
         samples: nw.LazyFrame[Any] = nw.from_native(read("samples")).lazy()
         events: nw.LazyFrame[Any] = nw.from_native(read("events")).lazy()
