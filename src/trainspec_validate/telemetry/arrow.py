@@ -92,8 +92,8 @@ def _values(batch: Any, rows: Any, builder: RowBuilder, first_row: int) -> tuple
     for name in columns:
         builder.facts.spellings.setdefault(name, Location(builder.facts.number, first_row))
     table = np.empty((len(columns), len(rows)))
-    for place, name in enumerate(columns):
-        table[place] = batch.column(name).to_numpy(zero_copy_only=False)[rows]
+    for number, name in enumerate(columns):
+        table[number] = batch.column(name).to_numpy(zero_copy_only=False)[rows]
     if not jit.is_compiled():
         record, place = np.nonzero(~np.isnan(table.T))
         return record.astype(np.int32), keys[place], table.T[record, place]
