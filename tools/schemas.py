@@ -14,6 +14,7 @@ import msgspec
 
 from trainspec_validate.documents import KINDS, SIDE_KINDS, Record
 from trainspec_validate.documents.stream import StreamRecord
+from trainspec_validate.metrics import Metric, events, metrics
 from trainspec_validate.schema import schema_file
 
 SITE = "https://trainspec.org"
@@ -58,7 +59,7 @@ def stream_schema() -> dict[str, Any]:
     definitions = generated["$defs"]
     docstrings = _docstrings()
     for name, definition in definitions.items():
-        _describe_fields(definition, docstrings.get(name, {}))
+        _describe_fields(definition, {"k": "Kind of the record.", **docstrings.get(name, {})})
     _plain(definitions)
     return {
         "$schema": DRAFT_2020,
@@ -67,6 +68,8 @@ def stream_schema() -> dict[str, Any]:
         "description": "One line of a metric stream: a head, a sample or an event.",
         "oneOf": [{"$ref": f"#/$defs/{name}"} for name in ("Head", "Sample", "Event")],
         "x-requirements": {"type": "TS-TEL-001"},
+        "x-metrics": {name: _metric_note(metric) for name, metric in metrics().items()},
+        "x-events": {name: event.title for name, event in events().items()},
         "$defs": dict(sorted(definitions.items())),
     }
 
@@ -97,6 +100,13 @@ def document_schema(kind: str) -> dict[str, Any]:
         "x-requirements": BY_KEYWORD,
         "$defs": dict(sorted(definitions.items())),
     }
+
+
+def _metric_note(metric: Metric) -> dict[str, Any]:
+    """What the catalog says of a metric: for readers; whether a value is in its range is judged by the checks."""
+    bounds = {"minimum": metric.minimum, "maximum": metric.maximum}
+    note = {"title": metric.title, "instrument": metric.instrument, "unit": metric.unit, "scopes": list(metric.scopes)}
+    return {**note, **{key: value for key, value in bounds.items() if value is not None}}
 
 
 def draft_07(schema: dict[str, Any], kind: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainspec_validate.findings import Finding, Report
+from trainspec_validate.report.evidence import coverage_line
 from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import position, shown
 from trainspec_validate.report.summary import summary_line
@@ -10,11 +11,12 @@ from trainspec_validate.report.terminal import Painter, printable
 
 
 def render(report: Report, options: Options) -> str:
-    """`path:line:column: error[ID] message (help)`, then the summary line."""
+    """`path:line:column: error[ID] message (help)`, a line on what was seen of each run, then the summary line."""
     painter = Painter(options.color, options.hyperlinks)
     findings, rest = shown(report.findings)
     lines = [_line(finding, painter) for finding in findings]
-    return "\n".join([*lines, *rest, summary_line(report)]) + "\n"
+    covered = [printable(coverage_line(entry)) for entry in report.coverage]
+    return "\n".join([*lines, *rest, *covered, summary_line(report)]) + "\n"
 
 
 def _line(finding: Finding, painter: Painter) -> str:

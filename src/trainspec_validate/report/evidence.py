@@ -46,6 +46,18 @@ def moment(time_us: int) -> str:
         return f"{time_us} us"
 
 
+def coverage_line(coverage: Coverage) -> str:
+    """What was seen of a run, in one line."""
+    absent = f", {len(coverage.metrics_absent)} that it owes absent" if coverage.metrics_absent else ""
+    ranks = _of(coverage.num_ranks_seen, coverage.num_ranks_expected)
+    devices = _of(coverage.num_devices_seen, coverage.num_devices_expected)
+    return (
+        f"coverage of run {coverage.run or '(unnamed)'}: {len(coverage.metrics_seen)} metrics{absent}; "
+        f"ranks {ranks}; devices {devices}; {coverage.seconds:,.0f} s, {coverage.num_records:,} records; "
+        f"{len(coverage.not_judged)} not judged"
+    )
+
+
 def coverage_lines(coverage: Coverage) -> Iterator[str]:
     """What was seen of a run, one fact on each line."""
     yield f"coverage of run {coverage.run or '(unnamed)'}"
