@@ -34,8 +34,11 @@ def test_a_job() -> None:
     found = read_text(
         log(
             entry("init_start"),
+            entry("init_stop"),
             entry("run_start", time_ms=2_000),
+            entry("block_start", time_ms=2_000),
             stats(3.0, step=0.0, samples_count=32.0),
+            entry("block_stop", time_ms=3_000),
             entry("eval_start", time_ms=3_000, samples_count=32, step=1),
             entry("eval_accuracy", 5.5, time_ms=3_500, samples_count=32),
             entry("eval_stop", time_ms=3_600, samples_count=32, step=1),
@@ -73,8 +76,8 @@ def test_a_job() -> None:
     assert [(event.name, event.id, event.step) for event in found.events] == [
         ("train.run.start", "run-1", None),
         ("train.attempt.start", "run-1-attempt", None),
-        ("train.evaluation.begin", "eval-2", 1),
-        ("train.evaluation.end", "eval-2", 1),
+        ("train.evaluation.begin", "eval-3", 1),
+        ("train.evaluation.end", "eval-3", 1),
         ("train.attempt.end", "run-1-attempt", 1),
         ("train.run.end", "run-1", 1),
     ]

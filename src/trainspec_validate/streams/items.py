@@ -11,7 +11,24 @@ from trainspec_validate.documents.stream import Event, Head, Sample
 Record = Head | Sample | Event
 Clock = Literal["utc", "local", "relative", "none"]
 """What times are: moments in UTC, moments of a zone that is not told, time since some start, or made up."""
-RefusalCode = Literal["syntax", "value", "time", "interval", "sequence", "unit", "size", "cut-off"]
+RefusalCode = Literal[
+    "syntax",
+    "value",
+    "time",
+    "interval",
+    "sequence",
+    "unit",
+    "size",
+    "cut-off",
+    "absent",
+    "name",
+    "not-finite",
+    "rate",
+    "skip",
+    "pace",
+]
+"""What is against the rules: the form of a line, a value, a time, a pair of entries, a number, a unit, a length, an
+end, a key that is owed, a name, a value that is not finite, a rate, a count of skipped updates, or a pace."""
 LossReason = Literal[
     "unknown-name", "unit", "quantity", "attribute", "identity", "value", "time", "step", "meaning", "text"
 ]

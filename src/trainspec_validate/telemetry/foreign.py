@@ -15,7 +15,18 @@ from trainspec_validate.telemetry.reader import RunFile, note_damage
 from trainspec_validate.telemetry.rows import FileFacts, RowBuilder
 
 _AT_ONCE = 50_000
-_REQUIREMENTS = {"time": TIME, "interval": "TS-TEL-043", "unit": "TS-TEL-007", "sequence": "TS-TEL-019"}
+_REQUIREMENTS = {
+    "time": TIME,
+    "interval": "TS-TEL-043",
+    "unit": "TS-TEL-007",
+    "sequence": "TS-TEL-019",
+    "absent": "TS-TEL-004",
+    "name": "TS-TEL-005",
+    "not-finite": "TS-TEL-015",
+    "rate": "TS-TEL-038",
+    "skip": "TS-TEL-042",
+    "pace": "TS-TEL-035",
+}
 
 
 def is_known(start: bytes) -> bool:

@@ -49,6 +49,10 @@ class Series:
     longest_run_value: float
     num_above: int
     """Values above 1.5: a fraction that is written as per cent, a straggler's slowdown."""
+    longest_above: int
+    """Most values above 1.5 in a row."""
+    longest_above_location: Location
+    """Of the first record of those."""
     num_falls: int
     """Times that a counter fell, declared or not."""
     integral: float

@@ -13,29 +13,24 @@ from trainspec_validate.streams.transcript import Transcript
 _STARTS = {"run_start": "run", "block_start": "block", "eval_start": "eval", "epoch_start": "epoch"}
 _STOPS = {"run_stop": "run", "block_stop": "block", "eval_stop": "eval", "epoch_stop": "epoch"}
 _POWER = {"power_measurement_start", "power_measurement_stop"}
-_INIT = {"init_start", "init_stop"}
 _STATUS = {"success": ("completed", "completed"), "aborted": ("failed", "operator")}
-_MAX_OPEN = 10_000
 _SLACK_US = 1_000_000
 
 
 class Intervals:
-    """What is open, and what was seen of initialisation and of power readings."""
+    """What is open, and what was seen of power readings."""
 
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript
-        self._open: dict[str, list[tuple[int, str]]] = {}
+        self._open: dict[str, tuple[int, str]] = {}
         self._num = 0
-        self._inits: tuple[int, int] | None = None
-        self._first_init = 0
-        self._num_inits = 0
         self._power_start: int | None = None
         self._readings: tuple[int, int] | None = None
         self._num_readings = 0
 
     def has(self, key: str) -> bool:
         """Whether a key starts or stops something."""
-        return key in _STARTS or key in _STOPS or key in _POWER or key in _INIT
+        return key in _STARTS or key in _STOPS or key in _POWER
 
     def saw_reading(self, time_us: int) -> None:
         """Note the time of a power reading."""
@@ -54,30 +49,20 @@ class Intervals:
         carried: Mapping[str, MetricValue],
     ) -> Iterator[Found]:
         """The events of a start or a stop."""
-        if key in _INIT:
-            self._saw_init(key, time_us, offset)
-        elif key in _POWER:
+        if key in _POWER:
             yield from self._power(offset, key, time_us, value)
         elif key in _STARTS:
             yield from self._start(offset, _STARTS[key], time_us, step)
         else:
             yield from self._stop(offset, _STOPS[key], time_us, step, metadata, carried)
 
-    def _saw_init(self, key: str, time_us: int, offset: int) -> None:
-        if key == "init_start":
-            self._num_inits += 1
-            low, high = self._inits or (time_us, time_us)
-            self._inits = (min(low, time_us), max(high, time_us))
-            self._first_init = self._first_init if self._num_inits > 1 else offset
-
     def _start(self, offset: int, kind: str, time_us: int, step: int | None) -> Iterator[Found]:
         self._num += 1
         identifier = f"{kind}-{self._num}"
-        waiting = self._open.setdefault(kind, [])
-        if len(waiting) >= _MAX_OPEN:
-            yield offset, Refusal(f"more than {_MAX_OPEN:,} {kind}_start are open", "close them", "interval")
+        if kind in self._open:
+            yield offset, Refusal(f"{kind}_start again before {kind}_stop", f"write {kind}_stop first", "interval")
             return
-        waiting.append((offset, identifier))
+        self._open[kind] = offset, identifier
         transcript = self._transcript
         if kind == "run":
             run = {"train.run.id": transcript.run}
@@ -97,11 +82,10 @@ class Intervals:
         metadata: Mapping[str, Any],
         carried: Mapping[str, MetricValue],
     ) -> Iterator[Found]:
-        waiting = self._open.get(kind)
-        if not waiting:
+        if kind not in self._open:
             yield offset, Refusal(f"{kind}_stop closes nothing: no {kind} is open", f"write {kind}_start", "interval")
             return
-        _, identifier = waiting.pop()
+        _, identifier = self._open.pop(kind)
         transcript = self._transcript
         if kind == "run":
             status, reason = _STATUS.get(str(metadata.get("status")), ("failed", "fault"))
@@ -138,11 +122,6 @@ class Intervals:
         self._power_start = None
 
     def end(self) -> Iterator[Found]:
-        """What is open at the end, and how far apart processes started."""
-        if self._inits and self._num_inits > 1:
-            spread = (self._inits[1] - self._inits[0]) / 1e6
-            message = f"{self._num_inits:,} processes start within {spread:g} s; none says its rank"
-            self._transcript.lose("identity", "init_start", message, self._first_init, self._num_inits)
-        for kind, waiting in self._open.items():
-            for offset, _ in waiting:
-                yield offset, Refusal(f"{kind}_start is never closed", f"write {kind}_stop", "interval")
+        """What is open at the end."""
+        for kind, (offset, _) in self._open.items():
+            yield offset, Refusal(f"{kind}_start is never closed", f"write {kind}_stop", "interval")

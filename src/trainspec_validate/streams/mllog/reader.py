@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from trainspec_validate.documents.stream import Head, MetricValue
+from trainspec_validate.documents.stream import MetricValue
 from trainspec_validate.metrics import Alias
 from trainspec_validate.streams import fit
 from trainspec_validate.streams.items import Refusal
 from trainspec_validate.streams.json_text import decode
 from trainspec_validate.streams.mllog.intervals import Intervals
+from trainspec_validate.streams.mllog.launch import Launch
+from trainspec_validate.streams.mllog.opening import Opening
+from trainspec_validate.streams.mllog.owed import Owed
 from trainspec_validate.streams.mllog.position import Position
 from trainspec_validate.streams.names import IMPLIED, Names
 from trainspec_validate.streams.read import Found
@@ -44,14 +48,18 @@ class Reader:
         quantities = dict(transcript.given.quantities)
         self._names = Names(("mlperf",), transcript.tally, quantities, _BESIDE, _IMPLIED)
         self._position = Position(transcript.tally)
-        self._intervals = Intervals(transcript)
-        self._started = False
-        self._is_loss = self._has_updates = False
+        self._intervals, self._launch = Intervals(transcript), Launch(transcript)
+        self._opening, self._owed = Opening(transcript), Owed()
+        self._is_loss = self._has_updates = self._has_statistics = self._is_of_power = False
         self._step = 0
         self._evaluation: dict[str, MetricValue] = {}
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
-        """The record of a line."""
+        """The records that a line sets free."""
+        found = list(self._line(offset, text))
+        yield from self._opening.pass_on(found, is_decided=self._has_statistics or self._is_of_power)
+
+    def _line(self, offset: int, text: str) -> Iterator[Found]:
         _, mark, rest = text.partition(_MARK)
         if not mark:
             self._transcript.lose("text", "text", "the file has lines of other programs, which are passed over", offset)
@@ -65,20 +73,24 @@ class Reader:
             yield offset, problem
             return
         key, time_us = entry["key"], entry["time_ms"] * 1000
-        if not self._started:
-            yield offset, self._head(key, time_us)
-        metadata = entry.get("metadata")
-        yield from self._entry(offset, key, time_us, entry.get("value"), metadata if isinstance(metadata, dict) else {})
+        if not self._opening.has_begun:
+            self._begin(offset, key, time_us)
+        value, metadata = entry.get("value"), entry.get("metadata")
+        yield from self._owed.take(offset, key, entry.get("event_type"))
+        yield from self._launch.take(offset, key, time_us)
+        yield from ((offset, refusal) for refusal in _not_finite(key, value))
+        yield from self._entry(offset, key, time_us, value, metadata if isinstance(metadata, dict) else {})
 
-    def _head(self, key: str, time_us: int) -> Head:
-        self._started = True
-        if not key.startswith("power_"):
-            return self._transcript.head(time_us, ("job",))
+    def _begin(self, offset: int, key: str, time_us: int) -> None:
+        self._is_of_power = key.startswith("power_")
+        if not self._is_of_power:
+            self._opening.begin(offset, time_us, ("job",), self._transcript.given.host)
+            return
         host = self._transcript.given.host
         if host is None:
             host = fit.identity(PurePosixPath(self._transcript.name).stem) or "node"
             self._transcript.lose("identity", "host", f"the file names no node; its own name stands for it: {host}", 0)
-        return self._transcript.head(time_us, ("node",), host=host)
+        self._opening.begin(offset, time_us, ("node",), host)
 
     def _entry(self, offset: int, key: str, time_us: int, value: Any, metadata: Mapping[str, Any]) -> Iterator[Found]:
         if key in _CONFIGURATION:
@@ -98,7 +110,7 @@ class Reader:
             if key != "eval_stop":
                 carried, self._evaluation = {}, carried
             yield from self._intervals.take(offset, key, time_us, step, value, metadata, carried)
-        else:
+        elif key not in {"init_start", "init_stop"}:
             group = next((f"{prefix}*" for prefix in _SETTINGS if key.startswith(prefix)), key)
             message = f"{group}: settings and remarks have no name in the catalog"
             self._transcript.lose("unknown-name", group, message, offset)
@@ -128,16 +140,24 @@ class Reader:
                 message = "some train_step_time are means of a block, beside those of each update"
                 self._transcript.lose("step", "tracked_stats.train_step_time", message, offset)
             else:
-                self._names.take(f"tracked_stats.{name}", number, offset, values)
+                yield from self._statistic(f"tracked_stats.{name}", number, offset, values)
         if not values:
             return
         step = self._position.updates("tracked_stats", metadata, is_statistic=True) if positioned else None
         # What sums up a block has the position of its start in some rounds.
         step = self._step if step is not None and step < self._step and "throughput" in value else step
+        self._has_statistics |= step is not None
         if step is not None and (step != self._step or "throughput" not in value):
             values |= self._counts(step)
             self._step = step
         yield offset, self._transcript.sample(time_us, values, step=step)
+
+    def _statistic(self, name: str, value: Any, offset: int, into: dict[str, MetricValue]) -> Iterator[Found]:
+        is_new = self._transcript.tally.is_new("unknown-name", name)
+        if not self._names.take(name, value, offset, into) and is_new and self._names.aliases(name.strip()):
+            message = f"the name {name!r} begins or ends with a blank"
+            if not self._names.aliases(name):
+                yield offset, Refusal(message, f"write {name.strip()!r}", "name")
 
     def _is_mean(self, value: Mapping[str, Any], metadata: Mapping[str, Any]) -> bool:
         """Whether a time of an update is the mean of many, in a log that has each of them too."""
@@ -156,17 +176,33 @@ class Reader:
 
     def _accuracy(self, offset: int, time_us: int, value: Any, metadata: Mapping[str, Any]) -> Iterator[Found]:
         number = fit.number(value)
+        step = self._position.updates("eval_accuracy", metadata)
+        counts: dict[str, MetricValue] = {}
+        if step is not None and not self._has_statistics:
+            self._opening.evaluated(step)
+            counts = self._counts(step)
         if not self._is_loss or number is None:
             message = "eval_accuracy is a loss in some benchmarks and an accuracy in others; here it is not converted"
             self._transcript.lose("meaning", "eval_accuracy", message, offset)
-            return
-        self._evaluation = {_LOSS_KEY: number}  # type: ignore[dict-item]
-        step = self._position.updates("eval_accuracy", metadata)
-        yield offset, self._transcript.sample(time_us, self._evaluation, step=step)
+        else:
+            self._evaluation = {_LOSS_KEY: number}  # type: ignore[dict-item]
+            counts[_LOSS_KEY] = number  # type: ignore[assignment]
+        if counts:
+            yield offset, self._transcript.sample(time_us, counts, step=step)
 
     def end(self) -> Iterator[Found]:
-        """Intervals that are still open."""
-        yield from self._intervals.end()
+        """What is still open, absent, or held back."""
+        found = [*self._launch.end(), *self._intervals.end(), *self._owed.end()]
+        yield from self._opening.pass_on(found, is_decided=True)
+
+
+def _not_finite(key: str, value: Any) -> Iterator[Refusal]:
+    """The refusal of a number that JSON has no form for, which some programs write without quotes."""
+    numbers = value.items() if isinstance(value, dict) else ((key, value),)
+    for name, number in numbers:
+        if isinstance(number, float) and not math.isfinite(number):
+            help_text = 'JSON has no such number: write the text "NaN", and count the update as skipped'
+            yield Refusal(f"{name} is {fit.told(number)}", help_text, "not-finite")
 
 
 def _problem(entry: Any) -> Refusal | None:

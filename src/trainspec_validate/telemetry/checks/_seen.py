@@ -12,6 +12,8 @@ from trainspec_validate.telemetry.view import AttemptSpan, Location, PlacedEvent
 
 WITH_HEADS = frozenset({"metric-stream", "parquet"})
 """Formats that this specification defines; heads, numbers and names of others are made on reading."""
+OWING = WITH_HEADS | {"otlp"}
+"""Formats that can carry every metric; a log of another program owes what its program writes into it."""
 _GIVEN_UP = frozenset({"aborted", "failed"})
 _OUTCOMES = ("train.evaluation.outcome", "train.recovery.outcome")
 
@@ -19,6 +21,12 @@ _OUTCOMES = ("train.evaluation.outcome", "train.recovery.outcome")
 def is_own(run: RunView, place: Location) -> bool:
     """Whether a record stands in a file that follows this specification, so that its form is its writer's."""
     return 0 <= place.file < len(run.files) and run.files[place.file].format in WITH_HEADS
+
+
+def owing_heads(run: RunView, attempt: int) -> list[PlacedHead]:
+    """The heads of an attempt in files whose format can carry every metric."""
+    of_others = {number for number, file in enumerate(run.files) if file.format not in OWING}
+    return [head for head in heads_of(run, attempt) if head.location.file not in of_others]
 
 
 def own_heads(run: RunView) -> list[PlacedHead]:

@@ -11,7 +11,7 @@ from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, 
 from trainspec_validate.telemetry.checks._job import held_at, updates_of
 from trainspec_validate.telemetry.checks._pauses import of_attempt
 from trainspec_validate.telemetry.checks._rows import refuse_snapshot, refuse_timeless, when
-from trainspec_validate.telemetry.checks._words import few, number, seconds_in_words
+from trainspec_validate.telemetry.checks._words import damaged, few, number, seconds_in_words
 from trainspec_validate.telemetry.view import JobSeries, Location, RunView
 
 SKIPPED = "train.step.skipped"
@@ -39,6 +39,7 @@ class _BadUpdate(NamedTuple):
 def skip_consistency(run: RunView) -> Iterator[Deviation]:
     """An update whose loss or gradient is not finite is counted as skipped."""
     refuse_snapshot(run)
+    yield from damaged(run, "TS-TEL-042")
     skipped = [series for series in run.job.values() if series.key.metric == SKIPPED]
     if not skipped:
         raise NotJudged(f"no {SKIPPED}")

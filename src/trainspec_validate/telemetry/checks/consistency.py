@@ -11,7 +11,7 @@ from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, 
 from trainspec_validate.telemetry.checks._job import at_times, held_at
 from trainspec_validate.telemetry.checks._pauses import Pauses, evaluations, of_attempt
 from trainspec_validate.telemetry.checks._rows import has_times, refuse_snapshot
-from trainspec_validate.telemetry.checks._words import few, number
+from trainspec_validate.telemetry.checks._words import damaged, few, number
 from trainspec_validate.telemetry.view import AttemptSpan, JobSeries, RunView
 
 RATE, TOKENS = "train.token.rate", "train.token.count"
@@ -27,6 +27,7 @@ ROUNDING = 5e-4
 def rate_consistency(run: RunView) -> Iterator[Deviation]:
     """The token rate is the growth of the token count, and the sample count grows by the batch size in each update."""
     refuse_snapshot(run)
+    yield from damaged(run, "TS-TEL-038")
     rate, tokens = (run.job.get(RATE), _tokens(run)) if has_times(run) else (None, None)
     samples, batch = run.job.get(SAMPLES), run.job.get(BATCH)
     judged = False

@@ -17,6 +17,7 @@ MOVING = frozenset(
     {
         *("train.loss.mean", "train.loss.max", "train.gradient.norm", "train.gradient.variance"),
         *("train.gradient.signal", "train.gradient.noise_scale", "train.token.rate", "train.step.duration"),
+        *("train.evaluation.loss",),
     }
 )
 """Metrics that are computed or timed afresh in each update: limits, rates that are set, and integers do stand still."""
@@ -63,10 +64,14 @@ def _frozen_in_job(series: JobSeries) -> Iterator[Deviation]:
         if _is_frozen(float(value[begin]), end - begin + 1):
             yield Deviation(
                 series.location(begin),
-                f"{series.key} is {_shown(float(value[begin]))} for {end - begin + 1} updates in a row",
+                f"{series.key} is {_shown(float(value[begin]))} for {end - begin + 1} {_of_what(series)} in a row",
                 HELP,
                 Evidence(str(series.key), "", int(series.time_us[begin]), int(series.time_us[end]), end - begin + 1),
             )
+
+
+def _of_what(series: JobSeries) -> str:
+    return "evaluations" if series.key.metric.startswith("train.evaluation.") else "updates"
 
 
 def _longest_run(run: RunView, row: int) -> tuple[float, int]:

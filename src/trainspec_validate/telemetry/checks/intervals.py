@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from trainspec_validate.metrics import events
 from trainspec_validate.telemetry.checks import Deviation, Location, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._intervals import Interval, Pairing, kind_of, may_grow, openers, paired
-from trainspec_validate.telemetry.checks._words import few, moment, seconds_in_words
+from trainspec_validate.telemetry.checks._words import damaged, few, moment, seconds_in_words
 from trainspec_validate.telemetry.view import PlacedEvent
 
 OPENED = "the event that began it"
@@ -16,7 +16,8 @@ OPENED = "the event that began it"
 @check("TS-TEL-043")
 def interval_balanced(run: RunView) -> Iterator[Deviation]:
     """Every event that begins something has one that ends it, later and with the same id."""
-    if not any(kind_of(event) for event in run.events):
+    refused = list(damaged(run, "TS-TEL-043"))
+    if not refused and not any(kind_of(event) for event in run.events):
         raise NotJudged("no event of the run begins or ends anything")
     pairing = paired(run)
     found = [*_untied(pairing), *_opened_twice(pairing), *_reversed(pairing), *_stray(run, pairing)]
@@ -29,6 +30,8 @@ def interval_balanced(run: RunView) -> Iterator[Deviation]:
         by_event.setdefault(name, []).append(deviation)
     for mine in by_event.values():
         yield from few(mine)
+    told = {deviation.location for _, deviation in found}
+    yield from (deviation for deviation in refused if deviation.location not in told)
 
 
 Named = Iterable[tuple[str, Deviation]]

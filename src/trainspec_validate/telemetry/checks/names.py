@@ -48,6 +48,7 @@ def metric_known(run: RunView) -> Iterator[Deviation]:
     """Names are those of the catalog, or declared in a head."""
     own = _own(run)
     if not own and not own_heads(run):
+        yield from damaged(run, "TS-TEL-005")
         raise NotJudged("no name that a stream gives itself; those of other formats are translated")
     extensions = {name for head in run.heads for name in head.record.extension_metrics}
     unknown = (key for key in own if key.metric is None and key.key.metric not in {*extensions, TOO_MANY})

@@ -14,11 +14,12 @@ from trainspec_validate.telemetry.checks._seen import (
     carried,
     heads_of,
     num_updates,
+    owing_heads,
     own_heads,
     steps_by_attempt,
     unsupported,
 )
-from trainspec_validate.telemetry.checks._words import few, ranges_in_words
+from trainspec_validate.telemetry.checks._words import damaged, few, ranges_in_words
 from trainspec_validate.telemetry.view import AttemptSpan, PlacedHead, Trouble
 
 SCOPES = ("job", "rank", "device", "node", "emitter")
@@ -102,6 +103,7 @@ def scopes_covered(run: RunView) -> Iterator[Deviation]:
 @check("TS-TEL-004")
 def owed_metrics(run: RunView) -> Iterator[Deviation]:
     """Every metric of the core profile that the run owes has a value in each attempt."""
+    yield from damaged(run, "TS-TEL-004")
     yield from _absent(run, "core")
 
 
@@ -122,9 +124,13 @@ class _Attempt:
     carried: frozenset[str]
     num_reports: float
     is_snapshot: bool
+    elsewhere: frozenset[str] | None
+    """What other attempts have values of, where the formats of this one owe no more than that; else None."""
 
     def owes(self, metric: Metric) -> bool:
         """Whether a value of the metric is due by the end of the attempt."""
+        if self.elsewhere is not None and metric.name not in self.elsewhere:
+            return False
         return metric.scopes[0] in self.scopes and self._is_due(metric) and self._is_capable(metric)
 
     def _is_due(self, metric: Metric) -> bool:
@@ -166,7 +172,9 @@ def _attempts(run: RunView) -> Iterator[_Attempt]:
         interval = max((head.record.report_interval_steps for head in heads), default=1)
         reports = num_updates(span, steps.get(span.number)) / interval
         refused, due = unsupported(heads), carried(run, span.number)
-        yield _Attempt(span, scopes, mine, refused, due, reports, run.snapshot)
+        others = frozenset[str]().union(*(names for number, names in seen.items() if number != span.number))
+        elsewhere = others if heads and not owing_heads(run, span.number) else None
+        yield _Attempt(span, scopes, mine, refused, due, reports, run.snapshot, elsewhere)
 
 
 def _absent(run: RunView, profile: str) -> Iterator[Deviation]:
@@ -187,9 +195,16 @@ def _absent(run: RunView, profile: str) -> Iterator[Deviation]:
     for (scope, names), spans in absent.items():
         yield _absence(run, scope, names, spans)
     if not is_judged:
-        raise NotJudged("no attempt is long enough to owe a metric of the scopes that its heads name")
+        raise NotJudged(_why_nothing_is_owed(run))
     if refused and not absent:
         raise Unsupported("; ".join(f"{name}: {reason}" for name, reason in sorted(refused.items())))
+
+
+def _why_nothing_is_owed(run: RunView) -> str:
+    if run.heads and not any(owing_heads(run, span.number) for span in run.attempts):
+        formats = ", ".join(sorted({file.format for file in run.files}))
+        return f"a log of the format {formats} owes no metric that it has nowhere"
+    return "no attempt is long enough to owe a metric of the scopes that its heads name"
 
 
 def _absence(run: RunView, scope: str, names: tuple[str, ...], spans: list[AttemptSpan]) -> Deviation:

@@ -13,7 +13,7 @@ from trainspec_validate.telemetry.checks._members import ranks_of_rows
 from trainspec_validate.telemetry.checks._pauses import of_attempt, standstills
 from trainspec_validate.telemetry.checks._rows import Columns, deviations_of_rows, refuse_timeless, rows_of
 from trainspec_validate.telemetry.checks._words import Fault, few, moment, number, seconds_in_words, series_in_words
-from trainspec_validate.telemetry.view import JobSeries, RunView, Series
+from trainspec_validate.telemetry.view import JobSeries, Location, RunView, Series
 
 SLOWDOWN = "train.rank.slowdown"
 DURATION = "train.step.duration"
@@ -21,6 +21,8 @@ SLOW_FACTOR = 1.5
 """Times the median that makes a rank slow; four of ten workers of one public job were above it in 90 % of updates."""
 SLOW_SHARE = 0.1
 """Share of the windows in which a rank may be slow."""
+SLOW_IN_A_ROW = 4
+"""Values in a row: one worker of a public job took twice the median in four measured updates, and then recovered."""
 FEWEST_WINDOWS = 3
 FEWEST_RANKS = 3
 """Ranks among which a median says who is slow."""
@@ -38,19 +40,21 @@ FEWEST_INTERVALS = 3
 
 @check("TS-TEL-035")
 def straggler(run: RunView) -> Iterator[Deviation]:
-    """No rank is slower than 1.5 times the others in a tenth of the windows."""
+    """No rank is slower than 1.5 times the others in a tenth of the windows, or in four in a row."""
     slowdowns = rows_of(run, [SLOWDOWN], least=FEWEST_WINDOWS)
     groups = list(_durations_by_attempt(run))
     if not len(slowdowns) and not groups:
         raise NotJudged(f"no {SLOWDOWN}, and no {DURATION} of three ranks or more")
     rows = Columns(run, slowdowns)
-    slow = slowdowns[rows["num_above"] > SLOW_SHARE * rows["num"]]
+    often = rows["num_above"] > SLOW_SHARE * rows["num"]
+    for_a_while = ~often & (rows["longest_above"] >= SLOW_IN_A_ROW)
 
     def by_window(series: Series) -> Fault:
         message = f"is above {number(SLOW_FACTOR)} in {series.num_above:,} of {series.num:,} windows, up to "
         return _slow(series, message + number(series.maximum))
 
-    yield from deviations_of_rows(run, slow, "last", by_window)
+    yield from deviations_of_rows(run, slowdowns[often], "last", by_window)
+    yield from deviations_of_rows(run, slowdowns[for_a_while], "longest_above", _slow_for_a_while)
     for mine in groups:
         means = run.series.rows["total"][mine] / run.series.rows["num"][mine]
         median = float(np.median(means))
@@ -72,11 +76,16 @@ def _durations_by_attempt(run: RunView) -> Iterator[Any]:
             yield mine
 
 
-def _slow(series: Series, message: str) -> Fault:
+def _slow_for_a_while(series: Series) -> Fault:
+    message = f"is above {number(SLOW_FACTOR)} in {series.longest_above:,} windows in a row, up to "
+    return _slow(series, message + number(series.maximum), series.longest_above_location)
+
+
+def _slow(series: Series, message: str, location: Location | None = None) -> Fault:
     return Fault(
         key=series.key,
         subject=series.subject,
-        location=series.last_location,
+        location=location or series.last_location,
         message=f"{series_in_words(series.key, series.subject)} {message}",
         help="look at its host, its devices and its links; a rank that is slow slows down all",
         first_time_us=series.first_time_us,

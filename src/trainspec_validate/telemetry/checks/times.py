@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, RunView, check
-from trainspec_validate.telemetry.checks._seen import own_heads
+from trainspec_validate.telemetry.checks._seen import is_own
 from trainspec_validate.telemetry.checks._words import damaged, few, moment, seconds_in_words
 from trainspec_validate.telemetry.view import PlacedHead
 
@@ -24,8 +24,14 @@ def time_valid(run: RunView) -> Iterator[Deviation]:
     if not run.num_records and not run.heads and not run.damage:
         raise NotJudged("no record")
     yield from damaged(run, "TS-TEL-016")
-    yield from few(found for head in own_heads(run) for found in _of_head(run, head))
+    yield from few(found for head in run.heads if _has_clock(run, head) for found in _of_head(run, head))
     yield from few(_future(run))
+
+
+def _has_clock(run: RunView, head: PlacedHead) -> bool:
+    """Whether the times of a head are those of a clock, and not counted from a start that is not told."""
+    file = head.location.file
+    return is_own(run, head.location) or (0 <= file < len(run.files) and run.files[file].clock == "utc")
 
 
 def _of_head(run: RunView, head: PlacedHead) -> Iterator[Deviation]:

@@ -107,6 +107,26 @@ def extend_run(row: Any, file: int, offset: int, time: int, value: float, step: 
     end_run(row, time, value)
 
 
+def end_above(row: Any) -> None:
+    """Keep the values above the bound that end the series if they are the most, or begin the series."""
+    if row["above"] > row["longest_above"]:
+        row["longest_above"] = row["above"]
+        row["longest_above_file"], row["longest_above_offset"] = row["above_file"], row["above_offset"]
+    if row["above"] == row["num"]:
+        row["above_lead"] = row["above"]
+
+
+def extend_above(row: Any, file: int, offset: int, value: float) -> None:
+    """Count a value above the bound with those right before it; the value is counted already."""
+    if not value > _ABOVE:
+        row["above"] = 0
+        return
+    if row["above"] == 0:
+        row["above_file"], row["above_offset"] = file, offset
+    row["above"] += 1
+    end_above(row)
+
+
 def single(row: Any, minimum: float, maximum: float, finite: int, value: float) -> int:
     """What one value tells by itself, as bits of troubles."""
     if not math.isfinite(value):
@@ -186,6 +206,7 @@ def fold(state: State, keys: Keys, writers: Writers, samples: Samples, index: in
         if troubles != 0:
             note(occurrences, counts, row, troubles, writer, file, offset, time, value, step)
         extend_run(row, file, offset, time, value, step)
+        extend_above(row, file, offset, value)
         set_last(row, file, offset, time, value, step, start)
         mixed = scopes[key] & _DEVICE != 0 and scopes[key] & _NODE != 0
         if window_rows[key] >= 0 and not (mixed and bits[subject] & _OF_DEVICE == 0):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainspec_validate.telemetry.kernels.fold import NUM_CADENCES, ROOM, end_run
+from trainspec_validate.telemetry.kernels.fold import NUM_CADENCES, ROOM, end_above, end_run
 from trainspec_validate.telemetry.kernels.layout import Keys, State, Writers
 from trainspec_validate.telemetry.kernels.pairs import judge, lockstep, note, same_run
 
@@ -21,6 +21,26 @@ def join_runs(row: Any, later: Any) -> None:
     take_longest(row, later)
     row["run"], row["run_start_us"] = later["run"], later["run_start_us"]
     row["run_file"], row["run_offset"] = later["run_file"], later["run_offset"]
+
+
+def join_above(row: Any, later: Any) -> None:
+    """Join values above the bound across the seam."""
+    lead = later["above_lead"]
+    if lead > 0:
+        if row["above"] == 0:
+            row["above_file"], row["above_offset"] = later["first_file"], later["first_offset"]
+        row["above"] += lead
+        row["num"] += lead
+        end_above(row)
+        row["num"] -= lead
+        if lead == later["num"]:
+            return
+    if later["longest_above"] > row["longest_above"]:
+        row["longest_above"] = later["longest_above"]
+        row["longest_above_file"] = later["longest_above_file"]
+        row["longest_above_offset"] = later["longest_above_offset"]
+    row["above"] = later["above"]
+    row["above_file"], row["above_offset"] = later["above_file"], later["above_offset"]
 
 
 def take_longest(row: Any, later: Any) -> None:
@@ -77,6 +97,7 @@ def join(state: State, keys: Keys, writers: Writers, mine: Any, later: Any, inde
             step = after["first_step"]
             note(state.occurrences, state.counts, row, troubles, writer, file, offset, time, value, step)
         join_runs(row, after)
+        join_above(row, after)
         add_up(row, after)
         take_last(row, after)
     return len(mine)

@@ -27,6 +27,8 @@ SERIES = np.dtype(
         *[("run", I8), ("run_start_us", I8), *_place("run"), ("lead", I8), ("lead_end_us", I8)],
         *[("longest_run", I8), ("longest_run_start_us", I8), ("longest_run_end_us", I8), ("longest_run_value", F8)],
         *_place("longest_run"),
+        # values above 1.5 in a row: those that end the series, those that begin it, and the most
+        *[("above", I8), *_place("above"), ("above_lead", I8), ("longest_above", I8), *_place("longest_above")],
         *[("num_above", I8), ("num_falls", I8), ("integral", F8), ("integral_seconds", F8)],
         # intervals above three cadences, and below a tenth of one
         *[("num_gaps", I8), ("num_short", I8), ("short_us", I8), ("short_value", F8)],
