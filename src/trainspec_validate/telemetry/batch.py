@@ -120,9 +120,9 @@ def take(batch: Batch, order: Any) -> Batch:
 
 
 def in_order(batch: Batch, *, by_time: bool = False) -> Batch:
-    """The records by writer and sequence number, or time where numbers were given by place; ties by place."""
-    first = batch.time_us if by_time else batch.seq
-    order = np.lexsort((batch.offset, batch.file, first, batch.writer))
+    """The records by writer, sequence number and time, or time alone where numbers were given by place."""
+    first = (batch.time_us,) if by_time else (batch.time_us, batch.seq)
+    order = np.lexsort((batch.offset, batch.file, *first, batch.writer))
     if np.array_equal(order, np.arange(len(order))):
         return batch
     return take(batch, order)

@@ -77,8 +77,13 @@ def view_of(digest: Digest, around: Circumstances) -> RunView:
 
 
 def _heads(digest: Digest) -> tuple[PlacedHead, ...]:
+    """Each head once: files that follow each other begin with the same one."""
     found = [PlacedHead(head, place) for facts in digest.files.values() for place, head in facts.heads]
-    return tuple(sorted(found, key=lambda h: (h.record.att, h.record.emitter, h.location)))
+    once: list[PlacedHead] = []
+    for head in sorted(found, key=lambda h: (h.record.att, h.record.emitter, h.location)):
+        if not once or once[-1].record != head.record:
+            once.append(head)
+    return tuple(once)
 
 
 def _run_name(digest: Digest, heads: Iterable[PlacedHead]) -> str:

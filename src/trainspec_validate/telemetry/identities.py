@@ -19,11 +19,16 @@ class Identities:
         self.builder = builder
         self.texts = texts
         """What the numbers in columns of texts stand for; -1 stands for none."""
+        self._head = builder.head
         self._writers: dict[tuple[int, int], int] = {}
         self._subjects: dict[tuple[int, int, int, int], int] = {}
 
     def writers(self, emitter: Any, attempt: Any) -> Any:
         """Numbers of writers."""
+        if self._head is not self.builder.head:  # it came after records that rest on none
+            self._head = self.builder.head
+            self._writers.clear()
+            self._subjects.clear()
         if not len(emitter):
             return np.zeros(0, np.int32)
         if emitter.max() < 0 and attempt.max() < 0:

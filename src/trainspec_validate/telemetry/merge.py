@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,11 @@ from trainspec_validate.telemetry.kernels import joins
 from trainspec_validate.telemetry.kernels.layout import KEY_BITS, SKIP, WRITER, WRITER_BITS
 from trainspec_validate.telemetry.kernels.sequence import MISSING, REPEATED
 from trainspec_validate.telemetry.rows import FileFacts
+
+
+def code_of(key: Any, writer: Any, subject: Any) -> Any:
+    """What series are found by, as in `fold`."""
+    return (key.astype(np.int64) << KEY_BITS) ^ (writer.astype(np.int64) << WRITER_BITS) ^ subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +47,8 @@ def merge(digest: Digest, later: Digest) -> None:
     digest.num_samples += later.num_samples
     _merge_facts(digest, later, numbers)
     digest.frame.merge(later.frame, numbers.keys, numbers.files)
+    digest.trails.merge(later.trails, numbers, partial(_recall, digest))
     _merge_series(digest, later, numbers)
-    digest.trails.merge(later.trails, numbers)
     for part in later.jobs.parts:
         digest.jobs.add(_of_job(part, numbers))
     for key, every in later.jobs.thinned.items():
@@ -68,12 +74,23 @@ def _numbers(digest: Digest, later: Digest) -> Numbers:
     return Numbers(np.array(keys, np.int64), np.array(subjects, np.int64), np.array(writers, np.int64), files)
 
 
+def _recall(digest: Digest, found: Any) -> Any:
+    """Occurrences with the value before them, where that stands in the part before theirs."""
+    rows = np.full(len(found), -1, np.int64)
+    codes = code_of(found["key"], found["writer"], found["subject"])
+    folding.locate(digest.rows, digest.slots, digest.num_rows, codes, rows)
+    some = np.flatnonzero((found["before_file"] < 0) & (rows >= 0))
+    before = digest.rows[rows[some]]
+    found["before_file"][some], found["before_offset"][some] = before["last_file"], before["last_offset"]
+    found["time_before_us"][some], found["value_before"][some] = before["last_time_us"], before["last_value"]
+    return found
+
+
 def _merge_series(digest: Digest, later: Digest, numbers: Numbers) -> None:
     rows = later.rows[: later.num_rows].copy()
     rows["key"], rows["subject"] = numbers.keys[rows["key"]], numbers.subjects[rows["subject"]]
     rows["writer"] = numbers.writers[rows["writer"]]
-    key, writer = rows["key"].astype(np.int64), rows["writer"].astype(np.int64)
-    rows["code"] = (key << KEY_BITS) ^ (writer << WRITER_BITS) ^ rows["subject"]
+    rows["code"] = code_of(rows["key"], rows["writer"], rows["subject"])
     mine = np.full(len(rows), -1, np.int64)
     folding.locate(digest.rows, digest.slots, digest.num_rows, rows["code"], mine)
     known = np.flatnonzero(mine >= 0)
@@ -127,6 +144,7 @@ def _merge_writer(digest: Digest, number: int, later: Any) -> None:
         _add_skips(digest, skip)
     elif later["first_seq"] >= 0 and gap == -1:
         row["num_repeated"] += 1
+        row["num_back"] += later["first_time_us"] < row["last_time_us"]
         skip["kind"], skip["seq"], skip["num"] = REPEATED, row["last_seq"], 1
         _add_skips(digest, skip)
     elif later["first_seq"] >= 0 and gap < -1:

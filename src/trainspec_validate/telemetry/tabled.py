@@ -49,7 +49,7 @@ def bursts(digest: Digest) -> Iterator[Trail]:
     names = digest.names
     for key, attempt in np.unique(np.stack([rows["key"][mine], rows["attempt"][mine]], axis=1), axis=0).tolist():
         some = rows[mine[(rows["key"][mine] == key) & (rows["attempt"][mine] == attempt)]]
-        subjects = tuple(names.subjects.items[s] for s in np.unique(some["subject"]).tolist())
+        subjects = tuple(sorted((names.subjects.items[s] for s in np.unique(some["subject"]).tolist()), key=in_order))
         some = some[np.lexsort((some["short_offset"], some["short_file"]))]
         first = tuple(_burst(digest, row) for row in some[:_MAX_NAMED])
         times = (int(some["short_us"].min()), int(some["short_us"].max()))

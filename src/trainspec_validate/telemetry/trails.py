@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,12 +67,12 @@ class Trails:
             subjects = set(np.unique(some["subject"]).tolist())
             trail.take(some, len(some), subjects, int(times.min()), int(times.max()))
 
-    def merge(self, other: Trails, numbers: Any) -> None:
-        """Take in those of another stretch; `numbers` gives the numbers of things here."""
+    def merge(self, other: Trails, numbers: Any, recall: Callable[[Any], Any]) -> None:
+        """Take in those of another stretch; `numbers` gives the numbers of things here, `recall` the values before."""
         for (trouble, key, attempt), trail in other.gathered.items():
             mine = self.gathered.setdefault((trouble, int(numbers.keys[key]), attempt), _Gathered())
             subjects = {int(numbers.subjects[subject]) for subject in trail.subjects}
-            mine.take(renumbered(trail.first, numbers), trail.num, subjects, trail.first_us, trail.last_us)
+            mine.take(recall(renumbered(trail.first, numbers)), trail.num, subjects, trail.first_us, trail.last_us)
 
     def of(self, names: Names) -> list[Trail]:
         """The trails with the names of things."""

@@ -32,6 +32,8 @@ def follow(rows: Any, skips: Any, counts: Any, columns: Any) -> None:
             row["first_file"], row["first_offset"] = files[i], offsets[i]
         else:
             step_on(row, skips, counts, writer, seq, files[i], offsets[i])
+            if seq == row["last_seq"] and seq >= 0 and time < row["last_time_us"]:
+                row["num_back"] += 1
         row["num"] += 1
         row["first_time_us"] = min(row["first_time_us"], time)
         row["last_time_us"] = max(row["last_time_us"], time)
