@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
-from trainspec_validate.collect import Candidate, InputError, is_ours
+from trainspec_validate.collect import SUFFIXES, Candidate, InputError, is_ours
 from trainspec_validate.documents import KINDS, Waiver, read, read_plain, read_waiver
 from trainspec_validate.engine import Member
 from trainspec_validate.findings import Finding, Pointer, Span
@@ -162,9 +162,16 @@ def _kind(state: State, source: Source) -> str | None:
     """The kind that a document names, or None after saying what is wrong with it."""
     kind = kind_of(source.data)
     if isinstance(kind, KindFailure):
-        _kind_failure(state, source.path, kind)
+        unknown = not isinstance(source.data, dict) and PurePath(source.path).suffix not in {"", *SUFFIXES}
+        _kind_failure(state, source.path, _of_no_format(kind) if unknown else kind)
         return None
     return kind
+
+
+def _of_no_format(failure: KindFailure) -> KindFailure:
+    """What to say of a file whose name is none of a document, and whose content is no mapping and no known stream."""
+    remedy = f"streams are told by their content, not by their name; in a document {failure.help}"
+    return KindFailure("the file is no document, and no stream of a known format", remedy)
 
 
 def _kind_failure(state: State, path: str, failure: KindFailure) -> None:

@@ -124,7 +124,8 @@ def test_a_clock_that_is_set_back_goes_on() -> None:
         451_000,
     ]
     assert [(refusal.code, refusal.message) for refusal in found.refusals] == [
-        ("time", "train_time falls from 300 to 50 ms at step 3")
+        ("time", "train_time falls from 300 to 50 ms at step 3"),
+        ("not-finite", "step_avg is nan; the first of 4 cases"),
     ]
     assert found.losses.clock == "utc"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -101,7 +102,8 @@ def test_power_of_a_node(name: str) -> None:
 def test_lines_of_bloom() -> None:
     found = sample("bloom_megatron_log_lines.txt", quantities={"peak_flops_per_second": 312e12})
     assert len(found.samples) == 90
-    assert [refusal.code for refusal in found.refusals] == ["cut-off"] * 7
+    codes = Counter(refusal.code for refusal in found.refusals)
+    assert codes == {"cut-off": 7, "rate": 11, "skip": 8}
     durations = [s.m["train.step.duration"] for s in found.samples if "train.step.duration" in s.m]
     assert len(durations) == 89
     assert min(durations) > 10
@@ -145,7 +147,8 @@ def test_workers_of_alibaba() -> None:
 def test_steps_of_nanogpt() -> None:
     found = sample("modded_nanogpt_muon_8xH100_steps.txt")
     assert [(refusal.code, refusal.message) for refusal in found.refusals] == [
-        ("time", "train_time falls from 77676 to 214 ms at step 11")
+        ("time", "train_time falls from 77676 to 214 ms at step 11"),
+        ("not-finite", "step_avg is nan; the first of 13 cases"),
     ]
     assert found.values("train.step.count") == [float(n) for n in range(1, 6201)]
     durations = found.values("train.step.duration")

@@ -10,6 +10,7 @@ from trainspec_validate.documents.stream import MetricValue
 from trainspec_validate.metrics import Alias
 from trainspec_validate.streams import fit
 from trainspec_validate.streams.items import Refusal
+from trainspec_validate.streams.iteration import Iterations
 from trainspec_validate.streams.names import IMPLIED, Names
 from trainspec_validate.streams.read import Found
 from trainspec_validate.streams.tally import Tally
@@ -67,6 +68,8 @@ class Reader:
         self._held: list[Found] = []
         self._num_lines = 0
         self._last_step = -1
+        self._interval = 1
+        self._iterations = Iterations()
         self._base_us = transcript.given.start_us or 0
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
@@ -79,7 +82,8 @@ class Reader:
         if time_us is None:
             yield offset, Refusal("the line has no time, unlike lines before it", "", "time")
             return
-        values, rest = self._values(offset, match["fields"])
+        pairs, rest = self._pairs(offset, match["fields"])
+        values = self._values(offset, pairs)
         step = fit.step(int(match["step"]))
         if step is not None:
             self._follow(step, offset)
@@ -89,6 +93,8 @@ class Reader:
             self._first = (offset, time_us, step or 0)
         elif self._first:
             yield from self._begin(step or 0)
+        refusals = self._iterations.take(dict(pairs), step or 0, self._interval)
+        self._held += ((offset, refusal) for refusal in refusals)
         if rest:
             message = f"the line is cut off after {rest[:60]!r}"
             self._held.append((offset, Refusal(message, "what stands before it is taken", "cut-off")))
@@ -102,6 +108,7 @@ class Reader:
         offset, time_us, step = self._first or (0, 0, 0)
         interval = second_step - step
         self._first = None
+        self._interval = interval if 1 <= interval <= _MAX_INTERVAL else 1
         more = {"report_interval_steps": interval} if 1 <= interval <= _MAX_INTERVAL else {}
         yield offset, self._transcript.head(time_us, ("job",), **more)
         yield from self._held
@@ -122,8 +129,8 @@ class Reader:
             transcript.lose("time", "time", "lines have no times; a second stands for each line", offset)
         return None if transcript.clock != "none" else self._base_us + self._num_lines * _SECOND_US
 
-    def _values(self, offset: int, fields: str) -> tuple[dict[str, MetricValue], str]:
-        """The values of a line, and the start of one that has no value."""
+    def _pairs(self, offset: int, fields: str) -> tuple[list[tuple[str, str]], str]:
+        """The names and values of a line, and the start of one that has no value."""
         pairs: list[tuple[str, str]] = []
         *whole, last = fields.split("|", _MAX_FIELDS)
         for part in whole:
@@ -132,11 +139,14 @@ class Reader:
                 pairs.append((match["name"].strip(" "), match["value"]))
             elif part.strip():
                 self._transcript.lose("text", part.strip()[:60], "a part of the line has no name and value", offset)
+        return pairs, last.strip()
+
+    def _values(self, offset: int, pairs: list[tuple[str, str]]) -> dict[str, MetricValue]:
         self._learn(pairs)
         values: dict[str, MetricValue] = {}
         for name, value in pairs:
             self._names.take(name, value, offset, values)
-        return values, last.strip()
+        return values
 
     def _learn(self, pairs: list[tuple[str, str]]) -> None:
         """Tokens of a sample, where the line counts both."""

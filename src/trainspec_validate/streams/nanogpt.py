@@ -32,6 +32,7 @@ class Reader:
         self._step = -1
         self._since_us = 0
         self._started = False
+        self._first_nan = self._num_nan = 0
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """The record of a line."""
@@ -63,7 +64,10 @@ class Reader:
             yield offset, Refusal("the time is beyond what a record holds", "", "time")
             return
         # The log leaves its first steps out of the mean that it prints, which is not a number until then.
-        warm = match["kind"] == "train" and fit.number(match["average"] or "") == "NaN"
+        is_nan = fit.number(match["average"] or "") == "NaN"
+        self._first_nan = offset if is_nan and not self._num_nan else self._first_nan
+        self._num_nan += is_nan
+        warm = match["kind"] == "train" and is_nan
         attributes: dict[str, AttributeValue] = {"train.step.warmup": True} if warm else {}
         yield offset, self._transcript.sample(time_us, values, step=step, a=attributes)
 
@@ -97,5 +101,7 @@ class Reader:
         return values
 
     def end(self) -> Iterator[Found]:
-        """Nothing is left."""
-        return iter(())
+        """The means that are not a number, together: a log has them in its first steps."""
+        if self._num_nan:
+            message = f"step_avg is nan; the first of {self._num_nan:,} cases"
+            yield self._first_nan, Refusal(message, "leave a mean out until it is one of some steps", "not-finite")

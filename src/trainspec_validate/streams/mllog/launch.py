@@ -8,7 +8,6 @@ from statistics import median_low
 from trainspec_validate.streams.items import Refusal
 from trainspec_validate.streams.read import Found
 from trainspec_validate.streams.transcript import Transcript
-from trainspec_validate.units import seconds
 
 STARTS = ("init_start", "cache_clear")
 """What each process writes as it starts."""
@@ -58,7 +57,7 @@ class Launch:
             offset, away = min(far)
             side = "before" if away < 0 else "after"
             message = (
-                f"{key} is {seconds(abs(away) / 1e6)} {side} that of most processes, and {len(far):,} of "
-                f"{len(entries):,} are more than {seconds(LARGEST_SPREAD_US / 1e6)} away"
+                f"{key} is {abs(away) / 60e6:.4g} min {side} that of most processes, and {len(far):,} of "
+                f"{len(entries):,} are more than {LARGEST_SPREAD_US / 60e6:g} min away"
             )
             yield offset, Refusal(message, "processes of a job start together; set the clocks, and write UTC", "time")

@@ -104,7 +104,7 @@ def _silences(run: RunView) -> Iterator[Pause]:
         if isinstance(begin, int) and isinstance(end, int):
             yield Pause(begin, end, "the stream says that it was silent")
     for before, after in zip(run.attempts, run.attempts[1:], strict=False):
-        yield Pause(_end_us(before), _begin_us(after), "no attempt runs")
+        yield Pause(end_us(before), _begin_us(after), "no attempt runs")
     for fault in run.events_named("train.fault.detected"):
         yield Pause(fault.time_us, _mended_us(run, fault), "a fault is not yet mended")
 
@@ -123,7 +123,8 @@ def _standstills(run: RunView, *, evaluated: bool = True) -> Iterator[Pause]:
         yield from _warmup(run, span)
 
 
-def _end_us(span: AttemptSpan) -> int:
+def end_us(span: AttemptSpan) -> int:
+    """When an attempt ends: as its event says, else with its last record."""
     return span.ended.time_us if span.ended else span.last_time_us
 
 

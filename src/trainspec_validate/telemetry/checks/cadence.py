@@ -12,7 +12,7 @@ from trainspec_validate.telemetry.checks import Deviation, NotJudged, check
 from trainspec_validate.telemetry.checks._absences import Absences
 from trainspec_validate.telemetry.checks._cadences import Cadences
 from trainspec_validate.telemetry.checks._coincidences import deviations_at_once
-from trainspec_validate.telemetry.checks._pauses import Pauses, pauses_of, silences, standstills
+from trainspec_validate.telemetry.checks._pauses import Pauses, end_us, pauses_of, silences, standstills
 from trainspec_validate.telemetry.checks._rows import Columns, deviations_by_emitter, timed_rows
 from trainspec_validate.telemetry.checks._words import Fault, moment, seconds_in_words, series_in_words
 from trainspec_validate.telemetry.view import NOWHERE, Occurrence, RunView, Series, Trail, Trouble
@@ -166,7 +166,7 @@ def burst(run: RunView) -> Iterator[Deviation]:
 def tail_silence(run: RunView) -> Iterator[Deviation]:
     """No series stops before its attempt does, unless what it is of was lost."""
     timed = timed_rows(run, least=1)
-    ends = {span.number: span.last_time_us for span in (run.attempts[:-1] if run.is_live else run.attempts)}
+    ends = {span.number: end_us(span) for span in (run.attempts[:-1] if run.is_live else run.attempts)}
     rows = Columns(run, timed)
     timed = timed[np.isin(rows["attempt"], list(ends))]
     if not len(timed):

@@ -11,7 +11,15 @@ from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, 
 from trainspec_validate.telemetry.checks._job import segments, updates_of
 from trainspec_validate.telemetry.checks._members import ranks_of_rows
 from trainspec_validate.telemetry.checks._pauses import of_attempt, standstills
-from trainspec_validate.telemetry.checks._rows import Columns, deviations_of_rows, refuse_timeless, rows_of
+from trainspec_validate.telemetry.checks._rows import (
+    Columns,
+    deviations_of_rows,
+    has_times,
+    refuse_snapshot,
+    refuse_timeless,
+    rows_of,
+)
+from trainspec_validate.telemetry.checks._untimed import Bounds, slow_reports
 from trainspec_validate.telemetry.checks._words import Fault, few, moment, number, seconds_in_words, series_in_words
 from trainspec_validate.telemetry.view import JobSeries, Location, RunView, Series
 
@@ -34,6 +42,7 @@ FEWEST_BASELINE = 3
 """Windows before a stretch that its pace is held against: half an hour."""
 BASELINE_WINDOWS = 144
 """Windows that the baseline reaches back: a day."""
+SLOW_HELP = "look for a slow node, link or store; a change of the work itself has an event"
 CLOCK_TOLERANCE = 0.02
 FEWEST_INTERVALS = 3
 
@@ -99,10 +108,13 @@ def _slow(series: Series, message: str, location: Location | None = None) -> Fau
 @check("TS-TEL-036")
 def slow_down(run: RunView) -> Iterator[Deviation]:
     """Updates do not take 3 % longer for half an hour without an event that changes the work."""
-    refuse_timeless(run)
+    refuse_snapshot(run)
     series = run.job.get(DURATION)
     if series is None:
         raise NotJudged(f"no {DURATION} of the job")
+    if not has_times(run):
+        yield from few(found for part in segments(run, series) for found in _drifts_untimed(run, series, part))
+        return
     found: list[Deviation] = []
     judged = False
     for part in segments(run, series):
@@ -123,6 +135,18 @@ def _windows(series: JobSeries, part: Any) -> tuple[Any, Any]:
     return part[begins], np.array(medians)
 
 
+def _drifts_untimed(run: RunView, series: JobSeries, part: Any) -> Iterator[Deviation]:
+    for slow in slow_reports(run, series, part, Bounds(DRIFT, FEWEST_BASELINE, DRIFT_SECONDS)):
+        yield Deviation(
+            series.location(slow.first),
+            f"updates take {seconds_in_words(slow.seconds)} in {slow.num:,} reports from step "
+            f"{int(series.step[slow.first]):,} to {int(series.step[slow.last]):,}, "
+            f"{100 * (slow.seconds / slow.baseline - 1):.1f} % more than before",
+            SLOW_HELP,
+            Evidence(DURATION, count=slow.num),
+        )
+
+
 def _drifts(series: JobSeries, firsts: Any, medians: Any) -> Iterator[Deviation]:
     begin = FEWEST_BASELINE
     while begin < len(medians):
@@ -139,7 +163,7 @@ def _drifts(series: JobSeries, firsts: Any, medians: Any) -> Iterator[Deviation]
                 series.location(first),
                 f"updates take {seconds_in_words(slow)} for {seconds_in_words(seconds)} from "
                 f"{moment(int(series.time_us[first]))} on, {100 * (slow / baseline - 1):.1f} % more than before",
-                "look for a slow node, link or store; a change of the work itself has an event",
+                SLOW_HELP,
                 Evidence(DURATION, "", int(series.time_us[first]), int(series.time_us[firsts[last]]), end - begin),
             )
         begin = max(end, begin + 1)

@@ -10,7 +10,7 @@ import numpy as np
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
 from trainspec_validate.telemetry.checks._cadences import Cadences
 from trainspec_validate.telemetry.checks._job import stretches
-from trainspec_validate.telemetry.checks._pauses import Pauses, of_attempt, standstills
+from trainspec_validate.telemetry.checks._pauses import Pauses, end_us, of_attempt, standstills
 from trainspec_validate.telemetry.checks._progress import STEPS, Progress, progress
 from trainspec_validate.telemetry.checks._rows import refuse_snapshot, refuse_timeless, rows_of, when
 from trainspec_validate.telemetry.checks._words import (
@@ -126,7 +126,7 @@ def no_progress(run: RunView) -> Iterator[Deviation]:
             continue
         judged = True
         is_open = run.is_live and span is run.attempts[-1]
-        found += _stands(run, known, mine, pauses, int(times[-1]) if is_open else span.last_time_us)
+        found += _stands(run, known, mine, pauses, int(times[-1]) if is_open else end_us(span))
     if not judged:
         raise NotJudged("fewer than three updates are reported in each attempt")
     yield from few(found)
@@ -146,7 +146,7 @@ def _stands(run: RunView, known: Progress, mine: slice, pauses: Pauses, end: int
     new = np.concatenate([[0], np.flatnonzero(np.diff(steps) > 0) + 1])
     begins = known.series.time_us[mine][new]
     ends = np.concatenate([begins[1:], [max(int(end), int(begins[-1]))]])
-    updates = np.concatenate([np.diff(steps[new]), [1]])
+    updates = np.concatenate([np.diff(steps[new]), [_updates_shown(run, known, mine, int(steps[new[-1]]))]])
     for place in np.flatnonzero(pauses.left_us(begins, ends) > limit * np.maximum(updates, 1)):
         at = mine.start + int(new[place])
         left = int(pauses.left_us(begins[place], ends[place]))
@@ -157,6 +157,13 @@ def _stands(run: RunView, known: Progress, mine: slice, pauses: Pauses, end: int
             "write what the job does instead: an evaluation, a save, a fault with its recovery, or train.telemetry.gap",
             Evidence(STEPS, first_time_us=int(begins[place]), last_time_us=int(ends[place])),
         )
+
+
+def _updates_shown(run: RunView, known: Progress, mine: slice, last: int) -> int:
+    """Updates beyond the last report of an attempt that its events show by their steps; at least 1."""
+    attempt = int(known.series.attempt[mine.start])
+    steps = (event.record.step for event in run.events if event.attempt == attempt)
+    return max(1, max((step - last for step in steps if step is not None), default=1))
 
 
 def _busy(run: RunView, begin_us: int, end_us: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._seen import is_own
 from trainspec_validate.telemetry.checks._words import damaged, few, moment, seconds_in_words
-from trainspec_validate.telemetry.view import PlacedHead
+from trainspec_validate.telemetry.view import Location, PlacedEvent, PlacedHead
 
 EARLIEST_US = 946_684_800_000_000
 """2000-01-01: a run that is older has its times in another unit."""
@@ -15,6 +15,8 @@ LATEST_US = 4_102_444_800_000_000
 """2100-01-01, for guesses."""
 TOLERANCE_US = 300_000_000
 """How far a clock can be ahead of that of the reader."""
+SLACK_US = 1_800_000_000
+"""How long before and after the run others may write; clocks of another zone are off by half an hour or more."""
 _UNITS = {"seconds": 1_000_000, "milliseconds": 1_000}
 
 
@@ -26,6 +28,28 @@ def time_valid(run: RunView) -> Iterator[Deviation]:
     yield from damaged(run, "TS-TEL-016")
     yield from few(found for head in run.heads if _has_clock(run, head) for found in _of_head(run, head))
     yield from few(_future(run))
+    yield from few(_outside(run))
+
+
+def _outside(run: RunView) -> Iterator[Deviation]:
+    """Emitters that write long before the run starts or after it has ended, by another emitter's events."""
+    starts, ends = run.events_named("train.run.start"), run.events_named("train.run.end")
+    start, end = starts[0] if starts else None, ends[-1] if ends else None
+    for span in run.emitters:
+        if start and span.emitter != start.emitter and span.first_time_us < start.time_us - SLACK_US:
+            early = seconds_in_words((start.time_us - span.first_time_us) / 1e6)
+            message = f"emitter {span.emitter!r} writes {moment(span.first_time_us)}, {early} before the run starts"
+            yield _off(span.first_location, message, span.first_time_us, start)
+        elif end and span.emitter != end.emitter and span.last_time_us > end.time_us + SLACK_US:
+            late = seconds_in_words((span.last_time_us - end.time_us) / 1e6)
+            message = f"emitter {span.emitter!r} writes {moment(span.last_time_us)}, {late} after the run has ended"
+            yield _off(span.last_location, message, span.last_time_us, end)
+
+
+def _off(place: Location, message: str, time_us: int, bound: PlacedEvent) -> Deviation:
+    help_text = "write UTC, not local time, and set the clock of its host, or of the one that writes the event"
+    evidence = Evidence(first_time_us=time_us, last_time_us=time_us)
+    return Deviation(place, message, help_text, evidence, ((bound.location, f"the {bound.name}"),))
 
 
 def _has_clock(run: RunView, head: PlacedHead) -> bool:

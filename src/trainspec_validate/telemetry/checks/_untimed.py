@@ -1,0 +1,79 @@
+"""The only place that finds slow stretches in logs whose lines have no times: their updates say how long they took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trainspec_validate.telemetry.checks import NotJudged
+from trainspec_validate.telemetry.checks._job import held_at
+from trainspec_validate.telemetry.view import JobSeries, RunView
+
+BATCH = "train.batch.size"
+STEADY = 0.01
+"""Scatter of reports around their median up to which they are a baseline: 0.2 % in the log of a public run."""
+
+
+class Bounds(NamedTuple):
+    """What makes a stretch slow: growth of its median, reports, and seconds of it and of what came before."""
+
+    growth: float
+    num: int
+    seconds: float
+
+
+class Slowness(NamedTuple):
+    """Reports in a row whose updates take longer than those before."""
+
+    first: int
+    """Number of the first value in the series."""
+    last: int
+    num: int
+    seconds: float
+    """Median update of them."""
+    baseline: float
+    """Median update of the reports before."""
+
+
+def slow_reports(run: RunView, series: JobSeries, part: Any, bounds: Bounds) -> list[Slowness]:
+    """Slow stretches among some values of a series, each with as much before it of the same batch size.
+
+    Raises:
+        NotJudged: there are too few values.
+    """
+    part = part[np.isfinite(series.value[part]) & ~np.asarray(series.warmup[part], bool) & (series.step[part] >= 0)]
+    pieces = [piece for piece in _ascending(run, series, part) if len(piece) >= 2 * bounds.num]
+    if not pieces:
+        raise NotJudged(
+            f"the lines have no times, and fewer than {2 * bounds.num} reports of updates follow each other"
+        )
+    return [slow for piece in pieces for slow in _slow(series, piece, bounds)]
+
+
+def _ascending(run: RunView, series: JobSeries, part: Any) -> Iterator[Any]:
+    """Values cut where the count of updates falls, as another run in the same file, and where the batch changes."""
+    cut = np.diff(series.step[part]) <= 0
+    batch = run.job.get(BATCH)
+    if batch is not None and len(part):
+        sizes = held_at(batch, int(series.attempt[part[0]]), series.time_us[part])
+        cut |= (sizes[1:] != sizes[:-1]) & np.isfinite(sizes[1:])
+    yield from np.split(part, np.flatnonzero(cut) + 1)
+
+
+def _slow(series: JobSeries, piece: Any, bounds: Bounds) -> Iterator[Slowness]:
+    values = series.value[piece]
+    taken = values * np.diff(series.step[piece], prepend=series.step[piece][:1] - 1)
+    begin = bounds.num
+    while begin < len(values):
+        baseline = float(np.median(values[:begin]))
+        is_steady = float(np.median(np.abs(values[:begin] - baseline))) <= STEADY * baseline
+        end = begin
+        while end < len(values) and values[end] > (1 + bounds.growth) * baseline:
+            end += 1
+        lasting = min(float(taken[:begin].sum()), float(taken[begin:end].sum())) >= bounds.seconds
+        if is_steady and lasting and end - begin >= bounds.num:
+            median = float(np.median(values[begin:end]))
+            yield Slowness(int(piece[begin]), int(piece[end - 1]), end - begin, median, baseline)
+        begin = max(end, begin + 1)
