@@ -132,7 +132,7 @@ def test_2_when_there_is_nothing_to_judge() -> None:
     write("other/values.yaml", "a: 1\n")
     result = invoke("other")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "Error: nothing to judge: no TrainSpec document and no stream in other\n"
+    assert result.stderr == "Error: nothing to judge: no TrainSpec document, no stream and no checkpoint in other\n"
     Path("empty").mkdir()
     assert invoke("empty").exit_code == 2
 

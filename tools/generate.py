@@ -22,7 +22,10 @@ import weaver_registry  # noqa: E402
 
 import schemas  # noqa: E402
 from trainspec_validate._version import SPECIFICATION_VERSION  # noqa: E402
+from trainspec_validate.checkpoints.checks import Check as ArtifactCheck  # noqa: E402
+from trainspec_validate.checkpoints.checks import all_checks as artifact_checks  # noqa: E402
 from trainspec_validate.rules import all_rules  # noqa: E402
+from trainspec_validate.telemetry.checks import Check as StreamCheck  # noqa: E402
 from trainspec_validate.telemetry.checks import all_checks  # noqa: E402
 
 SITE = f"{schemas.SITE}/v1/"
@@ -65,15 +68,20 @@ def index_text(entries: list[dict[str, object]]) -> str:
 
 def with_documents(entry: dict[str, object]) -> dict[str, object]:
     """The entry with the kinds of documents that its rule judges together."""
-    rule, check = all_rules().get(str(entry["id"])), all_checks().get(str(entry["id"]))
+    rule, check = all_rules().get(str(entry["id"])), _check(str(entry["id"]))
     kinds = rule.parameters if rule else check.documents if check else ()
     return {**entry, "documents": [kind.__name__ for _, kind in kinds]} if rule or check else entry
 
 
 def with_module(entry: dict[str, object]) -> dict[str, object]:
     """The entry with the module of its rule, so that the program need not import all of them."""
-    rule = all_rules().get(str(entry["id"])) or all_checks().get(str(entry["id"]))
+    rule = all_rules().get(str(entry["id"])) or _check(str(entry["id"]))
     return entry if rule is None else {**entry, "module": rule.function.__module__.rsplit(".", 1)[1]}
+
+
+def _check(identifier: str) -> StreamCheck | ArtifactCheck | None:
+    """What judges a stream or a checkpoint by this requirement."""
+    return all_checks().get(identifier) or artifact_checks().get(identifier)
 
 
 def main() -> int:

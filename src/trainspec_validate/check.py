@@ -26,6 +26,7 @@ from trainspec_validate.references import DANGLING, ReferenceFailure, bindings, 
 from trainspec_validate.requirements import load_index
 from trainspec_validate.rules import rules_of
 from trainspec_validate.selection import Selection
+from trainspec_validate.stored import Stored, judge_stored
 from trainspec_validate.streamed import Seen, Streams, is_stream, judge_streams, together
 from trainspec_validate.suppress import Run, Tally, silence
 from trainspec_validate.verdicts import NAME_TAKEN, judged_on, not_judged, outcomes_of_form
@@ -98,27 +99,32 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
     """
     selection = terms.selection
     streams = Streams(num_workers=terms.num_workers, engine=terms.engine, seen=terms.seen, rules=terms.rules)
+    stored = Stored()
     state = State(terms.rules.known_to(load_index()) if terms.rules else load_index())
     arguments = [os.fspath(path) for path in paths]
     recorded = _baseline(terms.baseline)
-    _read_all(state, arguments, terms, streams)
-    if not state.texts and not streams.candidates:
-        nothing = "nothing to judge: no TrainSpec document and no stream in " + ", ".join(arguments or ["no argument"])
-        raise InputError(*(state.failures or [nothing]))
+    _read_all(state, arguments, terms, streams, stored)
+    if not (state.texts or streams.candidates or stored.groups):
+        nothing = "nothing to judge: no TrainSpec document, no stream and no checkpoint in "
+        raise InputError(*(state.failures or [nothing + ", ".join(arguments or ["no argument"])]))
     waiver_file = _waiver_file(state, os.fspath(terms.waivers)) if terms.waivers is not None else None
     _follow_references(state)
     bound = _bind(state)
     outcomes = _run_rules(state, selection, bound)
     if streams.candidates or streams.rules:
         _judge_streams(state, selection, bound, streams)
-    judged = judged_on(state, selection, bound, outcomes + streams.outcomes, streams)
+    if stored.groups:
+        judge_stored(stored, selection, state.index, bound, terms.progress)
+    elsewhere = {"stream": streams.paths, "user": streams.paths, "artifact": stored.paths}
+    judged = judged_on(state, selection, bound, [*outcomes, *streams.outcomes, *stored.outcomes], elsewhere)
     outcomes += outcomes_of_form(state, selection, judged)
     run = Run(state.index, state.sources, tuple(state.texts), judged)
-    tally = silence([*_located(state, selection), *streams.findings], run, waiver_file, recorded, terms.today)
+    found = [*_located(state, selection), *streams.findings, *stored.findings]
+    tally = silence(found, run, waiver_file, recorded, terms.today)
     if recorded and recorded.source:
         state.sources[recorded.path] = recorded.source
-    report = _report(state, selection, outcomes + together(streams.outcomes), tally)
-    documents = (*report.documents, *streams.documents)
+    report = _report(state, selection, outcomes + together([*streams.outcomes, *stored.outcomes]), tally)
+    documents = (*report.documents, *streams.documents, *stored.documents)
     report = replace(report, documents=documents, coverage=tuple(streams.coverage))
     if state.failures:
         raise PartialInputError(state.failures, report)
@@ -138,14 +144,16 @@ def _judge_streams(state: State, selection: Selection, bound: Sequence[Binding],
     state.failures += judge_streams(streams, selection, state.index, documents)
 
 
-def _read_all(state: State, arguments: Sequence[str], terms: Terms, streams: Streams) -> None:
+def _read_all(state: State, arguments: Sequence[str], terms: Terms, streams: Streams, stored: Stored) -> None:
     """Read everything that was named; what cannot be read is kept as a failure and hinders nothing else."""
     if STDIN in arguments:
         if sys.stdin is None:
             raise InputError("standard input is closed")
         read_content(state, sys.stdin.buffer.read(), terms.stdin_name)
     failures: list[InputError] = []
-    candidates = collect((argument for argument in arguments if argument != STDIN), failures)
+    named = [argument for argument in arguments if argument != STDIN]
+    state.failures += [failure for argument in named for failure in stored.find(argument)]
+    candidates = [found for found in collect(named, failures) if not (found.found and stored.holds(found.path))]
     for number, candidate in enumerate(candidates):
         if terms.progress:
             terms.progress(number, len(candidates))
@@ -161,7 +169,7 @@ def _read_all(state: State, arguments: Sequence[str], terms: Terms, streams: Str
             raise
     if terms.progress:
         terms.progress(len(candidates), len(candidates))
-    state.failures.extend(str(failure) for failure in failures)
+    state.failures += [str(f) for f in failures if getattr(f, "argument", None) not in stored.arguments]
 
 
 def _waiver_file(state: State, path: str) -> WaiverFile:

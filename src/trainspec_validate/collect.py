@@ -33,6 +33,14 @@ class InputError(Exception):
     """What the user named cannot be judged: it does not exist, cannot be read, or holds nothing of ours."""
 
 
+class NothingFoundError(InputError):
+    """A directory holds no document and no stream; it may hold checkpoints."""
+
+    def __init__(self, argument: str) -> None:
+        super().__init__(f"{argument}: the directory holds no YAML or JSON file, no stream and no checkpoint")
+        self.argument = argument
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A file to load; one that was only found in a directory may turn out not to be ours."""
@@ -68,7 +76,7 @@ def _expand(argument: str) -> Iterator[Candidate]:
     if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
         files = list(_walk(path))
         if not files:
-            raise InputError(f"{argument}: the directory holds no YAML or JSON file, and no stream")
+            raise NothingFoundError(argument)
         for file in files:
             yield Candidate(file, file.as_posix(), found=True)
     elif os.path.exists(path):  # noqa: PTH110 - so does Path.exists

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainspec_validate.checkpoints.checks import all_checks as artifact_checks
 from trainspec_validate.documents import KINDS
 from trainspec_validate.requirements import Index, load_index
 from trainspec_validate.rules import all_rules
@@ -32,6 +33,7 @@ def checks() -> Mapping[str, frozenset[str]]:
         "schema": frozenset(schema_requirements()),
         "rule": frozenset(all_rules()),
         "stream": frozenset(all_checks()),
+        "artifact": frozenset(artifact_checks()),
     }
 
 
@@ -72,9 +74,14 @@ def holes(index: Index | None = None) -> list[Hole]:
         found += [
             Hole(identifier, f"has a check ({kind}) but no heading") for identifier in identifiers - index.by_id.keys()
         ]
-    for identifier, rule in {**all_rules(), **all_checks()}.items():
-        if identifier in index.by_id and index.by_id[identifier].name != rule.name:
-            found.append(Hole(identifier, f"is named {index.by_id[identifier].name!r}, its function {rule.name!r}"))
+    names = [
+        *((identifier, one.name) for identifier, one in all_rules().items()),
+        *((identifier, one.name) for identifier, one in all_checks().items()),
+        *((identifier, one.name) for identifier, one in artifact_checks().items()),
+    ]
+    for identifier, name in names:
+        if identifier in index.by_id and index.by_id[identifier].name != name:
+            found.append(Hole(identifier, f"is named {index.by_id[identifier].name!r}, its function {name!r}"))
     return sorted(found, key=lambda hole: hole.requirement)
 
 

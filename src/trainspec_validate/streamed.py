@@ -106,7 +106,7 @@ def judge_streams(
         except (SourceError, OSError) as error:
             failures.append(f"{candidate.name}: {error}")
     wanted = [r for r in index.by_id.values() if r.check == "stream" and selection.takes(index, r.id)]
-    beside = _only_ones(document for bound in documents for document in bound.values())
+    beside = only_ones(document for bound in documents for document in bound.values())
     options = Options(streams.num_workers, streams.engine, now_us=time.time_ns() // 1_000)
     for run in runs(files):
         judgement = judge_run(run, wanted, index, beside, options)
@@ -154,10 +154,10 @@ def documents_beside(paths: Sequence[str]) -> Mapping[type[Document], Document]:
     for candidate in collect(paths, failures):
         if not is_stream(candidate):
             read_candidate(state, candidate)
-    return _only_ones(member.document for member in state.members.values())
+    return only_ones(member.document for member in state.members.values())
 
 
-def _only_ones(documents: Iterable[Document]) -> dict[type[Document], Document]:
+def only_ones(documents: Iterable[Document]) -> dict[type[Document], Document]:
     """The documents that are the only ones of their kind; each can come more than once."""
     found: dict[type[Document], dict[int, Document]] = {}
     for document in documents:

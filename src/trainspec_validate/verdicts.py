@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from trainspec_validate.engine import Binding, not_together
 from trainspec_validate.findings import Outcome, Severity, Verdict
@@ -11,7 +11,6 @@ from trainspec_validate.reading import State
 from trainspec_validate.references import DANGLING
 from trainspec_validate.requirements import Requirement
 from trainspec_validate.selection import Selection
-from trainspec_validate.streamed import Streams
 from trainspec_validate.suppress import NEVER_SILENCED
 
 NAME_TAKEN = "TS-DOC-013"
@@ -33,9 +32,12 @@ def judged_on(
     selection: Selection,
     bound: Sequence[Binding],
     outcomes: Iterable[Outcome],
-    streams: Streams,
+    elsewhere: Mapping[str, frozenset[str]],
 ) -> Callable[[str, str], bool]:
-    """Whether a requirement was judged on a file, so that a silencer which silenced nothing there is idle."""
+    """Whether a requirement was judged on a file, so that a silencer which silenced nothing there is idle.
+
+    `elsewhere` holds the files and directories that each other way of checking has judged.
+    """
     answered = {o.requirement for o in outcomes if o.verdict in {Verdict.PASS, Verdict.FAIL, Verdict.WARN}}
 
     def judged(identifier: str, path: str) -> bool:
@@ -45,8 +47,9 @@ def judged_on(
             wanted = set(state.index.by_id[identifier].documents)
             sets = [binding for binding in bound if wanted <= {kind.__name__ for kind in binding}]
             return identifier in answered and any(path == m.path for binding in sets for m in binding.values())
-        if state.index.by_id[identifier].check in {"stream", "user"}:
-            return identifier in answered and path in streams.paths
+        if state.index.by_id[identifier].check in elsewhere:
+            those = elsewhere[state.index.by_id[identifier].check]
+            return identifier in answered and any(path == one or path.startswith(f"{one}/") for one in those)
         if identifier in _NEEDS_OTHERS:
             return path in state.members and len(state.members) > 1
         return path in state.kinds

@@ -10,6 +10,7 @@ import msgspec
 from trainspec_validate.documents.base import Record, Reference
 from trainspec_validate.documents.checkpoint import CheckpointPolicy
 from trainspec_validate.documents.cluster import ClusterProfile
+from trainspec_validate.documents.manifest import CheckpointManifest, SealedFile
 from trainspec_validate.documents.plan import TrainingPlan
 from trainspec_validate.documents.user_rules import UserRules
 from trainspec_validate.documents.waivers import Waiver, Waivers
@@ -24,18 +25,24 @@ KINDS: Mapping[str, type[Document]] = {
     "TrainingPlan": TrainingPlan,
     "CheckpointPolicy": CheckpointPolicy,
 }
-SIDE_KINDS: Mapping[str, type[Record]] = {"Waivers": Waivers, "UserRules": UserRules}
-"""Kinds that steer the check itself; rules never see them."""
+SIDE_KINDS: Mapping[str, type[Record]] = {
+    "Waivers": Waivers,
+    "UserRules": UserRules,
+    "CheckpointManifest": CheckpointManifest,
+}
+"""Kinds that steer the check itself or lie in a checkpoint; rules never see them."""
 
 __all__ = [
     "API_VERSION",
     "KINDS",
     "SIDE_KINDS",
+    "CheckpointManifest",
     "CheckpointPolicy",
     "ClusterProfile",
     "Document",
     "Record",
     "Reference",
+    "SealedFile",
     "TrainingPlan",
     "UserRules",
     "Waiver",
@@ -44,6 +51,7 @@ __all__ = [
     "part",
     "plain",
     "read",
+    "read_manifest",
     "read_plain",
     "read_waiver",
 ]
@@ -90,6 +98,15 @@ def changed(record: Part, **changes: Any) -> Part:
 def read_waiver(data: Any) -> Waiver:
     """Turn one entry of a waiver file that satisfies the published schema into its typed form."""
     return msgspec.convert(data, Waiver)
+
+
+def read_manifest(data: Any) -> CheckpointManifest:
+    """Turn a plain value into a checkpoint manifest.
+
+    Raises:
+        msgspec.ValidationError: the value does not satisfy the schema.
+    """
+    return msgspec.convert(data, CheckpointManifest)
 
 
 def read_plain(kind: str, data: Any) -> Document | None:

@@ -1,0 +1,82 @@
+"""The only place that lists the names of code that pickles of checkpoints may hold."""
+
+from __future__ import annotations
+
+_PLAIN = {
+    "builtins": {"bool", "bytearray", "bytes", "complex", "dict", "float", "frozenset", "int", "list", "object"}
+    | {"range", "set", "slice", "str", "tuple"},
+    "collections": {"OrderedDict", "defaultdict", "deque", "Counter"},
+    "copyreg": {"_reconstructor"},
+    "datetime": {"date", "datetime", "timedelta", "timezone"},
+    "decimal": {"Decimal"},
+    "pathlib": {"Path", "PosixPath", "PurePath", "PurePosixPath", "PureWindowsPath", "WindowsPath"},
+    "argparse": {"Namespace"},
+    "_codecs": {"encode"},
+    "uuid": {"UUID"},
+}
+_PLAIN["__builtin__"] = _PLAIN["builtins"] | {"long", "unicode", "xrange"}
+_PLAIN["copy_reg"] = _PLAIN["copyreg"]
+_ARRAYS = {"_reconstruct", "scalar", "_frombuffer"}
+_NUMPY = {
+    **dict.fromkeys(("numpy.core.multiarray", "numpy._core.multiarray"), _ARRAYS),
+    **dict.fromkeys(("numpy.core.numeric", "numpy._core.numeric"), _ARRAYS),
+    "numpy": {"bool_", "dtype", "float16", "float32", "float64", "int32", "int64", "ndarray", "uint32", "uint64"},
+    "numpy.random": {"Generator"},
+    "numpy.random._pickle": {"__bit_generator_ctor", "__generator_ctor", "__randomstate_ctor"},
+}
+_REBUILD = {
+    *("_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_parameter"),
+    *("_rebuild_parameter_with_state", "_rebuild_qtensor", "_rebuild_sparse_tensor", "_rebuild_meta_tensor_no_storage"),
+    *("_rebuild_device_tensor_from_numpy", "_rebuild_device_tensor_from_cpu_tensor", "_rebuild_wrapper_subclass"),
+    *("_rebuild_nested_tensor", "_set_obj_state"),
+}
+# `torch._utils._rebuild_device_tensor_from_numpy` and its kin take arrays only. `torch.storage._load_from_bytes`, which
+# loads another pickle, and `torch.load` are left out on purpose.
+_TORCH = {
+    "torch._utils": _REBUILD,
+    "torch._tensor": {"_rebuild_from_type_v2"},
+    "torch.nn.parameter": {"Buffer", "Parameter"},
+    "torch.storage": {"TypedStorage", "UntypedStorage"},
+    "torch.serialization": {"_get_layout"},
+    "torch.distributed.checkpoint.filesystem": {"_StorageInfo", "StorageMeta", "_StoragePrefix", "SerializationFormat"},
+    "torch.distributed.device_mesh": {"DeviceMesh"},
+    "torch.distributed.tensor": {"DTensor"},
+    "torch.distributed._tensor.api": {"DTensor"},
+    "torch.distributed.tensor._dtensor_spec": {"DTensorSpec", "TensorMeta"},
+    "torch.distributed.tensor.placement_types": {"Partial", "Replicate", "Shard"},
+}
+_METADATA = "torch.distributed.checkpoint.metadata"
+_METADATA_NAMES = {
+    *("BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta"),
+    *("TensorProperties", "TensorStorageMetadata", "_MEM_FORMAT_ENCODING"),
+}
+_TRAINERS = {
+    "transformers.training_args": {"OptimizerNames", "ParallelMode", "TrainingArguments"},
+    "transformers.trainer_utils": {"FSDPOption", "HubStrategy", "IntervalStrategy", "SaveStrategy", "SchedulerType"}
+    | {"EvaluationStrategy"},
+    "transformers.trainer_pt_utils": {"AcceleratorConfig"},
+    "accelerate.state": {"PartialState"},
+    "accelerate.utils.dataclasses": {"DeepSpeedPlugin", "DistributedType", "FullyShardedDataParallelPlugin"},
+    "deepspeed.runtime.fp16.loss_scaler": {"DynamicLossScaler", "LossScaler"},
+    "deepspeed.runtime.zero.config": {"ZeroStageEnum"},
+    "deepspeed.utils.tensor_fragment": {"fragment_address"},
+    "megatron.core.enums": {"Fp4Recipe", "Fp8Recipe", "ModelType"},
+    "megatron.core.transformer.enums": {"AttnBackend", "AttnMaskType", "CudaGraphScope", "LayerType"},
+    "megatron.core.rerun_state_machine": {"RerunDiagnostic", "RerunMode", "RerunState"},
+}
+_ALLOWED = {**_PLAIN, **_NUMPY, **_TORCH, _METADATA: _METADATA_NAMES, **_TRAINERS}
+_TYPES = {
+    *("Size", "device", "dtype", "Tensor", "strided", "sparse_coo", "per_tensor_affine", "contiguous_format"),
+    *("preserve_format", "channels_last", "BFloat16Storage", "BoolStorage", "ByteStorage", "CharStorage"),
+    *("DoubleStorage", "FloatStorage", "HalfStorage", "IntStorage", "LongStorage", "ShortStorage"),
+    *("ComplexFloatStorage", "ComplexDoubleStorage", "QInt8Storage", "QUInt8Storage", "QInt32Storage"),
+    *("bfloat16", "bool", "complex64", "complex128", "float16", "float32", "float64", "float", "half", "double"),
+    *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2"),
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "qint8", "quint8", "qint32"),
+}
+_ALLOWED["torch"] = _TYPES
+
+
+def is_allowed(module: str, name: str) -> bool:
+    """Whether a name stands for plain data: numbers, containers, tensors, or settings of a known trainer."""
+    return name in _ALLOWED.get(module, ())

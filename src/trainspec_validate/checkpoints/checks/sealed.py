@@ -1,0 +1,106 @@
+"""The only place that compares a checkpoint with its manifest, and payloads with the checksums of their format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.checkpoints.checks import Checkpoint, CheckpointPolicy, Deviation, NotJudged, Series, check
+from trainspec_validate.checkpoints.compare import absent_files, changed_files, unlisted_files
+from trainspec_validate.checkpoints.opening import UnreadableError
+from trainspec_validate.checkpoints.view import MANIFEST_NAME
+from trainspec_validate.checkpoints.zips import opened
+
+_NO_MANIFEST = f"no {MANIFEST_NAME} that can be read"
+
+
+def _with_manifest(series: Series) -> list[Checkpoint]:
+    found = [one for one in series.checkpoints if one.manifest]
+    if not found:
+        raise NotJudged(_NO_MANIFEST)
+    return found
+
+
+@check("TS-CKP-070")
+def manifest_present(series: Series) -> Iterator[Deviation]:
+    """Every checkpoint carries a manifest."""
+    for one in series.checkpoints:
+        if one.manifest is None and not one.manifest_problem:
+            words = f"there is no {MANIFEST_NAME}: nothing would notice a changed byte"
+            yield Deviation(
+                one.name, words, f"write one when the save ends, or now: trainspec checkpoint seal {one.name}"
+            )
+
+
+@check("TS-CKP-071")
+def manifest_files(series: Series) -> Iterator[Deviation]:
+    """Every listed file is there, with its size."""
+    for one in _with_manifest(series):
+        for path, words in absent_files(one):
+            yield Deviation(one.place(path), words, "restore the file from another copy")
+
+
+@check("TS-CKP-072")
+def manifest_digests(series: Series) -> Iterator[Deviation]:
+    """Every listed file has its digest."""
+    for one in _with_manifest(series):
+        for path, words in changed_files(one):
+            yield Deviation(one.place(path), words, "restore the file from another copy")
+
+
+@check("TS-CKP-073")
+def manifest_lists_all(series: Series) -> Iterator[Deviation]:
+    """No file lies beside those that are listed."""
+    for one in _with_manifest(series):
+        for path in unlisted_files(one):
+            words = "the manifest does not list this file"
+            yield Deviation(
+                one.place(path), words, "remove it, or seal the checkpoint again with it, or under unsealed"
+            )
+
+
+@check("TS-CKP-074")
+def save_id_unique(series: Series) -> Iterator[Deviation]:
+    """No two checkpoints have one save id."""
+    first: dict[str, str] = {}
+    for one in _with_manifest(series):
+        if one.manifest:
+            other = first.setdefault(one.manifest.save_id, one.name)
+            if other != one.name:
+                words = f"the save id {one.manifest.save_id!r} is also that of {other}"
+                yield Deviation(one.place(MANIFEST_NAME), words, "give every save an id of its own")
+
+
+@check("TS-CKP-075")
+def manifest_state(series: Series, policy: CheckpointPolicy) -> Iterator[Deviation]:
+    """The manifest names every item of state that the policy saves."""
+    named = [one for one in _with_manifest(series) if one.manifest and one.manifest.state]
+    if not named:
+        raise NotJudged("no manifest that names items of state")
+    for one in named:
+        held = one.manifest.state if one.manifest else ()
+        absent = [item for item in policy.state.items if item not in held]
+        if absent:
+            words = f"the policy saves {', '.join(absent)}, which the manifest does not name"
+            yield Deviation(one.place(MANIFEST_NAME), words, "save it, or put it under state.omitted of the policy")
+
+
+@check("TS-CKP-084")
+def payload_checksum(series: Series) -> Iterator[Deviation]:
+    """Content agrees with the checksums of its container, where no manifest vouches for it."""
+    num_compared = 0
+    for one in series.checkpoints:
+        for archive in one.archives:
+            if archive.path in one.sealed:
+                continue
+            try:
+                with opened(one.root / archive.path, archive) as container:
+                    damaged, is_recorded = container.damaged()
+            except UnreadableError as error:
+                damaged, is_recorded = [str(error)], True
+            num_compared += is_recorded
+            if damaged:
+                shown = ", ".join(damaged[:3]) + (", …" if len(damaged) > 3 else "")
+                words = f"{len(damaged):,} entr{'ies' if len(damaged) > 1 else 'y'} contradict the checksum: {shown}"
+                yield Deviation(one.place(archive.path), words, "restore the file from another copy")
+    if not num_compared:
+        raise NotJudged("no container with checksums that no manifest vouches for")

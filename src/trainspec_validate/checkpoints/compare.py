@@ -1,0 +1,55 @@
+"""The only place that compares the files of a checkpoint with its manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.checkpoints.formats._paths import fault
+from trainspec_validate.checkpoints.hashing import Progress, digests
+from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
+from trainspec_validate.documents import SealedFile
+
+_SHOWN_DIGITS = 12
+
+
+def _listed(checkpoint: Checkpoint) -> Iterator[SealedFile]:
+    """The files of the manifest whose paths may be joined to the directory."""
+    if checkpoint.manifest:
+        yield from (file for file in checkpoint.manifest.files if not fault(file.path))
+
+
+def absent_files(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
+    """Listed files that are not there as the manifest says, and in which way."""
+    for file in _listed(checkpoint):
+        fact = checkpoint.files.get(file.path)
+        if fact is None:
+            yield file.path, f"the manifest lists this file with {file.size_bytes:,} bytes, and it is missing"
+        elif fact.kind != "file":
+            yield file.path, "the manifest lists this file, and there is a link or something else in its place"
+        elif fact.size_bytes != file.size_bytes:
+            yield file.path, f"the file has {fact.size_bytes:,} bytes, and the manifest says {file.size_bytes:,}"
+
+
+def comparable(checkpoint: Checkpoint) -> dict[str, str]:
+    """Digests of the listed files that have the right size."""
+    wrong = {path for path, _ in absent_files(checkpoint)}
+    return {file.path: file.sha256 for file in _listed(checkpoint) if file.path not in wrong}
+
+
+def changed_files(checkpoint: Checkpoint, progress: Progress | None = None) -> Iterator[tuple[str, str]]:
+    """Listed files of the right size whose content is another, or cannot be read."""
+    wanted = comparable(checkpoint)
+    for path, found in digests(checkpoint.root, wanted, progress).items():
+        if isinstance(found, OSError):
+            yield path, f"the file cannot be read: {(found.strerror or str(found)).lower()}"
+        elif found != wanted[path]:
+            shown = f"SHA-256 is {found[:_SHOWN_DIGITS]}…, and the manifest says {wanted[path][:_SHOWN_DIGITS]}…"
+            yield path, f"the content is not what was sealed: {shown}"
+
+
+def unlisted_files(checkpoint: Checkpoint) -> list[str]:
+    """Files that lie in the directory and that the manifest does not know."""
+    if checkpoint.manifest is None:
+        return []
+    known = checkpoint.sealed.union(checkpoint.manifest.unsealed, {MANIFEST_NAME})
+    return [path for path in checkpoint.files if path not in known]

@@ -1,0 +1,22 @@
+"""The only place that lists the formats; each reader adds what its format says of a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trainspec_validate.checkpoints.formats import huggingface, manifest, residue, safetensors, torch_zip
+from trainspec_validate.checkpoints.view import Checkpoint
+
+READERS: tuple[Callable[[Checkpoint], None], ...] = (
+    manifest.read,
+    safetensors.read,
+    huggingface.read,
+    torch_zip.read,
+    residue.read,
+)
+
+
+def read_all(checkpoint: Checkpoint) -> None:
+    """Let every reader look at the checkpoint."""
+    for read in READERS:
+        read(checkpoint)

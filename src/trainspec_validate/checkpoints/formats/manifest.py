@@ -1,0 +1,49 @@
+"""The only place that reads the manifest of a checkpoint, and says which of its paths are safe."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from trainspec_validate.checkpoints.formats._paths import fault, folded_twins
+from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
+from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
+from trainspec_validate.documents import CheckpointManifest, read_manifest
+
+_HELP = "write every path relative to the directory of the manifest, with forward slashes and without . or .."
+
+
+def read(checkpoint: Checkpoint) -> None:
+    """Add the manifest where there is one."""
+    if MANIFEST_NAME not in checkpoint.files:
+        return
+    checkpoint.formats.append("TrainSpec manifest")
+    checkpoint.examined |= {"container", "limits"}
+    try:
+        manifest = read_manifest(read_json(read_small(checkpoint.root / MANIFEST_NAME)))
+    except LimitError as error:
+        checkpoint.manifest_problem = str(error)
+        checkpoint.report("limits", MANIFEST_NAME, f"the manifest {error}")
+    except (UnreadableError, msgspec.ValidationError) as error:
+        checkpoint.manifest_problem = str(error)
+        checkpoint.report("container", MANIFEST_NAME, f"the manifest cannot be read: {error}", "seal it again")
+    else:
+        checkpoint.manifest = manifest
+        _check_paths(checkpoint, manifest)
+        if manifest.step is not None:
+            checkpoint.claim(MANIFEST_NAME, manifest.step, f"{MANIFEST_NAME} (step)")
+
+
+def _check_paths(checkpoint: Checkpoint, manifest: CheckpointManifest) -> None:
+    paths = [file.path for file in manifest.files]
+    for path in [*paths, *manifest.unsealed]:
+        why = fault(path)
+        if why:
+            checkpoint.report("paths", MANIFEST_NAME, f"the path {path!r} {why}", _HELP)
+    for path, number in Counter(paths).items():
+        if number > 1:
+            checkpoint.report("paths", MANIFEST_NAME, f"the path {path!r} stands {number} times", "list it once")
+    for first, second in folded_twins(paths):
+        words = f"the paths {first!r} and {second!r} differ in case only"
+        checkpoint.report("paths", MANIFEST_NAME, words, "rename one: some file systems hold both as one file")

@@ -1,0 +1,26 @@
+"""The only place that knows what unfinished saves leave behind."""
+
+from __future__ import annotations
+
+import re
+
+from trainspec_validate.checkpoints.view import Checkpoint
+
+_RESIDUE = re.compile(
+    r"(^|/)[^/]*(\.tmp|\.partial|\.incomplete|\.dirty|\.orbax-checkpoint-tmp[^/]*|\._dlrover_ckpt_stage|~)(/|$)"
+)
+_FULL = re.compile(r"(\.tmp|\.orbax-checkpoint-tmp.*)$")
+
+
+def read(checkpoint: Checkpoint) -> None:
+    """Tell files of staging, and a directory that itself is one."""
+    checkpoint.examined.add("residue")
+    if _FULL.search(checkpoint.root.name):
+        words = "the directory still has the name that it is written under"
+        checkpoint.report("residue", "", words, "the save was not committed; remove it")
+    told: set[str] = set()
+    for path in (*checkpoint.folders, *checkpoint.files):
+        if _RESIDUE.search(path) and not any(path.startswith(f"{folder}/") for folder in told):
+            told.add(path)
+            words = "an unfinished save has left this behind"
+            checkpoint.report("residue", path, words, "remove it once the checkpoint is known to be whole")

@@ -1,0 +1,202 @@
+"""The only place that reads headers of safetensors files, and the indexes that join such files to one model."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from trainspec_validate.checkpoints.formats._paths import fault
+from trainspec_validate.checkpoints.opening import (
+    MAX_JSON_BYTES,
+    LimitError,
+    UnreadableError,
+    open_file,
+    read_json,
+    read_small,
+)
+from trainspec_validate.checkpoints.view import Checkpoint
+
+SUFFIX = ".safetensors"
+_INDEX = ".safetensors.index.json"
+_NUMBERED = re.compile(r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<total>\d{5})\.safetensors$")
+_LENGTH = struct.Struct("<Q")
+_SHOWN = 3
+# https://github.com/huggingface/safetensors/blob/24b0b28/safetensors/src/tensor.rs
+_BITS = {
+    **dict.fromkeys(("F4",), 4),
+    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8),
+    **dict.fromkeys(("I16", "U16", "F16", "BF16"), 16),
+    **dict.fromkeys(("I32", "U32", "F32"), 32),
+    **dict.fromkeys(("I64", "U64", "F64", "C64"), 64),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One entry of a header."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    """First byte, counted from the end of the header."""
+    end: int
+
+
+def read(checkpoint: Checkpoint) -> None:
+    """Add what the safetensors files and their indexes say."""
+    headers: dict[str, frozenset[str]] = {}
+    paths = [path for path, fact in checkpoint.files.items() if path.endswith(SUFFIX) and fact.kind == "file"]
+    if paths:
+        checkpoint.formats.append("safetensors")
+        checkpoint.examined |= {"container", "limits", "files", "tiling"}
+    for path in paths:
+        names = _read_file(checkpoint, path)
+        if names is not None:
+            headers[path] = names
+    for path in [path for path in checkpoint.files if path.endswith(_INDEX)]:
+        _read_index(checkpoint, path, headers)
+    _check_numbers(checkpoint, paths)
+
+
+def _read_file(checkpoint: Checkpoint, path: str) -> frozenset[str] | None:
+    """Names of the tensors of a file; None where its header cannot be read."""
+    size = checkpoint.files[path].size_bytes
+    try:
+        length, tensors = header(checkpoint.root / path)
+    except LimitError as error:
+        checkpoint.report("limits", path, str(error), f"a header has at most {MAX_JSON_BYTES:,} bytes")
+        return None
+    except UnreadableError as error:
+        checkpoint.report("container", path, str(error), "restore the file from another copy")
+        return None
+    place = 0
+    for tensor in sorted(tensors, key=lambda tensor: (tensor.begin, tensor.end)):
+        if tensor.begin != place:
+            what = "overlaps the tensor before it" if tensor.begin < place else "leaves a hole before it"
+            words = f"tensor {tensor.name!r} begins at byte {tensor.begin:,}, which {what}: {place:,} is next"
+            checkpoint.report("tiling", path, words)
+        place = max(place, tensor.end)
+    wanted = _LENGTH.size + length + place
+    if size != wanted:
+        words = f"the file has {size:,} bytes, and its header asks for {wanted:,}"
+        checkpoint.report("files", path, words, "restore the file from another copy")
+    return frozenset(tensor.name for tensor in tensors)
+
+
+def header(path: Path) -> tuple[int, list[Tensor]]:
+    """Length of the header in bytes, and its tensors.
+
+    Raises:
+        LimitError: the header is larger, or nests deeper, than the format allows.
+        UnreadableError: it breaks the format.
+    """
+    try:
+        with open_file(path) as file:
+            start = file.read(_LENGTH.size)
+            if len(start) < _LENGTH.size:
+                raise UnreadableError("the file ends before the length of its header")
+            (length,) = _LENGTH.unpack(start)
+            if length > MAX_JSON_BYTES:
+                raise LimitError(f"the header claims {length:,} bytes")
+            content = file.read(length)
+    except OSError as error:
+        raise UnreadableError(f"the file cannot be read: {(error.strerror or str(error)).lower()}") from error
+    if len(content) < length or not content.startswith(b"{"):
+        what = f"ends within its header of {length:,} bytes" if len(content) < length else "has no header: { is missing"
+        raise UnreadableError(f"the file {what}")
+    try:
+        value = read_json(content)
+    except UnreadableError as error:
+        raise type(error)(f"the header {error}") from error
+    return length, list(_tensors(value))
+
+
+def _tensors(value: Mapping[str, Any]) -> Iterator[Tensor]:
+    for name, entry in value.items():
+        if name == "__metadata__":
+            if not isinstance(entry, dict) or not all(isinstance(text, str) for text in entry.values()):
+                raise UnreadableError("__metadata__ of the header is no mapping of texts to texts")
+            continue
+        yield _tensor(name, entry)
+
+
+def _tensor(name: str, entry: Any) -> Tensor:
+    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+        raise UnreadableError(f"tensor {name!r} has other keys than dtype, shape and data_offsets")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    bits = _BITS.get(dtype) if isinstance(dtype, str) else None
+    if bits is None:
+        raise UnreadableError(f"tensor {name!r} is of type {dtype!r}, which the format does not have")
+    if not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != len(("begin", "end")):
+        raise UnreadableError(f"tensor {name!r} has a shape or offsets that are no whole numbers from 0")
+    begin, end = offsets
+    if prod(shape) * bits != (end - begin) * 8:
+        words = f"tensor {name!r} of type {dtype} and shape {shape} spans {end - begin:,} bytes"
+        raise UnreadableError(f"{words}, not {prod(shape) * bits // 8:,}")
+    return Tensor(name, dtype, tuple(shape), begin, end)
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, list) and all(type(one) is int and 0 <= one < 1 << 63 for one in value)
+
+
+def _read_index(checkpoint: Checkpoint, path: str, headers: Mapping[str, frozenset[str]]) -> None:
+    checkpoint.examined |= {"container", "limits", "files", "tiling", "paths"}
+    try:
+        index = read_json(read_small(checkpoint.root / path))
+    except LimitError as error:
+        checkpoint.report("limits", path, f"the index {error}")
+        return
+    except UnreadableError as error:
+        checkpoint.report("container", path, f"the index {error}", "write it again from the headers of the shards")
+        return
+    weights = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(weights, dict) or not all(isinstance(file, str) for file in weights.values()):
+        checkpoint.report("container", path, "the index has no weight_map of tensors to files")
+        return
+    folder = path.rpartition("/")[0]
+    by_file: dict[str, set[str]] = {}
+    for tensor, file in weights.items():
+        by_file.setdefault(file, set()).add(tensor)
+    for file, names in sorted(by_file.items()):
+        why = fault(file)
+        target = f"{folder}/{file}" if folder else file
+        if why:
+            checkpoint.report("paths", path, f"the file name {file!r} {why}", "name files beside the index only")
+        elif target not in checkpoint.files:
+            words = f"{file}, which {path} names for {len(names):,} tensor{'s' if len(names) > 1 else ''}, is missing"
+            checkpoint.report("files", target, words, "restore the file from another copy")
+        elif target in headers:
+            _compare(checkpoint, path, file, names, headers[target])
+
+
+def _compare(checkpoint: Checkpoint, path: str, file: str, named: set[str], held: frozenset[str]) -> None:
+    for words, tensors in ((f"not in {file}", named - held), (f"in {file} only", held - named)):
+        if tensors:
+            shown = ", ".join(repr(name) for name in sorted(tensors)[:_SHOWN]) + (
+                ", …" if len(tensors) > _SHOWN else ""
+            )
+            what = f"{len(tensors):,} tensor{'s are' if len(tensors) > 1 else ' is'} {words}: {shown}"
+            checkpoint.report("tiling", path, what, "the index and the shards are of different saves; restore both")
+
+
+def _check_numbers(checkpoint: Checkpoint, paths: list[str]) -> None:
+    """Shards that count themselves, such as `model-00001-of-00003.safetensors`, are all there."""
+    sets: dict[tuple[str, int], set[int]] = {}
+    for path in paths:
+        match = _NUMBERED.match(path)
+        if match:
+            sets.setdefault((match["stem"], int(match["total"])), set()).add(int(match["number"]))
+    for (stem, total), numbers in sets.items():
+        checkpoint.examined.add("shards")
+        absent = total - len({number for number in numbers if 1 <= number <= total})
+        if absent > 0:
+            words = f"{absent:,} of {total:,} files {stem}-*-of-{total:05}{SUFFIX} are missing"
+            checkpoint.report("shards", stem.rpartition("/")[0], words, "restore the files from another copy")

@@ -1,0 +1,150 @@
+"""The only place that finds checkpoints below a directory and lists their files, without following a link."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from trainspec_validate.checkpoints.opening import open_file
+from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint, FileFact
+
+MAX_FILES = 1_000_000
+MAX_DEPTH = 32
+STEP_NAME = re.compile(
+    r"^(?:(?:checkpoint|step|global_step|iter|ckpt|epoch|save)[-_]?)?(?P<step>\d{1,12})(?P<rest>\.orbax-checkpoint-tmp.*)?$"
+)
+POINTERS = frozenset(
+    {"latest", "latest_universal", "latest_checkpointed_iteration.txt", "dlrover_latest.txt", "latest_checkpoint.txt"}
+)
+_NAMES = frozenset(
+    {
+        *(MANIFEST_NAME, ".metadata", ".metadata.tmp", "_CHECKPOINT_METADATA", "manifest.ocdbt"),
+        *("model.safetensors.index.json", "pytorch_model.bin.index.json", "trainer_state.json"),
+    }
+)
+_SUFFIXES = (".safetensors", ".distcp", "_model_states.pt", "_optim_states.pt")
+_TORCH_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
+_ZIP_START = b"PK\x03\x04"
+_SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages", ".git", ".venv"})
+
+
+@dataclass(slots=True)
+class Group:
+    """Checkpoint directories that lie side by side."""
+
+    root: Path
+    """The directory that holds them; the checkpoint itself where it was named."""
+    members: list[Path] = field(default_factory=list)
+    is_cut: bool = False
+    """Whether the search below ended at its limit."""
+
+
+def find(directory: Path) -> list[Group]:
+    """The checkpoint directories at or below a directory, by the directory that holds them."""
+    groups: dict[Path, Group] = {}
+    pending = [(directory, 0)]
+    num_seen = 0
+    while pending:
+        current, depth = pending.pop()
+        entries = _entries(current)
+        num_seen += len(entries)
+        if num_seen > MAX_FILES or depth > MAX_DEPTH:
+            groups.setdefault(directory, Group(directory)).is_cut = True
+            break
+        below = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        members = [current] if is_checkpoint(entries) else []
+        if members:
+            root = current if current == directory else current.parent
+            groups.setdefault(root, Group(root)).members += members
+        if members and STEP_NAME.match(current.name):
+            continue
+        stepped = [path for path in below if STEP_NAME.match(path.name)]
+        if any(_is_or_holds(path) for path in stepped):
+            groups.setdefault(current, Group(current)).members += stepped
+            below = [path for path in below if path not in stepped]
+        pending += [(path, depth + 1) for path in below if path.name not in _SKIPPED]
+    return [groups[root] for root in sorted(groups)]
+
+
+def _is_or_holds(path: Path) -> bool:
+    """Whether a directory is a checkpoint, or a directory in it is one."""
+    entries = _entries(path)
+    below = (Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+    return is_checkpoint(entries) or any(is_checkpoint(_entries(inner)) for inner in below)
+
+
+def _entries(directory: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return []
+
+
+def is_checkpoint(entries: Sequence[os.DirEntry[str]]) -> bool:
+    """Whether the names of files, or the start of one, make a checkpoint."""
+    files = [entry for entry in entries if not entry.is_dir(follow_symlinks=False)]
+    if any(entry.name in _NAMES or entry.name.endswith(_SUFFIXES) for entry in files):
+        return True
+    return any(entry.name.endswith(_TORCH_SUFFIXES) and _is_zip(Path(entry.path)) for entry in files)
+
+
+def _is_zip(path: Path) -> bool:
+    try:
+        with open_file(path) as file:
+            return file.read(len(_ZIP_START)) == _ZIP_START
+    except OSError:
+        return False
+
+
+def inventory(root: Path) -> Checkpoint:
+    """The files of a checkpoint; directories of other steps below it are none of its own."""
+    match = STEP_NAME.match(root.name)
+    files: dict[str, FileFact] = {}
+    folders: list[str] = []
+    checkpoint = Checkpoint(root, root.as_posix(), int(match["step"]) if match else None, files)
+    pending = [("", 0)]
+    while pending:
+        folder, depth = pending.pop()
+        for entry in _entries(root / folder):
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if not entry.is_dir(follow_symlinks=False):
+                files[path] = _fact(entry, path)
+            elif not (match is None and not folder and STEP_NAME.match(entry.name)):
+                folders.append(path)
+                pending.append((path, depth + 1))
+        if len(files) > MAX_FILES or depth > MAX_DEPTH:
+            words = f"the directory holds more than {MAX_FILES:,} files, or nests deeper than {MAX_DEPTH} levels"
+            checkpoint.report("limits", "", words, "files beyond that were not looked at")
+            break
+    checkpoint.folders = tuple(sorted(folders))
+    checkpoint.files = dict(sorted(files.items()))
+    _check_links(checkpoint)
+    return checkpoint
+
+
+def _fact(entry: os.DirEntry[str], path: str) -> FileFact:
+    status = entry.stat(follow_symlinks=False)
+    if stat.S_ISLNK(status.st_mode):
+        return FileFact(path, "link", 0, status.st_mtime_ns, str(Path(entry.path).readlink()))
+    kind: Literal["file", "special"] = "file" if stat.S_ISREG(status.st_mode) else "special"
+    return FileFact(path, kind, status.st_size, status.st_mtime_ns)
+
+
+def _check_links(checkpoint: Checkpoint) -> None:
+    checkpoint.examined.add("paths")
+    root = os.path.realpath(checkpoint.root)
+    for fact in checkpoint.files.values():
+        if fact.kind == "special":
+            words = "this is neither a file nor a directory nor a link"
+            checkpoint.report("paths", fact.path, words, "a checkpoint holds regular files only")
+        elif fact.kind == "link":
+            end = os.path.realpath(checkpoint.root / fact.path)
+            if os.path.commonpath([root, end]) != root:
+                words = f"the link leads to {fact.target!r}, outside the checkpoint"
+                checkpoint.report("paths", fact.path, words, "copy the file into the checkpoint")

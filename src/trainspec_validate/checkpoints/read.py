@@ -1,0 +1,35 @@
+"""The only place that makes series of checkpoints out of a directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from trainspec_validate.checkpoints.formats import read_all
+from trainspec_validate.checkpoints.inventory import Group, find, inventory
+from trainspec_validate.checkpoints.pointers import pointers
+from trainspec_validate.checkpoints.view import Checkpoint, Series
+
+
+def read_checkpoint(root: Path) -> Checkpoint:
+    """One checkpoint with all that its formats say."""
+    checkpoint = inventory(root)
+    read_all(checkpoint)
+    return checkpoint
+
+
+def read_group(group: Group, seen: Callable[[], None] | None = None) -> Series:
+    """The checkpoints of a directory in the order of their steps, with the pointers beside them."""
+    found = []
+    for root in group.members:
+        found.append(read_checkpoint(root))
+        if seen:
+            seen()
+    found.sort(key=lambda one: (-1 if one.step is None else one.step, one.name))
+    beside = () if group.members == [group.root] else tuple(pointers(group.root, found))
+    return Series(group.root, group.root.as_posix(), tuple(found), beside)
+
+
+def read_below(directory: Path) -> list[Series]:
+    """Every series at or below a directory."""
+    return [read_group(group) for group in find(directory)]

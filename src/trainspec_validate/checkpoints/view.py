@@ -1,0 +1,152 @@
+"""The only place that defines what a check sees of checkpoints: files, what the formats say, and what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from trainspec_validate.documents import CheckpointManifest
+
+MANIFEST_NAME = "trainspec-manifest.json"
+
+Aspect = Literal[
+    "mark",
+    "residue",
+    "files",
+    "container",
+    "checksum",
+    "tiling",
+    "shards",
+    "resume-state",
+    "step",
+    "rng",
+    "code",
+    "paths",
+    "limits",
+]
+"""What a reader of a format can look at; each is the matter of one requirement."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileFact:
+    """One entry below a checkpoint directory."""
+
+    path: str
+    """Relative to the checkpoint, with forward slashes."""
+    kind: Literal["file", "link", "special"]
+    size_bytes: int
+    modified_ns: int
+    """Nanoseconds since 1970 UTC."""
+    target: str = ""
+    """What a link points at, as written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What a reader found wrong: the matter, the file, the fact and the remedy."""
+
+    aspect: Aspect
+    path: str
+    """Relative to the checkpoint; empty for the directory itself."""
+    message: str
+    help: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepClaim:
+    """A place that says how many optimizer updates are in the state."""
+
+    path: str
+    step: int
+    words: str
+    """How a sentence names the place, such as `trainer_state.json (global_step)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """One zip container: a whole file, or a stretch of one."""
+
+    path: str
+    offset: int = 0
+    num_bytes: int | None = None
+    """None for up to the end of the file."""
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """One checkpoint directory, or a file that is one by itself, and everything that was read of it."""
+
+    root: Path
+    name: str
+    """As the user named it, with forward slashes."""
+    step: int | None
+    """Step that the name of the directory says."""
+    files: dict[str, FileFact]
+    folders: tuple[str, ...] = ()
+    """Every directory below it, relative."""
+    formats: list[str] = field(default_factory=list)
+    """Formats that were recognised, in words."""
+    examined: set[Aspect] = field(default_factory=set)
+    """What was looked at; what was not is never a pass."""
+    troubles: list[Trouble] = field(default_factory=list)
+    claims: list[StepClaim] = field(default_factory=list)
+    marks: list[str] = field(default_factory=list)
+    """Files whose presence commits the checkpoint; they are written last."""
+    archives: list[Archive] = field(default_factory=list)
+    """Containers whose content carries a checksum of the format."""
+    manifest: CheckpointManifest | None = None
+    manifest_problem: str = ""
+    """Why the manifest that is there cannot be read."""
+
+    @property
+    def sealed(self) -> frozenset[str]:
+        """Files that the manifest holds a digest of."""
+        return frozenset(file.path for file in self.manifest.files) if self.manifest else frozenset()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing speaks against its having been committed."""
+        blocking: set[Aspect] = {"mark", "files", "container", "shards"}
+        return bool(self.formats) and not any(trouble.aspect in blocking for trouble in self.troubles)
+
+    def place(self, path: str) -> str:
+        """The name in findings of a file, or of the directory itself."""
+        return f"{self.name}/{path}" if path else self.name
+
+    def report(self, aspect: Aspect, path: str, message: str, help_text: str = "") -> None:
+        """Note something that is wrong; the aspect counts as looked at."""
+        self.examined.add(aspect)
+        self.troubles.append(Trouble(aspect, path, message, help_text))
+
+    def claim(self, path: str, step: int, words: str) -> None:
+        """Note a place that says the step."""
+        self.claims.append(StepClaim(path, step, words))
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """A small file beside checkpoints that names the newest of them."""
+
+    name: str
+    """As the user named the directory, with forward slashes."""
+    content: str
+    target: Checkpoint | None
+    """The checkpoint that it names, where there is one."""
+    problem: str = ""
+    """Why its content is not a pointer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The checkpoints of one directory, in the order of their steps."""
+
+    root: Path
+    name: str
+    checkpoints: tuple[Checkpoint, ...]
+    pointers: tuple[Pointer, ...] = ()
+
+    @property
+    def stepped(self) -> tuple[Checkpoint, ...]:
+        """Those whose names say a step."""
+        return tuple(one for one in self.checkpoints if one.step is not None)

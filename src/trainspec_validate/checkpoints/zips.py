@@ -1,0 +1,166 @@
+"""The only place that opens zip containers: within limits, and without unpacking anything to a disk."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from trainspec_validate.checkpoints.formats._paths import fault
+from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
+from trainspec_validate.checkpoints.view import Archive
+
+MAX_ENTRIES = 1_000_000
+MAX_RATIO = 1.01
+"""State is stored as it is: compressed entries are those of a bomb, or of another program."""
+_MIN_RATIO_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 20
+_END = struct.Struct("<4s4H2LH")
+_END_MARK = b"PK\x05\x06"
+_END64 = struct.Struct("<4sQ2H2L4Q")
+_END64_MARK = b"PK\x06\x06"
+_LOCATOR_BYTES = 20
+_MAX_COMMENT_BYTES = 65_535
+_BROKEN = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    OSError,
+    ValueError,
+    struct.error,
+    NotImplementedError,
+    RuntimeError,
+)
+
+
+class Stretch(io.RawIOBase):
+    """A part of a file as a file."""
+
+    def __init__(self, file: BinaryIO, begin: int, num_bytes: int) -> None:
+        self._file, self._begin, self._size, self._place = file, begin, num_bytes, 0
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Yes."""
+        return True
+
+    def tell(self) -> int:
+        """Place of the next byte."""
+        return self._place
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place.
+
+        Raises:
+            OSError: it lies before the start.
+        """
+        place = offset + (0, self._place, self._size)[whence]
+        if place < 0:
+            raise OSError("a place before the start of the file")
+        self._place = place
+        return place
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fill a buffer with the next bytes."""
+        self._file.seek(self._begin + self._place)
+        wanted = max(0, min(len(buffer), self._size - self._place))
+        content = self._file.read(wanted)
+        buffer[: len(content)] = content
+        self._place += len(content)
+        return len(content)
+
+
+class Zip:
+    """A container whose directory was read and is within the limits."""
+
+    def __init__(self, file: BinaryIO, num_bytes: int) -> None:
+        if _num_entries(file, num_bytes) > MAX_ENTRIES:
+            raise LimitError(f"claims more than {MAX_ENTRIES:,} entries")
+        self._zip = zipfile.ZipFile(file)
+        total = 0
+        for entry in self._zip.infolist():
+            total += entry.file_size
+            if entry.file_size > _MIN_RATIO_BYTES and entry.file_size > MAX_RATIO * entry.compress_size:
+                ratio = entry.file_size / max(1, entry.compress_size)
+                raise LimitError(f"holds {entry.filename!r}, which unpacks to {ratio:,.0f} times its size")
+        if total > max(_MIN_RATIO_BYTES, MAX_RATIO * num_bytes):
+            raise LimitError(f"has {num_bytes:,} bytes and claims to hold {total:,}")
+
+    def pickles(self) -> list[str]:
+        """Names of the entries that are pickles."""
+        return [entry.filename for entry in self._zip.infolist() if entry.filename.endswith((".pkl", ".pickle"))]
+
+    def unsafe_names(self) -> Iterator[tuple[str, str]]:
+        """Names of entries that must not be joined to a directory, and why."""
+        for entry in self._zip.infolist():
+            why = fault(entry.filename.rstrip("/"))
+            if why:
+                yield entry.filename, why
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Content of an entry.
+
+        Raises:
+            LimitError: it is larger than the limit.
+        """
+        with self._zip.open(name) as entry:
+            content = entry.read(limit + 1)
+        if len(content) > limit:
+            raise LimitError(f"holds {name!r} with more than {limit:,} bytes")
+        return content
+
+    def damaged(self) -> tuple[list[str], bool]:
+        """Entries whose content contradicts their checksum, and whether any checksum is recorded at all."""
+        entries = [entry for entry in self._zip.infolist() if entry.file_size]
+        if not any(entry.CRC for entry in entries):
+            return [], False
+        return [entry.filename for entry in entries if not self._is_whole(entry)], True
+
+    def _is_whole(self, entry: zipfile.ZipInfo) -> bool:
+        try:
+            with self._zip.open(entry) as content:
+                while content.read(_BLOCK_BYTES):
+                    pass
+        except _BROKEN:
+            return False
+        return True
+
+
+@contextmanager
+def opened(path: Path, archive: Archive) -> Iterator[Zip]:
+    """A container for reading.
+
+    Raises:
+        LimitError: it asks for more than a reader gives.
+        UnreadableError: it is no container, or its directory is damaged.
+    """
+    try:
+        with open_file(path) as file:
+            size = file.seek(0, io.SEEK_END) - archive.offset
+            size = size if archive.num_bytes is None else min(size, archive.num_bytes)
+            yield Zip(io.BufferedReader(Stretch(file, archive.offset, size), _BLOCK_BYTES), size)
+    except _BROKEN as error:
+        raise UnreadableError(f"is no whole zip container: {str(error).lower() or type(error).__name__}") from error
+
+
+def _num_entries(file: BinaryIO, num_bytes: int) -> int:
+    """Entries that the end of the container claims; the directory is not read before they are known to be few."""
+    length = min(num_bytes, _END.size + _MAX_COMMENT_BYTES)
+    file.seek(num_bytes - length)
+    tail = file.read(length)
+    place = tail.rfind(_END_MARK)
+    if place < 0 or len(tail) - place < _END.size:
+        raise zipfile.BadZipFile("the directory at its end is missing")
+    claimed: int = _END.unpack_from(tail, place)[4]
+    begin = tail.rfind(_END64_MARK, 0, place)
+    if begin >= 0 and place - begin >= _END64.size:
+        claimed = max(claimed, _END64.unpack_from(tail, begin)[7])
+    return claimed

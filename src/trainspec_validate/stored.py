@@ -1,0 +1,95 @@
+"""The only place that finds the checkpoints among what was named, and has each series of them judged."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainspec_validate.checkpoints.view import MANIFEST_NAME
+from trainspec_validate.engine import Binding
+from trainspec_validate.findings import DocumentSummary, Finding, Outcome
+from trainspec_validate.requirements import Index
+from trainspec_validate.selection import Selection
+
+if TYPE_CHECKING:
+    from trainspec_validate.checkpoints.inventory import Group
+
+
+@dataclass(slots=True)
+class Stored:
+    """The checkpoints of the set, and what came of them."""
+
+    groups: dict[str, Group] = field(default_factory=dict)
+    """By real path of the directory that holds them."""
+    members: set[Path] = field(default_factory=set)
+    """Every checkpoint directory."""
+    arguments: set[str] = field(default_factory=set)
+    """Directories that were named and hold some."""
+    findings: list[Finding] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    documents: list[DocumentSummary] = field(default_factory=list)
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The directories and files that were judged."""
+        return frozenset(document.path for document in self.documents)
+
+    def find(self, argument: str) -> list[str]:
+        """Note the checkpoints at or below a directory; returns what could not be searched."""
+        if not os.path.isdir(argument):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+            return []
+        from trainspec_validate.checkpoints.inventory import MAX_FILES, find  # noqa: PLC0415
+
+        failures = []
+        for group in find(Path(argument)):
+            if group.is_cut:
+                words = f"{argument}: more than {MAX_FILES:,} files lie below; not all was searched for checkpoints"
+                failures.append(f"{words}, name their directories")
+            if group.members:
+                self.groups.setdefault(os.path.realpath(group.root), group)
+                self.members.update(group.members)
+                self.arguments.add(argument)
+        return failures
+
+    def holds(self, path: Path) -> bool:
+        """Whether a file that was found belongs to a checkpoint and is no document of its own."""
+        return path.parent in self.members and path.name == MANIFEST_NAME
+
+
+def judge_stored(
+    stored: Stored,
+    selection: Selection,
+    index: Index,
+    bound: Iterable[Binding],
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Judge every series of checkpoints.
+
+    A kind of document counts where there is one of it: with several, nothing says which of them a series belongs to.
+    """
+    from trainspec_validate.checkpoints.judge import judge_series  # noqa: PLC0415
+    from trainspec_validate.checkpoints.read import read_group  # noqa: PLC0415
+    from trainspec_validate.streamed import only_ones  # noqa: PLC0415
+
+    wanted = [r for r in index.by_id.values() if r.check == "artifact" and selection.takes(index, r.id)]
+    beside = only_ones(member.document for binding in bound for member in binding.values())
+    total = sum(len(group.members) + len(wanted) for group in stored.groups.values())
+    done = 0
+
+    def seen() -> None:
+        nonlocal done
+        done += 1
+        if progress:
+            progress(done, total)
+
+    for group in stored.groups.values():
+        series = read_group(group, seen)
+        judgement = judge_series(series, wanted, index, beside, seen)
+        stored.findings += judgement.findings
+        stored.outcomes += judgement.outcomes
+        for one in series.checkpoints:
+            formats = ", ".join(dict.fromkeys(one.formats)) or "of no known format"
+            stored.documents.append(DocumentSummary(one.name, "Checkpoint", formats))

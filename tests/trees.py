@@ -1,0 +1,186 @@
+"""The only place that makes the checkpoints of tests: every format by hand, from lines of path and content."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from trainspec_validate.checkpoints.read import read_checkpoint
+from trainspec_validate.checkpoints.seal import Facts, seal, write
+
+NOW_SECONDS = 1_780_000_000
+_SIZES = {"F32": 4, "BF16": 2, "I64": 8}
+_STORAGES = {"F32": "FloatStorage", "BF16": "BFloat16Storage", "I64": "LongStorage"}
+
+
+def build(directory: Path, text: str) -> None:
+    """Make what the lines say, one after the other; every file is as old as the others unless a line says how old."""
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        if line.startswith("  folder"):
+            continue
+        place, *words = shlex.split(line.partition("  # <--")[0], posix=True) if " json " not in line else _json(line)
+        path = directory / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        MAKERS[words[0]](path, *words[1:])
+        if path.is_file() and not path.is_symlink() and words[0] != "age":
+            os.utime(path, (NOW_SECONDS, NOW_SECONDS))
+
+
+def _json(line: str) -> list[str]:
+    place, _, rest = line.partition("  # <--")[0].partition(" json ")
+    return [place.strip(), "json", rest.strip()]
+
+
+def tensors(words: tuple[str, ...]) -> dict[str, tuple[str, tuple[int, ...], int]]:
+    """Type, shape and size in bytes by name, out of `name=F32[2,3]`."""
+    found = {}
+    for word in words:
+        name, _, kind = word.partition("=")
+        dtype, _, shape = kind.rstrip("]").partition("[")
+        sizes = tuple(int(size) for size in shape.split(",") if size)
+        count = 1
+        for size in sizes:
+            count *= size
+        found[name] = (dtype, sizes, count * _SIZES[dtype])
+    return found
+
+
+def safetensors(path: Path, *words: str) -> None:
+    """A safetensors file."""
+    header: dict[str, Any] = {}
+    place = 0
+    for name, (dtype, shape, size) in tensors(words).items():
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [place, place + size]}
+        place += size
+    raw_safetensors(path, json.dumps(header).encode(), payload(place))
+
+
+def raw_safetensors(path: Path, header: bytes, content: bytes) -> None:
+    """A safetensors file with this header, right or wrong."""
+    path.write_bytes(struct.pack("<Q", len(header)) + header + content)
+
+
+def payload(size: int) -> bytes:
+    """Bytes that are no long run of one value."""
+    return bytes(n * 31 % 119 for n in range(size))
+
+
+def short_text(text: str) -> bytes:
+    """The operation that pushes a text."""
+    encoded = text.encode()
+    return b"X" + struct.pack("<I", len(encoded)) + encoded
+
+
+def name(module: str, attribute: str) -> bytes:
+    """The operation that pushes a name of code."""
+    return f"c{module}\n{attribute}\n".encode()
+
+
+def tuple_of(*values: bytes) -> bytes:
+    """The operations that push a tuple."""
+    return b"(" + b"".join(values) + b"t"
+
+
+def number(value: int) -> bytes:
+    """The operation that pushes a number."""
+    return b"J" + struct.pack("<i", value) if value < 1 << 31 else b"\x8a\x08" + struct.pack("<q", value)
+
+
+def call(function: bytes, *arguments: bytes) -> bytes:
+    """The operations of a call."""
+    return function + tuple_of(*arguments) + b"R"
+
+
+def mapping(pairs: dict[bytes, bytes]) -> bytes:
+    """The operations that push a mapping."""
+    return b"}(" + b"".join(key + value for key, value in pairs.items()) + b"u"
+
+
+def pickled(value: bytes) -> bytes:
+    """A pickle of protocol 2."""
+    return b"\x80\x02" + value + b"."
+
+
+def tensor(dtype: str, shape: tuple[int, ...], key: str, count: int) -> bytes:
+    """The operations that push a tensor as `torch.save` writes it."""
+    storage = tuple_of(
+        short_text("storage"), name("torch", _STORAGES[dtype]), short_text(key), short_text("cpu"), number(count)
+    )
+    sizes = tuple_of(*(number(size) for size in shape))
+    hooks = name("collections", "OrderedDict") + b")R"
+    return call(name("torch._utils", "_rebuild_tensor_v2"), storage + b"Q", number(0), sizes, sizes, b"\x89", hooks)
+
+
+def torch(path: Path, *words: str) -> None:
+    """A file of `torch.save`; the word `call=module.name` adds a call of that name with the text `canary`."""
+    path.write_bytes(torch_bytes(*words))
+
+
+def torch_bytes(*words: str) -> bytes:
+    """The bytes of such a file."""
+    import io
+
+    calls = [word.removeprefix("call=") for word in words if word.startswith("call=")]
+    held = tensors(tuple(word for word in words if not word.startswith("call=")))
+    state = {
+        short_text(key): tensor(dtype, shape, str(n), size // _SIZES[dtype])
+        for n, (key, (dtype, shape, size)) in enumerate(held.items())
+    }
+    for dotted in calls:
+        module, _, attribute = dotted.rpartition(".")
+        state[short_text(dotted)] = call(name(module, attribute), short_text("canary"))
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("archive/data.pkl", pickled(mapping(state)))
+        for n, (_, _, size) in enumerate(held.values()):
+            archive.writestr(f"archive/data/{n}", payload(size))
+        archive.writestr("archive/version", "3\n")
+    return buffer.getvalue()
+
+
+def sealed(path: Path, *words: str) -> None:
+    """The manifest of the directory as it is now; `key=value` words say more."""
+    facts = dict(word.split("=", 1) for word in words)
+    states = tuple(facts.pop("state", "").split(",")) if "state" in facts else ()
+    created = facts.pop("created", None)
+    numbers = {key: int(facts.pop(key)) for key in ("step", "num_tokens", "num_ranks") if key in facts}
+    known = Facts(("tests", "1"), state=states, **numbers, **facts)  # type: ignore[arg-type]
+    manifest = seal(read_checkpoint(path.parent), known)
+    write(path.parent, {**manifest, **({"created": created} if created else {})})
+
+
+def flipped(path: Path) -> None:
+    """One bit of the last byte of the middle turned."""
+    content = bytearray(path.read_bytes())
+    at = len(content) - 1 if path.suffix == ".safetensors" else content.find(payload(8)) + 1
+    content[at] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def aged(path: Path, seconds: str) -> None:
+    """Last written so many seconds before (or with a minus, after) all others."""
+    os.utime(path, (NOW_SECONDS - int(seconds), NOW_SECONDS - int(seconds)))
+
+
+MAKERS: dict[str, Callable[..., Any]] = {
+    "folder": lambda path: path.mkdir(parents=True, exist_ok=True),
+    "text": lambda path, text="": path.write_text(text, encoding="utf-8"),
+    "json": lambda path, text: path.write_text(text, encoding="utf-8"),
+    "safetensors": safetensors,
+    "torch": torch,
+    "sealed": sealed,
+    "cut": lambda path, size: path.write_bytes(path.read_bytes()[: -int(size)]),
+    "flipped": flipped,
+    "claims": lambda path, size: path.write_bytes(struct.pack("<Q", int(size)) + path.read_bytes()[8:]),
+    "removed": lambda path: path.unlink(),
+    "link": lambda path, target: path.symlink_to(target),
+    "age": aged,
+}
