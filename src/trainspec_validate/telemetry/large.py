@@ -43,10 +43,10 @@ def ordered(files: Sequence[RunFile]) -> list[RunFile]:
     return sorted(files, key=key)
 
 
-def split(files: Sequence[RunFile], num_workers: int, least_bytes: int = _LEAST_BYTES) -> Iterator[list[Stretch]]:
+def split(files: Sequence[RunFile], num_workers: int, least_bytes: int = 0) -> Iterator[list[Stretch]]:
     """Shares of about the same number of bytes, each of neighbouring stretches."""
     total = sum(file.num_bytes for file in files)
-    num = max(1, min(num_workers, total // least_bytes))
+    num = max(1, min(num_workers, total // (least_bytes or _LEAST_BYTES)))
     share: list[Stretch] = []
     room = target = -(-total // num)
     for file in files:

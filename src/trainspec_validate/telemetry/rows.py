@@ -170,6 +170,9 @@ def note_keys(facts: FileFacts, batch: Batch, file: int) -> None:
 
     is_whole = bool((batch.file == file).all())
     mine = np.arange(batch.num_samples) if is_whole else np.flatnonzero(batch.file[batch.sample_record] == file)
+    offsets = batch.offset[batch.sample_record[mine]]
+    if (offsets[1:] < offsets[:-1]).any():
+        mine = mine[np.argsort(offsets, kind="stable")]
     found = batch.sample_key[mine]
     counts = np.bincount(found)
     first = np.zeros(len(counts), np.int64)

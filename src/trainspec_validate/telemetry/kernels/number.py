@@ -115,7 +115,7 @@ def read_number(text: Any, place: int) -> Any:
             return 0.0, -1
         power += exponent
     value = value_of(digits, power)
-    if math.isnan(value):
+    if math.isnan(value) or (negative and value == 0.0):  # -0 is a whole number and -0.0 is none: not told apart here
         return 0.0, -1
     return (-value if negative else value), place
 

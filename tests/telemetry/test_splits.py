@@ -1,0 +1,229 @@
+"""What is seen of a run does not depend on how its records lie in files, nor on how those are read."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from split_makers import LAYOUTS, as_parquet, places, put, said, seen, shuffled, streams_in
+
+from tests.streams_made.damage import BASES, kinds
+from tests.streams_made.run import make_run
+from tests.streams_made.shape import Shape
+from tests.streams_made.write import by_emitter, together
+from trainspec_validate.telemetry import engine, jit, large, spill
+from trainspec_validate.telemetry.build import view_of
+from trainspec_validate.telemetry.digest import Digest
+from trainspec_validate.telemetry.engine import Options, circumstances, read_run
+from trainspec_validate.telemetry.merge import merge
+from trainspec_validate.telemetry.reader import RunFile, Stretch
+from trainspec_validate.telemetry.view import RunView
+
+RUN = make_run(Shape(faults=True))
+STREAMS = list(RUN.streams)
+DAMAGE = {kind.name: kind for kind in kinds()}
+ON_TEXT = (
+    "cut-line",
+    "merged-lines",
+    "invalid-utf8",
+    "head-in-the-middle",
+    "missing-head",
+    "truncated-file",
+    "empty-file",
+)
+ON_RECORDS = (
+    *("second-job-writer", "sequence-starts-again", "whole-file-twice", "doubled-records", "reversed-times", "hole"),
+    *("not-a-number", "counters-reset-again-and-again", "device-without-name", "old-attempt-goes-on", "hang"),
+    *("two-names-for-one-metric", "times-in-milliseconds", "second-value-at-the-same-time", "step-in-a-name"),
+)
+
+
+def view(digest: Digest, files: list[RunFile]) -> RunView:
+    return view_of(digest, circumstances(files, digest, Options()))
+
+
+def spilled(files: list[RunFile]) -> RunView:
+    return view(spill.sorted_digest(files), files)
+
+
+def in_processes(files: list[RunFile]) -> RunView:
+    return view(large.large_digest(files, 3), files)
+
+
+def cut(files: list[RunFile], shares: list[float]) -> RunView:
+    """Each file in stretches of bytes, folded one by one and merged."""
+    heads = {file.number: large.leading_heads(file.path) for file in files}
+    parts: list[Digest] = []
+    for file in files:
+        ends = [int(share * file.num_bytes) for share in sorted(shares)]
+        for start, end in zip([0, *ends], [*ends, None], strict=True):
+            parts.append(large.fold_share([Stretch(file, start, end, heads[file.number] if start else ())]))
+    for later in parts[1:]:
+        merge(parts[0], later)
+    return view(parts[0], files)
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large, "_LEAST_BYTES", 50_000)
+    monkeypatch.setattr(spill, "_PART_BYTES", 200_000)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[RunFile]]:
+    files = put(by_emitter(STREAMS), tmp_path_factory.mktemp("base"))
+    return seen(read_run(files)), files
+
+
+def assert_same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    for name, part in wanted.items():
+        assert found[name] == part, name
+
+
+# --- other files
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_however_the_records_lie_in_files(layout: str, base: tuple[dict[str, Any], Any], tmp_path: Path) -> None:
+    if layout == "zst":
+        pytest.importorskip("zstandard")
+    files = put(LAYOUTS[layout](STREAMS), tmp_path)
+    found = read_run(files)
+    assert_same(seen(found), base[0])
+    assert not said(found, files)
+    assert_same(seen(in_processes(files)), base[0])
+
+
+def test_in_parquet(base: tuple[dict[str, Any], Any], tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    files = as_parquet(STREAMS, tmp_path / "twin")
+    found = read_run(files)
+    assert_same(seen(found), base[0])
+    assert not said(found, files)
+    assert_same(seen(in_processes(files)), base[0])
+
+
+@pytest.mark.parametrize("name", ON_RECORDS)
+def test_damage_however_the_records_lie_in_files(name: str, tmp_path: Path) -> None:
+    texts = damaged(name)
+    streams = streams_in(texts)
+    assert streams is not None
+    files = put(texts, tmp_path / "by emitter")
+    wanted = read_run(files)
+    requirements = {each[0] for each in said(wanted, files)}
+    for layout in ("one file, lines in any order", "by time, names in any order", "other names"):
+        other = put(LAYOUTS[layout](streams), tmp_path / layout)
+        found = read_run(other)
+        assert_same(seen(found), seen(wanted))
+        assert {each[0] for each in said(found, other)} == requirements, layout
+
+
+# --- the same files, read in other ways
+
+
+def damaged(name: str) -> dict[str, bytes]:
+    """The stream files of a damaged run."""
+    kind = DAMAGE[name]
+    files = kind.apply(make_run(BASES[kind.base]))
+    return {name: bytes(text) for name, text in files.items() if isinstance(text, bytes)}
+
+
+@pytest.mark.parametrize("name", [*ON_TEXT, *ON_RECORDS])
+def test_damage_however_it_is_read(name: str, tmp_path: Path) -> None:
+    """Findings are the same to the letter, and stand on the same lines."""
+    files = put(damaged(name), tmp_path)
+    wanted = read_run(files)
+    findings = said(wanted, files, with_lines=True)
+    assert findings
+    for way in (spilled, in_processes):
+        found = way(files)
+        assert_same(seen(found), seen(wanted))
+        assert_same(places(found), places(wanted))
+        assert said(found, files, with_lines=True) == findings, way.__name__
+
+
+@settings(max_examples=25, deadline=None)
+@given(shares=st.lists(st.floats(0, 1), min_size=1, max_size=6), layout=st.sampled_from(("emitter", "together")))
+def test_cut_anywhere(shares: list[float], layout: str, cut_files: dict[str, list[RunFile]]) -> None:
+    files = cut_files[layout]
+    wanted, found = read_run(files), cut(files, shares)
+    assert_same(seen(found), seen(wanted))
+    assert_same(places(found), places(wanted))
+
+
+@pytest.fixture(scope="module")
+def cut_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[RunFile]]:
+    run = make_run(Shape(num_nodes=1, devices_per_node=2, num_steps=70, faults=True))
+    texts = {"emitter": by_emitter(run.streams), "together": together(run.streams)}
+    return {name: put(files, tmp_path_factory.mktemp(name)) for name, files in texts.items()}
+
+
+def test_lines_that_lie_in_no_order_are_sorted_on_the_way(tmp_path: Path) -> None:
+    files = put(shuffled(by_emitter(STREAMS)), tmp_path)
+    shares = list(large.split(large.ordered(files), 3))
+    digests = [large.fold_share(share) for share in shares]
+    assert len(shares) > 1
+    assert any(digest.is_unsorted for digest in digests)
+    assert not large.large_digest(files, 3).is_unsorted
+
+
+def test_a_run_above_the_limit_is_read_in_stretches(
+    base: tuple[dict[str, Any], list[RunFile]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "AT_ONCE_BYTES", 1)
+    monkeypatch.setattr(engine, "_digest_at_once", None)
+    assert_same(seen(read_run(base[1], Options(num_workers=2))), base[0])
+
+
+def test_a_run_that_unpacks_to_more_than_was_thought(
+    base: tuple[dict[str, Any], list[RunFile]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_MOST_AT_ONCE", 5_000)
+    assert_same(seen(read_run(base[1])), base[0])
+
+
+def test_a_file_without_a_head_takes_the_heads_of_the_others(tmp_path: Path) -> None:
+    """A writer that starts a new file goes on where it was, whether its files come first or last, at once or not."""
+    ((_, text),) = together(STREAMS).items()
+    lines = text.splitlines(keepends=True)
+    half = len(lines) // 2
+    for first, second in (("a", "b"), ("b", "a")):
+        files = put({first: b"".join(lines[:half]), second: b"".join(lines[half:])}, tmp_path / first)
+        wanted = read_run(files)
+        assert {span.emitter for span in wanted.emitters} == {stream.head.emitter for stream in STREAMS}
+        assert_same(seen(in_processes(files)), seen(wanted))
+        assert_same(seen(spilled(files)), seen(wanted))
+
+
+# --- compiled and plain
+
+PLAIN = """
+import pickle, sys
+from pathlib import Path
+from split_makers import seen
+from trainspec_validate.telemetry import engine, jit
+engine._WORTH_COMPILING_BYTES = 1 << 60
+files = [engine.run_file(n, path, path.name) for n, path in enumerate(sorted(Path(sys.argv[1]).iterdir()))]
+found = seen(engine.read_run(files))
+assert not jit.is_compiled()
+sys.stdout.buffer.write(pickle.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("name", ["not-a-number", "hang", "second-job-writer"])
+def test_without_a_compiler(name: str, tmp_path: Path) -> None:
+    if not jit.compile_loops():
+        pytest.skip("numba is not installed")
+    files = put(damaged(name), tmp_path)
+    here = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (here, here.parent.parent)))}
+    command = [sys.executable, "-c", PLAIN, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, check=True, timeout=300)
+    assert_same(pickle.loads(done.stdout), seen(read_run(files)))
