@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
+from trainspec_validate.documents.stream import Head
 from trainspec_validate.telemetry import jit
 from trainspec_validate.telemetry.digest import Digest
 from trainspec_validate.telemetry.merge import HeadUnknownError, merge
@@ -80,15 +81,19 @@ def _row_groups(file: RunFile, num_workers: int) -> Iterator[list[Stretch]]:
         yield [Stretch(file, start, end)]
 
 
-def whole_files(files: Sequence[RunFile]) -> list[list[Stretch]]:
-    """A share for each file."""
-    return with_heads(([Stretch(file)] for file in files), files)
-
-
 def with_heads(shares: Iterable[Sequence[Stretch]], files: Sequence[RunFile]) -> list[list[Stretch]]:
     """The shares, with the heads of all other files beside files that have none."""
-    heads = tuple(file.head for file in files if file.head is not None)
+    if all(file.head for file in files):
+        return [list(share) for share in shares]
+    heads = heads_of(files)
     return [[each if each.file.head else replace(each, heads=heads) for each in share] for share in shares]
+
+
+def heads_of(files: Sequence[RunFile]) -> tuple[Head, ...]:
+    """The heads that all files begin with."""
+    ours = (file for file in files if file.head is not None)
+    found = ((file.head,) if file.format != NATIVE else leading_heads(file.path) for file in ours)
+    return tuple(head for heads in found for head in heads if head is not None)
 
 
 def fold_share(share: Sequence[Stretch]) -> Digest:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainspec_validate.streams.source import SourceError
+from trainspec_validate.telemetry import jit
 from trainspec_validate.telemetry.digest import Digest
-from trainspec_validate.telemetry.large import fold_share, ordered, split, whole_files, with_heads
+from trainspec_validate.telemetry.large import fold_share, heads_of, ordered, split, with_heads
 from trainspec_validate.telemetry.merge import HeadUnknownError, merge
 from trainspec_validate.telemetry.reader import RunFile, Stretch, have_order
 
@@ -24,6 +25,7 @@ def spark_digest(files: Sequence[RunFile], num_shares: int | None = None) -> Dig
     Raises:
         SourceError: Spark is not installed, or the records of a writer lie in no order.
     """
+    jit.compile_loops()  # for merging
     context = _context()
     num = num_shares or max(context.defaultParallelism, sum(file.num_bytes for file in files) // _SHARE_BYTES)
     try:
@@ -31,7 +33,8 @@ def spark_digest(files: Sequence[RunFile], num_shares: int | None = None) -> Dig
     except Exception as error:
         if HeadUnknownError.__name__ not in str(error):
             raise
-        digest = _folded(context, whole_files(ordered(files)))
+        heads = heads_of(files)
+        digest = _folded(context, [[Stretch(file, heads=heads)] for file in ordered(files)])
     if digest.is_unsorted or not have_order(files):
         raise SourceError("records of one writer lie in no order; sort the files, or use the local engine")
     return digest

@@ -46,7 +46,7 @@ def find(rows: Any, slots: Any, num: int, code: int, guess: int) -> int:
     if 0 <= guess < num and rows[guess]["code"] == code:
         return guess
     mask = len(slots) - 1
-    place = ((code * 0x9E3779B1) ^ (code >> 29)) & mask
+    place = ((((code ^ (code >> 31)) & 0x7FFFFFFF) * 0x9E3779B1) >> 15) & mask
     while slots[place] != 0:
         row: int = slots[place] - 1
         if rows[row]["code"] == code:

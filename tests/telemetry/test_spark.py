@@ -1,0 +1,56 @@
+"""Spark folds the same digest, in however many shares."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from split_makers import LAYOUTS, places, put, seen
+
+from tests.streams_made.run import make_run
+from tests.streams_made.shape import Shape
+from trainspec_validate.streams.source import SourceError
+from trainspec_validate.telemetry.engine import Options, read_run
+
+STREAMS = list(make_run(Shape(num_nodes=1, devices_per_node=2, num_steps=70, faults=True)).streams)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session() -> Iterator[None]:
+    """A local session; the workers find the modules of the tests through the path of this process."""
+    sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed")
+    if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
+        pytest.skip("Spark needs Java, and there is none")
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = sql.SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    made = builder.config("spark.sql.shuffle.partitions", "2").appName("tests").getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
+    yield
+    made.stop()
+
+
+@pytest.mark.parametrize("shares", [1, 3, 7])
+def test_any_number_of_shares_gives_the_same(shares: int, tmp_path: Path) -> None:
+    files = put(LAYOUTS["one file by time"](STREAMS), tmp_path)
+    wanted, found = read_run(files), read_run(files, Options(num_workers=shares, engine="spark"))
+    assert seen(found) == seen(wanted)
+    assert places(found) == places(wanted)
+
+
+def test_files_whose_heads_stand_in_other_files(tmp_path: Path) -> None:
+    ((_, text),) = LAYOUTS["one file by time"](STREAMS).items()
+    lines = text.splitlines(keepends=True)
+    heads, first, second = lines[: len(STREAMS)], lines[len(STREAMS) : 400], lines[400:]
+    files = put({"a": b"".join(heads + second), "b": b"".join(first)}, tmp_path)
+    assert seen(read_run(files, Options(num_workers=2, engine="spark"))) == seen(read_run(files))
+
+
+def test_records_in_no_order_are_refused_with_a_way_out(tmp_path: Path) -> None:
+    files = put(LAYOUTS["lines in any order"](STREAMS), tmp_path)
+    with pytest.raises(SourceError, match="use the local engine"):
+        read_run(files, Options(num_workers=2, engine="spark"))
