@@ -65,12 +65,15 @@ LAYERS: dict[str, set[str]] = {
     "engine": {"findings", "documents", "requirements", "rules"},
     "references": {"findings", "documents", "engine", "suggest"},
     "suppress": {"findings", "documents", "suggest", "collect", "load", "requirements"},
+    # checkpoints on disk
+    "checkpoints": {"findings", "documents", "requirements"},
+    "stored": {"checkpoints", "documents", "engine", "findings", "requirements", "selection", "streamed"},
     "check": {
         *("_version", "findings", "documents", "catalog", "suggest"),
         *("collect", "load", "reading", "requirements", "schema", "selection"),
-        *("rules", "engine", "references", "suppress"),
+        *("rules", "engine", "references", "suppress", "stored", "streamed", "verdicts"),
     },
-    "coverage": {"documents", "requirements", "rules", "schema"},
+    "coverage": {"checkpoints", "documents", "requirements", "rules", "schema"},
     # from findings to text
     "report": {"findings"},
     "outputs": {"report", "suggest"},

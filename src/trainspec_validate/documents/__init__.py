@@ -104,9 +104,12 @@ def read_manifest(data: Any) -> CheckpointManifest:
     """Turn a plain value into a checkpoint manifest.
 
     Raises:
-        msgspec.ValidationError: the value does not satisfy the schema.
+        ValueError: the value does not satisfy the schema.
     """
-    return msgspec.convert(data, CheckpointManifest)
+    try:
+        return msgspec.convert(data, CheckpointManifest)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error
 
 
 def read_plain(kind: str, data: Any) -> Document | None:

@@ -22,6 +22,7 @@ COMMANDS = {
     "topology": "Show the graph of a cluster, what is narrow in it, and the roles of ranks.",
     "plan": "Search the best way to train a model on a cluster.",
     "report": "Judge a run and write a page about it: verdict, charts, recoveries, findings.",
+    "checkpoint": "Seal a checkpoint with a manifest of its files, or verify one at the speed of the storage.",
     "export": "Write a job for launchers and frameworks.",
     "import": "Write a document of what files of other programs say.",
     "discover": "Describe this machine as one node of a cluster profile.",

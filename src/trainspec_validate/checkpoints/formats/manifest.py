@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import msgspec
-
 from trainspec_validate.checkpoints.formats._paths import fault, folded_twins
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
@@ -25,7 +23,7 @@ def read(checkpoint: Checkpoint) -> None:
     except LimitError as error:
         checkpoint.manifest_problem = str(error)
         checkpoint.report("limits", MANIFEST_NAME, f"the manifest {error}")
-    except (UnreadableError, msgspec.ValidationError) as error:
+    except (UnreadableError, ValueError) as error:
         checkpoint.manifest_problem = str(error)
         checkpoint.report("container", MANIFEST_NAME, f"the manifest cannot be read: {error}", "seal it again")
     else:

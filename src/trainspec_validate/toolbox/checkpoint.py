@@ -1,0 +1,145 @@
+"""The only place that seals checkpoints for people, and verifies them with the rate beside that of a plain read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar, get_args
+
+import click
+
+from trainspec_validate import terminal
+from trainspec_validate._version import __version__
+from trainspec_validate.checkpoints import compare, hashing
+from trainspec_validate.checkpoints.formats import manifest as manifests
+from trainspec_validate.checkpoints.inventory import inventory
+from trainspec_validate.checkpoints.read import read_checkpoint
+from trainspec_validate.checkpoints.seal import Facts, SealError, seal, unsealed_matches, write
+from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
+from trainspec_validate.documents.checkpoint import StateItem
+from trainspec_validate.report.terminal import printable
+from trainspec_validate.terminal import Failure
+
+Result = TypeVar("Result")
+_directory = click.Path(exists=True, file_okay=False)
+_progress = click.option("--no-progress", is_flag=True, help="Never show a progress bar.")
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  trainspec checkpoint seal run/step-1000 --state model,optimizer,rng,step
+  trainspec checkpoint verify run/step-1000
+
+trainspec-validate DIRECTORY judges checkpoints by every requirement; these commands know the manifest only.
+"""
+)
+def command() -> None:
+    """Seal a checkpoint with a manifest of its files, or verify one."""
+
+
+def _state(_context: click.Context, _option: click.Parameter, words: str | None) -> tuple[str, ...]:
+    items = tuple(word.strip() for word in (words or "").split(",") if word.strip())
+    for item in items:
+        if item not in get_args(StateItem):
+            raise click.BadParameter(f"{item!r} is no item of state; one of: {', '.join(get_args(StateItem))}")
+    return items
+
+
+@command.command("seal")
+@click.argument("directory", type=_directory)
+@click.option("--step", type=click.IntRange(0), help="Step of the state. Default: the one that the checkpoint says.")
+@click.option("--num-tokens", type=click.FloatRange(0), metavar="NUMBER", help="Tokens consumed up to that step.")
+@click.option("--num-ranks", type=click.IntRange(1), metavar="NUMBER", help="Ranks that took part in the save.")
+@click.option("--run", "run_name", metavar="NAME", help="Run that the checkpoint belongs to.")
+@click.option("--save-id", metavar="ID", help="Identity of the save. Default: a new one.")
+@click.option("--state", callback=_state, metavar="ITEMS", help="Items of state that the files hold, with commas.")
+@click.option("--unsealed", multiple=True, metavar="PATTERN", help="Files to leave without a digest. Repeatable.")
+@click.option("--force", is_flag=True, help="Replace a manifest that is there.")
+@_progress
+def seal_(  # noqa: PLR0913, PLR0917
+    directory: str,
+    step: int | None,
+    num_tokens: float | None,
+    num_ranks: int | None,
+    run_name: str | None,
+    save_id: str | None,
+    state: tuple[str, ...],
+    unsealed: tuple[str, ...],
+    force: bool,
+    no_progress: bool,
+) -> None:
+    """Write the manifest of the checkpoint in DIRECTORY: every file with its size and SHA-256."""
+    checkpoint = read_checkpoint(Path(directory))
+    if MANIFEST_NAME in checkpoint.files and not force:
+        raise Failure(f"{checkpoint.place(MANIFEST_NAME)}: already there; --force replaces it")
+    named = unsealed_matches(checkpoint, unsealed)
+    tool = ("trainspec", __version__)
+    facts = Facts(tool, save_id, step, num_tokens, run_name, num_ranks, state, named)
+    start = time.monotonic()
+    try:
+        manifest = _with_bar("hashing", no_progress, lambda bar: seal(checkpoint, facts, bar))
+        path = write(checkpoint.root, manifest)
+    except (SealError, ValueError) as error:
+        raise Failure(str(error)) from error
+    except OSError as error:
+        raise Failure(f"{directory}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+    num_bytes = sum(file["size_bytes"] for file in manifest["files"])
+    rate = _rate(num_bytes, time.monotonic() - start)
+    terminal.emit(f"{path.as_posix()}: {len(manifest['files']):,} files, {num_bytes:,} bytes, {rate}\n")
+
+
+def _with_bar(doing: str, no_progress: bool, work: Callable[[hashing.Progress], Result]) -> Result:
+    bar = terminal.Bar(wanted=not no_progress, doing=doing)
+    try:
+        return work(bar)
+    finally:
+        bar.close()
+
+
+def _rate(num_bytes: int, seconds: float) -> str:
+    return f"{num_bytes / max(seconds, 1e-9) / 1e9:.2f} GB/s"
+
+
+@command.command("verify")
+@click.argument("directory", type=_directory)
+@click.option(
+    "--compare-read",
+    is_flag=True,
+    help="Read the same files once more without hashing, from the storage both times, and show both rates.",
+)
+@_progress
+@click.pass_context
+def verify(context: click.Context, directory: str, compare_read: bool, no_progress: bool) -> None:
+    """Compare the checkpoint in DIRECTORY with its manifest, by as many threads as there are processors.
+
+    Exits with 1 when a file is missing, changed or not listed.
+    """
+    checkpoint = inventory(Path(directory))
+    manifests.read(checkpoint)
+    if checkpoint.manifest is None:
+        words = checkpoint.manifest_problem or "there is none; write one with trainspec checkpoint seal"
+        raise Failure(f"{checkpoint.place(MANIFEST_NAME)}: {words}")
+    paths = list(compare.comparable(checkpoint))
+    if compare_read:
+        hashing.forget(checkpoint.root, paths)
+    start = time.monotonic()
+    wrong = _wrong(checkpoint, no_progress)
+    seconds = time.monotonic() - start
+    terminal.emit("".join(f"{printable(line)}\n" for line in wrong))
+    num_bytes = sum(checkpoint.files[path].size_bytes for path in paths)
+    told = f"{checkpoint.name}: {len(paths):,} files, {num_bytes:,} bytes hashed at {_rate(num_bytes, seconds)}"
+    if compare_read:
+        hashing.forget(checkpoint.root, paths)
+        told += f"; a plain read takes them at {_rate(num_bytes, hashing.plain_read(checkpoint.root, paths))}"
+    terminal.emit(f"{printable(told)}; {len(wrong):,} wrong\n")
+    context.exit(terminal.FINDINGS if wrong else terminal.OK)
+
+
+def _wrong(checkpoint: Checkpoint, no_progress: bool) -> list[str]:
+    told = [(trouble.path, trouble.message) for trouble in checkpoint.troubles]
+    told += compare.absent_files(checkpoint)
+    told += _with_bar("hashing", no_progress, lambda bar: list(compare.changed_files(checkpoint, bar)))
+    told += ((path, "the manifest does not list this file") for path in compare.unlisted_files(checkpoint))
+    return [f"{checkpoint.place(path)}: {words}" for path, words in told]
