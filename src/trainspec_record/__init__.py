@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from trainspec_record.silent import NO_RUN, SilentRun
 
 if TYPE_CHECKING:
-    from trainspec_record.run import Run
+    from trainspec_record.recording import Run
 
 __all__ = ["run"]
 

@@ -12,7 +12,7 @@ from trainspec_record.guard import never_raises, tell_once
 from trainspec_record.identity import Identity, identity
 from trainspec_record.node.nvml import device_uuid
 from trainspec_record.node.sampler import start_sampler
-from trainspec_record.run import Run
+from trainspec_record.recording import Run
 from trainspec_record.settings import Settings
 from trainspec_record.silent import NO_RUN, SilentRun
 from trainspec_record.writers import Writers, open_writers

@@ -11,7 +11,7 @@ from trainspec_record.guard import never_raises
 
 if TYPE_CHECKING:
     from trainspec_record.job import Job
-    from trainspec_record.run import Run
+    from trainspec_record.recording import Run
 
 PLACES = {"location": "train.checkpoint.location", "durability": "train.checkpoint.durability"}
 
@@ -35,12 +35,16 @@ class Span:
 
     @never_raises(None)
     def _begin(self) -> None:
+        if not self._run.is_active:
+            return
         with self._run.lock:
             if self._run.is_active:
                 self._opened(self._run.clock.now_us())
 
     @never_raises(None)
     def _finish(self, error: str | None) -> None:
+        if not self._run.is_active:
+            return
         with self._run.lock:
             if self._run.is_active:
                 self._closed(self._run.clock.now_us(), error)
@@ -162,6 +166,8 @@ class Save(Span):
     @never_raises(None)
     def commit(self, *, size_bytes: Any = None, location: str | None = None, durability: str | None = None) -> None:
         """The checkpoint is whole and found by a restore; once more when it becomes more durable."""
+        if not self._run.is_active:
+            return
         with self._run.lock:
             if self._run.is_active and (self._is_open or self._is_committed):
                 self._size_bytes = self._size_bytes if size_bytes is None else size_bytes
@@ -172,6 +178,8 @@ class Save(Span):
     @never_raises(None)
     def fail(self, reason: str = "the save was given up") -> None:
         """The checkpoint will not be committed; the reason without names of people or secrets."""
+        if not self._run.is_active:
+            return
         with self._run.lock:
             if self._run.is_active:
                 self.end(self._run.clock.now_us(), reason)

@@ -50,7 +50,7 @@ def shares(root: Path) -> dict[str, float]:
         "cached": found.get("Cached", 0) + found.get("SReclaimable", 0),
     }
     used = max(0, total - sum(states.values()))
-    return {state: min(1.0, kib / total) for state, kib in {"used": used, **states}.items()}
+    return {state: round(min(1.0, kib / total), 6) for state, kib in {"used": used, **states}.items()}
 
 
 def waited_us(root: Path) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from itertools import count
 from types import TracebackType
 from typing import Any
 
@@ -35,7 +36,7 @@ class Run:
         """When the last update was completed."""
         self._writers = writers
         self._words = Words(writers)
-        self._num_spans = 0
+        self._numbers = count(1)
         writers.pump.ticks.append(self._tick)
 
     @property
@@ -124,9 +125,7 @@ class Run:
         return spans.Fault(self, str(kind), str(domain), plain_name(action).replace("/", "-"), told)
 
     def _identifier(self, what: str) -> str:
-        with self.lock:
-            self._num_spans += 1
-            return f"{what}-{self._writers.who.attempt}-{self._num_spans}"
+        return f"{what}-{self._writers.who.attempt}-{next(self._numbers)}"
 
     # --- calls ----------------------------------------------------------------------------------------------
 
@@ -146,6 +145,8 @@ class Run:
         allocator_reserved_bytes, allocator_active_bytes, slowdown, allocator_retries and out_of_memory. A tensor is
         refused, for reading it waits for its device, unless `synchronise` says to wait.
         """
+        if not self.is_active:  # a forked child may find the lock held for ever
+            return
         with self.lock:
             if self.is_active:
                 self._words.update(words, synchronise=synchronise)
@@ -168,6 +169,8 @@ class Run:
             return
         told: dict[str, Any] = {"a": dict(attributes or {}), "m": dict(values or {}) or None}
         told["id"] = plain_name(identifier) if identifier is not None else None
+        if not self.is_active:
+            return
         with self.lock:
             if not self.is_active:
                 return
@@ -179,6 +182,8 @@ class Run:
     @never_raises(None)
     def warm_up_again(self, reason: str = "compilation") -> None:
         """The next update compiles, tunes or fills caches, so that its time is no sign of the pace."""
+        if not self.is_active:  # a forked child may find the lock held for ever
+            return
         with self.lock:
             if self.is_active:
                 self.rank.warm_up_again()
@@ -188,8 +193,11 @@ class Run:
                     a = {"train.reason": reason}
                     self.job.stream.event(self.clock.now_us(), "train.step.warmup_reset", step=step, a=a)
 
+    @never_raises(dict[str, float]())
     def state(self) -> dict[str, float]:
         """Counters of the job as they stand, to be saved with a checkpoint; empty on ranks that do not write them."""
+        if not self.is_active:
+            return {}
         with self.lock:
             return dict(self.job.progress.counters) if self.job else {}
 
@@ -205,6 +213,9 @@ class Run:
         The run ends too, with a `status` of `train.run.status`, where the reason is `completed` or `operator`, or the
         launcher will start the job no more.
         """
+        self.flush()  # so that a full queue does not drop the end
+        if not self.is_active:
+            return
         with self.lock:
             if not self.is_active:
                 return
