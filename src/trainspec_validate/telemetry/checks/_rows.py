@@ -76,6 +76,15 @@ class Columns:
         return self._table[name][self._rows]
 
 
+def finite(values: Any) -> Any:
+    """Values with those that are not finite as not a number: two infinities have no difference.
+
+    >>> finite([1.0, float("inf")]).tolist()
+    [1.0, nan]
+    """
+    return np.where(np.isfinite(values), values, np.nan)
+
+
 def rows_of(run: RunView, metrics: Iterable[str], *, least: int = 1) -> Any:
     """Rows of the table that belong to any of some metrics, with at least so many values."""
     wanted = set(metrics)

@@ -10,7 +10,7 @@ import numpy as np
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
 from trainspec_validate.telemetry.checks._job import at_times, held_at
 from trainspec_validate.telemetry.checks._pauses import Pauses, evaluations, of_attempt
-from trainspec_validate.telemetry.checks._rows import has_times, refuse_snapshot
+from trainspec_validate.telemetry.checks._rows import finite, has_times, refuse_snapshot
 from trainspec_validate.telemetry.checks._words import damaged, few, number
 from trainspec_validate.telemetry.view import AttemptSpan, JobSeries, RunView
 
@@ -91,7 +91,7 @@ def _samples_against_batch(
     constant = (size[1:] == size[:-1]) & (updates > 0) & (updates <= interval) & (steps[:-1] >= 0)
     if constant.sum() < 2:
         return
-    grown, claimed = np.diff(samples.value[mine]), updates * size[1:]
+    grown, claimed = np.diff(finite(samples.value[mine])), updates * size[1:]
     wrong = np.flatnonzero(constant & (np.abs(grown - claimed) > TOLERANCE * np.maximum(np.abs(claimed), size[1:])))
     if not len(wrong):
         yield []

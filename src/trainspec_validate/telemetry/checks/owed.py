@@ -28,6 +28,8 @@ OF_TRAINING = frozenset({"progress", "learning", "ranks"})
 """Families of metrics that have no value before the first update."""
 SHORT_SECONDS = 60.0
 """An attempt that ends within two of the most frequent cadences can end before its emitters have written."""
+MAX_TOLD = 4
+"""Names that a stream has and the catalog does not, told where it has no others."""
 CAPABILITIES = {
     "the model reads sequences of tokens": "tokens",
     "the run evaluates": "evaluation",
@@ -41,7 +43,9 @@ def scopes_have_values(run: RunView) -> Iterator[Deviation]:
     if not run.heads:
         if run.num_samples:
             return
-        yield Deviation(NOWHERE, "the stream holds no value of any metric", "write samples; nothing seen is no pass")
+        lost = "; ".join(words for file in run.files for words in file.losses[:MAX_TOLD])
+        help_text = "; ".join(["write samples", "nothing seen is no pass", *([lost] if lost else [])])
+        yield Deviation(NOWHERE, "the stream holds no value of any metric", help_text)
         return
     written = {writer: _scopes(names) for writer, names in by_writer(run).items()}
     anywhere = frozenset().union(*written.values()) if written else frozenset()

@@ -129,6 +129,7 @@ def slow_down(run: RunView) -> Iterator[Deviation]:
 def _windows(series: JobSeries, part: Any) -> tuple[Any, Any]:
     """Index of the first update, and the median time, of each window of ten minutes of a stretch of updates."""
     part = part[np.isfinite(series.value[part]) & ~np.asarray(series.warmup[part], dtype=bool)]
+    part = part[np.argsort(series.time_us[part], kind="stable")]
     windows = (series.time_us[part] // int(WINDOW_SECONDS * 1e6)).astype(np.int64)
     _, begins = np.unique(windows, return_index=True)
     medians = [float(np.median(series.value[some])) for some in np.split(part, begins[1:])] if len(part) else []

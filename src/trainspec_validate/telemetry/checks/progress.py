@@ -12,7 +12,7 @@ from trainspec_validate.telemetry.checks._cadences import Cadences
 from trainspec_validate.telemetry.checks._job import stretches
 from trainspec_validate.telemetry.checks._pauses import Pauses, end_us, of_attempt, standstills
 from trainspec_validate.telemetry.checks._progress import STEPS, Progress, progress
-from trainspec_validate.telemetry.checks._rows import refuse_snapshot, refuse_timeless, rows_of, when
+from trainspec_validate.telemetry.checks._rows import finite, refuse_snapshot, refuse_timeless, rows_of, when
 from trainspec_validate.telemetry.checks._words import (
     deviations_of,
     few,
@@ -82,23 +82,23 @@ def step_spread(run: RunView) -> Iterator[Deviation]:
         rows = rows_of(run, ["train.rank.step"])
         wanted = cadences.of_rows(run, rows[run.series.rows["attempt"][rows] == lock.attempt]).max() / 1e6
         bound = SPREAD_STEPS + np.ceil(_steps_per_second(lock) * wanted)
-        for begin, end in stretches((lock.num > 1) & (lock.high - lock.low > bound), SPREAD_INSTANTS):
-            worst = begin + int(np.argmax((lock.high - lock.low)[begin:end]))
+        spread = finite(lock.high) - finite(lock.low)
+        for begin, end in stretches((lock.num > 1) & (spread > bound), SPREAD_INSTANTS):
             yield Deviation(
                 Location(*(int(n) for n in lock.low_location[begin])),
                 f"rank {int(lock.low_rank[begin])} is at step {number(lock.low[begin])} and rank "
                 f"{int(lock.high_rank[begin])} at {number(lock.high[begin])}, for "
                 f"{seconds_in_words((end - begin) * lock.width_us / 1e6)}",
                 f"ranks that step together are at most {number(bound)} apart when their values are compared",
-                lock_evidence(lock, begin, end, f"spread {number((lock.high - lock.low)[worst])}"),
+                lock_evidence(lock, begin, end, f"spread {number(spread[begin:end].max())}"),
             )
             break
 
 
 def _steps_per_second(lock: Lockstep) -> float:
     """How fast the foremost rank advances."""
-    used = np.flatnonzero(lock.num > 0)
-    elapsed = (used[-1] - used[0]) * lock.width_us / 1e6
+    used = np.flatnonzero((lock.num > 0) & np.isfinite(lock.high))
+    elapsed = (used[-1] - used[0]) * lock.width_us / 1e6 if len(used) else 0.0
     return float((lock.high[used[-1]] - lock.high[used[0]]) / elapsed) if elapsed else 0.0
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from trainspec_validate.metrics import metrics
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._rows import finite
 from trainspec_validate.telemetry.checks._words import Fault, grouped, number, seconds_in_words, series_in_words
 from trainspec_validate.telemetry.view import Series
 
@@ -96,7 +97,11 @@ def _mean_above(limit: float) -> Callable[[Rows], Any]:
 
 
 def _grows_faster(limit: float) -> Callable[[Rows], Any]:
-    return lambda rows: (rows["num"] > 1) & (rows["last_value"] - rows["first_value"] > limit * _seconds(rows))
+    return lambda rows: (rows["num"] > 1) & (_grown(rows) > limit * _seconds(rows))
+
+
+def _grown(rows: Rows) -> Any:
+    return finite(rows["last_value"]) - finite(rows["first_value"])
 
 
 def _decades_off(rows: Rows) -> Any:

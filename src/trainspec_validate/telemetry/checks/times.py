@@ -27,6 +27,7 @@ def time_valid(run: RunView) -> Iterator[Deviation]:
         raise NotJudged("no record")
     yield from damaged(run, "TS-TEL-016")
     yield from few(found for head in run.heads if _has_clock(run, head) for found in _of_head(run, head))
+    yield from few(_without_zone(run))
     yield from few(_future(run))
     yield from few(_outside(run))
 
@@ -50,6 +51,13 @@ def _off(place: Location, message: str, time_us: int, bound: PlacedEvent) -> Dev
     help_text = "write UTC, not local time, and set the clock of its host, or of the one that writes the event"
     evidence = Evidence(first_time_us=time_us, last_time_us=time_us)
     return Deviation(place, message, help_text, evidence, ((bound.location, f"the {bound.name}"),))
+
+
+def _without_zone(run: RunView) -> Iterator[Deviation]:
+    for number, file in enumerate(run.files):
+        if file.clock == "local":
+            message = "times have no zone, and are taken for UTC"
+            yield Deviation(Location(number, 0), message, "write UTC, or the offset with each time")
 
 
 def _has_clock(run: RunView, head: PlacedHead) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
 from trainspec_validate.telemetry.checks._job import stretches
 from trainspec_validate.telemetry.checks._pauses import interruptions
-from trainspec_validate.telemetry.checks._rows import Columns, deviations_of_rows, refuse_timeless, rows_of
+from trainspec_validate.telemetry.checks._rows import Columns, deviations_of_rows, finite, refuse_timeless, rows_of
 from trainspec_validate.telemetry.checks._words import (
     Fault,
     few,
@@ -98,7 +98,7 @@ def _whose(run: RunView, rows: Any) -> Any:
 def _mean_watts(run: RunView, rows: Any) -> Any:
     columns = Columns(run, rows)
     seconds = (columns["last_time_us"] - columns["first_time_us"]) / 1e6
-    return (columns["last_value"] - columns["first_value"]) / seconds
+    return (finite(columns["last_value"]) - finite(columns["first_value"])) / seconds
 
 
 def _power_beside(run: RunView, energy: Any) -> Any:
