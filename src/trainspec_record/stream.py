@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainspec_record import values
+from trainspec_record.claim import claim
 from trainspec_record.clock import Clock
 from trainspec_record.guard import tell_once
 
@@ -48,6 +49,7 @@ class Stream:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
         self._descriptor = os.open(self.path, flags, 0o644)
+        claim(self._descriptor)
         if self._append(values.line(self.head)) is not None:
             self.close()
             self.path.unlink()

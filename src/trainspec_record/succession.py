@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from trainspec_record import values
+from trainspec_record.claim import is_orphan
 from trainspec_record.past import OpenFault, Past, action_of, mend, recovery_id
 
 RESTART = "restart"
@@ -15,12 +16,12 @@ WITHOUT_A_WORD = "the attempt ended without a word"
 def succeed(past: Past, attempt: int, now_us: int) -> tuple[OpenFault, ...]:
     """End the newest attempt, tell of the fault that ended it, and begin to recover; the faults that are open now.
 
-    The writer of that stream is gone, or there would be no new attempt: its numbers go on here.
+    The numbers of that stream go on here; where its writer is still alive nothing is told, for it can do so itself.
 
     Raises:
         OSError: the stream of the attempt cannot be written.
     """
-    if not past.files or past.end_reason not in {None, "fault"}:
+    if not past.files or past.end_reason not in {None, "fault"} or not is_orphan(past.files[-1]):
         return past.faults
     lines = _Lines(past, attempt, now_us)
     if past.end_reason is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trainspec_record.claim import is_orphan
 from trainspec_record.clock import Clock
 from trainspec_record.guard import never_raises
 from trainspec_record.identity import Identity
@@ -104,4 +105,5 @@ def _succeeded(past: Past, attempt: int, now_us: int) -> tuple[OpenFault, ...]:
 @never_raises(None)
 def _mend_predecessor(who: Identity, emitter: str) -> None:
     for _, path in attempts_of(who.folder, emitter)[-1:]:
-        mend(path)
+        if is_orphan(path):
+            mend(path)
