@@ -1,0 +1,200 @@
+"""A live run is judged while it is written: each finding once, no false alarm, in the end what one reading gives."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from split_makers import put, seen
+
+from tests.streams_made.damage import BASES, kinds
+from tests.streams_made.run import make_run
+from tests.streams_made.shape import Shape
+from tests.streams_made.write import by_emitter, together
+from trainspec_validate.documents.stream import encode_record
+from trainspec_validate.findings import Finding
+from trainspec_validate.requirements import load_index
+from trainspec_validate.telemetry.build import view_of
+from trainspec_validate.telemetry.engine import Options, circumstances, read_run
+from trainspec_validate.telemetry.follow import Follower
+from trainspec_validate.telemetry.judge import judge_run
+
+INDEX = load_index()
+WANTED = [requirement for requirement in INDEX.by_id.values() if requirement.check == "stream"]
+DAMAGE = {kind.name: kind for kind in kinds()}
+ROUGH = frozenset({"TS-TEL-040"})
+"""What compares averages, which are rough while a run is a few values old."""
+SMALL = Shape(num_nodes=1, devices_per_node=2, num_steps=70, faults=True)
+
+
+def time_of(line: bytes) -> int:
+    """Time of a line; a line that is no record was written right after the one before it."""
+    try:
+        return int(json.loads(line)["time_us"])
+    except (ValueError, KeyError, TypeError):
+        return 0
+
+
+def pieces(files: Mapping[str, bytes], num: int) -> Iterator[tuple[int, dict[str, bytes]]]:
+    """Moments, and how far each file is written then: its lines up to that moment, and a part of the next one."""
+    times = {name: [time_of(line) for line in text.splitlines()] for name, text in files.items()}
+    for name, text in files.items():  # the heads that a file begins with are written together
+        num_heads = sum(b'"k":"head"' in line for line in text.splitlines())
+        times[name][:num_heads] = [times[name][0]] * num_heads
+    first = min(times[name][0] for name in files)
+    last = max(max(moments) for moments in times.values())
+    for number in range(1, num + 1):
+        now = first + (last - first) * number // num
+        found = {}
+        for name, text in files.items():
+            lines = text.splitlines(keepends=True)
+            whole = next((place for place, moment in enumerate(times[name]) if moment > now), len(lines))
+            cut = b"" if whole == len(lines) else lines[whole][: 7 * number % len(lines[whole])]
+            found[name] = b"".join(lines[:whole]) + cut
+        yield now, {name: text for name, text in found.items() if text}
+
+
+def followed(files: Mapping[str, bytes], folder: Path, num: int = 12) -> tuple[Follower, list[Finding]]:
+    """Follow files that are written in pieces; gives all that was told."""
+    follower = Follower(WANTED, INDEX, {})
+    told: list[Finding] = []
+    folder.mkdir(exist_ok=True)
+    for now, texts in pieces(files, num):
+        for name, text in texts.items():
+            with (folder / name).open("ab") as file:
+                file.write(text[file.tell() :])
+        told += follower.look(sorted(folder.iterdir()), now)[0]
+    told += follower.look(sorted(folder.iterdir()), now)[0]
+    return follower, told
+
+
+def stream_files(name: str) -> dict[str, bytes]:
+    """The streams of a damaged run."""
+    kind = DAMAGE[name]
+    return {name: text for name, text in kind.apply(make_run(BASES[kind.base])).items() if isinstance(text, bytes)}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [by_emitter(make_run(SMALL).streams), together(make_run(replace(SMALL, faults=False)).streams)],
+    ids=["by emitter", "together"],
+)
+def test_a_sound_run_gives_no_alarm_at_any_time(files: dict[str, bytes], tmp_path: Path) -> None:
+    follower, told = followed(files, tmp_path / "live", 40)
+    alarms = [f"{finding.requirement} {finding.message}" for finding in told if finding.requirement not in ROUGH]
+    assert alarms == []
+    assert follower.has_ended
+    assert not follower.refused
+
+
+def test_in_the_end_the_same_was_seen(tmp_path: Path) -> None:
+    files = by_emitter(make_run(SMALL).streams)
+    follower, _ = followed(files, tmp_path / "live")
+    wanted = seen(read_run(put(files, tmp_path / "whole")))
+    found = [one.file for one in follower.followed.values()]
+    view = view_of(follower.digest, circumstances(found, follower.digest, Options(is_live=True)))
+    assert seen(view) == wanted
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("not-a-number", "counters-reset-again-and-again", "device-without-name", "second-job-writer", "hole"),
+        *("duplicate-key", "values-written-twice", "step-jump", "lost-records", "hang", "frozen-loss", "cut-line"),
+    ],
+)
+def test_damage_is_told_once_and_all_of_it(name: str, tmp_path: Path) -> None:
+    files = stream_files(name)
+    _, told = followed(files, tmp_path / "live")
+    whole = put(files, tmp_path / "whole")
+    wanted = {finding.requirement for finding in judge_run(whole, WANTED, INDEX, {}).findings}
+    assert wanted
+    assert wanted <= {finding.requirement for finding in told}
+    messages = Counter((finding.requirement, finding.path, finding.message) for finding in told)
+    assert max(messages.values()) == 1
+
+
+def test_what_is_kept_does_not_grow_with_the_records(tmp_path: Path) -> None:
+    """After ten times as many records of the same series the digest holds no more than before."""
+    head = make_run(SMALL).streams[0].head
+    lines = [encode_record(msgspec.structs.replace(head, scopes=("rank",))) + b"\n"]
+    sample = '{{"k":"m","time_us":{},"seq":{},"rank":{},"m":{{"train.step.duration":1.5,"hw.power":2}}}}\n'
+    lines += [sample.format(1772000000000000 + n * 1_000_000, n, n % 7).encode() for n in range(20_000)]
+    path = tmp_path / "rank.jsonl"
+    follower = Follower(WANTED[:1], INDEX, {})
+    sizes = []
+    for start in range(0, len(lines), 2_000):
+        with path.open("ab") as file:
+            file.write(b"".join(lines[start : start + 2_000]))
+        follower.look([path], 1772000000000000)
+        sizes.append(len(pickle.dumps(follower.digest)))
+    assert follower.digest.num_records == 20_000
+    assert sizes[-1] < 1.1 * sizes[1]
+
+
+def test_a_head_that_is_not_on_its_line_yet(tmp_path: Path) -> None:
+    ((name, text),) = together(make_run(SMALL).streams).items()
+    follower = Follower(WANTED[:1], INDEX, {})
+    path = tmp_path / name
+    for size in (0, 1, 2, 9, 200):
+        path.write_bytes(text[:size])
+        follower.look([path], 0)
+        assert not follower.followed
+        assert not follower.refused
+    path.write_bytes(text)
+    follower.look([path], 0)
+    assert follower.digest.num_records == text.count(b"\n") - len(make_run(SMALL).streams)
+
+
+def test_files_that_cannot_be_followed(tmp_path: Path) -> None:
+    files = by_emitter(make_run(SMALL).streams)
+    text = next(iter(files.values()))
+    paths = [tmp_path / "packed.jsonl.gz", tmp_path / "headless.jsonl", tmp_path / "other.txt"]
+    for path, content in zip(paths, (gzip.compress(text), text.partition(b"\n")[2], b"hello\nworld\n"), strict=True):
+        path.write_bytes(content)
+    follower = Follower(WANTED[:1], INDEX, {})
+    follower.look(paths, 0)
+    assert set(follower.refused) == {path.as_posix() for path in paths}
+    assert "plain JSON Lines" in follower.refused[paths[0].as_posix()]
+    assert "does not begin with a head" in follower.refused[paths[1].as_posix()]
+
+
+@pytest.mark.parametrize(("damage", "code"), [(b"", 0), (b"NaN", 1)])
+def test_at_the_terminal(damage: bytes, code: int, tmp_path: Path) -> None:
+    """The command ends when the run does, and its exit code is that of the worst finding."""
+    recent = replace(
+        SMALL, faults=False, step_seconds=1.0, evaluation_seconds=1.0, start_us=time.time_ns() // 1000 - 90_000_000
+    )
+    files = by_emitter(make_run(recent).streams)
+    if damage:
+        files["job.0.jsonl"] = re.sub(rb'("train.gradient.norm":)[^,}]+', rb"\1" + damage, files["job.0.jsonl"])
+    parts = [texts for _, texts in pieces(files, 4)]
+    _grow(parts[0], tmp_path)
+    options = ["--follow", "--interval", "0.05", *(f"--ignore={name}" for name in sorted(ROUGH))]
+    command = [sys.executable, "-m", "trainspec_validate", str(tmp_path), *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        for texts in parts[1:]:
+            time.sleep(0.3)
+            assert process.poll() is None, "it goes on while the run does"
+            _grow(texts, tmp_path)
+        said, complaints = process.communicate(timeout=120)
+    assert (process.returncode, complaints) == (code, "")
+    assert ("TS-TEL-015" in said) == bool(code)
+
+
+def _grow(texts: Mapping[str, bytes], folder: Path) -> None:
+    """Write what is new; the job, whose stream says that the run ends, writes last."""
+    for name in sorted(texts, reverse=True):
+        with (folder / name).open("ab") as file:
+            file.write(texts[name][file.tell() :])
