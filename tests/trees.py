@@ -146,6 +146,48 @@ def torch_bytes(*words: str) -> bytes:
     return buffer.getvalue()
 
 
+_METADATA = "torch.distributed.checkpoint.metadata"
+
+
+def size_of(values: tuple[int, ...]) -> bytes:
+    """The operations that push a `torch.Size`."""
+    return call(name("torch", "Size"), tuple_of(*(number(value) for value in values)))
+
+
+def object_of(module: str, kind: str, **fields: bytes) -> bytes:
+    """The operations that push an object with these fields."""
+    state = mapping({short_text(key): value for key, value in fields.items()})
+    return name(module, kind) + b")\x81" + state + b"b"
+
+
+def dcp(path: Path, ranks: str, *words: str) -> None:
+    """A directory of PyTorch DCP: the first dimension of each tensor is spread over the ranks."""
+    path.mkdir(parents=True, exist_ok=True)
+    count = int(ranks)
+    files = {f"__{rank}_0.distcp": b"" for rank in range(count)}
+    metadata, storage = {}, {}
+    for key, (dtype, shape, _) in tensors(words).items():
+        piece = (shape[0] // count, *shape[1:])
+        chunks = b""
+        for rank, file in enumerate(files):
+            offset = (rank * piece[0], *(0 for _ in piece[1:]))
+            blob = torch_bytes(f"{key}={dtype}[{','.join(map(str, piece))}]")
+            chunks += object_of(_METADATA, "ChunkStorageMetadata", offsets=size_of(offset), sizes=size_of(piece))
+            fields = {"fqn": short_text(key), "offset": size_of(offset), "index": number(rank)}
+            place = {"relative_path": short_text(file), "offset": number(len(files[file])), "length": number(len(blob))}
+            info = object_of("torch.distributed.checkpoint.filesystem", "_StorageInfo", **place)
+            storage[object_of(_METADATA, "MetadataIndex", **fields)] = info
+            files[file] += blob
+        held = {"properties": b"N", "size": size_of(shape), "chunks": b"](" + chunks + b"e"}
+        metadata[short_text(key)] = object_of(_METADATA, "TensorStorageMetadata", **held)
+    for file, content in files.items():
+        (path / file).write_bytes(content)
+        os.utime(path / file, (NOW_SECONDS, NOW_SECONDS))
+    fields = {"state_dict_metadata": mapping(metadata), "planner_data": b"N", "storage_data": mapping(storage)}
+    (path / ".metadata").write_bytes(pickled(object_of(_METADATA, "Metadata", **fields)))
+    os.utime(path / ".metadata", (NOW_SECONDS, NOW_SECONDS))
+
+
 def sealed(path: Path, *words: str) -> None:
     """The manifest of the directory as it is now; `key=value` words say more."""
     facts = dict(word.split("=", 1) for word in words)
@@ -176,6 +218,7 @@ MAKERS: dict[str, Callable[..., Any]] = {
     "json": lambda path, text: path.write_text(text, encoding="utf-8"),
     "safetensors": safetensors,
     "torch": torch,
+    "dcp": dcp,
     "sealed": sealed,
     "cut": lambda path, size: path.write_bytes(path.read_bytes()[: -int(size)]),
     "flipped": flipped,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainspec_validate.checkpoints.formats import huggingface, manifest, residue, safetensors, torch_zip
+from trainspec_validate.checkpoints.formats import dcp, huggingface, manifest, residue, safetensors, torch_zip
 from trainspec_validate.checkpoints.view import Checkpoint
 
 READERS: tuple[Callable[[Checkpoint], None], ...] = (
@@ -12,6 +12,7 @@ READERS: tuple[Callable[[Checkpoint], None], ...] = (
     safetensors.read,
     huggingface.read,
     torch_zip.read,
+    dcp.read,
     residue.read,
 )
 

@@ -9,7 +9,10 @@ from trainspec_validate.checkpoints.pickles import MAX_PICKLE_BYTES, Content, fo
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.checkpoints.zips import Zip, opened
 
-SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".pkl", ".pickle")
+_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".pkl", ".pickle")
+_OTHERS_TOO = (".ckpt", ".bin", ".pkl", ".pickle")
+"""Suffixes that other programs give to other files."""
+_ZIP_START = b"PK"
 _HELP_CODE = "save plain state only (tensors, numbers, texts), best in a format without code such as safetensors"
 _BROKEN = "restore the file from another copy"
 _PICKLE_STARTS = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
@@ -20,7 +23,7 @@ _LEGACY_PICKLES = 5
 
 def read(checkpoint: Checkpoint) -> None:
     """Add what the containers of `torch.save`, and bare pickles, hold."""
-    paths = [path for path, fact in checkpoint.files.items() if path.endswith(SUFFIXES) and fact.kind == "file"]
+    paths = [path for path, fact in checkpoint.files.items() if path.endswith(_SUFFIXES) and fact.kind == "file"]
     if not paths:
         return
     checkpoint.formats.append("torch.save")
@@ -28,14 +31,15 @@ def read(checkpoint: Checkpoint) -> None:
     for path in paths:
         try:
             with open_file(checkpoint.root / path) as file:
-                start = file.read(MAX_PICKLE_BYTES) if file.read(2) in _PICKLE_STARTS and not file.seek(0) else b""
+                start = file.read(len(_ZIP_START))
+                content = start + file.read(MAX_PICKLE_BYTES) if start in _PICKLE_STARTS else b""
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             checkpoint.report("container", path, f"the file cannot be read: {reason}", _BROKEN)
             continue
-        if start:
-            _read_bare(checkpoint, path, start)
-        else:
+        if content:
+            _read_bare(checkpoint, path, content)
+        elif start in {_ZIP_START, b""} or not path.endswith(_OTHERS_TOO):
             read_archive(checkpoint, Archive(path))
 
 

@@ -1,0 +1,175 @@
+"""The only place that reads the index of PyTorch's distributed checkpoints, without PyTorch and without running it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+from trainspec_validate.checkpoints.formats._paths import fault as path_fault
+from trainspec_validate.checkpoints.formats.torch_zip import read_archive, tell_code
+from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_small
+from trainspec_validate.checkpoints.pickles import MAX_PICKLE_BYTES, Inert, Name, Pairs, follow
+from trainspec_validate.checkpoints.tiles import Box
+from trainspec_validate.checkpoints.tiles import fault as tile_fault
+from trainspec_validate.checkpoints.view import Archive, Checkpoint
+
+MARK = ".metadata"
+SUFFIX = ".distcp"
+_BROKEN = "restore the file from another copy"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where the index says that a piece of state lies."""
+
+    key: str
+    offset: tuple[int, ...] | None
+    """First element of the piece in its tensor; None where the state is no piece of a tensor."""
+    path: str
+    begin: int
+    num_bytes: int
+    is_transformed: bool
+    """Whether the bytes were compressed or encrypted by an extension."""
+
+
+def read(checkpoint: Checkpoint) -> None:
+    """Add what the index says, in each directory that holds one or shards of one."""
+    folders = {path.rpartition("/")[0] for path in checkpoint.files if path.endswith(SUFFIX)}
+    folders |= {path.rpartition("/")[0] for path in checkpoint.files if path.rpartition("/")[2] == MARK}
+    if folders:
+        checkpoint.formats.append("PyTorch DCP")
+    for folder in sorted(folders):
+        _read_folder(checkpoint, folder)
+
+
+def _read_folder(checkpoint: Checkpoint, folder: str) -> None:
+    mark = f"{folder}/{MARK}" if folder else MARK
+    checkpoint.examined.add("mark")
+    if mark not in checkpoint.files:
+        words = f"{MARK}, which is written after all shards, is missing"
+        checkpoint.report("mark", folder, words, "the save was interrupted: resume from an earlier checkpoint")
+        return
+    checkpoint.marks.append(mark)
+    checkpoint.examined |= {"container", "limits", "code", "files", "paths", "tiling"}
+    try:
+        content = follow(BytesIO(read_small(checkpoint.root / mark, MAX_PICKLE_BYTES)))
+        tell_code(checkpoint, mark, content)
+        index = _state(content.value, "Metadata")
+        entries = list(_entries(index.get("storage_data")))
+        tensors = _pairs(index.get("state_dict_metadata"))
+    except LimitError as error:
+        checkpoint.report("limits", mark, f"the index {error}")
+        return
+    except UnreadableError as error:
+        checkpoint.report("container", mark, f"the index {error}", _BROKEN)
+        return
+    _check_files(checkpoint, folder, mark, entries)
+    _check_tensors(checkpoint, mark, tensors, entries)
+
+
+def _pairs(value: Any) -> list[tuple[Any, Any]]:
+    if not isinstance(value, Pairs):
+        raise UnreadableError("has no mapping where one belongs")
+    return value.pairs
+
+
+def _state(value: Any, kind: str) -> dict[str, Any]:
+    """Fields of what would be an object of this class."""
+    if not isinstance(value, Inert) or not isinstance(value.function, Name) or value.function.name != kind:
+        raise UnreadableError(f"has no {kind} where one belongs")
+    state = value.state[1] if isinstance(value.state, tuple) and len(value.state) == 2 else value.state
+    if not isinstance(state, Pairs):
+        raise UnreadableError(f"has a {kind} without fields")
+    return state.texts()
+
+
+def _sizes(value: Any) -> tuple[int, ...]:
+    """The numbers of a `torch.Size`."""
+    taken = value.arguments[0] if isinstance(value, Inert) and isinstance(value.arguments, tuple) else value
+    if not isinstance(taken, (tuple, list)) or not all(type(one) is int and one >= 0 for one in taken):
+        raise UnreadableError("has a shape that is no list of whole numbers")
+    return tuple(taken)
+
+
+def _entries(value: Any) -> Iterator[Entry]:
+    for key, info in _pairs(value):
+        index, stored = _state(key, "MetadataIndex"), _state(info, "_StorageInfo")
+        name, path = index.get("fqn"), stored.get("relative_path")
+        begin, length = stored.get("offset"), stored.get("length")
+        if not isinstance(name, str) or not isinstance(path, str) or type(begin) is not int or type(length) is not int:
+            raise UnreadableError("has an entry without name, path, offset or length")
+        offset = None if index.get("offset") is None else _sizes(index["offset"])
+        yield Entry(name, offset, path, begin, length, bool(stored.get("transform_descriptors")))
+
+
+def _check_files(checkpoint: Checkpoint, folder: str, mark: str, entries: list[Entry]) -> None:
+    by_path: dict[str, list[Entry]] = {}
+    for entry in entries:
+        by_path.setdefault(entry.path, []).append(entry)
+    for path, those in sorted(by_path.items()):
+        why = path_fault(path)
+        target = f"{folder}/{path}" if folder else path
+        if why:
+            checkpoint.report("paths", mark, f"the path {path!r} {why}", "name files beside the index only")
+        elif target not in checkpoint.files or checkpoint.files[target].kind != "file":
+            words = f"the file, which {MARK} names for {len(those):,} pieces of state, is missing"
+            checkpoint.report("files", target, words, _BROKEN)
+        else:
+            _check_file(checkpoint, target, those)
+    known = {f"{folder}/{path}" if folder else path for path in by_path}
+    for path in checkpoint.files:
+        if path.endswith(SUFFIX) and path.rpartition("/")[0] == folder and path not in known:
+            words = f"{MARK} names nothing in this file: it is left from another save"
+            checkpoint.report("residue", path, words, "remove it once the checkpoint is known to be whole")
+
+
+def _check_file(checkpoint: Checkpoint, path: str, entries: list[Entry]) -> None:
+    size = checkpoint.files[path].size_bytes
+    wanted = max(entry.begin + entry.num_bytes for entry in entries)
+    if size < wanted or any(entry.begin < 0 or entry.num_bytes < 0 for entry in entries):
+        checkpoint.report("files", path, f"the file has {size:,} bytes, and {MARK} asks for {wanted:,}", _BROKEN)
+        return
+    place = 0
+    for entry in sorted(entries, key=lambda entry: entry.begin):
+        if entry.begin < place:
+            words = f"{entry.key!r} begins at byte {entry.begin:,} of {path}, within the piece before it"
+            checkpoint.report("tiling", path, words, _BROKEN)
+            return
+        place = entry.begin + entry.num_bytes
+    for entry in entries:
+        if not entry.is_transformed:
+            read_archive(checkpoint, Archive(path, entry.begin, entry.num_bytes))
+
+
+def _check_tensors(checkpoint: Checkpoint, mark: str, tensors: list[tuple[Any, Any]], entries: list[Entry]) -> None:
+    stored: dict[str, set[tuple[int, ...] | None]] = {}
+    for entry in entries:
+        stored.setdefault(entry.key, set()).add(entry.offset)
+    try:
+        for key, value in tensors:
+            for words in _faults(value, stored.get(str(key), set())):
+                checkpoint.report("tiling", mark, f"{str(key)!r}: {words}", "resume from an earlier checkpoint")
+    except UnreadableError as error:
+        checkpoint.report("container", mark, f"the index {error}", _BROKEN)
+
+
+def _faults(value: Any, stored: set[tuple[int, ...] | None]) -> Iterator[str]:
+    """What is wrong with the pieces of one tensor, or with where they lie."""
+    is_bytes = isinstance(value, Inert) and isinstance(value.function, Name)
+    if is_bytes and value.function.name == "BytesStorageMetadata":
+        if not stored:
+            yield "the index does not say where it lies"
+        return
+    fields = _state(value, "TensorStorageMetadata")
+    boxes = []
+    for chunk in fields.get("chunks") or ():
+        piece = _state(chunk, "ChunkStorageMetadata")
+        boxes.append(Box(_sizes(piece.get("offsets")), _sizes(piece.get("sizes"))))
+    why = tile_fault(_sizes(fields.get("size")), boxes)
+    if why:
+        yield why
+    absent = [box for box in boxes if box.begin not in stored]
+    if absent:
+        yield f"the index does not say where {len(absent):,} of {len(boxes):,} pieces lie"
