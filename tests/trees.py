@@ -120,7 +120,7 @@ def tensor(dtype: str, shape: tuple[int, ...], key: str, count: int) -> bytes:
 
 
 def torch(path: Path, *words: str) -> None:
-    """A file of `torch.save`; the word `call=module.name` adds a call of that name with the text `canary`."""
+    """A file of `torch.save`; `call=module.name` adds a call of that name, and `key:1` a number."""
     path.write_bytes(torch_bytes(*words))
 
 
@@ -129,7 +129,7 @@ def torch_bytes(*words: str) -> bytes:
     import io
 
     calls = [word.removeprefix("call=") for word in words if word.startswith("call=")]
-    held = tensors(tuple(word for word in words if not word.startswith("call=")))
+    held = tensors(tuple(word for word in words if "=" in word and not word.startswith("call=")))
     state = {
         short_text(key): tensor(dtype, shape, str(n), size // _SIZES[dtype])
         for n, (key, (dtype, shape, size)) in enumerate(held.items())
@@ -137,6 +137,10 @@ def torch_bytes(*words: str) -> bytes:
     for dotted in calls:
         module, _, attribute = dotted.rpartition(".")
         state[short_text(dotted)] = call(name(module, attribute), short_text("canary"))
+    for word in words:
+        if "=" not in word:
+            key, _, value = word.partition(":")
+            state[short_text(key)] = number(int(value))
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("archive/data.pkl", pickled(mapping(state)))

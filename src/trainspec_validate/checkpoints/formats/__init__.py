@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainspec_validate.checkpoints.formats import dcp, huggingface, manifest, residue, safetensors, torch_zip
+from trainspec_validate.checkpoints.formats import (
+    dcp,
+    deepspeed,
+    huggingface,
+    manifest,
+    residue,
+    safetensors,
+    torch_zip,
+)
 from trainspec_validate.checkpoints.view import Checkpoint
 
 READERS: tuple[Callable[[Checkpoint], None], ...] = (
@@ -13,6 +21,7 @@ READERS: tuple[Callable[[Checkpoint], None], ...] = (
     huggingface.read,
     torch_zip.read,
     dcp.read,
+    deepspeed.read,
     residue.read,
 )
 

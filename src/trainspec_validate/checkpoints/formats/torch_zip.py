@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from io import BytesIO
+from typing import Any
 
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
-from trainspec_validate.checkpoints.pickles import MAX_PICKLE_BYTES, Content, follow
+from trainspec_validate.checkpoints.pickles import MAX_PICKLE_BYTES, Content, Pairs, follow
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.checkpoints.zips import Zip, opened
 
@@ -83,6 +84,16 @@ def read_archive(checkpoint: Checkpoint, archive: Archive) -> list[Content]:
     else:
         checkpoint.archives.append(archive)
     return found
+
+
+def state_of(checkpoint: Checkpoint, path: str) -> dict[str, Any]:
+    """The keys and values at the top of the state in a zip container; none where it cannot be read."""
+    try:
+        with opened(checkpoint.root / path, Archive(path)) as container:
+            contents = [follow(BytesIO(container.read(name, MAX_PICKLE_BYTES))) for name in container.pickles()]
+    except UnreadableError:
+        return {}
+    return contents[0].value.texts() if contents and isinstance(contents[0].value, Pairs) else {}
 
 
 def _tell_names(checkpoint: Checkpoint, path: str, container: Zip) -> None:

@@ -1,0 +1,100 @@
+"""The only place that knows the files of DeepSpeed: which of them there are for each rank, and what they say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from trainspec_validate.checkpoints.formats.torch_zip import state_of
+from trainspec_validate.checkpoints.view import Checkpoint
+
+# https://github.com/deepspeedai/DeepSpeed/blob/edaa72212/deepspeed/runtime/engine.py, _get_zero_ckpt_name and others
+_OPTIMIZER = re.compile(
+    r"^(?P<kind>(?:bf16_|fp16_)?zero_pp_rank)_(?P<data>\d+)_mp_rank_(?P<model>\d+)_optim_states\.pt$"
+)
+_MODEL = re.compile(r"^mp_rank_(?P<model>\d+)(?:_\d+)?_model_states\.pt$")
+_SHARD = re.compile(r"^(?P<kind>zero_pp_rank)_(?P<data>\d+)_mp_rank_(?P<model>\d+)_model_states\.pt$")
+_ENDS = ("_model_states.pt", "_optim_states.pt")
+_SHOWN = 3
+
+
+def read(checkpoint: Checkpoint) -> None:
+    """Add what the files of DeepSpeed say, in each directory that holds some."""
+    folders = {path.rpartition("/")[0] for path in checkpoint.files if path.endswith(_ENDS)}
+    if folders:
+        checkpoint.formats.append("DeepSpeed")
+    for folder in sorted(folders):
+        held = {name for parent, _, name in (path.rpartition("/") for path in checkpoint.files) if parent == folder}
+        checkpoint.examined |= {"shards", "resume-state"}
+        first = _first_model(checkpoint, folder, held)
+        degrees = _degree(first, "dp_world_size"), _degree(first, "mp_world_size")
+        for pattern in (_OPTIMIZER, _SHARD):
+            _check_grid(checkpoint, folder, held, pattern, degrees)
+        _check_model(checkpoint, folder, held, degrees[1])
+        if first and not any(_OPTIMIZER.match(name) or "optim_states" in name for name in held):
+            _check_optimizer(checkpoint, folder, first)
+
+
+def _first_model(checkpoint: Checkpoint, folder: str, held: set[str]) -> dict[str, Any]:
+    """The state of the first file of the model, which also says steps and degrees."""
+    names = sorted(name for name in held if _MODEL.match(name) or _SHARD.match(name))
+    if not names:
+        return {}
+    path = f"{folder}/{names[0]}" if folder else names[0]
+    state = state_of(checkpoint, path)
+    step = state.get("global_steps")
+    if type(step) is int and step >= 0:
+        checkpoint.claim(path, step, f"{names[0]} (global_steps)")
+    return state
+
+
+def _degree(state: dict[str, Any], key: str) -> int:
+    """A degree that the state says; 0 where it says none."""
+    value = state.get(key)
+    return value if type(value) is int and 0 < value <= 1_000_000 else 0
+
+
+def _check_grid(
+    checkpoint: Checkpoint, folder: str, held: set[str], pattern: re.Pattern[str], degrees: tuple[int, int]
+) -> None:
+    """There is a file for each data-parallel and each model-parallel rank."""
+    matches = [match for match in map(pattern.match, sorted(held)) if match]
+    if not matches:
+        return
+    pairs = {(int(match["data"]), int(match["model"])) for match in matches}
+    data = max(degrees[0], *(pair[0] + 1 for pair in pairs))
+    model = max(degrees[1], *(pair[1] + 1 for pair in pairs))
+    absent = data * model - len(pairs)
+    if absent > 0:
+        first = ", ".join(_absent(pairs, data, model))
+        kind = matches[0][0].rpartition("_mp_rank_")[2].partition("_")[2]
+        words = f"{absent:,} of {data:,} x {model:,} files {matches[0]['kind']}_*_mp_rank_*_{kind} are missing: {first}"
+        checkpoint.report("shards", folder, words, "resume from an earlier checkpoint: state of these ranks is lost")
+
+
+def _absent(pairs: set[tuple[int, int]], data: int, model: int) -> Iterator[str]:
+    num_told = 0
+    for rank in range(data):
+        for part in range(model):
+            if (rank, part) not in pairs:
+                if num_told == _SHOWN:
+                    yield "…"
+                    return
+                num_told += 1
+                yield f"rank {rank} of part {part}"
+
+
+def _check_model(checkpoint: Checkpoint, folder: str, held: set[str], degree: int) -> None:
+    parts = {int(match["model"]) for match in map(_MODEL.match, held) if match}
+    wanted = max([degree, *(part + 1 for part in parts)])
+    if parts and len(parts) < wanted:
+        words = f"{wanted - len(parts):,} of {wanted:,} files mp_rank_*_model_states.pt are missing"
+        checkpoint.report("shards", folder, words, "resume from an earlier checkpoint: weights are lost")
+
+
+def _check_optimizer(checkpoint: Checkpoint, folder: str, state: dict[str, Any]) -> None:
+    """Without ZeRO the optimizer lies in the file of the model."""
+    if state.get("optimizer") is None:
+        words = "no state of the optimizer is there: neither *_optim_states.pt nor a part of *_model_states.pt"
+        checkpoint.report("resume-state", folder, words, "resume from an earlier checkpoint")
