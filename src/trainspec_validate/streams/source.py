@@ -14,6 +14,7 @@ MAX_LINE_BYTES = 16 * 1024 * 1024
 """A longer line is handed on with one byte more than this, which its reader refuses."""
 _MAX_SKIPPED_BYTES = 1024**3
 _MAX_WINDOW_BYTES = 128 * 1024 * 1024
+_END = b"end of the file\n"
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
@@ -68,17 +69,33 @@ def _from_zstd(stream: Any) -> BinaryIO:
         import zstandard  # noqa: PLC0415 - an extra
     except ImportError:
         raise SourceError("zstd cannot be read here", "pip install 'trainspec-validate[telemetry]'") from None
-    reader = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).stream_reader(
-        stream, read_across_frames=True
-    )
+    both: Any = _InTurn(stream, io.BytesIO(zstandard.ZstdCompressor().compress(_END)))
+    reader = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).stream_reader(both, read_across_frames=True)
     return cast("BinaryIO", io.BufferedReader(cast("Any", _Zstd(reader, zstandard.ZstdError))))
 
 
+class _InTurn:
+    """Two streams, one after the other."""
+
+    def __init__(self, first: Any, second: Any) -> None:
+        self._first, self._second = first, second
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes."""
+        found: bytes = self._first.read(size) or self._second.read(size)
+        return found
+
+
 class _Zstd(io.RawIOBase):
-    """A zstd stream whose damage is told as that of other streams."""
+    """A zstd stream whose damage is told as that of other streams.
+
+    The library does not tell an end that comes early from any other. What is read has a mark of our own behind it,
+    which comes out only if all before it was whole.
+    """
 
     def __init__(self, reader: Any, error: type[Exception]) -> None:
         self._reader, self._error = reader, error
+        self._held = b""
 
     def readable(self) -> bool:
         """Whether it can be read: always."""
@@ -86,10 +103,20 @@ class _Zstd(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer with uncompressed bytes."""
-        try:
-            return int(self._reader.readinto(buffer))
-        except self._error as error:
-            raise SourceError(f"the compressed data are damaged: {error}", "copy the file again") from None
+        found = b""
+        while not found:
+            try:
+                piece = self._reader.read(len(buffer))
+            except self._error as error:
+                raise SourceError(f"the compressed data are damaged: {error}", "copy the file again") from None
+            if not piece and self._held != _END:
+                raise SourceError("the compressed data end early", "copy the file again, or keep what was read")
+            if not piece:
+                break
+            whole = self._held + piece
+            found, self._held = whole[: -len(_END)], whole[-len(_END) :]
+        buffer[: len(found)] = found
+        return len(found)
 
 
 @contextmanager
