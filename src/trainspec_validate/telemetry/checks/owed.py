@@ -128,14 +128,12 @@ class _Attempt:
     carried: frozenset[str]
     num_reports: float
     is_snapshot: bool
-    elsewhere: frozenset[str] | None
-    """What other attempts have values of, where the formats of this one owe no more than that; else None."""
+    is_log: bool
+    """Whether it is told by logs of other programs alone, which owe no metric."""
 
     def owes(self, metric: Metric) -> bool:
         """Whether a value of the metric is due by the end of the attempt."""
-        if self.elsewhere is not None and metric.name not in self.elsewhere:
-            return False
-        return metric.scopes[0] in self.scopes and self._is_due(metric) and self._is_capable(metric)
+        return not self.is_log and metric.scopes[0] in self.scopes and self._is_due(metric) and self._is_capable(metric)
 
     def _is_due(self, metric: Metric) -> bool:
         times = [catalog().cadences[name].seconds for name in metric.cadences]
@@ -176,9 +174,8 @@ def _attempts(run: RunView) -> Iterator[_Attempt]:
         interval = max((head.record.report_interval_steps for head in heads), default=1)
         reports = num_updates(span, steps.get(span.number)) / interval
         refused, due = unsupported(heads), carried(run, span.number)
-        others = frozenset[str]().union(*(names for number, names in seen.items() if number != span.number))
-        elsewhere = others if heads and not owing_heads(run, span.number) else None
-        yield _Attempt(span, scopes, mine, refused, due, reports, run.snapshot, elsewhere)
+        is_log = bool(heads) and not owing_heads(run, span.number)
+        yield _Attempt(span, scopes, mine, refused, due, reports, run.snapshot, is_log)
 
 
 def _absent(run: RunView, profile: str) -> Iterator[Deviation]:
@@ -207,7 +204,7 @@ def _absent(run: RunView, profile: str) -> Iterator[Deviation]:
 def _why_nothing_is_owed(run: RunView) -> str:
     if run.heads and not any(owing_heads(run, span.number) for span in run.attempts):
         formats = ", ".join(sorted({file.format for file in run.files}))
-        return f"a log of the format {formats} owes no metric that it has nowhere"
+        return f"a log of the format {formats} owes no metric"
     return "no attempt is long enough to owe a metric of the scopes that its heads name"
 
 

@@ -1,0 +1,132 @@
+"""Checks on logs of other programs: what they owe, what they show without times, and clocks of another zone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from telemetry_makers import Stream, judged, line_of, messages, refused, view
+
+from trainspec_validate.telemetry.engine import read_run, run_file
+from trainspec_validate.telemetry.view import RunView
+
+
+def log(folder: Path, *texts: str) -> RunView:
+    files = []
+    for number, text in enumerate(texts):
+        path = folder / f"{number}.log"
+        path.write_text(text, encoding="utf-8")
+        files.append(run_file(number, path, path.name))
+    return read_run(files)
+
+
+def iterations(*seconds: float, first: int = 1, before: str = "") -> str:
+    return "".join(
+        f"{before} iteration {first + n}/ 1000 | elapsed time per iteration (s): {each} | global batch size: 8 |\n"
+        for n, each in enumerate(seconds)
+    )
+
+
+def test_a_log_owes_no_metric_that_it_has_nowhere(tmp_path: Path) -> None:
+    run = log(tmp_path, iterations(*[900.0] * 10))
+    assert refused("TS-TEL-004", run) == "a log of the format megatron-log owes no metric"
+
+
+def test_slow_updates_are_found_without_times(tmp_path: Path) -> None:
+    (found,) = judged("TS-TEL-036", log(tmp_path, iterations(*[900.0] * 5, *[960.0] * 4)))
+    assert found.message == "updates take 16 min in 4 reports from step 6 to 9, 6.7 % more than before"
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        [900.0] * 5 + [960.0] * 2 + [900.0] * 3,
+        [900.0] * 5 + [920.0] * 4,
+        [900.0, 700.0, 1100.0, 960.0, 870.0] + [1500.0] * 4,
+        [9.0] * 5 + [9.6] * 4,
+    ],
+    ids=["short", "little", "unsteady before", "minutes"],
+)
+def test_what_is_not_slow_without_times(seconds: list[float], tmp_path: Path) -> None:
+    assert judged("TS-TEL-036", log(tmp_path, iterations(*seconds))) == []
+
+
+def test_another_run_in_the_same_log_is_no_slow_stretch(tmp_path: Path) -> None:
+    text = iterations(*[900.0] * 7) + iterations(*[1200.0] * 6)
+    assert judged("TS-TEL-036", log(tmp_path, text)) == []
+    few = iterations(900.0, 900.0) + iterations(1200.0, 1200.0)
+    assert refused("TS-TEL-036", log(tmp_path, few)).startswith("the lines have no times, and fewer than 6")
+
+
+def test_times_without_a_zone_are_told_once(tmp_path: Path) -> None:
+    run = log(tmp_path, iterations(9.0, 9.0, before="[2026-01-01 00:00:00]"))
+    assert messages("TS-TEL-016", run) == ["times have no zone, and are taken for UTC"]
+    assert messages("TS-TEL-016", log(tmp_path, iterations(9.0, 9.0))) == []
+
+
+# --- an emitter beside its run ------------------------------------------------------------------------------
+
+
+def job() -> Stream:
+    stream = Stream().event(0, "run.start")
+    for step in range(1, 10):
+        stream.sample(60 * step, {"train.step.count": step}, step=step)
+    return stream.event(600, "run.end")
+
+
+def agent(begin: float, num: int = 10) -> Stream:
+    stream = Stream("node/n1", ("node",), host="n1")
+    return stream.every((begin + 60 * n for n in range(num)), {"hw.power{hw.type=enclosure}": 5_000.0})
+
+
+@pytest.mark.parametrize(("begin", "num"), [(0, 0), (-1_700, 0), (1_700, 0), (7 * 3600, 1), (-7 * 3600, 1)])
+def test_an_emitter_hours_off_its_run(begin: float, num: int) -> None:
+    other = agent(begin)
+    found = judged("TS-TEL-016", view(job(), other))
+    assert len(found) == num
+    if num:
+        assert found[0].message.startswith("emitter 'node/n1' writes ")
+        assert line_of(found[0], other, 1) == (len(other.lines) - 1 if begin > 0 else 1)
+
+
+def test_an_emitter_hours_late_does_not_make_the_others_silent() -> None:
+    run = view(job().event(600, "attempt.end", {"train.run.attempt": 0}), agent(7 * 3600))
+    assert messages("TS-TEL-033", run) == []
+
+
+# --- slow for a while ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("slow", "num"), [([3, 4, 5], 0), ([3, 4, 5, 6], 1), ([3, 4, 6, 7], 0), ([50, 51, 52, 53], 1)])
+def test_a_rank_is_slow_for_a_while(slow: list[int], num: int) -> None:
+    stream = Stream("ranks", ("rank",))
+    for number in range(100):
+        stream.sample(60 * number, {"train.rank.slowdown": 1.9 if number in slow else 1.0}, rank=3)
+    found = judged("TS-TEL-035", view(stream))
+    assert len(found) == num
+    if num:
+        assert line_of(found[0], stream) == slow[0] + 1
+        assert "above 1.5 in 4 windows in a row, up to 1.9" in found[0].message
+
+
+def test_an_evaluation_that_gives_the_same_each_time() -> None:
+    stream = Stream()
+    for number in range(1, 6):
+        loss = {"train.evaluation.loss{train.evaluation.set=eval,train.loss.name=total}": 2.7590169}
+        stream.sample(60 * number, loss, step=number)
+    (found,) = messages("TS-TEL-026", view(stream))
+    assert found.endswith("is 2.7590169 for 5 evaluations in a row")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("metric", ["train.sample.count", "train.rank.step", "hw.energy{hw.type=gpu}"])
+@pytest.mark.parametrize("text", ["+Inf", "NaN"])
+def test_values_that_are_not_finite_disturb_no_check(metric: str, text: str) -> None:
+    job_stream = Stream("all", ("job", "rank", "device"), host="n1")
+    for number in range(30):
+        subject = {"rank": number % 3} if "rank" in metric else {"device": "G"} if "energy" in metric else {}
+        job_stream.sample(10 * number, {metric: text}, step=number, **subject)
+        job_stream.sample(10 * number, {"train.batch.size": 8.0})
+    run = view(job_stream)
+    for requirement in ("TS-TEL-013", "TS-TEL-032", "TS-TEL-038", "TS-TEL-040"):
+        assert refused(requirement, run) or judged(requirement, run) == []
