@@ -95,6 +95,8 @@ class Checkpoint:
     """Files whose presence commits the checkpoint; they are written last."""
     archives: list[Archive] = field(default_factory=list)
     """Containers whose content carries a checksum of the format."""
+    recorded: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of files, as a file of the format records it."""
     manifest: CheckpointManifest | None = None
     manifest_problem: str = ""
     """Why the manifest that is there cannot be read."""

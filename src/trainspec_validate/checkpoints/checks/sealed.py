@@ -6,10 +6,13 @@ from collections.abc import Iterator
 
 from trainspec_validate.checkpoints.checks import Checkpoint, CheckpointPolicy, Deviation, NotJudged, Series, check
 from trainspec_validate.checkpoints.compare import absent_files, changed_files, unlisted_files
+from trainspec_validate.checkpoints.hashing import digests
 from trainspec_validate.checkpoints.opening import UnreadableError
-from trainspec_validate.checkpoints.view import MANIFEST_NAME
+from trainspec_validate.checkpoints.view import MANIFEST_NAME, Archive
 from trainspec_validate.checkpoints.zips import opened
 
+_REMEDY = "restore the file from another copy"
+_SHOWN = 3
 _NO_MANIFEST = f"no {MANIFEST_NAME} that can be read"
 
 
@@ -36,7 +39,7 @@ def manifest_files(series: Series) -> Iterator[Deviation]:
     """Every listed file is there, with its size."""
     for one in _with_manifest(series):
         for path, words in absent_files(one):
-            yield Deviation(one.place(path), words, "restore the file from another copy")
+            yield Deviation(one.place(path), words, _REMEDY)
 
 
 @check("TS-CKP-072")
@@ -44,7 +47,7 @@ def manifest_digests(series: Series) -> Iterator[Deviation]:
     """Every listed file has its digest."""
     for one in _with_manifest(series):
         for path, words in changed_files(one):
-            yield Deviation(one.place(path), words, "restore the file from another copy")
+            yield Deviation(one.place(path), words, _REMEDY)
 
 
 @check("TS-CKP-073")
@@ -86,21 +89,32 @@ def manifest_state(series: Series, policy: CheckpointPolicy) -> Iterator[Deviati
 
 @check("TS-CKP-084")
 def payload_checksum(series: Series) -> Iterator[Deviation]:
-    """Content agrees with the checksums of its container, where no manifest vouches for it."""
+    """Content agrees with the checksums of its format, where no manifest vouches for it."""
     num_compared = 0
     for one in series.checkpoints:
-        for archive in one.archives:
-            if archive.path in one.sealed:
-                continue
-            try:
-                with opened(one.root / archive.path, archive) as container:
-                    damaged, is_recorded = container.damaged()
-            except UnreadableError as error:
-                damaged, is_recorded = [str(error)], True
+        archives = [archive for archive in one.archives if archive.path not in one.sealed | one.recorded.keys()]
+        for archive in archives:
+            words, is_recorded = _damage(one, archive)
             num_compared += is_recorded
-            if damaged:
-                shown = ", ".join(damaged[:3]) + (", …" if len(damaged) > 3 else "")
-                words = f"{len(damaged):,} entr{'ies' if len(damaged) > 1 else 'y'} contradict the checksum: {shown}"
-                yield Deviation(one.place(archive.path), words, "restore the file from another copy")
+            if words:
+                yield Deviation(one.place(archive.path), words, _REMEDY)
+        recorded = {path: digest for path, digest in one.recorded.items() if path not in one.sealed}
+        for path, found in digests(one.root, recorded).items():
+            num_compared += 1
+            if found != recorded[path]:
+                yield Deviation(one.place(path), "the content contradicts its recorded SHA-256", _REMEDY)
     if not num_compared:
-        raise NotJudged("no container with checksums that no manifest vouches for")
+        raise NotJudged("no recorded checksum of a file that no manifest vouches for")
+
+
+def _damage(one: Checkpoint, archive: Archive) -> tuple[str, bool]:
+    """What contradicts the checksums of a container, and whether it has any."""
+    try:
+        with opened(one.root / archive.path, archive) as container:
+            damaged, is_recorded = container.damaged()
+    except UnreadableError as error:
+        return f"the container {error}", True
+    if not damaged:
+        return "", is_recorded
+    shown = ", ".join(damaged[:_SHOWN]) + (", …" if len(damaged) > _SHOWN else "")
+    return f"{len(damaged):,} entr{'ies' if len(damaged) > 1 else 'y'} contradict the checksum: {shown}", True

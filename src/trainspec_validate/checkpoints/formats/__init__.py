@@ -9,6 +9,7 @@ from trainspec_validate.checkpoints.formats import (
     deepspeed,
     huggingface,
     manifest,
+    megatron,
     residue,
     safetensors,
     torch_zip,
@@ -22,6 +23,7 @@ READERS: tuple[Callable[[Checkpoint], None], ...] = (
     torch_zip.read,
     dcp.read,
     deepspeed.read,
+    megatron.read,
     residue.read,
 )
 

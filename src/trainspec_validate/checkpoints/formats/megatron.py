@@ -1,0 +1,74 @@
+"""The only place that knows what Megatron adds to a distributed checkpoint: configuration, common state, digests."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from trainspec_validate.checkpoints.formats._paths import fault
+from trainspec_validate.checkpoints.formats.torch_zip import state_of
+from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
+from trainspec_validate.checkpoints.view import Checkpoint
+
+MARK = "metadata.json"
+_COMMON = "common.pt"
+_INTEGRITY = "integrity.json"
+_NAMED = re.compile(r"^iter_\d{7}$")
+_DIGEST = re.compile(r"^[0-9a-f]{64}$")
+_BACKEND = "sharded_backend"
+_BROKEN = "resume from an earlier checkpoint"
+
+
+def read(checkpoint: Checkpoint) -> None:
+    """Add what the files of Megatron say."""
+    held = checkpoint.files
+    config = _json(checkpoint, MARK) if MARK in held and (_COMMON in held or ".metadata" in held) else None
+    backend = config.get(_BACKEND) if isinstance(config, dict) else None
+    if backend is None and not (_NAMED.match(checkpoint.root.name) and _COMMON in held):
+        return
+    checkpoint.formats.append("Megatron dist-checkpoint")
+    checkpoint.examined |= {"mark", "files"}
+    if backend is None:
+        words = f"{MARK} with its {_BACKEND}, which Megatron writes after all state, is missing"
+        checkpoint.report("mark", "", words, "the save was interrupted: resume from an earlier checkpoint")
+        return
+    checkpoint.marks.append(MARK)
+    needed = [_COMMON, *([".metadata"] if backend == "torch_dist" else [])]
+    for name in needed:
+        if name not in held:
+            checkpoint.report("files", name, "the file, which a checkpoint of Megatron needs, is missing", _BROKEN)
+    step = state_of(checkpoint, _COMMON).get("iteration") if _COMMON in held else None
+    if type(step) is int and step >= 0:
+        checkpoint.claim(_COMMON, step, f"{_COMMON} (iteration)")
+    if _INTEGRITY in held:
+        _read_integrity(checkpoint)
+
+
+def _json(checkpoint: Checkpoint, path: str) -> Any:
+    checkpoint.examined |= {"container", "limits"}
+    try:
+        return read_json(read_small(checkpoint.root / path))
+    except LimitError as error:
+        checkpoint.report("limits", path, f"the file {error}")
+    except UnreadableError as error:
+        checkpoint.report("container", path, f"the file {error}", _BROKEN)
+    return None
+
+
+def _read_integrity(checkpoint: Checkpoint) -> None:
+    """The digests that Megatron can write; it compares them only where it is asked to."""
+    data = _json(checkpoint, _INTEGRITY)
+    files = data.get("files") if isinstance(data, dict) and data.get("algorithm") == "sha256" else None
+    if not isinstance(files, dict) or not all(isinstance(d, str) and _DIGEST.match(d) for d in files.values()):
+        if data is not None:
+            words = "the file has no algorithm sha256 with digests of files"
+            checkpoint.report("container", _INTEGRITY, words, "write it again")
+        return
+    for path, digest in files.items():
+        why = fault(path)
+        if why:
+            checkpoint.report("paths", _INTEGRITY, f"the path {path!r} {why}", "name files of the checkpoint only")
+        elif path not in checkpoint.files or checkpoint.files[path].kind != "file":
+            checkpoint.report("files", path, f"the file, which {_INTEGRITY} lists, is missing", _BROKEN)
+        else:
+            checkpoint.recorded[path] = digest
