@@ -71,9 +71,19 @@ LAYERS: dict[str, set[str]] = {
     "check": {
         *("_version", "findings", "documents", "catalog", "suggest"),
         *("collect", "load", "reading", "requirements", "schema", "selection"),
-        *("rules", "engine", "references", "suppress", "stored", "streamed", "verdicts"),
+        *("rules", "engine", "references", "suppress", "stored", "streamed", "user_rules", "verdicts"),
     },
-    "coverage": {"checkpoints", "documents", "requirements", "rules", "schema"},
+    "verdicts": {"findings", "engine", "reading", "references", "requirements", "selection", "suppress"},
+    "coverage": {"checkpoints", "documents", "requirements", "rules", "schema", "telemetry"},
+    # from records to findings
+    "telemetry": {
+        *("findings", "documents", "costs", "derived", "metrics", "requirements"),
+        *("schema", "streams", "suggest", "units"),
+    },
+    "streamed": {
+        *("findings", "documents", "collect", "reading", "requirements", "selection"),
+        *("streams", "telemetry", "user_rules"),
+    },
     # from findings to text
     "report": {"findings"},
     "outputs": {"report", "suggest"},
@@ -97,22 +107,23 @@ LAYERS: dict[str, set[str]] = {
 # Third-party library: the modules below the package (patterns) that may import it.
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "yaml": ("load", "load.*"),
-    "jsonschema_rs": ("schema",),
+    "jsonschema_rs": ("schema", "telemetry.lines"),
     "click": ("cli", "cli.*", "toolbox", "toolbox.*", "terminal"),
-    "msgspec": ("documents", "documents.*", "streams.native"),
+    "msgspec": ("documents", "documents.*", "streams.native", "telemetry.lines"),
     "pyarrow": ("streams.parquet", "user_rules.tables"),
     "narwhals": ("user_rules.*",),
     "duckdb": ("user_rules.engines",),
     "polars": ("user_rules.engines",),
     "pyspark": ("telemetry.spark", "user_rules.engines"),
     "zstandard": ("streams.source",),
+    "numba": ("telemetry.jit",),
     "numpy": ("run_page.*", "telemetry.*", "user_rules.tables"),
     "rich": ("*",),
     "pynvml": ("discover.nvml",),
 }
 
 # Imported inside functions only, because start-up would pay for it.
-LAZY = {"rich", "pynvml", "pyarrow", "zstandard", "narwhals", "duckdb", "polars", "pyspark"}
+LAZY = {"rich", "pynvml", "pyarrow", "zstandard", "narwhals", "duckdb", "polars", "pyspark", "numba"}
 
 
 @dataclass(frozen=True)
