@@ -62,7 +62,9 @@ def updates(run: Any, num_steps: int, num_turns: int) -> tuple[float, float]:
         with run.step(number):
             work(num_turns)
             run.log(**VALUES)
-    return (time.perf_counter() - wall) / num_steps, (time.process_time() - busy) / num_steps
+    taken = time.perf_counter() - wall
+    run.flush()  # what waits is work of this loop, and not of the next one
+    return taken / num_steps, (time.process_time() - busy) / num_steps
 
 
 def calls(action: Callable[[], None], num: int) -> float:
@@ -93,6 +95,22 @@ def report_calls(run: Any, title: str) -> None:
         print(f"  {name:<42} {title:<12} {calls(action, 200) * 1e6:7.2f} us")
 
 
+def report_threads(run: Any) -> None:
+    """Print the time of the processor that an update takes in both threads together, with nothing between updates."""
+    found = []
+    for _ in range(20):
+        run.flush()
+        begin = time.process_time()
+        for _ in range(500):
+            with run.step():
+                run.log(**VALUES)
+        run.flush()
+        found.append((time.process_time() - begin) / 500)
+    seconds = statistics.median(found)
+    share = 100 * seconds / STEP_SECONDS
+    print(f"  update, caller and writing thread {seconds * 1e6:.1f} us of processor time: {share:.2f} % of 10 ms")
+
+
 def report_updates(folder: Path, num_rounds: int, num_steps: int) -> None:
     """Print what an update costs with and without recording."""
     num_turns = turns_of_a_step()
@@ -100,12 +118,13 @@ def report_updates(folder: Path, num_rounds: int, num_steps: int) -> None:
     updates(silent, num_steps, num_turns)
     with recorded as run:
         pairs = [(updates(silent, num_steps, num_turns), updates(run, num_steps, num_turns)) for _ in range(num_rounds)]
-    print(f"updates of about 10 ms, {num_rounds} pairs of {num_steps}, in turn; medians, and the range of the pairs")
+    print(f"updates of about 10 ms, {num_rounds} pairs of {num_steps}, in turn; median of the pairs, standard error")
     for place, clock in enumerate(("wall clock", "processor time of all threads")):
         plain, with_it = (statistics.median(each[place] for each in column) for column in zip(*pairs, strict=True))
-        shares = sorted(100 * (one[place] / other[place] - 1) for other, one in pairs)
+        shares = [100 * (one[place] / other[place] - 1) for other, one in pairs]
+        error = 1.2533 * statistics.stdev(shares) / len(shares) ** 0.5
         print(f"  {clock:<30} {plain * 1e3:8.3f} ms without, {with_it * 1e3:8.3f} ms with recording")
-        print(f"  {'':<30} {statistics.median(shares):+.2f} % ({shares[0]:+.2f} to {shares[-1]:+.2f} %)")
+        print(f"  {'':<30} {statistics.median(shares):+.2f} % +- {error:.2f} %")
 
 
 def main() -> None:
@@ -119,9 +138,10 @@ def main() -> None:
         print("\ncalls on the thread of the caller, median of 20 bursts of 200")
         with recording(folder, "calls") as run:
             report_calls(run, "recorded")
+            report_threads(run)
         report_calls(recording(folder, ""), "TRAINSPEC_RUN unset")
         print()
-        report_updates(folder, num_rounds=3 if short else 25, num_steps=50)
+        report_updates(folder, num_rounds=20 if short else 150, num_steps=20)
         sizes = {path.name: path.stat().st_size for path in (folder / "updates").iterdir()}
         print("  files: " + ", ".join(f"{name} {size:,} bytes" for name, size in sorted(sizes.items())))
 

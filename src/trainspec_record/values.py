@@ -31,6 +31,8 @@ def line(record: Mapping[str, Any]) -> bytes:
 
 def number(value: Any) -> float | None:
     """A plain number; None for what is none, or could only be read by waiting for a device."""
+    if type(value) is float or (type(value) is int and -EXACT <= value <= EXACT):
+        return value
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     if isinstance(value, Integral):
