@@ -49,6 +49,16 @@ def format_of(start: bytes) -> str:
 def foreign_batches(file: RunFile, digest: Digest, facts: FileFacts) -> Iterator[Batch]:
     """The records of a file of another format; what cannot become a record is damage."""
     builder = RowBuilder(digest.names, facts)
+    try:
+        yield from _batches(file, builder)
+    except SourceError:
+        yield builder.batch()
+        raise
+    yield builder.batch()
+
+
+def _batches(file: RunFile, builder: RowBuilder) -> Iterator[Batch]:
+    facts = builder.facts
     with opened(file.path) as stream:
         number = 0
         for offset, item in read(lines_of(stream), file.name, FORMATS[file.format]):
@@ -62,4 +72,3 @@ def foreign_batches(file: RunFile, digest: Digest, facts: FileFacts) -> Iterator
                 number += 1
                 if number % _AT_ONCE == 0:
                     yield builder.batch()
-    yield builder.batch()

@@ -49,8 +49,14 @@ class Stretch:
 def batches(stretch: Stretch, digest: Digest) -> Iterator[Batch]:
     """The records of a stretch as columns; names and damage go into the digest."""
     facts = digest.facts(stretch.file.number)
-    head = stretch.file.head
-    digest.know((head, *stretch.heads))
+    digest.know((stretch.file.head, *stretch.heads))
+    try:
+        yield from _batches(stretch, digest, facts)
+    except SourceError as error:
+        note_damage(facts, 0, LineFault(RECORD, f"the file ends early: {error}", "was the writer stopped?"))
+
+
+def _batches(stretch: Stretch, digest: Digest, facts: FileFacts) -> Iterator[Batch]:
     if stretch.file.format == "parquet":
         from trainspec_validate.telemetry.arrow import arrow_batches  # noqa: PLC0415
 
@@ -61,14 +67,9 @@ def batches(stretch: Stretch, digest: Digest) -> Iterator[Batch]:
 
         yield from foreign_batches(stretch.file, digest, facts)
         return
-    builder = RowBuilder(digest.names, facts, head)
-    decoder = decoder_of(builder)
-    try:
-        for block in blocks(stretch.file.path, stretch.start, stretch.end):
-            yield decoder(block)
-    except SourceError as error:
-        yield builder.batch()
-        note_damage(facts, 0, LineFault(RECORD, f"the file ends early: {error}", "was the writer stopped?"))
+    decoder = decoder_of(RowBuilder(digest.names, facts, stretch.file.head))
+    for block in blocks(stretch.file.path, stretch.start, stretch.end):
+        yield decoder(block)
 
 
 def have_order(files: Iterable[RunFile]) -> bool:
