@@ -57,7 +57,8 @@ def find(directory: Path) -> list[Group]:
             groups.setdefault(directory, Group(directory)).is_cut = True
             break
         below = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
-        members = [current] if is_checkpoint(entries) else []
+        is_named = current == directory and STEP_NAME.match(current.name) is not None
+        members = [current] if is_checkpoint(entries) or (is_named and _is_or_holds(current)) else []
         if members:
             root = current if current == directory else current.parent
             groups.setdefault(root, Group(root)).members += members
@@ -103,8 +104,11 @@ def _is_zip(path: Path) -> bool:
 
 
 def inventory(root: Path) -> Checkpoint:
-    """The files of a checkpoint; directories of other steps below it are none of its own."""
+    """The files of a checkpoint; other checkpoints below it are none of its own."""
     match = STEP_NAME.match(root.name)
+    others: set[Path] = set()
+    if match is None:
+        others = {member for group in find(root) for member in group.members} - {root}
     files: dict[str, FileFact] = {}
     folders: list[str] = []
     checkpoint = Checkpoint(root, root.as_posix(), int(match["step"]) if match else None, files)
@@ -115,7 +119,7 @@ def inventory(root: Path) -> Checkpoint:
             path = f"{folder}/{entry.name}" if folder else entry.name
             if not entry.is_dir(follow_symlinks=False):
                 files[path] = _fact(entry, path)
-            elif not (match is None and not folder and STEP_NAME.match(entry.name)):
+            elif root / path not in others:
                 folders.append(path)
                 pending.append((path, depth + 1))
         if len(files) > MAX_FILES or depth > MAX_DEPTH:

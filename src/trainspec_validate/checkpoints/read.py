@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainspec_validate.checkpoints.formats import read_all
-from trainspec_validate.checkpoints.inventory import Group, find, inventory
+from trainspec_validate.checkpoints.inventory import Group, inventory
 from trainspec_validate.checkpoints.pointers import pointers
 from trainspec_validate.checkpoints.view import Checkpoint, Series
 
@@ -23,6 +23,7 @@ def read_group(group: Group, seen: Callable[[], None] | None = None) -> Series:
     found = []
     for root in group.members:
         found.append(read_checkpoint(root))
+        _tell_empty(found[-1])
         if seen:
             seen()
     found.sort(key=lambda one: (-1 if one.step is None else one.step, one.name))
@@ -30,6 +31,8 @@ def read_group(group: Group, seen: Callable[[], None] | None = None) -> Series:
     return Series(group.root, group.root.as_posix(), tuple(found), beside)
 
 
-def read_below(directory: Path) -> list[Series]:
-    """Every series at or below a directory."""
-    return [read_group(group) for group in find(directory)]
+def _tell_empty(checkpoint: Checkpoint) -> None:
+    """A directory that is named after a step, beside checkpoints, and is none: loaders take it as the newest."""
+    if checkpoint.step is not None and not checkpoint.formats:
+        words = "the directory is named after a step and holds no file of a known format"
+        checkpoint.report("mark", "", words, "remove it: a loader that looks for the newest step takes it")

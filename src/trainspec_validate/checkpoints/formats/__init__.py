@@ -10,6 +10,7 @@ from trainspec_validate.checkpoints.formats import (
     huggingface,
     manifest,
     megatron,
+    orbax,
     residue,
     safetensors,
     torch_zip,
@@ -24,6 +25,7 @@ READERS: tuple[Callable[[Checkpoint], None], ...] = (
     dcp.read,
     deepspeed.read,
     megatron.read,
+    orbax.read,
     residue.read,
 )
 

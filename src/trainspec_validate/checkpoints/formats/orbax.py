@@ -1,0 +1,156 @@
+"""The only place that reads what Orbax leaves: metadata of the save, trees of arrays, and its two kinds of storage."""
+
+from __future__ import annotations
+
+import struct
+from math import ceil, prod
+from typing import Any
+
+from trainspec_validate.checkpoints.crc32c import crc32c
+from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
+from trainspec_validate.checkpoints.view import Checkpoint
+
+MARK = "_CHECKPOINT_METADATA"
+_SUCCESS = "commit_success.txt"
+_TREE = "_METADATA"
+_STORE = "manifest.ocdbt"
+_ARRAY = ".zarray"
+_BROKEN = "resume from an earlier checkpoint"
+_ARRAYS = frozenset({"jax.Array", "np.ndarray"})
+_MAX_DIMENSIONS = 32
+# Magic number, then the length of the whole: https://google.github.io/tensorstore/kvstore/ocdbt, "Manifest file"
+_MAGIC = bytes.fromhex("0cdb3a2a")
+_LENGTH = struct.Struct("<Q")
+_SUM = struct.Struct("<L")
+_MAX_STORE_BYTES = 16 * 1024 * 1024
+
+
+def read(checkpoint: Checkpoint) -> None:
+    """Add what the files of Orbax say."""
+    names = {path.rpartition("/")[2] for path in checkpoint.files}
+    if not names & {MARK, _STORE} and ".orbax-checkpoint-tmp" not in checkpoint.root.name:
+        return
+    checkpoint.formats.append("Orbax")
+    checkpoint.examined |= {"mark", "container", "limits", "files"}
+    _read_mark(checkpoint)
+    for path in list(checkpoint.files):
+        folder, _, name = path.rpartition("/")
+        if name == _TREE:
+            _read_tree(checkpoint, folder)
+        elif name == _STORE:
+            _read_store(checkpoint, path)
+
+
+def _read_mark(checkpoint: Checkpoint) -> None:
+    if MARK not in checkpoint.files:
+        words = f"{MARK}, which Orbax completes when a save is committed, is missing"
+        checkpoint.report("mark", "", words, "the save was interrupted: resume from an earlier checkpoint")
+        return
+    checkpoint.marks += [name for name in (MARK, _SUCCESS) if name in checkpoint.files]
+    data = _json(checkpoint, MARK)
+    if not isinstance(data, dict):
+        return
+    begun, ended = data.get("init_timestamp_nsecs"), data.get("commit_timestamp_nsecs")
+    if type(ended) is not int or (type(begun) is int and ended < begun):
+        shown = "no time of the commit" if type(ended) is not int else "a commit before its begin"
+        checkpoint.report("mark", MARK, f"the metadata say {shown}", "resume from an earlier checkpoint")
+    items = data.get("item_handlers")
+    for item in items if isinstance(items, dict) else ():
+        if not any(path.startswith(f"{item}/") for path in checkpoint.files):
+            words = f"the directory of the item {item!r}, which {MARK} names, is missing or empty"
+            checkpoint.report("files", "", words, _BROKEN)
+
+
+def _json(checkpoint: Checkpoint, path: str) -> Any:
+    try:
+        return read_json(read_small(checkpoint.root / path))
+    except LimitError as error:
+        checkpoint.report("limits", path, f"the file {error}")
+    except UnreadableError as error:
+        checkpoint.report("container", path, f"the file {error}", _BROKEN)
+    return None
+
+
+def _read_tree(checkpoint: Checkpoint, folder: str) -> None:
+    """Every array of a tree has its place in one of the two kinds of storage."""
+    prefix = f"{folder}/" if folder else ""
+    data = _json(checkpoint, f"{prefix}{_TREE}")
+    tree = data.get("tree_metadata") if isinstance(data, dict) else None
+    if not isinstance(tree, dict):
+        if data is not None:
+            checkpoint.report("container", f"{prefix}{_TREE}", "the file has no tree_metadata", _BROKEN)
+        return
+    if data.get("use_ocdbt", True):
+        if f"{prefix}{_STORE}" not in checkpoint.files:
+            checkpoint.report("files", f"{prefix}{_STORE}", "the directory of the arrays is missing", _BROKEN)
+        elif not any(path.startswith((f"{prefix}d/", f"{prefix}ocdbt.process_")) for path in checkpoint.files):
+            checkpoint.report("files", folder, "no file with values of the arrays is there", _BROKEN)
+        return
+    if not data.get("use_zarr3", False):
+        checkpoint.examined.add("tiling")
+        may_lack = not data.get("store_array_data_equal_to_fill_value", True)
+        for key, entry in tree.items():
+            name = _array_name(entry)
+            if name:
+                _check_array(checkpoint, f"{prefix}{name}", str(key), may_lack=may_lack)
+
+
+def _array_name(entry: Any) -> str:
+    """Directory of an array; empty for values that are stored elsewhere."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("value_metadata"), dict):
+        return ""
+    keys = entry.get("key_metadata")
+    if entry["value_metadata"].get("value_type") not in _ARRAYS or not isinstance(keys, list):
+        return ""
+    return ".".join(str(key.get("key")) for key in keys if isinstance(key, dict))
+
+
+def _check_array(checkpoint: Checkpoint, folder: str, key: str, *, may_lack: bool) -> None:
+    """An array of the older storage has a file for each of its chunks."""
+    path = f"{folder}/{_ARRAY}"
+    if path not in checkpoint.files:
+        words = f"the file that describes the array {key}, which {_TREE} names, is missing"
+        checkpoint.report("files", path, words, _BROKEN)
+        return
+    data = _json(checkpoint, path)
+    shape, chunks = (_sizes(data, "shape", 0), _sizes(data, "chunks", 1))
+    if shape is None or chunks is None or len(shape) != len(chunks):
+        if data is not None:
+            checkpoint.report("container", path, "the file has no shape and chunks that fit each other", _BROKEN)
+        return
+    wanted = prod(ceil(size / chunk) for size, chunk in zip(shape, chunks, strict=True))
+    held = sum(one.startswith(f"{folder}/") and not one.endswith(_ARRAY) for one in checkpoint.files)
+    if held != wanted and not (may_lack and held < wanted):
+        words = f"{held:,} of {wanted:,} chunks of the array {key} are there"
+        checkpoint.report("tiling", folder, words, _BROKEN)
+
+
+def _sizes(data: Any, key: str, least: int) -> list[int] | None:
+    """A list of whole numbers from `least`; None where there is none."""
+    value = data.get(key) if isinstance(data, dict) else None
+    if not isinstance(value, list) or len(value) > _MAX_DIMENSIONS:
+        return None
+    return value if all(type(size) is int and least <= size < 1 << 63 for size in value) else None
+
+
+def _read_store(checkpoint: Checkpoint, path: str) -> None:
+    """The manifest of the newer storage has its length and its checksum; what it points at has none."""
+    try:
+        content = read_small(checkpoint.root / path, _MAX_STORE_BYTES)
+    except LimitError as error:
+        checkpoint.report("limits", path, f"the file {error}")
+        return
+    except UnreadableError as error:
+        checkpoint.report("container", path, f"the file {error}", _BROKEN)
+        return
+    least = len(_MAGIC) + _LENGTH.size + _SUM.size
+    if not content.startswith(_MAGIC) or len(content) < least:
+        checkpoint.report("container", path, "the file is no manifest of OCDBT", _BROKEN)
+        return
+    (length,) = _LENGTH.unpack_from(content, len(_MAGIC))
+    (wanted,) = _SUM.unpack_from(content, len(content) - _SUM.size)
+    if length != len(content):
+        words = f"the file has {len(content):,} bytes, and its header says {length:,}"
+        checkpoint.report("container", path, words, _BROKEN)
+    elif crc32c(content[: -_SUM.size]) != wanted:
+        checkpoint.report("container", path, "the content contradicts its checksum", _BROKEN)

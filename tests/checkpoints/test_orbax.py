@@ -1,0 +1,99 @@
+"""Damage to checkpoints of Orbax, of both kinds of storage, is told from the files alone."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+from tests.trees import build
+from trainspec_validate.check import validate
+from trainspec_validate.checkpoints.crc32c import crc32c
+from trainspec_validate.checkpoints.read import read_checkpoint
+
+SAVE = json.dumps({"item_handlers": {"default": "x"}, "init_timestamp_nsecs": 5, "commit_timestamp_nsecs": 9})
+KEYS = [{"key": "b", "key_type": 2}, {"key": "c", "key_type": 2}]
+ENTRY = {"key_metadata": KEYS, "value_metadata": {"value_type": "jax.Array", "write_shape": [4, 3]}}
+
+
+def tree(*, new: bool) -> str:
+    return json.dumps({"tree_metadata": {"('b', 'c')": ENTRY}, "use_ocdbt": new, "use_zarr3": False})
+
+
+def store(path: Path) -> None:
+    """A manifest of the newer storage: magic number, length, body, checksum."""
+    body = b"\x00\x00body"
+    start = bytes.fromhex("0cdb3a2a") + struct.pack("<Q", 12 + len(body) + 4) + body
+    path.write_bytes(start + struct.pack("<L", crc32c(start)))
+
+
+def made(root: Path, *, new: bool) -> Path:
+    """A checkpoint of one array in one of the kinds of storage."""
+    lines = [f"_CHECKPOINT_METADATA  json {SAVE}", f"default/_METADATA  json {tree(new=new)}"]
+    if new:
+        build(root, "\n".join([*lines, "default/d/0a1b  text values"]))
+        store(root / "default" / "manifest.ocdbt")
+    else:
+        array = '{"shape": [4, 3], "chunks": [2, 3]}'
+        chunks = ["default/b.c/0.0  text v", "default/b.c/1.0  text v"]
+        build(root, "\n".join([*lines, f"default/b.c/.zarray  json {array}", *chunks]))
+    return root
+
+
+def told(root: Path) -> list[tuple[str, str]]:
+    return [(trouble.aspect, trouble.path) for trouble in read_checkpoint(root).troubles]
+
+
+@pytest.mark.parametrize("new", [True, False], ids=["ocdbt", "zarr"])
+def test_a_whole_checkpoint_is_read(tmp_path: Path, new: bool) -> None:
+    root = made(tmp_path / "60", new=new)
+    assert told(root) == []
+    assert read_checkpoint(root).formats == ["Orbax"]
+
+
+@pytest.mark.parametrize(
+    ("new", "damage", "wanted"),
+    [
+        (True, "_CHECKPOINT_METADATA  removed", ("mark", "")),
+        (True, '_CHECKPOINT_METADATA  json {"commit_timestamp_nsecs": null}', ("mark", "_CHECKPOINT_METADATA")),
+        (True, "_CHECKPOINT_METADATA  text {", ("container", "_CHECKPOINT_METADATA")),
+        (True, "default/manifest.ocdbt  cut 1", ("container", "default/manifest.ocdbt")),
+        (True, "default/manifest.ocdbt  text nothing", ("container", "default/manifest.ocdbt")),
+        (True, "default/d/0a1b  removed", ("files", "default")),
+        (True, "default/manifest.ocdbt  removed", ("files", "default/manifest.ocdbt")),
+        (False, "default/b.c/1.0  removed", ("tiling", "default/b.c")),
+        (False, "default/b.c/.zarray  removed", ("files", "default/b.c/.zarray")),
+        (False, 'default/b.c/.zarray  json {"shape": [4], "chunks": [0]}', ("container", "default/b.c/.zarray")),
+        (False, "default/_METADATA  json []", ("container", "default/_METADATA")),
+    ],
+)
+def test_damage_is_told(tmp_path: Path, new: bool, damage: str, wanted: tuple[str, str]) -> None:
+    root = made(tmp_path / "60", new=new)
+    build(root, damage)
+    assert told(root) == [wanted]
+
+
+def test_a_turned_bit_in_the_directory_of_arrays_is_told(tmp_path: Path) -> None:
+    root = made(tmp_path / "60", new=True)
+    path = root / "default" / "manifest.ocdbt"
+    content = bytearray(path.read_bytes())
+    content[14] ^= 1
+    path.write_bytes(content)
+    assert told(root) == [("container", "default/manifest.ocdbt")]
+
+
+def test_a_save_under_its_temporary_name_is_told(tmp_path: Path) -> None:
+    made(tmp_path / "60", new=True)
+    root = made(tmp_path / "120.orbax-checkpoint-tmp-3", new=True)
+    assert ("residue", "") in told(root)
+    found = {(f.requirement, Path(f.path).name) for f in validate([tmp_path]).findings if f.severity == "error"}
+    assert found == {("TS-CKP-081", root.name)}
+
+
+def test_an_empty_directory_of_the_next_step_is_told(tmp_path: Path) -> None:
+    made(tmp_path / "60", new=True)
+    (tmp_path / "120").mkdir()
+    found = [(f.requirement, Path(f.path).name) for f in validate([tmp_path]).findings if f.severity == "error"]
+    assert found == [("TS-CKP-080", "120")]
