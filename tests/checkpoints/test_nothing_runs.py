@@ -218,3 +218,19 @@ def test_pickles_of_every_protocol_are_followed(protocol: int) -> None:
     found = content.value.texts()["text"]
     assert [x for n, x in enumerate(found) if n != 7] == [x for n, x in enumerate(value["text"]) if n != 7]
     assert content.denied == []
+
+
+def test_a_container_without_checksums_is_read_and_not_compared(tmp_path: Path) -> None:
+    """PyTorch can be told to record none: then all of them are zero."""
+    from trainspec_validate.checkpoints.view import Archive
+    from trainspec_validate.checkpoints.zips import opened
+
+    content = bytearray(archive(pickled(b"N")))
+    with zipfile.ZipFile(io.BytesIO(content)) as container:
+        sums = [struct.pack("<L", entry.CRC) for entry in container.infolist()]
+    for one in sums:
+        content = content.replace(one, bytes(4))
+    (tmp_path / "model.pt").write_bytes(content)
+    assert read_checkpoint(tmp_path).troubles == []
+    with opened(tmp_path / "model.pt", Archive("model.pt")) as container:
+        assert container.damaged() == ([], False)

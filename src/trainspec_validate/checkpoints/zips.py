@@ -85,6 +85,10 @@ class Zip:
         if _num_entries(file, num_bytes) > MAX_ENTRIES:
             raise LimitError(f"claims more than {MAX_ENTRIES:,} entries")
         self._zip = zipfile.ZipFile(file)
+        self._has_sums = any(entry.CRC for entry in self._zip.infolist())
+        for entry in self._zip.infolist():
+            if not self._has_sums:
+                entry.CRC = None  # type: ignore[assignment]  # then none is compared
         total = 0
         for entry in self._zip.infolist():
             total += entry.file_size
@@ -119,10 +123,9 @@ class Zip:
 
     def damaged(self) -> tuple[list[str], bool]:
         """Entries whose content contradicts their checksum, and whether any checksum is recorded at all."""
-        entries = [entry for entry in self._zip.infolist() if entry.file_size]
-        if not any(entry.CRC for entry in entries):
+        if not self._has_sums:
             return [], False
-        return [entry.filename for entry in entries if not self._is_whole(entry)], True
+        return [entry.filename for entry in self._zip.infolist() if not self._is_whole(entry)], True
 
     def _is_whole(self, entry: zipfile.ZipInfo) -> bool:
         try:
