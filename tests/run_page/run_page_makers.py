@@ -75,7 +75,7 @@ def series(text: str, subject: Subject, values: Sequence[float], attempt: int = 
     made = Series(
         *(key(text), subject, attempt, "agent", len(values), START_US, last, values[0], values[-1], HERE, HERE, 1, 2),
         *(min(values), max(values), float(sum(values)), len(values) - 1, 0, 10 * SECOND, last, HERE, 1, HERE),
-        *(START_US, START_US, values[0], 0, 0, 0.0, 0.0, START_US, len(values)),
+        *(START_US, START_US, values[0], 0, 0, HERE, 0, 0.0, 0.0, START_US, len(values)),
     )
     return replace(made, **more)
 
