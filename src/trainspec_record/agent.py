@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trainspec_record.clock import Clock
-from trainspec_record.guard import LOGGER, never_raises
+from trainspec_record.guard import never_raises
 from trainspec_record.identity import VARIABLE, Identity, identity
-from trainspec_record.node.sampler import Sampler, sources_of
+from trainspec_record.node.sampler import Sampler, start_sampler
 from trainspec_record.past import TAIL_BYTES
 from trainspec_record.pump import Pump
 
@@ -75,16 +75,9 @@ class Agent:
     @never_raises(None)
     def _join(self, attempt: int) -> None:
         who = self._who._replace(attempt=attempt, world_size=None)
-        sampler = Sampler(who, self._clock, sources_of(who, self._environment, may_start_programs=True))
-        try:
-            sampler.start()
-        except FileExistsError:
-            LOGGER.warning("another program samples this node in attempt %d", attempt)
-            sampler.stop()
-            return
-        self._sampler, self._pump = sampler, Pump()
-        self._pump.streams.append(sampler.stream)
+        self._pump = Pump()
         self._pump.start()
+        self._sampler = start_sampler(who, self._pump, self._clock, self._environment, may_start_programs=True)
 
     @never_raises(None)
     def _leave(self) -> None:

@@ -20,6 +20,10 @@ CATEGORIES_OF_END = {"completed": "completed", "operator": "cancelled"}
 """How a run ends whose attempt ends for a reason; for other reasons another attempt may come."""
 
 
+TICK_SECONDS = 0.1
+"""Longest time that the thread of the pump waits for a call of the script to end."""
+
+
 class Run:
     """One attempt of a run, as one process sees it.
 
@@ -267,9 +271,13 @@ class Run:
 
     @never_raises(None)
     def _tick(self) -> None:
-        with self.lock:
+        if not self.lock.acquire(timeout=TICK_SECONDS):
+            return  # whoever holds it may be waiting for this thread to write
+        try:
             if self.is_active:
                 now_us = self.clock.now_us()
                 self.rank.tick(now_us)
                 if self.job:
                     self.job.tick(now_us)
+        finally:
+            self.lock.release()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,13 +108,13 @@ def test_a_node_without_a_partner_says_why(nodes: str) -> None:
 def sampled(folder: Path, sources: list[Source], num: int = 2) -> list[dict[str, object]]:
     who = identity({"TRAINSPEC_RUN": str(folder), "TRAINSPEC_HOST": "n1"})
     assert who is not None
-    found = sampler.Sampler(who, Clock(), sources)
-    found.stream.open()
+    found = sampler.Sampler(who, Clock(), lambda: sources)
+    stream = found.open()
+    assert stream is not None
     for _ in range(num):
         found.sample()
-    found.stream.drain()
-    found.stop()
-    return records(found.stream.path)
+    stream.drain()
+    return records(stream.path)
 
 
 def test_what_cannot_be_read_stands_in_the_head(folder: Path) -> None:
@@ -150,11 +151,27 @@ def test_a_reader_that_fails_holds_up_no_other(folder: Path) -> None:
 def test_a_node_has_one_sampler(folder: Path) -> None:
     who = identity({"TRAINSPEC_RUN": str(folder), "TRAINSPEC_HOST": "n1"})
     assert who is not None
-    pump, clock = Pump(), Clock()
-    first = sampler.start_sampler(who, pump, clock, {})
-    assert first is not None
-    assert sampler.start_sampler(who, pump, clock, {}) is None
-    first.stop()
+    first, second = (sampler.Sampler(who, Clock(), list) for _ in range(2))
+    assert first.open() is not None
+    assert second.open() is None
+    second.sample()
+
+
+def test_a_driver_that_hangs_holds_up_nobody(folder: Path) -> None:
+    who = identity({"TRAINSPEC_RUN": str(folder), "TRAINSPEC_HOST": "n1"})
+    assert who is not None
+    lets_go = threading.Event()
+
+    def hangs() -> list[Source]:
+        lets_go.wait(60)
+        return []
+
+    found = sampler.Sampler(who, Clock(), hangs)
+    found.start(Pump())
+    assert not (folder / "node-n1.0.jsonl").exists()
+    lets_go.set()
+    found.stop()
+    until(folder / "node-n1.0.jsonl")
 
 
 # --- agent --------------------------------------------------------------------------------------------------

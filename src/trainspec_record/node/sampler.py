@@ -47,15 +47,33 @@ def sources_of(
 class Sampler:
     """Reads a node every few seconds, from a thread of its own: a driver that hangs holds up nothing else."""
 
-    def __init__(self, who: Identity, clock: Clock, sources: list[Source], root: Path = Path("/")) -> None:
-        self._who, self._clock, self._sources = who, clock, sources
+    def __init__(
+        self, who: Identity, clock: Clock, find_sources: Callable[[], list[Source]], root: Path = Path("/")
+    ) -> None:
+        self._who, self._clock, self._find_sources, self._root = who, clock, find_sources, root
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="trainspec-node", daemon=True)
+        self._thread: threading.Thread | None = None
+        self._sources: list[Source] = []
         self._steps = clock_offset.Steps()
         self._last: dict[tuple[str | None, str], float] = {}
         self._starts_us: dict[str | None, int] = {}
         self._began_us = clock.now_us()
-        self.stream = Stream(who.folder, self._head(root), clock)
+        self.stream: Stream | None = None
+
+    def open(self) -> Stream | None:
+        """Find out what can be read, and open the stream; None where another program samples this node.
+
+        Raises:
+            OSError: the file cannot be made.
+        """
+        self._sources = self._find_sources()
+        stream = Stream(self._who.folder, self._head(self._root), self._clock)
+        try:
+            stream.open()
+        except FileExistsError:
+            return None
+        self.stream = stream
+        return stream
 
     def _head(self, root: Path) -> dict[str, Any]:
         found = frozenset().union(*(source.scopes for source in self._sources))
@@ -77,45 +95,47 @@ class Sampler:
             "extension_metrics": extensions,
         }
 
-    def start(self) -> None:
-        """Open the stream and begin to sample.
-
-        Raises:
-            FileExistsError: somebody else samples this node.
-            OSError: the file cannot be made.
-        """
-        self.stream.open()
+    def start(self, pump: Pump) -> None:
+        """Begin to sample into a stream that the pump writes."""
+        self._thread = threading.Thread(target=self._loop, args=(pump,), name="trainspec-node", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Sample a last time, and end."""
         self._stop.set()
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join(2.0)
+
+    @never_raises(None)
+    def _loop(self, pump: Pump) -> None:
+        stream = never_raises(None)(self.open)()
+        if stream is not None:
+            pump.streams.append(stream)
+            self.sample()
+            while not self._stop.wait(INTERVAL_SECONDS):
+                self.sample()
+            self.sample()
         for source in self._sources:
             if source.close is not None:
                 never_raises(None)(source.close)()
 
-    def _loop(self) -> None:
-        self.sample()
-        while not self._stop.wait(INTERVAL_SECONDS):
-            self.sample()
-        self.sample()
-
     @never_raises(None)
     def sample(self) -> None:
         """Everything that can be read, now."""
+        stream = self.stream
+        if stream is None:
+            return
         for source in self._sources:
             if source.read is not None:
-                never_raises(None)(self._sample)(source)
+                never_raises(None)(self._sample)(stream, source)
         told = {DROPPED: 0, LAG: 0}
-        self.stream.sample(self._clock.now_us(), told, start_us=self._began_us)
-        self._tell_of_step()
+        stream.sample(self._clock.now_us(), told, start_us=self._began_us)
+        self._tell_of_step(stream)
 
-    def _sample(self, source: Source) -> None:
+    def _sample(self, stream: Stream, source: Source) -> None:
         for reading in source.read() if source.read is not None else ():
             now_us = self._clock.now_us()
-            self.stream.sample(
+            stream.sample(
                 now_us, reading.m, device=reading.device, start_us=self._start_us(reading.device, reading.m, now_us)
             )
 
@@ -128,11 +148,11 @@ class Sampler:
                 self._last[device, key] = value
         return self._starts_us.get(device)
 
-    def _tell_of_step(self) -> None:
+    def _tell_of_step(self, stream: Stream) -> None:
         jump = self._steps.since_before()
         if jump is not None:
             a = {"host.id": self._who.host, "train.clock.jump": jump}
-            self.stream.event(self._clock.now_us(), "train.clock.stepped", a=values.attributes(a))
+            stream.event(self._clock.now_us(), "train.clock.stepped", a=values.attributes(a))
 
 
 def started_us(root: Path) -> int | None:
@@ -144,13 +164,10 @@ def started_us(root: Path) -> int | None:
     return None
 
 
-def start_sampler(who: Identity, pump: Pump, clock: Clock, environment: Mapping[str, str]) -> Sampler | None:
-    """Sample this node into a stream of its own; None where somebody else does."""
-    sampler = Sampler(who, clock, sources_of(who, environment))
-    try:
-        sampler.start()
-    except FileExistsError:
-        sampler.stop()
-        return None
-    pump.streams.append(sampler.stream)
+def start_sampler(
+    who: Identity, pump: Pump, clock: Clock, environment: Mapping[str, str], *, may_start_programs: bool = False
+) -> Sampler:
+    """Sample this node into a stream of its own, unless another program does."""
+    sampler = Sampler(who, clock, lambda: sources_of(who, environment, may_start_programs=may_start_programs))
+    sampler.start(pump)
     return sampler
