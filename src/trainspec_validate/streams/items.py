@@ -25,10 +25,9 @@ RefusalCode = Literal[
     "not-finite",
     "rate",
     "skip",
-    "pace",
 ]
 """What is against the rules: the form of a line, a value, a time, a pair of entries, a number, a unit, a length, an
-end, a key that is owed, a name, a value that is not finite, a rate, a count of skipped updates, or a pace."""
+end, a key that is owed, a name, a value that is not finite, a rate, or a count of skipped updates."""
 LossReason = Literal[
     "unknown-name", "unit", "quantity", "attribute", "identity", "value", "time", "step", "meaning", "text"
 ]

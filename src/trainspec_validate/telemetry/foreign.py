@@ -25,7 +25,6 @@ _REQUIREMENTS = {
     "not-finite": "TS-TEL-015",
     "rate": "TS-TEL-038",
     "skip": "TS-TEL-042",
-    "pace": "TS-TEL-035",
 }
 
 
