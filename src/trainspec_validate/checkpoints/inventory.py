@@ -30,7 +30,7 @@ _NAMES = frozenset(
 _SUFFIXES = (".safetensors", ".distcp", "_model_states.pt", "_optim_states.pt")
 _TORCH_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
 _ZIP_START = b"PK\x03\x04"
-_SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages", ".git", ".venv"})
+_SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages"})
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ def find(directory: Path) -> list[Group]:
         if any(_is_or_holds(path) for path in stepped):
             groups.setdefault(current, Group(current)).members += stepped
             below = [path for path in below if path not in stepped]
-        pending += [(path, depth + 1) for path in below if path.name not in _SKIPPED]
+        pending += [(path, depth + 1) for path in below if path.name not in _SKIPPED and path.name[0] != "."]
     return [groups[root] for root in sorted(groups)]
 
 

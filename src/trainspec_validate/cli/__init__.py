@@ -20,6 +20,7 @@ Examples:
   trainspec-validate . --write-baseline
   trainspec-validate run/
   trainspec-validate run/ --follow
+  trainspec-validate run/checkpoints/
 
 \b
 Exit codes:
@@ -138,7 +139,7 @@ _file = click.Path(dir_okay=False)
     show_default=True,
     help="What runs own rules.",
 )
-@click.option("--list-files", is_flag=True, help="List the files that would be judged, and stop.")
+@click.option("--list-files", is_flag=True, help="List the files and checkpoints that would be judged, and stop.")
 @click.option("--stdin-filename", metavar="NAME", help="What findings call standard input (PATH -).")
 @click.option(
     "--config",
@@ -160,7 +161,7 @@ _file = click.Path(dir_okay=False)
 )
 @click.pass_context
 def command(context: click.Context, /, **options: Any) -> None:
-    """Validate cluster profiles, training plans and checkpoint policies.
+    """Validate cluster profiles, training plans, checkpoint policies, streams of runs, and checkpoints on disk.
 
     PATH is a file, a directory, a quoted pattern, or - for standard input; without PATH, the working
     directory. Documents that are validated together are also checked against each other.

@@ -21,6 +21,7 @@ from trainspec_validate.report import render
 from trainspec_validate.report.terminal import printable
 from trainspec_validate.requirements import Index, load_index
 from trainspec_validate.selection import Selection, UnknownRequirementError, resolve
+from trainspec_validate.stored import Stored
 from trainspec_validate.terminal import Failure
 
 if TYPE_CHECKING:
@@ -206,13 +207,20 @@ def _write_baseline(baseline: Baseline, request: Request) -> tuple[str, ...]:
 def _list_files(paths: Sequence[str], stdin_name: str) -> int:
     names = [stdin_name] if STDIN in paths else []
     failures: list[InputError] = []
+    stored = Stored()
+    for path in paths:
+        failures += (InputError(words) for words in stored.find(path))
+    names += sorted(member.as_posix() for member in stored.members)
     for candidate in collect((path for path in paths if path != STDIN), failures):
         try:
+            if candidate.found and stored.holds(candidate.path):
+                continue
             if not candidate.found or is_ours(candidate, read_file(candidate.path)):
                 names.append(candidate.name)
         except LoadError as error:
             failures.append(InputError(f"{candidate.name}: {error}"))
     terminal.emit("".join(f"{printable(name)}\n" for name in names))
-    if failures:
-        raise Failure("\n".join(str(failure) for failure in failures))
+    told = [str(failure) for failure in failures if getattr(failure, "argument", None) not in stored.arguments]
+    if told:
+        raise Failure("\n".join(told))
     return terminal.OK
