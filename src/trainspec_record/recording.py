@@ -12,6 +12,7 @@ from trainspec_record import rank, spans
 from trainspec_record.catalog import EVENTS
 from trainspec_record.guard import never_raises, tell_once
 from trainspec_record.silent import NO_SPAN, SilentSpan
+from trainspec_record.values import is_key
 from trainspec_record.values import name as plain_name
 from trainspec_record.words import Words
 from trainspec_record.writers import Writers
@@ -171,7 +172,8 @@ class Run:
         if entry is None:
             tell_once(f"{name!r} is no event of the catalog")
             return
-        told: dict[str, Any] = {"a": dict(attributes or {}), "m": dict(values or {}) or None}
+        carried = {key: value for key, value in (values or {}).items() if is_key(key)}
+        told: dict[str, Any] = {"a": dict(attributes or {}), "m": carried or None}
         told["id"] = plain_name(identifier) if identifier is not None else None
         if not self.is_active:
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
@@ -13,10 +14,12 @@ from trainspec_record.guard import tell_once
 
 MAX_TEXT = 4000
 MAX_NAME = 256
+MAX_KEY = 512
 MAX_LIST = 10_000
 EXACT = 2**53
 """Whole numbers up to here are exact in every reader of JSON."""
 _NOT_FINITE = {math.inf: "+Inf", -math.inf: "-Inf"}
+_KEY = re.compile(r"[a-z][a-z0-9_.]*(\{[^{}\x00-\x1f]+\})?")
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
@@ -81,6 +84,14 @@ def _entry(value: Any) -> int | float | str:
 def attributes(values: Mapping[Any, Any]) -> dict[str, Any]:
     """Attributes under names that the schema takes; others are left out with a word."""
     return {key: attribute(value) for key, value in values.items() if value is not None and is_plain_name(key)}
+
+
+def is_key(key: Any) -> bool:
+    """Whether the schema takes the key of a series: the name of a metric, with or without attributes in braces."""
+    if isinstance(key, str) and len(key) <= MAX_KEY and _KEY.fullmatch(key):
+        return True
+    tell_once(f"{key!r} is no name of a metric, with or without attributes in braces")
+    return False
 
 
 def is_plain_name(key: Any) -> bool:

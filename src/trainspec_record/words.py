@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from trainspec_record import progress, rank
 from trainspec_record.catalog import METRICS
 from trainspec_record.guard import tell_once
-from trainspec_record.values import name, number, synchronised
+from trainspec_record.values import is_key, name, number, synchronised
 from trainspec_record.writers import Writers
-
-_KEY = re.compile(r"[a-z][a-z0-9_.]*(\{[^{}\x00-\x1f]+\})?")
-MAX_KEY = 512
 
 
 class Words:
@@ -83,8 +79,7 @@ class Words:
 
     def _target(self, key: Any, of_job: dict[str, Any], of_rank: dict[str, Any]) -> dict[str, Any] | None:
         """Where a series is written: with the job, with the rank, or nowhere."""
-        if not isinstance(key, str) or len(key) > MAX_KEY or not _KEY.fullmatch(key):
-            tell_once(f"{key!r} is no name of a metric, with or without attributes in braces")
+        if not is_key(key):
             return None
         base = key.partition("{")[0]
         if base in self._writers.settings.extension_metrics:

@@ -63,10 +63,8 @@ def test_termination_writes_what_waits_and_ends_the_process_as_before(folder: Pa
 
 
 def test_termination_within_a_call_does_not_wait_for_itself(folder: Path) -> None:
-    script = (
-        LOOP
-        + "    run = trainspec_record.run(); train(run, 0, 30)\n    with run.lock: os.kill(os.getpid(), 15); time.sleep(60)"
-    )
+    ending = "    with run.lock: os.kill(os.getpid(), 15); time.sleep(60)"
+    script = f"{LOOP}    run = trainspec_record.run(); train(run, 0, 30)\n{ending}"
     finish(script, folder, code=-signal.SIGTERM)
     assert values(folder / "job.0.jsonl", "train.step.count")[-1] == 30
 
