@@ -45,7 +45,7 @@ class Digest:
     def __init__(self) -> None:
         self.names = Names()
         self.rows: Any = np.zeros(1_024, SERIES)
-        self.slots: Any = np.zeros(4_096, np.int64)
+        self.slots: Any = np.zeros(4_096, np.int32)
         self.counts: Any = np.zeros(2, np.int64)
         self.occurrences: Any = np.zeros(_BUFFER, OCCURRENCE)
         self.frame = Frame()
@@ -164,10 +164,18 @@ class Digest:
         """Make room for more series."""
         needed = self.num_rows + room
         if needed > len(self.rows):
-            self.rows = np.concatenate([self.rows, np.zeros(max(needed, 2 * len(self.rows)) - len(self.rows), SERIES)])
+            size = max(needed, len(self.rows) + len(self.rows) // 4)
+            try:  # where it stands: beside millions of series there may be no room for as many again
+                self.rows.resize(size)
+            except ValueError:  # somebody looks at it, or it is part of another array
+                self.rows = np.concatenate([self.rows, np.zeros(size - len(self.rows), SERIES)])
         if 2 * len(self.rows) > len(self.slots):
-            self.slots = np.zeros(1 << (4 * len(self.rows) - 1).bit_length(), np.int64)
+            self.slots = np.zeros(1 << (2 * len(self.rows)).bit_length(), np.int32)
             folding.enter(self.rows, self.slots, self.num_rows, 0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process needs: the rows in use, and nothing that follows from them."""
+        return {**self.__dict__, "rows": self.rows[: max(1, self.num_rows)], "slots": np.zeros(0, np.int32)}
 
     def drain(self) -> None:
         """Take the occurrences out of the buffer."""

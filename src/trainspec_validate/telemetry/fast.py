@@ -136,10 +136,13 @@ class FastDecoder:
         for number in odd.tolist():
             start, end = int(records["start"][number]), int(records["end"][number])
             line = text[start:end].tobytes().removesuffix(b"\r")
-            if b'"head"' in line and number > first:  # what stands before a head does not rest on it
+            is_head = b'"head"' in line
+            if is_head and number > first:  # what stands before a head does not rest on it
                 parts.append(self._taken(records[first:number], offset, out))
                 first = number
             self._slow(offset + start, line, is_tail=block.is_tail)
+            if is_head and number == first and not self.builder.columns[0]:
+                first = number + 1
         parts.append(self._taken(records[first:], offset, out))
         return int(place)
 

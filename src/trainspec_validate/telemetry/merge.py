@@ -36,11 +36,12 @@ class HeadUnknownError(Exception):
 
 
 def merge(digest: Digest, later: Digest) -> None:
-    """Fold the digest of a stretch into that of the one before it.
+    """Fold the digest of a stretch into that of the one before it; the later one is used up.
 
     Raises:
         HeadUnknownError: the later one was folded without a head that the earlier one has.
     """
+    digest.grow(0)
     numbers = _numbers(digest, later)
     digest.names.has_late_heads |= later.names.has_late_heads
     digest.num_records += later.num_records
@@ -87,7 +88,7 @@ def _recall(digest: Digest, found: Any) -> Any:
 
 
 def _merge_series(digest: Digest, later: Digest, numbers: Numbers) -> None:
-    rows = later.rows[: later.num_rows].copy()
+    rows = later.rows[: later.num_rows]
     rows["key"], rows["subject"] = numbers.keys[rows["key"]], numbers.subjects[rows["subject"]]
     rows["writer"] = numbers.writers[rows["writer"]]
     rows["code"] = code_of(rows["key"], rows["writer"], rows["subject"])
@@ -99,7 +100,7 @@ def _merge_series(digest: Digest, later: Digest, numbers: Numbers) -> None:
     while index < len(known):
         index = joins.join(digest.state(), keys, writers, mine[known], rows[known], index)
         digest.drain()
-    new = rows[mine < 0]
+    new = rows[mine < 0] if len(known) else rows
     digest.grow(len(new))
     start = digest.num_rows
     digest.rows[start : start + len(new)] = new

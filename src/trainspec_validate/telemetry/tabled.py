@@ -11,7 +11,7 @@ from trainspec_validate.telemetry.digest import Digest
 from trainspec_validate.telemetry.names import RANK
 from trainspec_validate.telemetry.places import NOWHERE, Location, Subject
 from trainspec_validate.telemetry.spans import Placement
-from trainspec_validate.telemetry.tables import Lockstep, Series, SeriesTable, Windows
+from trainspec_validate.telemetry.tables import Lockstep, SeriesTable, Windows
 from trainspec_validate.telemetry.trails import in_order
 from trainspec_validate.telemetry.troubles import Occurrence, Trail, Trouble
 
@@ -30,16 +30,10 @@ def place_of(row: Any, stem: str) -> Location:
 def series(digest: Digest) -> SeriesTable:
     """Every series of the run."""
     rows = digest.rows[: digest.num_rows]
-    emitter = digest.names.writer_columns().emitter
     names = digest.names
-    wanted = [field for field in Series.__dataclass_fields__ if not field.endswith("_location")]
-    places = [f for f in rows.dtype.names if f.endswith(("_file", "_offset"))]
-    types = [(n, rows.dtype[n]) for n in (*wanted, *places, "num_gaps") if n in rows.dtype.names]
-    table = np.zeros(len(rows), [*types, ("emitter", np.int32)])
-    for name, _ in types:
-        table[name] = rows[name]
-    table["emitter"] = emitter[rows["writer"]] if len(rows) else 0
-    return SeriesTable(table, tuple(names.keys.items), tuple(names.subjects.items), tuple(names.emitters.items))
+    if len(rows):
+        rows["emitter"] = names.writer_columns().emitter[rows["writer"]]
+    return SeriesTable(rows, tuple(names.keys.items), tuple(names.subjects.items), tuple(names.emitters.items))
 
 
 def bursts(digest: Digest) -> Iterator[Trail]:

@@ -31,6 +31,7 @@ SERIES = np.dtype(
         *[("above", I8), *_place("above"), ("above_lead", I8), ("longest_above", I8), *_place("longest_above")],
         *[("num_above", I8), ("num_falls", I8), ("integral", F8), ("integral_seconds", F8)],
         # intervals above three cadences, and below a tenth of one
+        ("emitter", I4),
         *[("num_gaps", I8), ("num_short", I8), ("short_us", I8), ("short_value", F8)],
         *_place("short"),
     ]
