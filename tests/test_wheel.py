@@ -87,6 +87,7 @@ def test_contents(wheel: Path) -> None:
     assert not [name for name in names if "__pycache__" in name or "test" in name]
     assert {line.split(" = ")[0] for line in scripts.splitlines() if " = " in line} == {
         "trainspec",
+        "trainspec-record",
         "trainspec-validate",
     }
 
