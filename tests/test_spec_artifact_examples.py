@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -35,13 +35,15 @@ def written(requirement: Requirement, examples: tuple[Example, ...], directory: 
     for example in examples:
         if example.file == TREE:
             build(directory / TREE, example.text)
+        elif example.file.endswith(".jsonl"):
+            (directory / example.file).write_text(example.text, encoding="utf-8")
         else:
             text = re.sub(rf"  {MARK.pattern}", "", example.text, flags=MARK.flags)
             content = json.dumps(overlay(base(example.file), load_text(text, example.file).data), indent=1)
             (directory / example.file).write_text(content, encoding="utf-8")
         for line in example.text.splitlines():
             if any(requirement.id in match["ids"].split() for match in MARK.finditer(line)):
-                marked.add(f"{example.file}/{line.split('  ')[0].strip()}".rstrip("/"))
+                marked.add(PurePosixPath(example.file, line.split("  ")[0]).as_posix())
     return marked
 
 

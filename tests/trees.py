@@ -24,8 +24,6 @@ def build(directory: Path, text: str) -> None:
     for line in text.splitlines():
         if not line.strip():
             continue
-        if line.startswith("  folder"):
-            continue
         place, *words = shlex.split(line.partition("  # <--")[0], posix=True) if " json " not in line else _json(line)
         path = directory / place
         path.parent.mkdir(parents=True, exist_ok=True)

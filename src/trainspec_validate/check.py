@@ -99,7 +99,7 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
     """
     selection = terms.selection
     streams = Streams(num_workers=terms.num_workers, engine=terms.engine, seen=terms.seen, rules=terms.rules)
-    stored = Stored()
+    stored = Stored(terms.progress)
     state = State(terms.rules.known_to(load_index()) if terms.rules else load_index())
     arguments = [os.fspath(path) for path in paths]
     recorded = _baseline(terms.baseline)
@@ -114,7 +114,7 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
     if streams.candidates or streams.rules:
         _judge_streams(state, selection, bound, streams)
     if stored.groups:
-        judge_stored(stored, selection, state.index, bound, terms.progress)
+        judge_stored(stored, selection, state.index, bound, streams)
     elsewhere = {"stream": streams.paths, "user": streams.paths, "artifact": stored.paths}
     judged = judged_on(state, selection, bound, [*outcomes, *streams.outcomes, *stored.outcomes], elsewhere)
     outcomes += outcomes_of_form(state, selection, judged)

@@ -13,6 +13,7 @@ from trainspec_validate.engine import Binding
 from trainspec_validate.findings import DocumentSummary, Finding, Outcome
 from trainspec_validate.requirements import Index
 from trainspec_validate.selection import Selection
+from trainspec_validate.streamed import Streams, only_ones
 
 if TYPE_CHECKING:
     from trainspec_validate.checkpoints.inventory import Group
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 class Stored:
     """The checkpoints of the set, and what came of them."""
 
+    progress: Callable[[int, int], None] | None = None
+    """Called with what was done so far and all there is to do."""
     groups: dict[str, Group] = field(default_factory=dict)
     """By real path of the directory that holds them."""
     members: set[Path] = field(default_factory=set)
@@ -64,7 +67,7 @@ def judge_stored(
     selection: Selection,
     index: Index,
     bound: Iterable[Binding],
-    progress: Callable[[int, int], None] | None = None,
+    streams: Streams,
 ) -> None:
     """Judge every series of checkpoints.
 
@@ -72,21 +75,21 @@ def judge_stored(
     """
     from trainspec_validate.checkpoints.judge import judge_series  # noqa: PLC0415
     from trainspec_validate.checkpoints.read import read_group  # noqa: PLC0415
-    from trainspec_validate.streamed import only_ones  # noqa: PLC0415
 
     wanted = [r for r in index.by_id.values() if r.check == "artifact" and selection.takes(index, r.id)]
     beside = only_ones(member.document for binding in bound for member in binding.values())
     total = sum(len(group.members) + len(wanted) for group in stored.groups.values())
     done = 0
+    saved = streams.saved[0] if len(streams.saved) == 1 else None
 
     def seen() -> None:
         nonlocal done
         done += 1
-        if progress:
-            progress(done, total)
+        if stored.progress:
+            stored.progress(done, total)
 
     for group in stored.groups.values():
-        series = read_group(group, seen)
+        series = read_group(group, saved, seen)
         judgement = judge_series(series, wanted, index, beside, seen)
         stored.findings += judgement.findings
         stored.outcomes += judgement.outcomes

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainspec_validate.checkpoints.view import SavedStep
 from trainspec_validate.collect import STREAM_SUFFIXES, SUFFIXES, Candidate, InputError
 from trainspec_validate.documents import Document
 from trainspec_validate.findings import Coverage, DocumentSummary, Finding, Outcome, Verdict
@@ -34,6 +35,8 @@ class Streams:
     num_workers: int | None = None
     """Processes, or shares on Spark; None lets the engine choose."""
     engine: str = "local"
+    saved: list[tuple[SavedStep, ...]] = field(default_factory=list)
+    """Saves of each run that were committed and not deleted."""
     findings: list[Finding] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     coverage: list[Coverage] = field(default_factory=list)
@@ -112,6 +115,7 @@ def judge_streams(
         judgement = judge_run(run, wanted, index, beside, options)
         streams.findings += judgement.findings
         streams.outcomes += judgement.outcomes
+        streams.saved.append(_saved(judgement.view))
         if streams.seen is not None:
             streams.seen(judgement.view)
         name = judgement.view.run
@@ -121,6 +125,17 @@ def judge_streams(
     if streams.rules is not None:
         failures += _judge_by_rules(streams, streams.rules, files, selection, index)
     return failures
+
+
+def _saved(view: RunView) -> tuple[SavedStep, ...]:
+    """The saves of a run that outlive its processes and nodes, or do not say what they outlive."""
+    from trainspec_validate.telemetry.checks._saves import saves  # noqa: PLC0415
+
+    return tuple(
+        SavedStep(save.id, save.step)
+        for save in saves(view)
+        if save.step is not None and save.deleted is None and save.outlives_the_job
+    )
 
 
 def _judge_by_rules(

@@ -8,7 +8,7 @@ from pathlib import Path
 from trainspec_validate.checkpoints.formats import read_all
 from trainspec_validate.checkpoints.inventory import Group, inventory
 from trainspec_validate.checkpoints.pointers import pointers
-from trainspec_validate.checkpoints.view import Checkpoint, Series
+from trainspec_validate.checkpoints.view import Checkpoint, SavedStep, Series
 
 
 def read_checkpoint(root: Path) -> Checkpoint:
@@ -18,7 +18,9 @@ def read_checkpoint(root: Path) -> Checkpoint:
     return checkpoint
 
 
-def read_group(group: Group, seen: Callable[[], None] | None = None) -> Series:
+def read_group(
+    group: Group, saved: tuple[SavedStep, ...] | None = None, seen: Callable[[], None] | None = None
+) -> Series:
     """The checkpoints of a directory in the order of their steps, with the pointers beside them."""
     found = []
     for root in group.members:
@@ -28,7 +30,7 @@ def read_group(group: Group, seen: Callable[[], None] | None = None) -> Series:
             seen()
     found.sort(key=lambda one: (-1 if one.step is None else one.step, one.name))
     beside = () if group.members == [group.root] else tuple(pointers(group.root, found))
-    return Series(group.root, group.root.as_posix(), tuple(found), beside)
+    return Series(group.root, group.root.as_posix(), tuple(found), beside, saved)
 
 
 def _tell_empty(checkpoint: Checkpoint) -> None:

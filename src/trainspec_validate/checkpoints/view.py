@@ -140,6 +140,14 @@ class Pointer:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedStep:
+    """A save that a stream says was committed and not deleted."""
+
+    id: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Series:
     """The checkpoints of one directory, in the order of their steps."""
 
@@ -147,6 +155,8 @@ class Series:
     name: str
     checkpoints: tuple[Checkpoint, ...]
     pointers: tuple[Pointer, ...] = ()
+    saved: tuple[SavedStep, ...] | None = None
+    """What the streams beside them say; None where there are none, or of several runs."""
 
     @property
     def stepped(self) -> tuple[Checkpoint, ...]:

@@ -124,3 +124,23 @@ def _disorder(before: Checkpoint, after: Checkpoint) -> Iterator[str]:
     created = before.manifest.created, after.manifest.created
     if created[0] and created[1] and created[1] < created[0]:
         yield f"created is {created[1]}, before the {created[0]} of"
+
+
+@check("TS-CKP-098")
+def saved_steps_are_there(series: Series) -> Iterator[Deviation]:
+    """What the streams say was saved can be restored, from the oldest checkpoint that is kept."""
+    if series.saved is None:
+        raise NotJudged("no stream of one run beside the checkpoints")
+    whole = {one.step for one in _whole(series, 1)}
+    oldest = min(step for step in whole if step is not None)
+    wanted = [saved for saved in series.saved if saved.step >= oldest]
+    if not wanted:
+        raise NotJudged("no save in the stream that belongs to the steps that are kept")
+    for saved in wanted:
+        if saved.step not in whole:
+            words = (
+                f"the stream says that {saved.id} was committed at step {saved.step:,}, and no whole checkpoint says so"
+            )
+            yield Deviation(
+                series.name, words, "tell of a deletion with train.checkpoint.delete, or look for what was lost"
+            )

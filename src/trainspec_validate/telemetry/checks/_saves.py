@@ -50,6 +50,12 @@ class Save:
         wanted = DURABILITY[DURABILITY.index(least) :]
         return next((c for c in self.commits if word(c, "train.checkpoint.durability") in wanted), None)
 
+    @property
+    def outlives_the_job(self) -> bool:
+        """Whether a commit says that it outlives the job, or no commit says what it outlives."""
+        said = [word(commit, "train.checkpoint.durability") for commit in self.commits]
+        return bool(said) and (self.durable_at("job") is not None or not any(said))
+
     def usable_at(self, time_us: int) -> bool:
         """Whether it was committed and not deleted at a moment."""
         done = self.committed is not None and self.committed.time_us <= time_us
