@@ -234,3 +234,30 @@ def test_a_container_without_checksums_is_read_and_not_compared(tmp_path: Path) 
     assert read_checkpoint(tmp_path).troubles == []
     with opened(tmp_path / "model.pt", Archive("model.pt")) as container:
         assert container.damaged() == ([], False)
+
+
+def laughs(levels: int) -> bytes:
+    """A pair of a pair of a pair, each the same one twice: small to hold, endless to write out."""
+    return b"N" + b"2\x86" * levels
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        laughs(200) + laughs(200) + b"\x93",
+        b"}(" + laughs(200) + b"Nu",
+        b"t",
+        b"N\x87",
+        b"\x8b\xff\xff\xff\x7f",
+        b"h\x07",
+        b"Nb",
+        b"I" + b"9" * 5000 + b"\n",
+    ],
+)
+@pytest.mark.parametrize("file", ["state.pt", ".metadata"])
+def test_pickles_that_would_never_end_or_make_no_sense_are_told(tmp_path: Path, file: str, content: bytes) -> None:
+    (tmp_path / "model.pt").write_bytes(archive(pickled(b"N")))
+    whole = b"\x80\x02" + content + b"."
+    (tmp_path / file).write_bytes(whole if file == ".metadata" else archive(whole))
+    told = matters(read_checkpoint(tmp_path))
+    assert told == {"container"} or (content.endswith(b"Nu") and file == "state.pt" and told == set())

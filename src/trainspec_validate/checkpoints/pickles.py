@@ -110,13 +110,17 @@ class Machine:
 
     def _group(self) -> list[Any]:
         """What stands above the last mark; both are taken away."""
-        place = next(n for n in range(len(self.stack) - 1, -1, -1) if self.stack[n] is _MARK)
+        place = next((n for n in range(len(self.stack) - 1, -1, -1) if self.stack[n] is _MARK), None)
+        if place is None:
+            raise ValueError("a group has no begin")
         found = self.stack[place + 1 :]
         del self.stack[place:]
         return found
 
     def _name(self, module: Any, name: Any) -> Name:
-        found = Name(str(module), str(name))
+        if not isinstance(module, str) or not isinstance(name, str):
+            raise TypeError("a name of code is no text")
+        found = Name(module, name)
         if not is_allowed(found.module, found.name):
             self.denied[str(found)] = None
         return found
@@ -182,10 +186,7 @@ class Machine:
 
     def make(self, size: int | None, kind: Callable[[Iterable[Any]], Any]) -> None:
         """A value of the topmost `size` values, or of the group."""
-        taken = self._group() if size is None else self.stack[len(self.stack) - size :]
-        if size:
-            del self.stack[len(self.stack) - size :]
-        self.stack.append(kind(taken))
+        self.stack.append(kind(self._group() if size is None else self.take(size)))
 
     def extend(self, taken: list[Any]) -> None:
         """Put values into the list or set at the top."""
@@ -199,6 +200,8 @@ class Machine:
 
     def take(self, size: int) -> list[Any]:
         """The topmost values, taken away."""
+        if size > len(self.stack):
+            raise IndexError("the stack is empty")
         taken = self.stack[len(self.stack) - size :]
         del self.stack[len(self.stack) - size :]
         return taken

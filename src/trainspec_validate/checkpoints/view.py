@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from trainspec_validate.documents import CheckpointManifest
 
@@ -26,6 +26,11 @@ Aspect = Literal[
     "limits",
 ]
 """What a reader of a format can look at; each is the matter of one requirement."""
+
+
+def is_count(value: object) -> TypeGuard[int]:
+    """Whether a value from a file is a whole number from 0 that fits into 63 bits."""
+    return type(value) is int and 0 <= value < 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +126,12 @@ class Checkpoint:
         self.examined.add(aspect)
         self.troubles.append(Trouble(aspect, path, message, help_text))
 
-    def claim(self, path: str, step: int, words: str) -> None:
-        """Note a place that says the step."""
-        self.claims.append(StepClaim(path, step, words))
+    def claim(self, path: str, step: object, words: str) -> bool:
+        """Note a place that says the step; False where what it says is none."""
+        if is_count(step):
+            self.claims.append(StepClaim(path, step, words))
+            return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)

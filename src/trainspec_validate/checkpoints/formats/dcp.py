@@ -13,7 +13,7 @@ from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, 
 from trainspec_validate.checkpoints.pickles import MAX_PICKLE_BYTES, Inert, Name, Pairs, follow
 from trainspec_validate.checkpoints.tiles import Box
 from trainspec_validate.checkpoints.tiles import fault as tile_fault
-from trainspec_validate.checkpoints.view import Archive, Checkpoint
+from trainspec_validate.checkpoints.view import Archive, Checkpoint, is_count
 
 MARK = ".metadata"
 SUFFIX = ".distcp"
@@ -88,7 +88,7 @@ def _state(value: Any, kind: str) -> dict[str, Any]:
 def _sizes(value: Any) -> tuple[int, ...]:
     """The numbers of a `torch.Size`."""
     taken = value.arguments[0] if isinstance(value, Inert) and isinstance(value.arguments, tuple) else value
-    if not isinstance(taken, (tuple, list)) or not all(type(one) is int and one >= 0 for one in taken):
+    if not isinstance(taken, (tuple, list)) or not all(map(is_count, taken)):
         raise UnreadableError("has a shape that is no list of whole numbers")
     return tuple(taken)
 
@@ -98,7 +98,7 @@ def _entries(value: Any) -> Iterator[Entry]:
         index, stored = _state(key, "MetadataIndex"), _state(info, "_StorageInfo")
         name, path = index.get("fqn"), stored.get("relative_path")
         begin, length = stored.get("offset"), stored.get("length")
-        if not isinstance(name, str) or not isinstance(path, str) or type(begin) is not int or type(length) is not int:
+        if not isinstance(name, str) or not isinstance(path, str) or not is_count(begin) or not is_count(length):
             raise UnreadableError("has an entry without name, path, offset or length")
         offset = None if index.get("offset") is None else _sizes(index["offset"])
         yield Entry(name, offset, path, begin, length, bool(stored.get("transform_descriptors")))
@@ -128,7 +128,7 @@ def _check_files(checkpoint: Checkpoint, folder: str, mark: str, entries: list[E
 def _check_file(checkpoint: Checkpoint, path: str, entries: list[Entry]) -> None:
     size = checkpoint.files[path].size_bytes
     wanted = max(entry.begin + entry.num_bytes for entry in entries)
-    if size < wanted or any(entry.begin < 0 or entry.num_bytes < 0 for entry in entries):
+    if size < wanted:
         checkpoint.report("files", path, f"the file has {size:,} bytes, and {MARK} asks for {wanted:,}", _BROKEN)
         return
     place = 0
@@ -149,8 +149,10 @@ def _check_tensors(checkpoint: Checkpoint, mark: str, tensors: list[tuple[Any, A
         stored.setdefault(entry.key, set()).add(entry.offset)
     try:
         for key, value in tensors:
-            for words in _faults(value, stored.get(str(key), set())):
-                checkpoint.report("tiling", mark, f"{str(key)!r}: {words}", "resume from an earlier checkpoint")
+            if not isinstance(key, str):
+                raise UnreadableError("has a name of state that is no text")
+            for words in _faults(value, stored.get(key, set())):
+                checkpoint.report("tiling", mark, f"{key!r}: {words}", "resume from an earlier checkpoint")
     except UnreadableError as error:
         checkpoint.report("container", mark, f"the index {error}", _BROKEN)
 

@@ -43,9 +43,7 @@ def _first_model(checkpoint: Checkpoint, folder: str, held: set[str]) -> dict[st
         return {}
     path = f"{folder}/{names[0]}" if folder else names[0]
     state = state_of(checkpoint, path)
-    step = state.get("global_steps")
-    if type(step) is int and step >= 0:
-        checkpoint.claim(path, step, f"{names[0]} (global_steps)")
+    checkpoint.claim(path, state.get("global_steps"), f"{names[0]} (global_steps)")
     return state
 
 

@@ -46,9 +46,7 @@ def _read_state(checkpoint: Checkpoint) -> None:
         checkpoint.report("container", MARK, f"the state {error}", "resume from an earlier checkpoint")
         return
     step = state.get("global_step") if isinstance(state, dict) else None
-    if type(step) is int and step >= 0:
-        checkpoint.claim(MARK, step, f"{MARK} (global_step)")
-    else:
+    if not checkpoint.claim(MARK, step, f"{MARK} (global_step)"):
         checkpoint.report("container", MARK, "the state has no global_step that is a whole number from 0")
 
 

@@ -37,9 +37,8 @@ def read(checkpoint: Checkpoint) -> None:
     for name in needed:
         if name not in held:
             checkpoint.report("files", name, "the file, which a checkpoint of Megatron needs, is missing", _BROKEN)
-    step = state_of(checkpoint, _COMMON).get("iteration") if _COMMON in held else None
-    if type(step) is int and step >= 0:
-        checkpoint.claim(_COMMON, step, f"{_COMMON} (iteration)")
+    if _COMMON in held:
+        checkpoint.claim(_COMMON, state_of(checkpoint, _COMMON).get("iteration"), f"{_COMMON} (iteration)")
     if _INTEGRITY in held:
         _read_integrity(checkpoint)
 

@@ -19,7 +19,7 @@ from trainspec_validate.checkpoints.opening import (
     read_json,
     read_small,
 )
-from trainspec_validate.checkpoints.view import Checkpoint
+from trainspec_validate.checkpoints.view import Checkpoint, is_count
 
 SUFFIX = ".safetensors"
 _INDEX = ".safetensors.index.json"
@@ -144,7 +144,7 @@ def _tensor(name: str, entry: Any) -> Tensor:
 
 
 def _are_counts(value: Any) -> bool:
-    return isinstance(value, list) and all(type(one) is int and 0 <= one < 1 << 63 for one in value)
+    return isinstance(value, list) and all(map(is_count, value))
 
 
 def _read_index(checkpoint: Checkpoint, path: str, headers: Mapping[str, frozenset[str]]) -> None:
