@@ -81,7 +81,7 @@ LAYERS: dict[str, set[str]] = {
         *("schema", "streams", "suggest", "units"),
     },
     "streamed": {
-        *("findings", "documents", "collect", "reading", "requirements", "selection"),
+        *("findings", "documents", "checkpoints", "collect", "reading", "requirements", "selection"),
         *("streams", "telemetry", "user_rules"),
     },
     # from findings to text
