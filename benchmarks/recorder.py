@@ -116,8 +116,12 @@ def report_updates(folder: Path, num_rounds: int, num_steps: int) -> None:
     num_turns = turns_of_a_step()
     silent, recorded = recording(folder, ""), recording(folder, "updates")
     updates(silent, num_steps, num_turns)
+    pairs = []
     with recorded as run:
-        pairs = [(updates(silent, num_steps, num_turns), updates(run, num_steps, num_turns)) for _ in range(num_rounds)]
+        for number in range(num_rounds):  # each goes first in turn, for a machine may favour the first or the second
+            order = (silent, run) if number % 2 else (run, silent)
+            times = [updates(each, num_steps, num_turns) for each in order]
+            pairs.append((times[number % 2 == 0], times[number % 2]))
     print(f"updates of about 10 ms, {num_rounds} pairs of {num_steps}, in turn; median of the pairs, standard error")
     for place, clock in enumerate(("wall clock", "processor time of all threads")):
         plain, with_it = (statistics.median(each[place] for each in column) for column in zip(*pairs, strict=True))
@@ -141,7 +145,7 @@ def main() -> None:
             report_threads(run)
         report_calls(recording(folder, ""), "TRAINSPEC_RUN unset")
         print()
-        report_updates(folder, num_rounds=20 if short else 150, num_steps=20)
+        report_updates(folder, num_rounds=6 if short else 60, num_steps=50)
         sizes = {path.name: path.stat().st_size for path in (folder / "updates").iterdir()}
         print("  files: " + ", ".join(f"{name} {size:,} bytes" for name, size in sorted(sizes.items())))
 
