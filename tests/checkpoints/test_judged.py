@@ -89,7 +89,9 @@ def test_the_gate_tells_files_in_every_format_and_exits_by_them(tmp_path: Path) 
         result = invoke(tmp_path, "--format", style)
         assert (result.exit_code, result.exception.__class__) == (1, SystemExit), style
         assert "model.safetensors" in result.stdout, style
-    assert place in invoke(tmp_path, "--format", "concise").stdout
+    told = invoke(tmp_path, "--format", "concise").stdout
+    assert place in told
+    assert told.endswith("2 errors in 1 of 1 document\n")
 
 
 def test_checkpoints_are_listed(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import PurePosixPath
 
 from trainspec_validate.findings import Report, Severity, SuppressionKind, Verdict
 
@@ -35,8 +36,14 @@ def verdicts(report: Report) -> dict[Verdict, int]:
 
 
 def paths_with_findings(report: Report) -> set[str]:
-    """The files that have findings, read or not."""
-    return {finding.path for finding in report.findings}
+    """The files and checkpoints that have findings, read or not; a file of a checkpoint counts as the checkpoint."""
+    checkpoints = {document.path for document in report.documents if document.kind == "Checkpoint"}
+    return {_home(finding.path, checkpoints) for finding in report.findings}
+
+
+def _home(path: str, checkpoints: set[str]) -> str:
+    parents = (parent.as_posix() for parent in PurePosixPath(path).parents) if checkpoints else ()
+    return next((parent for parent in parents if parent in checkpoints), path)
 
 
 def all_paths(report: Report) -> set[str]:

@@ -87,7 +87,7 @@ def seal_(  # noqa: PLR0913, PLR0917
         raise Failure(f"{directory}: cannot be written: {(error.strerror or str(error)).lower()}") from error
     num_bytes = sum(file["size_bytes"] for file in manifest["files"])
     rate = _rate(num_bytes, time.monotonic() - start)
-    terminal.emit(f"{path.as_posix()}: {len(manifest['files']):,} files, {num_bytes:,} bytes, {rate}\n")
+    terminal.emit(f"{path.as_posix()}: {_files(len(manifest['files']))}, {num_bytes:,} bytes, {rate}\n")
 
 
 def _with_bar(doing: str, no_progress: bool, work: Callable[[hashing.Progress], Result]) -> Result:
@@ -96,6 +96,10 @@ def _with_bar(doing: str, no_progress: bool, work: Callable[[hashing.Progress], 
         return work(bar)
     finally:
         bar.close()
+
+
+def _files(number: int) -> str:
+    return f"{number:,} file{'' if number == 1 else 's'}"
 
 
 def _rate(num_bytes: int, seconds: float) -> str:
@@ -129,7 +133,7 @@ def verify(context: click.Context, directory: str, compare_read: bool, no_progre
     seconds = time.monotonic() - start
     terminal.emit("".join(f"{printable(line)}\n" for line in wrong))
     num_bytes = sum(checkpoint.files[path].size_bytes for path in paths)
-    told = f"{checkpoint.name}: {len(paths):,} files, {num_bytes:,} bytes hashed at {_rate(num_bytes, seconds)}"
+    told = f"{checkpoint.name}: {_files(len(paths))}, {num_bytes:,} bytes hashed at {_rate(num_bytes, seconds)}"
     if compare_read:
         hashing.forget(checkpoint.root, paths)
         told += f"; a plain read takes them at {_rate(num_bytes, hashing.plain_read(checkpoint.root, paths))}"
