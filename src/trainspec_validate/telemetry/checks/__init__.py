@@ -54,8 +54,8 @@ _REGISTRY: dict[str, Check] = {}
 def check(requirement: str) -> Callable[[CheckFunction], CheckFunction]:
     """Register a generator as the stream check of one requirement.
 
-    Its first parameter is the `RunView`; further parameters, annotated with a kind of document, are the documents that it
-    also needs, and without them it is not run. The function's name is the requirement's readable name with underscores.
+    Its first parameter is the `RunView`; further parameters, annotated with a kind of document, are the documents that
+    it also needs, and without them it is not run. The function's name is the requirement's readable name with underscores.
 
     Raises:
         ValueError: the id is taken, or an annotation is not a kind of document.

@@ -51,7 +51,7 @@ def power_as_profiled(run: RunView, cluster: ClusterProfile) -> Iterator[Deviati
     limits = np.where(of_device, max(devices, default=np.inf), max(nodes, default=np.inf))
     if not np.isfinite(limits).any():
         raise NotJudged(f"no {POWER} in the run, or no power in the profile")
-    means = rows["total"] / rows["num"]
+    means = rows["total"] / np.maximum(rows["num_finite"], 1)
     faults = []
     for number in np.flatnonzero(means > limits * (1 + POWER_TOLERANCE)).tolist():
         mean, limit = float(means[number]), float(limits[number])

@@ -65,11 +65,11 @@ def straggler(run: RunView) -> Iterator[Deviation]:
     yield from deviations_of_rows(run, slowdowns[often], "last", by_window)
     yield from deviations_of_rows(run, slowdowns[for_a_while], "longest_above", _slow_for_a_while)
     for mine in groups:
-        means = run.series.rows["total"][mine] / run.series.rows["num"][mine]
+        means = run.series.rows["total"][mine] / np.maximum(run.series.rows["num_finite"][mine], 1)
         median = float(np.median(means))
 
         def by_mean(series: Series, median: float = median) -> Fault:
-            mean = seconds_in_words(series.total / series.num)
+            mean = seconds_in_words(series.total / max(series.num_finite, 1))
             return _slow(series, f"is {mean} on average, and {seconds_in_words(median)} on the median rank")
 
         yield from deviations_of_rows(run, mine[means > SLOW_FACTOR * median], "last", by_mean)

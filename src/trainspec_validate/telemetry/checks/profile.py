@@ -156,10 +156,10 @@ def latency_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviat
     rows = rows_of(run, [LATENCY])
     if not len(rows):
         raise NotJudged(f"no {LATENCY}")
-    means = run.series.rows["total"][rows] / run.series.rows["num"][rows]
+    means = run.series.rows["total"][rows] / np.maximum(run.series.rows["num_finite"][rows], 1)
 
     def fault(series: Series) -> Fault:
-        mean = seconds_in_words(series.total / series.num)
+        mean = seconds_in_words(series.total / max(series.num_finite, 1))
         return Fault(
             key=series.key,
             subject=series.subject,

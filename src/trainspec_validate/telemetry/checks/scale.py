@@ -93,7 +93,7 @@ def _below(limit: float) -> Callable[[Rows], Any]:
 
 
 def _mean_above(limit: float) -> Callable[[Rows], Any]:
-    return lambda rows: rows["total"] > limit * rows["num"]
+    return lambda rows: rows["total"] > limit * rows["num_finite"]
 
 
 def _grows_faster(limit: float) -> Callable[[Rows], Any]:
@@ -106,7 +106,7 @@ def _grown(rows: Rows) -> Any:
 
 def _decades_off(rows: Rows) -> Any:
     """Whether the mean of step times is a power of ten off the time that passes between updates."""
-    updates, mean = _updates(rows), rows["total"] / np.maximum(rows["num"], 1)
+    updates, mean = _updates(rows), rows["total"] / np.maximum(rows["num_finite"], 1)
     timed = (updates >= FEWEST_UPDATES) & (rows["last_time_us"] > rows["first_time_us"]) & (mean > 0)
     ratio = np.where(timed, mean * updates / _seconds(rows), 1.0)
     near = [np.abs(np.log10(ratio) - exponent) < NEAR_DECADES for exponent in DECADES]
@@ -126,7 +126,7 @@ def _largest(unit: str) -> Callable[[Series], str]:
 
 
 def _mean(series: Series) -> str:
-    return f"is {number(series.total / series.num)} W on average"
+    return f"is {number(series.total / max(series.num_finite, 1))} W on average"
 
 
 def _growth(series: Series) -> str:
@@ -135,7 +135,7 @@ def _growth(series: Series) -> str:
 
 
 def _duration(series: Series) -> str:
-    mean = series.total / series.num
+    mean = series.total / max(series.num_finite, 1)
     passed = (series.last_time_us - series.first_time_us) / 1e6 / (series.last_step - series.first_step)
     unit = DECADES[round(math.log10(mean / passed))]
     return f"is {number(mean)} on average while an update takes {seconds_in_words(passed)}; this looks like {unit}"

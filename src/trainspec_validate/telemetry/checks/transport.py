@@ -100,9 +100,9 @@ def _late(span: EmitterSpan) -> Iterator[Deviation]:
 def _long_lags(run: RunView) -> Iterator[Fault]:
     indices = run.series.of(LAG)
     rows = run.series.rows[indices]
-    for index in indices[rows["total"] > LONGEST_LAG_SECONDS * rows["num"]]:
+    for index in indices[rows["total"] > LONGEST_LAG_SECONDS * rows["num_finite"]]:
         found = run.series.at(int(index))
-        mean = seconds_in_words(found.total / found.num)
+        mean = seconds_in_words(found.total / max(found.num_finite, 1))
         yield Fault(
             key=found.key,
             subject=found.subject,

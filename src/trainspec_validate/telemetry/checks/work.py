@@ -45,6 +45,8 @@ HELP = "a kernel that waits for ever reads busy: look for a hang, or for a count
 def energy_power(run: RunView) -> Iterator[Deviation]:
     """The growth of the energy counter is the integral of power, and a busy device draws what one can draw."""
     refuse_timeless(run)
+    if run.is_live:
+        raise NotJudged("the run goes on; the first values of a counter say little about power")
     energy = rows_of(run, [ENERGY], least=2)
     columns = Columns(run, energy)
     seconds = (columns["last_time_us"] - columns["first_time_us"]) / 1e6
@@ -123,7 +125,7 @@ def _power_beside(run: RunView, energy: Any) -> Any:
 def _busy_devices(run: RunView) -> Any:
     rows = rows_of(run, [BUSY], least=2)
     columns = Columns(run, rows)
-    return _whose(run, rows[columns["total"] > BUSY_SHARE * columns["num"]])
+    return _whose(run, rows[columns["total"] > BUSY_SHARE * columns["num_finite"]])
 
 
 # --- busy without work --------------------------------------------------------------------------------------
