@@ -1,4 +1,4 @@
-"""The only place that declares the records of a metric stream: head, wide sample and event, one JSON object per line."""
+"""The only place that declares the records of a metric stream: head, wide sample and event, one on each line."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Sample(Record, frozen=True, kw_only=True, tag_field="k", tag="m"):
     seq: Sequence
     """Number of the record; counts up by 1 for each emitter and attempt, samples and events together."""
     m: dict[MetricName, MetricValue]
-    """Value of each metric; the key is its name, or the name and its series attributes as `name{key=value,key=value}`."""
+    """Value of each metric; the key is its name, or its name and series attributes as `name{key=value,key=value}`."""
     step: Step | None = None
     """Optimizer updates completed when the values hold."""
     run: Identity | None = None

@@ -55,7 +55,7 @@ def check(requirement: str) -> Callable[[CheckFunction], CheckFunction]:
     """Register a generator as the stream check of one requirement.
 
     Its first parameter is the `RunView`; further parameters, annotated with a kind of document, are the documents that
-    it also needs, and without them it is not run. The function's name is the requirement's readable name with underscores.
+    it also needs, and without them it is not run. The function's name is that of the requirement with underscores.
 
     Raises:
         ValueError: the id is taken, or an annotation is not a kind of document.
