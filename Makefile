@@ -80,6 +80,7 @@ bench: $(READY) ## measure, and score the models against published figures
 	@$(BIN)/python benchmarks/run.py
 	@for score in $(SCORES); do echo; $(BIN)/python benchmarks/score_$$score.py || exit 1; done
 	@echo; $(BIN)/python benchmarks/plans.py
+	@echo; $(BIN)/python benchmarks/recorder.py
 
 bench-streams: $(READY) ## time the checks on streams, and score what notices damage (minutes)
 	@$(BIN)/python benchmarks/stream_speed.py

@@ -232,3 +232,12 @@ def test_the_same_slip_in_many_events_is_told_once() -> None:
     assert found.evidence.count == 50
     assert found.help == 'write it into "a": where the value stood'
     assert refused("TS-TEL-011", view(vendor("org.example.wait"))) == "no metric or event of the catalog"
+
+
+def test_operations_are_not_owed_where_utilisation_is_declared_unsupported() -> None:
+    def lacking(**head: Any) -> int:
+        stream = Stream(**head).event(1, "run.start", {"train.run.id": "made"}).sample(2, {LOSS: 1.0})
+        return sum("train.flops." in text for text in messages("TS-TEL-011", view(stream)))
+
+    assert lacking() == 4
+    assert lacking(unsupported={"train.flops.utilization": "operations of this model are not counted"}) == 0

@@ -163,7 +163,9 @@ def _wrong_event(run: RunView, event: PlacedEvent) -> Iterator[tuple[str, str, s
 
 
 def _is_known_otherwise(run: RunView, event: PlacedEvent, name: str) -> bool:
-    """Whether the record or its head says what an attribute of an event would."""
+    """Whether the record or its head says what an attribute of an event would, or that nothing can be said of it."""
+    if name.startswith("train.flops.") and run.unsupported("train.flops.utilization"):
+        return True
     if catalog().attributes[name].role != "declared":
         return False
     match name:
