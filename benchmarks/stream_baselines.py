@@ -74,10 +74,10 @@ def mllog(path: Path, num_lines: int) -> None:
 
     entries = make_log()
     lines = text_of(entries).splitlines(keepends=True)
-    middle = [line for line in lines if b"tracked_stats" in line] or lines
+    middle = [line for line in lines if "tracked_stats" in line] or lines
     place = lines.index(middle[-1])
     more = [middle[number % len(middle)] for number in range(max(0, num_lines - len(lines)))]
-    path.write_bytes(b"".join([*lines[:place], *more, *lines[place:]]))
+    path.write_text("".join([*lines[:place], *more, *lines[place:]]), encoding="utf-8")
 
 
 def main(arguments: list[str]) -> None:

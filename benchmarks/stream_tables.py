@@ -167,7 +167,7 @@ def tables(ranks: range, size: Size) -> Iterator[pa.Table]:
             node_rows(nodes).table(),
             agent_rows(nodes).table(),
         ]
-        yield pa.concat_tables(parts).unify_dictionaries().sort_by("time_us")
+        yield pa.concat_tables(parts).unify_dictionaries().sort_by([("seq", "ascending"), ("time_us", "ascending")])
 
 
 def write_parquet(folder: Path, size: Size) -> list[Path]:

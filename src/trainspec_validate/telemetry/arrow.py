@@ -53,6 +53,18 @@ def head_of(path: Path) -> Head | None:
     return None
 
 
+def leading_heads(path: Path) -> tuple[Head, ...]:
+    """The heads that a file begins with, one after another."""
+    found: list[Head] = []
+    for _, batch in parquet.row_batches(path):
+        for text in batch.column("json"):
+            record = read_line(text.as_py().encode()) if text.is_valid else None
+            if not isinstance(record, Head):
+                return tuple(found)
+            found.append(record)
+    return tuple(found)
+
+
 def arrow_batches(stretch: Stretch, digest: Digest, facts: FileFacts) -> Iterator[Batch]:
     """The records of a range of row groups; the place of a record is the number of its row."""
     builder = RowBuilder(digest.names, facts, stretch.file.head)

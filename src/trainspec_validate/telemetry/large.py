@@ -51,7 +51,7 @@ def split(files: Sequence[RunFile], num_workers: int, least_bytes: int = 0) -> I
     share: list[Stretch] = []
     room = target = -(-total // num)
     for file in files:
-        if file.format == "parquet":
+        if file.format == "parquet" and len(files) < num_workers:
             yield from _row_groups(file, num_workers)
             continue
         start = 0
@@ -73,12 +73,14 @@ def split(files: Sequence[RunFile], num_workers: int, least_bytes: int = 0) -> I
 def _row_groups(file: RunFile, num_workers: int) -> Iterator[list[Stretch]]:
     """Shares of the row groups of a Parquet file."""
     from trainspec_validate.streams.parquet import num_row_groups  # noqa: PLC0415
+    from trainspec_validate.telemetry.arrow import leading_heads as parquet_heads  # noqa: PLC0415
 
     num = num_row_groups(file.path)
     shares = max(1, min(num_workers, num, 10 * file.num_bytes // _LEAST_BYTES))
+    heads = parquet_heads(file.path) if shares > 1 else ()
     ends = [num * (part + 1) // shares for part in range(shares)]
     for start, end in zip([0, *ends], ends, strict=False):
-        yield [Stretch(file, start, end)]
+        yield [Stretch(file, start, end, heads if start else ())]
 
 
 def with_heads(shares: Iterable[Sequence[Stretch]], files: Sequence[RunFile]) -> list[list[Stretch]]:
