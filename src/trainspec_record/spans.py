@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 PLACES = {"location": "train.checkpoint.location", "durability": "train.checkpoint.durability"}
 
 
-class Span:
+class Span(ABC):
     """A block of the training script; what goes wrong in it passes through, and nothing of the recorder does."""
 
     def __init__(self, run: Run) -> None:
@@ -49,11 +50,13 @@ class Span:
             if self._run.is_active:
                 self._closed(self._run.clock.now_us(), error)
 
+    @abstractmethod
     def _opened(self, now_us: int) -> None:
-        raise NotImplementedError
+        """What the run writes when the block begins."""
 
+    @abstractmethod
     def _closed(self, now_us: int, error: str | None) -> None:
-        raise NotImplementedError
+        """What the run writes when the block ends."""
 
     @property
     def _job(self) -> Job | None:

@@ -129,7 +129,9 @@ def test_no_call_raises_and_every_line_is_a_record(
 def test_the_silent_run_takes_the_same_calls(calls: list[Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("TRAINSPEC_RUN", raising=False)
-        play(trainspec_record.run(), calls)
+        silent = trainspec_record.run()
+        play(silent, calls)
+        assert not silent.is_active
 
 
 def test_a_tensor_is_read_only_where_the_script_asks(folder: Path) -> None:

@@ -52,8 +52,9 @@ def test_half_a_line_is_cut_off_by_the_next_attempt(folder: Path, rest: bytes) -
         with (folder / name).open("ab") as file:
             file.write(rest.rpartition(b"\n")[2])
     finish(LOOP + "    with trainspec_record.run() as run: train(run, 0, 8)", folder)
+    assert {"job.0.jsonl", "job.1.jsonl"} <= {path.name for path in folder.iterdir()}
     for path in folder.iterdir():
-        records(path)
+        assert records(path)[0]["k"] == "head", path.name
 
 
 def test_termination_writes_what_waits_and_ends_the_process_as_before(folder: Path) -> None:
@@ -192,8 +193,12 @@ def test_two_writers_never_share_a_file(folder: Path) -> None:
     processes = [start(LOOP + "    with trainspec_record.run() as run: train(run, 0, 20)", folder) for _ in range(4)]
     for process in processes:
         process.communicate(timeout=60)
-    for path in folder.iterdir():
-        records(path)
+    assert [process.returncode for process in processes] == [0, 0, 0, 0]
+    paths = sorted(folder.glob("*.jsonl"))
+    assert "job.0.jsonl" in {path.name for path in paths}
+    for path in paths:
+        heads = [record for record in records(path) if record["k"] == "head"]
+        assert len(heads) == 1, path.name
 
 
 def test_a_second_run_in_a_process_is_silent(folder: Path) -> None:
