@@ -1,13 +1,14 @@
 # Set-up happens once, into .venv, from requirements/dev.txt. After that no target but `lock` needs a network.
 PYTHON ?= python3
 VENV := .venv
+TORCH := 2.13.0
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 READY := $(VENV)/.installed
 EXAMPLES := examples/clusters examples/plans examples/policies
 BROKEN := examples/broken/cluster.yaml
 LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate-hashes --strip-extras \
-	--allow-unsafe --no-emit-index-url --no-emit-trusted-host --no-emit-find-links $(UPGRADE)
+	--unsafe-package torch --no-emit-index-url --no-emit-trusted-host --no-emit-find-links $(UPGRADE)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -19,9 +20,10 @@ help: ## list the targets
 setup: $(READY) ## create .venv from the lock file
 
 $(VENV)/.locked: requirements/dev.txt
-	@echo "set-up: installing the locked tools into $(VENV) (about a minute, once)"
+	@echo "set-up: installing the locked tools into $(VENV) (a few minutes, once)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	@$(PYTHON) -m venv --clear $(VENV)
+	@$(PIP) install --no-deps torch==$(TORCH)
 	@$(PIP) install --require-hashes --requirement requirements/dev.txt
 	@touch $@
 
