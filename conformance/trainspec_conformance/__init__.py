@@ -1,0 +1,1 @@
+"""Runs a training stack, damages it, and judges what it does by what it writes."""

@@ -1,0 +1,1 @@
+"""Everything of a trainer that is arithmetic or policy; it imports neither torch nor jax."""
