@@ -14,7 +14,8 @@ CHAPTERS = sorted((SPEC / "v1").glob("[0-9][0-9]-*.md"))
 TERMS = SPEC / "v1" / "00-terms.md"
 INDEX = SPEC / "index.md"
 DECISIONS = "90-declined.md"
-MAX_PAGE_LINES = 500
+MAX_PAGE_LINES = 520
+MAX_TERMS_LINES = 800
 MAX_LINE = 140
 MAX_INTRODUCTION_LINES = 6
 LOWER_CASE_LEVEL = re.compile(r"\b(must|shall|should|may|required|recommended|optional)\b")
@@ -23,10 +24,10 @@ LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<target>[^)\s]+)\)")
 # Words that are also plain English: their page links them where the defined meaning is used, which no program can tell.
 PLAIN_WORDS = {
     *("account", "agree", "biased", "boundary", "budget", "controller", "document", "exposed", "interval", "layout"),
-    *("leaf", "node", "placement", "plan", "plane", "plausible", "policy", "profile", "recipe", "reserve", "residual"),
-    *("set", "share", "state", "store", "stride", "hang", "tap", "accelerator", "utilisation", "chunk", "catalog"),
-    *("stream", "record", "head", "sample", "event", "run", "attempt", "subject", "scope", "cadence", "gap"),
-    "snapshot",
+    *("placement", "plausible", "profile", "reserve", "residual", "set", "share", "state", "store", "hang"),
+    *("record", "head", "sample", "event", "run", "subject", "scope", "gap", "job", "step", "batch", "host", "device"),
+    *("axis", "degree", "metric", "checkpoint", "commit", "digest", "pointer", "finding", "requirement"),
+    *("counter", "snapshot", "spare"),
 }
 
 Lines = list[tuple[int, str]]
@@ -123,7 +124,7 @@ def test_lines_are_short_and_clean(path: Path) -> None:
     assert not text.endswith("\n\n")
     long = [n for n, line in outside_code(path) if len(line) > MAX_LINE and not line.startswith(("|", "### "))]
     assert long == []
-    assert len(text.splitlines()) <= MAX_PAGE_LINES
+    assert len(text.splitlines()) <= (MAX_TERMS_LINES if path == TERMS else MAX_PAGE_LINES)
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=chapter_id)
