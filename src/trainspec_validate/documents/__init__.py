@@ -10,8 +10,10 @@ import msgspec
 from trainspec_validate.documents.base import Record, Reference
 from trainspec_validate.documents.checkpoint import CheckpointPolicy
 from trainspec_validate.documents.cluster import ClusterProfile
+from trainspec_validate.documents.conformance import StackDescriptor, Task
 from trainspec_validate.documents.manifest import CheckpointManifest, SealedFile
 from trainspec_validate.documents.plan import TrainingPlan
+from trainspec_validate.documents.scenario import Scenario
 from trainspec_validate.documents.user_rules import UserRules
 from trainspec_validate.documents.waivers import Waiver, Waivers
 
@@ -29,8 +31,11 @@ SIDE_KINDS: Mapping[str, type[Record]] = {
     "Waivers": Waivers,
     "UserRules": UserRules,
     "CheckpointManifest": CheckpointManifest,
+    "StackDescriptor": StackDescriptor,
+    "Scenario": Scenario,
+    "ConformanceTask": Task,
 }
-"""Kinds that steer the check itself or lie in a checkpoint; rules never see them."""
+"""Kinds that steer a check or a conformance test or lie in a checkpoint; rules never see them."""
 
 __all__ = [
     "API_VERSION",
@@ -42,7 +47,10 @@ __all__ = [
     "Document",
     "Record",
     "Reference",
+    "Scenario",
     "SealedFile",
+    "StackDescriptor",
+    "Task",
     "TrainingPlan",
     "UserRules",
     "Waiver",
