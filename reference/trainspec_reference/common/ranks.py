@@ -1,0 +1,57 @@
+"""The only place that tells the place of a rank in the grid of a plan: its data, tensor, pipeline and context number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trainspec_validate.documents.parallelism import Axis, Parallelism
+
+
+@dataclass(frozen=True, slots=True)
+class RankGrid:
+    """Ranks as a grid, whose axes the plan orders from adjacent ranks outwards.
+
+    The data axis takes what ranks there are, so that a formation may be smaller than the plan. Experts are taken from
+    the other axes and have none here.
+
+    Raises:
+        ValueError: the ranks do not fill whole replicas.
+    """
+
+    parallelism: Parallelism
+    num_ranks: int
+    degrees: Mapping[Axis, int] = field(init=False)
+    """Ranks along each axis, in the order of the plan."""
+
+    def __post_init__(self) -> None:
+        plan = self.parallelism
+        sizes: dict[Axis, int] = {"tensor": plan.tensor, "pipeline": plan.pipeline, "context": plan.context}
+        replica = plan.tensor * plan.pipeline * plan.context
+        if self.num_ranks % replica:
+            raise ValueError(f"{self.num_ranks} ranks do not fill replicas of {replica} ranks each")
+        sizes["data"] = self.num_ranks // replica
+        object.__setattr__(self, "degrees", {axis: sizes[axis] for axis in plan.order if axis in sizes})
+
+    def place(self, rank: int) -> dict[Axis, int]:
+        """Number of the rank along each axis.
+
+        >>> RankGrid(Parallelism(num_accelerators=4, tensor=2, data=2), 4).place(1)
+        {'tensor': 1, 'context': 0, 'data': 0, 'pipeline': 0}
+        """
+        place: dict[Axis, int] = {}
+        for axis, degree in self.degrees.items():
+            rank, place[axis] = divmod(rank, degree)
+        return place
+
+    def groups(self, *axes: Axis) -> list[tuple[int, ...]]:
+        """Groups of ranks that differ along these axes alone, each in order; every rank is in one of them.
+
+        >>> RankGrid(Parallelism(num_accelerators=4, tensor=2, data=2), 4).groups("data")
+        [(0, 2), (1, 3)]
+        """
+        members: dict[tuple[int, ...], list[int]] = {}
+        for rank in range(self.num_ranks):
+            place = self.place(rank)
+            members.setdefault(tuple(place[axis] for axis in self.degrees if axis not in axes), []).append(rank)
+        return [tuple(group) for group in members.values()]
