@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -106,11 +106,18 @@ class Backend(Protocol):
         ...
 
     def gradients(
-        self, micro_batches: Sequence[MicroBatch], *, num_targets: int, loss_scale: float, measure_noise: bool
+        self,
+        micro_batches: Sequence[MicroBatch],
+        *,
+        num_targets: int,
+        loss_scale: float,
+        measure_noise: bool,
+        arrived: Callable[[], None],
     ) -> Gradients:
         """Forward and backward pass over this data rank's micro-batches, and the exchange with all other ranks.
 
         `num_targets` is of the global batch: each target weighs 1/num_targets, however unevenly ranks share the work.
+        `arrived` is called once, when this rank's own computation has ended and it is about to wait for the others.
         """
         ...
 
@@ -159,7 +166,11 @@ class Backend(Protocol):
         ...
 
     def corrupt(self, fault: str) -> None:
-        """Do damage of a named kind to this rank, for tests: `nan-gradient`, `flip-parameter-bit`."""
+        """Do damage of a named kind to this rank, for tests.
+
+        `nan-gradient` and `inf-gradient` put one such entry into this rank's part of the next gradient, before the
+        exchange; `flip-parameter-bit` flips the highest bit of the mantissa of one parameter at once.
+        """
         ...
 
 

@@ -62,13 +62,25 @@ class Data:
 class PlantedFault:
     """Damage that a worker does to itself at a step, for tests."""
 
-    kind: Literal["nan-gradient", "flip-parameter-bit", "exception", "livelock", "slow", "inf-gradient"]
+    kind: Literal[
+        "exception",
+        "nan-gradient",
+        "inf-gradient",
+        "flip-parameter-bit",
+        "livelock",
+        "slow",
+        "data-delay",
+        "long-pause",
+    ]
     rank: int
+    """-1 is the last rank."""
     step: int
+    """Update before which it happens: as many are completed."""
     num_steps: int = 1
     seconds: float = 0.0
-    """Added time of each step, for `slow`."""
+    """Added time of each step, for `slow`, `data-delay` and `long-pause`."""
     every_attempt: bool = False
+    """Whether it happens in every formation, and not in the first alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +99,7 @@ class Job:
     """`cpu`, or `cuda` for an accelerator."""
     faults: tuple[PlantedFault, ...] = ()
     evaluation_interval_steps: int | None = None
+    replica_check_steps: int | None = None
+    """Steps between comparisons of the replicas' state."""
+    min_step_seconds: float = 0.0
+    """A step that is quicker sleeps for the rest, so that a test can act in the middle of it."""

@@ -1,0 +1,75 @@
+"""The only place that says what the loop of a worker tells its surroundings, and what it asks of them."""
+
+from __future__ import annotations
+
+from enum import Enum, IntFlag
+from typing import Protocol
+
+from trainspec_reference.common.state import TrainerState
+
+
+class Wish(IntFlag):
+    """What is wanted of the loop at the next boundary between steps; wishes of all ranks are joined there."""
+
+    NONE = 0
+    SAVE = 1
+    """Save, then go on."""
+    STOP = 2
+    """Save, then end: the platform takes the machines away."""
+    REFORM = 4
+    """End without a save: another formation is waiting."""
+
+
+class Outcome(Enum):
+    """Why the loop of a formation ended."""
+
+    COMPLETED = "completed"
+    """All steps are done and saved."""
+    STOPPED = "preempted"
+    """`Wish.STOP` was granted, and the state is saved."""
+    REFORM = "reform"
+    """`Wish.REFORM` was granted: leave this formation, join the next one."""
+
+
+class Ports(Protocol):
+    """Surroundings of one worker in one formation. Calls come from the thread of the loop and return at once.
+
+    The loop calls, for each step: `wishes`, then `arrived`, then `done`, then `save` where one is due. A call with
+    `step` names the updates that are completed when the step succeeds: 1 for the first.
+    """
+
+    def wishes(self) -> Wish:
+        """What this process was told to do since it was last asked; a wish is given away once."""
+        ...
+
+    def arrived(self, step: int) -> None:
+        """This rank has done its own part of the gradient, and is about to wait for the others.
+
+        A peer that has not arrived when others have is the culprit of a stall.
+        """
+        ...
+
+    def done(self, step: int) -> None:
+        """This rank has completed the step, or skipped it together with all others."""
+        ...
+
+    def save(self, state: TrainerState) -> None:
+        """Save this state and the backend's: copy both now, and write them now or later.
+
+        All ranks call it at the same step. A save that fails is not an error of the loop.
+        """
+        ...
+
+
+class TrainingFaultError(RuntimeError):
+    """The loop found that training must not go on: the state is not to be saved nor shared.
+
+    Attributes:
+        kind: word of a trace's `fault`: `numeric` or `corruption`.
+        rank: the rank to blame, where it is known.
+        action: what the plan wants: `rollback` to the newest good checkpoint, or `stop`.
+    """
+
+    def __init__(self, kind: str, reason: str, *, rank: int | None = None, action: str = "rollback") -> None:
+        super().__init__(reason)
+        self.kind, self.rank, self.action = kind, rank, action
