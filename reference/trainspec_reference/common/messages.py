@@ -1,0 +1,262 @@
+"""The only place that declares what the controller and its workers say to each other."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+Formation = Annotated[int, Meta(ge=0, le=1_000_000)]
+Step = Annotated[int, Meta(ge=0, le=1_000_000_000_000)]
+Text = Annotated[str, Meta(max_length=4096)]
+Name = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")]
+Source = Literal["initial", "checkpoint", "peer", "memory"]
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="say", omit_defaults=True):
+    """One line on the channel."""
+
+
+class File(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a save, as its writer read it back."""
+
+    path: Annotated[str, Meta(min_length=1, max_length=4096)]
+    """Relative to the directory of the save, with forward slashes."""
+    size_bytes: Annotated[int, Meta(ge=0)]
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a formation takes its state from."""
+
+    source: Source
+    """`memory`: each worker goes on with what it holds; `peer`: all take that of the rank `donor`."""
+    step: Step = 0
+    checkpoint: Name | None = None
+    donor: int | None = None
+    progress: dict[str, Any] | None = None
+    """State of the trainer beside that of the backend, for a start from a peer."""
+
+
+# --- a worker tells ---------------------------------------------------------------------------------------------
+
+
+class Hello(_Message, frozen=True, kw_only=True, tag="hello"):
+    """A worker is there; the first thing that it says."""
+
+    token: Annotated[str, Meta(max_length=128)]
+    """Secret of the run, so that no stranger joins."""
+    worker: Annotated[int, Meta(ge=0, le=1_000_000)]
+    pid: Annotated[int, Meta(ge=1)]
+    can_rejoin: bool
+
+
+class Ready(_Message, frozen=True, kw_only=True, tag="ready"):
+    """A worker holds the state that its formation starts from."""
+
+    formation: Formation
+    step: Step
+
+
+class Arrived(_Message, frozen=True, kw_only=True, tag="arrived"):
+    """A worker has done its part of an update and waits for the others now."""
+
+    formation: Formation
+    step: Step
+
+
+class Done(_Message, frozen=True, kw_only=True, tag="done"):
+    """A worker has completed an update."""
+
+    formation: Formation
+    step: Step
+    digest: Text | None = None
+    """Digest of the state, where replicas are compared."""
+
+
+class Pausing(_Message, frozen=True, kw_only=True, tag="pausing"):
+    """A worker begins what takes longer than an update, such as an evaluation."""
+
+    formation: Formation
+    what: Text
+
+
+class Begun(_Message, frozen=True, kw_only=True, tag="begun"):
+    """A worker has copied its state for a save and can write it."""
+
+    formation: Formation
+    checkpoint: Name
+    step: Step
+    digest: Text | None = None
+    progress: dict[str, Any] | None = None
+    """Of rank 0: state of the trainer."""
+
+
+class Written(_Message, frozen=True, kw_only=True, tag="written"):
+    """The files of a worker are durable."""
+
+    checkpoint: Name
+
+
+class Hashed(_Message, frozen=True, kw_only=True, tag="hashed"):
+    """Digests of the files that a worker was asked for."""
+
+    checkpoint: Name
+    files: tuple[File, ...]
+
+
+class Unsaved(_Message, frozen=True, kw_only=True, tag="unsaved"):
+    """A worker cannot do its part of a save."""
+
+    checkpoint: Name
+    reason: Text
+
+
+class Refused(_Message, frozen=True, kw_only=True, tag="refused"):
+    """A worker cannot load the checkpoint that its formation starts from."""
+
+    formation: Formation
+    checkpoint: Name
+    reason: Text
+
+
+class Lost(_Message, frozen=True, kw_only=True, tag="lost"):
+    """A worker lost a peer in an exchange."""
+
+    formation: Formation
+    reason: Text
+
+
+class Trouble(_Message, frozen=True, kw_only=True, tag="trouble"):
+    """The numbers of a run went wrong in a way that asks for an older state."""
+
+    formation: Formation
+    step: Step
+    reason: Text
+
+
+class Left(_Message, frozen=True, kw_only=True, tag="left"):
+    """A worker has left its formation and waits for the next one."""
+
+    formation: Formation
+    step: Step | None = None
+    """Updates in the state that it holds; None where that state is undefined."""
+    digest: Text | None = None
+    progress: dict[str, Any] | None = None
+
+
+class Failed(_Message, frozen=True, kw_only=True, tag="failed"):
+    """A worker ends by an error of its own."""
+
+    kind: Literal["process", "out-of-memory"]
+    reason: Text
+
+
+class Boundary(_Message, frozen=True, kw_only=True, tag="boundary"):
+    """Rank 0 stands between two updates, as it was asked to, and waits; `step` updates are completed."""
+
+    formation: Formation
+    step: Step
+
+
+class Heard(_Message, frozen=True, kw_only=True, tag="heard"):
+    """A worker has taken note of where to stop, whatever its training does."""
+
+    formation: Formation
+
+
+class Finished(_Message, frozen=True, kw_only=True, tag="finished"):
+    """A worker has done all updates that it was asked for, and all of its saves have ended."""
+
+    formation: Formation
+    step: Step
+    digest: Text | None = None
+
+
+class Notice(_Message, frozen=True, kw_only=True, tag="notice"):
+    """The platform told a worker that it will end soon."""
+
+
+class Pong(_Message, frozen=True, kw_only=True, tag="pong"):
+    """A worker can still answer."""
+
+
+FromWorker = (
+    Hello | Ready | Arrived | Done | Pausing | Begun | Written | Hashed | Unsaved | Refused | Lost | Trouble | Left
+    | Failed | Boundary | Heard | Finished | Notice | Pong
+)  # fmt: skip
+
+
+# --- the controller tells ---------------------------------------------------------------------------------------
+
+
+class Form(_Message, frozen=True, kw_only=True, tag="form"):
+    """Join a formation and train."""
+
+    formation: Formation
+    rank: Annotated[int, Meta(ge=0)]
+    hosts: tuple[str, ...]
+    address: str
+    timeout_seconds: float
+    start: Start
+
+
+class Leave(_Message, frozen=True, kw_only=True, tag="leave"):
+    """Leave the formation, as soon as its exchange fails."""
+
+    formation: Formation
+
+
+class Halt(_Message, frozen=True, kw_only=True, tag="halt"):
+    """To rank 0: wait after the update that is under way."""
+
+    formation: Formation
+
+
+class StopAt(_Message, frozen=True, kw_only=True, tag="stop-at"):
+    """Save after this update, and finish."""
+
+    formation: Formation
+    step: Step
+
+
+class Proceed(_Message, frozen=True, kw_only=True, tag="proceed"):
+    """To rank 0: all know where to stop."""
+
+    formation: Formation
+
+
+class Write(_Message, frozen=True, kw_only=True, tag="write"):
+    """Write the state into a directory."""
+
+    checkpoint: Name
+    directory: str
+
+
+class Hash(_Message, frozen=True, kw_only=True, tag="hash"):
+    """Read these files of a save back."""
+
+    checkpoint: Name
+    paths: tuple[str, ...]
+
+
+class SaveEnded(_Message, frozen=True, kw_only=True, tag="save-ended"):
+    """A save is committed, or given up."""
+
+    checkpoint: Name
+    size_bytes: int | None = None
+    """Of a save that is committed."""
+    reason: Text | None = None
+    """Why it was given up."""
+
+
+class Ping(_Message, frozen=True, kw_only=True, tag="ping"):
+    """Say that you can answer."""
+
+
+class Exit(_Message, frozen=True, kw_only=True, tag="exit"):
+    """End the process."""
+
+
+FromController = Form | Leave | Halt | StopAt | Proceed | Write | Hash | SaveEnded | Ping | Exit
