@@ -12,7 +12,8 @@ LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format generate check-generated promtool bench bench-streams bench-short dist lock clean
+.PHONY: help setup demo test lint format generate check-generated promtool bench bench-streams bench-short site \
+	site-test dist lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -94,6 +95,22 @@ bench-short: $(READY) ## the same in short, for CI
 	@$(BIN)/python benchmarks/plans.py --short
 	@$(BIN)/python benchmarks/stream_speed.py --short
 
+DOCS := .venv-docs
+DOCS_READY := $(DOCS)/.installed
+
+$(DOCS_READY): requirements/docs.txt
+	@echo "set-up: installing what builds the site into $(DOCS) (a minute, once)"
+	@$(PYTHON) -m venv --clear $(DOCS)
+	@$(DOCS)/bin/python -m pip --quiet --quiet --disable-pip-version-check install --require-hashes --requirement $<
+	@touch $@
+
+site: $(DOCS_READY) ## build the site, with all its versions, into site/
+	@PYTHONPATH=tools $(DOCS)/bin/python -m trainspec_site
+
+site-test: site ## use the site in a browser (needs Chromium)
+	@echo "== site =="
+	@PYTHONPATH=src $(DOCS)/bin/python -m pytest -q tests/site
+
 dist: $(READY) ## build the wheel and the source archive into dist/
 	@rm -rf dist
 	@$(BIN)/python -m build --no-isolation
@@ -105,7 +122,8 @@ lock: $(VENV)/.locked ## pin requirements/*.txt again from pyproject.toml (UPGRA
 		--constraint requirements/run.txt pyproject.toml
 	@$(LOCK) --output-file requirements/build.txt --only-build-deps --all-build-deps \
 		--constraint requirements/dev.txt pyproject.toml
+	@$(LOCK) --output-file requirements/docs.txt --extra docs --constraint requirements/run.txt pyproject.toml
 
 clean: ## remove everything that make has built, .venv included
-	@rm -rf $(VENV) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(DOCS) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-LOCKS = ("run", "dev", "build")
+LOCKS = ("run", "dev", "build", "docs")
 MODULES = sorted((ROOT / "src").rglob("*.py"))
 MAX_MODULE_LINES = 300
 MAX_FUNCTION_LINES = 40
@@ -25,7 +25,7 @@ LOOPS = {"fold", "parse"}
 """The two compiled loops: taking `parse` apart into functions that pass its arrays on made it 2.5 times slower."""
 TARGETS = [
     *("help", "setup", "demo", "test", "lint", "format", "generate", "check-generated"),
-    *("promtool", "bench", "bench-streams", "bench-short", "dist", "lock", "clean"),
+    *("promtool", "bench", "bench-streams", "bench-short", "site", "site-test", "dist", "lock", "clean"),
 ]
 
 
@@ -103,6 +103,7 @@ def test_a_lock_satisfies_the_project(name: str) -> None:
         "run": PROJECT["project"]["dependencies"],
         "dev": PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["dev"],
         "build": PROJECT["build-system"]["requires"],
+        "docs": PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["docs"],
     }
     locked = pins(name)
     for requirement in map(Requirement, wanted[name]):

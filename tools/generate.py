@@ -14,11 +14,13 @@ sys.path.append(str(ROOT))
 import appendix  # noqa: E402
 import catalogs  # noqa: E402
 import grafana_dashboard  # noqa: E402
+import hardware_pages  # noqa: E402
 import metric_pages  # noqa: E402
 import prometheus_rules  # noqa: E402
 import recorder_catalog  # noqa: E402
 import spec_text  # noqa: E402
 import weaver_registry  # noqa: E402
+from trainspec_site import generated as site_pages  # noqa: E402
 
 import schemas  # noqa: E402
 from trainspec_validate._version import SPECIFICATION_VERSION  # noqa: E402
@@ -45,7 +47,11 @@ def outputs() -> dict[Path, str]:
         files[data / name] = text
     for name, text in {**appendix.pages(), **metric_pages.pages(ROOT / "spec" / "v1")}.items():
         files[ROOT / "spec" / "reference" / name] = text
+    files[ROOT / "spec" / "v1" / "91-hardware.md"] = hardware_pages.page(ROOT / "spec" / "v1")
     files |= {ROOT / path: text for path, text in of_the_metrics(ROOT / "spec" / "v1", entries).items()}
+    indexed = [with_documents(entry) for entry in entries]
+    pages = site_pages.pages(ROOT, indexed, sources(entries), SPECIFICATION_VERSION)
+    files |= {ROOT / "spec" / name: text for name, text in pages.items()}
     return files
 
 
@@ -77,6 +83,13 @@ def with_module(entry: dict[str, object]) -> dict[str, object]:
     """The entry with the module of its rule, so that the program need not import all of them."""
     rule = all_rules().get(str(entry["id"])) or _check(str(entry["id"]))
     return entry if rule is None else {**entry, "module": rule.function.__module__.rsplit(".", 1)[1]}
+
+
+def sources(entries: list[dict[str, object]]) -> dict[str, str]:
+    """Source file of the check of each requirement that a function judges."""
+    names = [str(entry["id"]) for entry in entries]
+    found = {name: all_rules().get(name) or _check(name) for name in names}
+    return {name: f"src/{one.function.__module__.replace('.', '/')}.py" for name, one in found.items() if one}
 
 
 def _check(identifier: str) -> StreamCheck | ArtifactCheck | None:

@@ -1,0 +1,98 @@
+"""The only place that builds the whole site, from the pages to the folder that a file server shows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trainspec_site import browser, print_page, stage, versions
+from trainspec_site.redirects import redirect, redirects
+
+ROOT = Path(__file__).resolve().parents[2]
+WORK = ROOT / "build"
+REPOSITORY = "https://github.com/OWNER/trainspec"
+NOT_PRINTED = ("playground.md", "rules/index.md")
+KEEP_FRAGMENT = '<script>location.replace("{address}" + location.hash)</script></head>'
+
+
+class _Settings(yaml.SafeLoader):
+    """mkdocs.yml, whose `!ENV [NAME, value]` is the value."""
+
+
+_Settings.add_constructor("!ENV", lambda loader, node: loader.construct_sequence(node)[-1])  # type: ignore[arg-type]
+
+
+def settings() -> dict[str, Any]:
+    """What mkdocs.yml says, with nothing set in the environment."""
+    found: dict[str, Any] = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), _Settings)  # noqa: S506
+    return found
+
+
+def build_version(site: Path) -> versions.Version:
+    """Build the pages of the working tree into a folder, with the page for printing."""
+    extra = settings()["extra"]
+    version = versions.Version(extra["specification_version"], extra["status"])
+    repository = os.environ.get("TRAINSPEC_REPOSITORY", REPOSITORY)
+    pages = WORK / "site-pages"
+    stage.stage(ROOT, pages, f"{repository}/blob/main")
+    environment = os.environ | {
+        "TRAINSPEC_DOCS": str(pages.relative_to(ROOT)),
+        "TRAINSPEC_SITE": str(site.relative_to(ROOT)),
+        "TRAINSPEC_EDIT": f"{repository}/edit/main/spec/{{path}}",
+        "PYTHONPATH": str(ROOT / "tools"),
+        "NO_MKDOCS_2_WARNING": "1",
+    }
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{done.stderr}site: mkdocs found the mistakes above")
+    _write_whole(site, version)
+    return version
+
+
+def _write_whole(site: Path, version: versions.Version) -> None:
+    pages = [page for page in print_page.pages_in_order(settings()["nav"]) if page not in NOT_PRINTED]
+    addresses = [print_page.address_of(page) for page in pages]
+    text = print_page.whole_page(site, addresses, f"TrainSpec {version.name}", version.status)
+    (site / "print").mkdir()
+    (site / "print" / "index.html").write_text(text, encoding="utf-8")
+    program = browser.find()
+    if program is None:
+        print("site: no PDF, for want of Chromium", file=sys.stderr)
+        return
+    browser.print_to_pdf(program, site / "print" / "index.html", site / f"trainspec-{version.name}.pdf")
+
+
+def write_top(site: Path) -> None:
+    """Write what lies above the versions: the addresses that findings and schemas name, and the page for errors."""
+    latest = site / "latest"
+    entries = stage.requirements(ROOT)
+    for path, text in redirects(entries, "../latest/").items():
+        (site / path).parent.mkdir()
+        (site / path).write_text(text, encoding="utf-8")
+    for chapter in sorted({str(entry["chapter"]) for entry in entries}):
+        address = f"../../latest/v1/{chapter}/"
+        page = redirect(f"TrainSpec: {chapter}", address)
+        (site / "v1" / chapter).mkdir(parents=True)
+        kept = page.replace("</head>", KEEP_FRAGMENT.format(address=address))
+        (site / "v1" / chapter / "index.html").write_text(kept, encoding="utf-8")
+    shutil.copytree(latest / "schemas", site / "schemas")
+    shutil.copy(latest / "404.html", site / "404.html")
+
+
+def main() -> int:
+    """Build into site/, with the versions that the branch of this repository holds."""
+    built, store, site = WORK / "site-version", WORK / "site-store", ROOT / "site"
+    shutil.rmtree(built, ignore_errors=True)
+    version = build_version(built)
+    versions.publish(built, version, store, ROOT)
+    versions.export(store, site)
+    write_top(site)
+    print(f"site: version {version.title} in {site.relative_to(ROOT)}/")
+    return 0

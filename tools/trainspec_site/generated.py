@@ -1,0 +1,18 @@
+"""The only place that lists the pages of the site that are written by programs and committed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from trainspec_site import changes, downloads, rule_pages
+from trainspec_site.rule_pages import Entry
+
+
+def pages(root: Path, entries: Sequence[Entry], sources: Mapping[str, str], version: str) -> dict[str, str]:
+    """Text of every such page, by its path below `spec/`."""
+    rules = rule_pages.pages(entries, root / "schemas" / "v1", sources)
+    return {f"rules/{name}": text for name, text in rules.items()} | {
+        "downloads.md": downloads.page(root / "schemas" / "v1", version),
+        "changes.md": changes.page(root / "spec" / "history", version, entries),
+    }

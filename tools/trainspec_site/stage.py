@@ -1,0 +1,75 @@
+"""The only place that makes the folder that the site is built from: the pages, and what they offer for download."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trainspec_site import downloads
+from trainspec_site.redirects import redirects
+
+LINK = re.compile(r"\]\((?P<target>(?![a-z]+:|#|/)[^)\s#]+)(?P<rest>#[^)]*)?\)")
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+NOT_PAGES = ("overrides",)
+TABLES = tuple(downloads.TABLES)
+
+
+class BrokenLinkError(Exception):
+    """A page links to a file that does not exist."""
+
+
+def stage(root: Path, target: Path, repository: str) -> None:
+    """Write pages, schemas, tables and short addresses into an empty folder.
+
+    Raises:
+        BrokenLinkError: a link leads out of the pages to a file that the repository lacks.
+    """
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(root / "spec", target, ignore=shutil.ignore_patterns(*NOT_PAGES))
+    for page in sorted(target.rglob("*.md")):
+        source = root / "spec" / page.relative_to(target)
+        page.write_text(with_repository_links(source, root, repository), encoding="utf-8")
+    shutil.copytree(root / "schemas", target / "schemas", ignore=shutil.ignore_patterns("*.md"))
+    for name in TABLES:
+        table = yaml.safe_load((root / "spec" / "v1" / f"{name}.yaml").read_text(encoding="utf-8"))
+        text = json.dumps(table, indent=1, ensure_ascii=False, default=str)
+        (target / "v1" / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    for path, text in redirects(requirements(root)).items():
+        (target / path).parent.mkdir(parents=True)
+        (target / path).write_text(text, encoding="utf-8")
+
+
+def requirements(root: Path) -> list[dict[str, Any]]:
+    """The entries of the published index."""
+    index = json.loads((root / "spec" / "v1" / "requirements.json").read_text(encoding="utf-8"))
+    entries: list[dict[str, Any]] = index["requirements"]
+    return entries
+
+
+def with_repository_links(page: Path, root: Path, repository: str) -> str:
+    """The text of a page whose links to files outside the pages lead to the repository."""
+    pages = root / "spec"
+
+    def follow(link: re.Match[str]) -> str:
+        file = (page.parent / link["target"]).resolve()
+        if file.is_relative_to(pages):
+            return link[0]
+        if not file.exists():
+            raise BrokenLinkError(f"{page.relative_to(root)}: {link['target']} does not exist")
+        return f"]({repository}/{file.relative_to(root).as_posix()}{link['rest'] or ''})"
+
+    return _outside_fences(page.read_text(encoding="utf-8"), lambda text: LINK.sub(follow, text))
+
+
+def _outside_fences(text: str, change: Callable[[str], str]) -> str:
+    pieces, start = [], 0
+    for fence in FENCE.finditer(text):
+        pieces += [change(text[start : fence.start()]), fence[0]]
+        start = fence.end()
+    return "".join([*pieces, change(text[start:])])
