@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
-import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from trainspec_record.clock import Clock
@@ -87,21 +85,15 @@ class Agent:
         self._sampler = self._pump = None
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the command line; the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="trainspec-record",
-        description="Sample devices, interfaces, memory and clock of this node into the stream of a run.",
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    agent = commands.add_parser("agent", help="sample until the run ends, or SIGTERM")
-    agent.add_argument("--run", help=f"directory of the run; {VARIABLE} where it is left out")
-    told = parser.parse_args(arguments)
-    environment = {**os.environ, **({VARIABLE: told.run} if told.run else {})}
+def run_agent(environment: Mapping[str, str]) -> int:
+    """Sample the node of an environment until its run ends; the exit code.
+
+    Raises:
+        ValueError: the environment names no run.
+    """
     who = identity(environment)
     if who is None:
-        sys.stderr.write(f"trainspec-record: name the directory of the run with --run, or set {VARIABLE}\n")
-        return 2
+        raise ValueError(f"name the directory of the run with --run, or set {VARIABLE}")
     found = Agent(who, environment)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: found.stop())

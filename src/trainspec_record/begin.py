@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from trainspec_record.guard import never_raises, tell_once
@@ -13,12 +13,15 @@ from trainspec_record.identity import Identity, identity
 from trainspec_record.node.nvml import device_uuid
 from trainspec_record.node.sampler import start_sampler
 from trainspec_record.recording import Run
+from trainspec_record.redaction import Redaction, read_key
 from trainspec_record.settings import Settings
 from trainspec_record.silent import NO_RUN, SilentRun
 from trainspec_record.writers import Writers, open_writers
 
 SAMPLER = "TRAINSPEC_NODE_SAMPLER"
 """`none` where an agent samples the node."""
+DOCUMENTS = "TRAINSPEC_DOCUMENTS"
+"""Files of the plan, profile and policy that the run claims to follow, where the program names none."""
 _KNOWN = frozenset(field.name for field in fields(Settings))
 _active: weakref.ReferenceType[Run] | None = None
 
@@ -37,8 +40,12 @@ def begin(settings: Mapping[str, Any]) -> Run | SilentRun:
     for unknown in settings.keys() - _KNOWN:
         tell_once(f"run() has no setting {unknown!r}")
     told = Settings(**{key: value for key, value in settings.items() if key in _KNOWN})
+    if not told.documents and os.environ.get(DOCUMENTS):
+        told = replace(told, documents=os.environ[DOCUMENTS].split(os.pathsep))
     if who.device is None and told.device is None:
         who = who._replace(device=device_uuid(os.environ, who.local_rank))
+    if told.redaction_key is not None:
+        who = who._replace(redaction=Redaction(read_key(told.redaction_key)))
     writers = open_writers(who, told)
     _sample(writers, told)
     found = Run(writers)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from trainspec_record.redaction import REDACT, Redaction, read_key
 from trainspec_record.values import name
 
 VARIABLE = "TRAINSPEC_RUN"
@@ -59,6 +60,8 @@ class Identity(NamedTuple):
     launcher: str | None
     is_last_attempt: bool
     """Whether the launcher says that it will start the job no more."""
+    redaction: Redaction | None = None
+    """How names are hidden in what is written."""
 
 
 def identity(environment: Mapping[str, str]) -> Identity | None:
@@ -66,6 +69,9 @@ def identity(environment: Mapping[str, str]) -> Identity | None:
 
     `TRAINSPEC_RUN` is the directory of the run, and its last part the name of the run. With a slash at the end it is a
     directory of runs, and the run is named by the launcher.
+
+    Raises:
+        ValueError: names are to be hidden, and there is no key to do so.
     """
     where = environment.get(VARIABLE, "").strip()
     if not where:
@@ -88,6 +94,7 @@ def identity(environment: Mapping[str, str]) -> Identity | None:
         device=_device(environment, local),
         launcher=launcher,
         is_last_attempt=_is_last(environment),
+        redaction=Redaction(read_key(environment[REDACT])) if environment.get(REDACT) else None,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from trainspec_record import rank, spans
 from trainspec_record.catalog import EVENTS
 from trainspec_record.guard import never_raises, tell_once
+from trainspec_record.reasons import COMPILATION, NOT_COMMITTED, ended_by
 from trainspec_record.silent import NO_SPAN, SilentSpan
 from trainspec_record.values import is_key
 from trainspec_record.values import name as plain_name
@@ -186,7 +187,7 @@ class Run:
                 self.job.event(self.clock.now_us(), name, **told)
 
     @never_raises(None)
-    def warm_up_again(self, reason: str = "compilation") -> None:
+    def warm_up_again(self, reason: str = COMPILATION) -> None:
         """The next update compiles, tunes or fills caches, so that its time is no sign of the pace."""
         if not self.is_active:  # a forked child may find the lock held for ever
             return
@@ -235,11 +236,11 @@ class Run:
     def _end(self, reason: str, status: str | None, error: str | None) -> None:
         now_us = self.clock.now_us()
         for save in tuple(self.open_saves.values()):
-            save.end(now_us, "the attempt ended before the commit")
+            save.end(now_us, NOT_COMMITTED)
         self._writers.pump.ticks.remove(self._tick)
         if self.job:
             if reason == "fault" and not any(fault.attempt == self._writers.who.attempt for fault in self.job.faults):
-                told = {"train.reason": f"{error or 'an error'} ended the program"}
+                told = {"train.reason": ended_by(error)}
                 self.job.detect(now_us, "unknown", "process", told, self.alive_us)
             self.job.end(now_us + 1, reason, status)
         self.rank.tick(now_us, is_due=True)

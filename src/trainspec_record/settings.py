@@ -51,6 +51,8 @@ class Settings:
     """Whether ranks log metrics of process groups too, such as `train.collective.sequence`."""
     report_interval_steps: int = 1
     """Updates between two reports; more than 1 where an update takes a few milliseconds only."""
+    redaction_key: str | Path | None = None
+    """File with the key by which names of hosts, devices and emitters are hidden; `TRAINSPEC_REDACT` where left out."""
     node_sampler: bool = True
     """Whether the first rank of each node samples devices and host in a thread; not where an agent does."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from trainspec_record import values
 from trainspec_record.catalog import events
 from trainspec_record.guard import never_raises
+from trainspec_record.reasons import GIVEN_UP
 
 if TYPE_CHECKING:
     from trainspec_record.job import Job
@@ -179,7 +180,7 @@ class Save(Span):
                 self._commit(self._run.clock.now_us())
 
     @never_raises(None)
-    def fail(self, reason: str = "the save was given up") -> None:
+    def fail(self, reason: str = GIVEN_UP) -> None:
         """The checkpoint will not be committed; the reason without names of people or secrets."""
         if not self._run.is_active:
             return

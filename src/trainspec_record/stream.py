@@ -11,6 +11,8 @@ from trainspec_record import values
 from trainspec_record.claim import claim
 from trainspec_record.clock import Clock
 from trainspec_record.guard import tell_once
+from trainspec_record.reasons import NOT_WRITTEN
+from trainspec_record.redaction import Redaction
 
 DROPPED, LAG = "train.telemetry.dropped", "train.telemetry.lag"
 MAX_QUEUED = 50_000
@@ -26,12 +28,13 @@ class Stream:
     A record has its number when it is written, so that what was dropped leaves no hole and is only counted.
     """
 
-    def __init__(self, folder: Path, head: dict[str, Any], clock: Clock) -> None:
-        self.path = folder / f"{file_name(head['emitter'])}.{head['att']}.jsonl"
-        self.head = head
+    def __init__(self, folder: Path, head: dict[str, Any], clock: Clock, redaction: Redaction | None = None) -> None:
+        label = redaction.file(head["emitter"]) if redaction else head["emitter"]
+        self.path = folder / f"{file_name(label)}.{head['att']}.jsonl"
+        self.head = redaction.head(head) if redaction else head
         self.num_dropped = 0
         """Records of this attempt that were not written."""
-        self._clock = clock
+        self._clock, self._redaction = clock, redaction
         self._queue: deque[dict[str, Any]] = deque()
         self._descriptor: int | None = None
         self._size = 0
@@ -123,11 +126,11 @@ class Stream:
                 found["nr"] = sorted({key.partition("{")[0] for key in refused})
         if "a" in found:
             found["a"] = values.attributes(found["a"])
-        return found
+        return self._redaction.record(found) if self._redaction else found
 
     def _gap(self, since_us: int) -> dict[str, Any]:
         now_us = self._clock.now_us()
-        told = {"train.gap.start": since_us, "train.gap.end": now_us, "train.reason": "the file could not be written"}
+        told = {"train.gap.start": since_us, "train.gap.end": now_us, "train.reason": NOT_WRITTEN}
         m = {DROPPED: self.num_dropped}
         return {"k": "e", "time_us": now_us, "name": "train.telemetry.gap", "a": told, "m": m}
 

@@ -8,9 +8,9 @@ from typing import Any
 from trainspec_record import values
 from trainspec_record.claim import is_orphan
 from trainspec_record.past import OpenFault, Past, action_of, mend, recovery_id
+from trainspec_record.reasons import WITHOUT_A_WORD
 
 RESTART = "restart"
-WITHOUT_A_WORD = "the attempt ended without a word"
 
 
 def succeed(past: Past, attempt: int, now_us: int) -> tuple[OpenFault, ...]:

@@ -59,7 +59,7 @@ def open_writers(who: Identity, settings: Settings) -> Writers:
     if who.rank == 0:
         job, ledger = _open_job(who, settings, clock)
         pump.streams.append(job.stream)
-    rank = Rank(Stream(who.folder, settings.rank_head(who, formed_us), clock), settings.interval)
+    rank = Rank(Stream(who.folder, settings.rank_head(who, formed_us), clock, who.redaction), settings.interval)
     rank.stream.open()
     pump.streams.append(rank.stream)
     pump.start()
@@ -86,7 +86,7 @@ def _open_job(who: Identity, settings: Settings, clock: Clock) -> tuple[Job, Led
     if past.files:
         away = "fault_wait" if faults else "idle"
         ledger.totals_us[away] += max(0, now_us - past.alive_us)
-    stream = Stream(who.folder, settings.job_head(who, now_us, past.start_us or now_us), clock)
+    stream = Stream(who.folder, settings.job_head(who, now_us, past.start_us or now_us), clock, who.redaction)
     stream.open()
     job = Job(stream, who, settings, past, faults)
     job.form(now_us, ledger)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import trainspec_record
-from trainspec_record import agent
+from trainspec_record import command
 from trainspec_record.clock import Clock
 from trainspec_record.identity import identity
 from trainspec_record.node import clock_offset, probe, sampler
@@ -178,7 +178,7 @@ def test_a_driver_that_hangs_holds_up_nobody(folder: Path) -> None:
 
 
 def run_agent(folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", "from trainspec_record.agent import main; raise SystemExit(main())", "agent"]
+    command = [sys.executable, "-c", "from trainspec_record.command import main; raise SystemExit(main())", "agent"]
     environment = {"PYTHONPATH": SOURCE, "TRAINSPEC_HOST": "node-1"}
     return subprocess.Popen([*command, "--run", str(folder)], env=environment, text=True, stderr=subprocess.PIPE)
 
@@ -216,7 +216,7 @@ def test_the_agent_ends_when_it_is_told_to(folder: Path) -> None:
 
 def test_the_agent_needs_a_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv("TRAINSPEC_RUN", raising=False)
-    assert agent.main(["agent"]) == 2
+    assert command.main(["agent"]) == 2
     assert "--run" in capsys.readouterr().err
 
 

@@ -67,7 +67,7 @@ class Sampler:
             OSError: the file cannot be made.
         """
         self._sources = self._find_sources()
-        stream = Stream(self._who.folder, self._head(self._root), self._clock)
+        stream = Stream(self._who.folder, self._head(self._root), self._clock, self._who.redaction)
         try:
             stream.open()
         except FileExistsError:
