@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterable
@@ -37,8 +36,8 @@ class SaveFacts:
     layout: dict[str, int]
     digest: str | None
     """Digest of the state that the ranks took at the snapshot."""
-    progress: dict[str, Any]
-    """State of the trainer."""
+    trainer: bytes
+    """State of the trainer, in JSON."""
 
 
 def name_of(step: int) -> str:
@@ -113,9 +112,8 @@ class Vault:
             OSError: something cannot be written; the save is then to be discarded.
         """
         staging, name = self.root / f"{_STAGED}{facts.save_id}", name_of(facts.step)
-        trainer = json.dumps(facts.progress, allow_nan=False).encode()
-        write_durably(staging / TRAINER_FILE, trainer)
-        sealed = [*files, _file(TRAINER_FILE, trainer)]
+        write_durably(staging / TRAINER_FILE, facts.trainer)
+        sealed = [*files, _file(TRAINER_FILE, facts.trainer)]
         seal.write(staging, _manifest(facts, sealed))
         for folder, _, _ in os.walk(staging):
             sync_directory(Path(folder))

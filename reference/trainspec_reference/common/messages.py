@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -11,6 +11,7 @@ Formation = Annotated[int, Meta(ge=0, le=1_000_000)]
 Step = Annotated[int, Meta(ge=0, le=1_000_000_000_000)]
 Text = Annotated[str, Meta(max_length=4096)]
 Name = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")]
+Digest = Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}$")]
 Source = Literal["initial", "checkpoint", "peer", "memory"]
 
 
@@ -35,7 +36,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     step: Step = 0
     checkpoint: Name | None = None
     donor: int | None = None
-    progress: dict[str, Any] | None = None
+    state: str | None = None
     """State of the trainer beside that of the backend, for a start from a peer."""
 
 
@@ -71,12 +72,10 @@ class Done(_Message, frozen=True, kw_only=True, tag="done"):
 
     formation: Formation
     step: Step
-    digest: Text | None = None
-    """Digest of the state, where replicas are compared."""
 
 
 class Pausing(_Message, frozen=True, kw_only=True, tag="pausing"):
-    """A worker begins what takes longer than an update, such as an evaluation."""
+    """A worker waits for something else than an update, such as the end of a save."""
 
     formation: Formation
     what: Text
@@ -88,9 +87,9 @@ class Begun(_Message, frozen=True, kw_only=True, tag="begun"):
     formation: Formation
     checkpoint: Name
     step: Step
-    digest: Text | None = None
-    progress: dict[str, Any] | None = None
-    """Of rank 0: state of the trainer."""
+    digest: Digest | None = None
+    state: str
+    """State of the trainer, in JSON."""
 
 
 class Written(_Message, frozen=True, kw_only=True, tag="written"):
@@ -129,11 +128,15 @@ class Lost(_Message, frozen=True, kw_only=True, tag="lost"):
 
 
 class Trouble(_Message, frozen=True, kw_only=True, tag="trouble"):
-    """The numbers of a run went wrong in a way that asks for an older state."""
+    """Training must not go on from the state that a worker holds."""
 
     formation: Formation
-    step: Step
+    kind: Literal["numeric", "corruption"]
     reason: Text
+    rank: int | None = None
+    """The rank to blame, where it is known."""
+    is_final: bool = False
+    """Whether the plan wants the run to stop."""
 
 
 class Left(_Message, frozen=True, kw_only=True, tag="left"):
@@ -142,8 +145,7 @@ class Left(_Message, frozen=True, kw_only=True, tag="left"):
     formation: Formation
     step: Step | None = None
     """Updates in the state that it holds; None where that state is undefined."""
-    digest: Text | None = None
-    progress: dict[str, Any] | None = None
+    digest: Digest | None = None
 
 
 class Failed(_Message, frozen=True, kw_only=True, tag="failed"):
@@ -153,25 +155,14 @@ class Failed(_Message, frozen=True, kw_only=True, tag="failed"):
     reason: Text
 
 
-class Boundary(_Message, frozen=True, kw_only=True, tag="boundary"):
-    """Rank 0 stands between two updates, as it was asked to, and waits; `step` updates are completed."""
-
-    formation: Formation
-    step: Step
-
-
-class Heard(_Message, frozen=True, kw_only=True, tag="heard"):
-    """A worker has taken note of where to stop, whatever its training does."""
-
-    formation: Formation
-
-
 class Finished(_Message, frozen=True, kw_only=True, tag="finished"):
     """A worker has done all updates that it was asked for, and all of its saves have ended."""
 
     formation: Formation
     step: Step
-    digest: Text | None = None
+    was_stopped: bool = False
+    """Whether it ended early, as it was told."""
+    digest: Digest | None = None
 
 
 class Notice(_Message, frozen=True, kw_only=True, tag="notice"):
@@ -184,7 +175,7 @@ class Pong(_Message, frozen=True, kw_only=True, tag="pong"):
 
 FromWorker = (
     Hello | Ready | Arrived | Done | Pausing | Begun | Written | Hashed | Unsaved | Refused | Lost | Trouble | Left
-    | Failed | Boundary | Heard | Finished | Notice | Pong
+    | Failed | Finished | Notice | Pong
 )  # fmt: skip
 
 
@@ -200,6 +191,8 @@ class Form(_Message, frozen=True, kw_only=True, tag="form"):
     address: str
     timeout_seconds: float
     start: Start
+    save_first: bool = False
+    """Save before the first update: the save of this state was given up."""
 
 
 class Leave(_Message, frozen=True, kw_only=True, tag="leave"):
@@ -208,23 +201,8 @@ class Leave(_Message, frozen=True, kw_only=True, tag="leave"):
     formation: Formation
 
 
-class Halt(_Message, frozen=True, kw_only=True, tag="halt"):
-    """To rank 0: wait after the update that is under way."""
-
-    formation: Formation
-
-
-class StopAt(_Message, frozen=True, kw_only=True, tag="stop-at"):
-    """Save after this update, and finish."""
-
-    formation: Formation
-    step: Step
-
-
-class Proceed(_Message, frozen=True, kw_only=True, tag="proceed"):
-    """To rank 0: all know where to stop."""
-
-    formation: Formation
+class Stop(_Message, frozen=True, kw_only=True, tag="stop"):
+    """Save at the next boundary between updates, and finish."""
 
 
 class Write(_Message, frozen=True, kw_only=True, tag="write"):
@@ -259,4 +237,4 @@ class Exit(_Message, frozen=True, kw_only=True, tag="exit"):
     """End the process."""
 
 
-FromController = Form | Leave | Halt | StopAt | Proceed | Write | Hash | SaveEnded | Ping | Exit
+FromController = Form | Leave | Stop | Write | Hash | SaveEnded | Ping | Exit

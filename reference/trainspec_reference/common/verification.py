@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from trainspec_reference.common.checkpoints import EXTENSION, POINTER, TRAINER_FILE, Vault
+from trainspec_reference.common.state import TrainerState
 from trainspec_validate.checkpoints.compare import absent_files, changed_files, unlisted_files
-from trainspec_validate.checkpoints.opening import UnreadableError, read_json, read_small
+from trainspec_validate.checkpoints.opening import UnreadableError, read_small
 from trainspec_validate.checkpoints.pointers import pointers
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
@@ -32,7 +32,7 @@ class Restorable:
 
     name: str
     step: int
-    progress: dict[str, Any]
+    state: TrainerState
     digest: str | None
 
 
@@ -78,13 +78,13 @@ def verify(root: Path) -> Restorable | Refusal:
     if manifest is None or manifest.step is None:
         return Refusal(root.name, "the manifest says no step", MANIFEST_NAME)
     try:
-        progress = read_json(read_small(root / TRAINER_FILE, _MAX_TRAINER_BYTES))
-    except UnreadableError as error:
+        state = TrainerState.from_json(read_small(root / TRAINER_FILE, _MAX_TRAINER_BYTES))
+    except (UnreadableError, ValueError) as error:
         return Refusal(root.name, f"the file {error}", TRAINER_FILE)
-    if not isinstance(progress, dict):
-        return Refusal(root.name, "the file holds no object", TRAINER_FILE)
+    if state.step != manifest.step:
+        return Refusal(root.name, f"the file says step {state.step:,}", TRAINER_FILE)
     digest = manifest.extensions.get(EXTENSION, {}).get("digest")
-    return Restorable(root.name, manifest.step, progress, digest if isinstance(digest, str) else None)
+    return Restorable(root.name, manifest.step, state, digest if isinstance(digest, str) else None)
 
 
 def _faults(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,138 @@
+"""The only place that tells a formation that trains from one that hangs, and who is to blame."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from statistics import median
+
+from trainspec_validate.documents.checkpoint import CheckpointPolicy
+
+_KEPT_STEPS = 64
+_USUAL_STEPS = 20
+"""Steps that a pause may last before it counts as a hang."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Silence after which a formation counts as hanging; seconds."""
+
+    least: float = 5.0
+    """Of a job with short steps: what a busy machine takes at times."""
+    most: float = 10.0
+    """Of any job: the time-out of the policy's first layer that sees hangs."""
+    start: float = 60.0
+    """Until the first step of a formation: processes join, load, and compile."""
+    save: float = 60.0
+    """Of a save that training waits for."""
+    ping: float = 0.5
+    """Between two questions whether a worker can answer."""
+
+    @staticmethod
+    def of_policy(policy: CheckpointPolicy | None) -> Limits:
+        """What a policy says of hangs; the defaults where it says nothing."""
+        if policy is None:
+            return Limits()
+        seen = [layer.timeout_seconds for layer in policy.detection if "hang" in layer.faults]
+        ways = [way for way in policy.recovery if way.fault in {"process-loss", "hang"}]
+        start = max((way.restart_seconds + way.restore_seconds + way.first_step_seconds for way in ways), default=0.0)
+        most = min(seen, default=Limits.most)
+        persist = policy.save.persist_seconds_p95 or policy.save.blocking_seconds
+        return Limits(min(Limits.least, most), most, max(Limits.start, start), max(Limits.save, 10 * persist))
+
+
+@dataclass(slots=True)
+class _Mark:
+    """How far a worker is."""
+
+    arrived: int = -1
+    done: int = -1
+    is_waiting: bool = False
+    """Whether it waits for the end of a save."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """Progress of the members of one formation. Times are monotonic seconds."""
+
+    limits: Limits
+    members: frozenset[int]
+    """Numbers of workers."""
+    now: Callable[[], float] = time.monotonic
+    largest: int = -1
+    """The largest update that a member has completed."""
+    completed: int = -1
+    """The largest update that all members have completed."""
+    _marks: dict[int, _Mark] = field(default_factory=dict)
+    _durations: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT_STEPS))
+    _last_progress: float = 0.0
+    _last_step: float | None = None
+
+    def __post_init__(self) -> None:
+        self._marks = {number: _Mark() for number in self.members}
+        self._last_progress = self.now()
+
+    def forgive(self) -> None:
+        """Begin to wait anew: the time that passed was not the workers'."""
+        self._last_progress = self.now()
+
+    def ready(self, worker: int, step: int) -> None:
+        """A worker holds the state that it starts from."""
+        self._marks[worker] = _Mark(step, step)
+        self._last_progress = self.now()
+
+    def arrived(self, worker: int, step: int) -> None:
+        """A worker has done its part of an update."""
+        mark = self._marks[worker]
+        mark.arrived, mark.is_waiting = step, False
+        self._last_progress = self.now()
+
+    def done(self, worker: int, step: int) -> bool:
+        """A worker has completed an update; whether all have now."""
+        mark = self._marks[worker]
+        mark.done, mark.arrived, mark.is_waiting = step, max(step, mark.arrived), False
+        self._last_progress = self.now()
+        self.largest = max(self.largest, step)
+        lowest = min(mark.done for mark in self._marks.values())
+        if lowest <= self.completed or lowest < step:
+            return False
+        if self._last_step is not None:
+            self._durations.append(self._last_progress - self._last_step)
+        self.completed, self._last_step = lowest, self._last_progress
+        return True
+
+    def saved(self) -> None:
+        """A save went on."""
+        self._last_progress = self.now()
+
+    def waits(self, worker: int) -> None:
+        """A worker waits for the end of a save."""
+        self._marks[worker].is_waiting = True
+        self._last_progress = self.now()
+
+    @property
+    def timeout_seconds(self) -> float:
+        """Silence that counts as a hang at this moment."""
+        if any(mark.is_waiting for mark in self._marks.values()):
+            return self.limits.save
+        if not self._durations:
+            return self.limits.start
+        return min(self.limits.most, max(self.limits.least, _USUAL_STEPS * median(self._durations)))
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether no member has told of progress for too long."""
+        return self.now() - self._last_progress > self.timeout_seconds
+
+    def culprits(self) -> frozenset[int]:
+        """Members that the others wait for: those that have not arrived where others have."""
+        furthest = max(mark.arrived for mark in self._marks.values())
+        late = frozenset(number for number, mark in self._marks.items() if mark.arrived < furthest)
+        return self.members if len(self.members) == 1 else late
+
+
+def silent(heard: Iterable[tuple[int, float]], limit_seconds: float, now: float) -> frozenset[int]:
+    """Workers that have not answered for too long, by when they were heard last."""
+    return frozenset(number for number, last in heard if now - last > limit_seconds)
