@@ -30,6 +30,11 @@ class ModelShape:
     dropout: float = 0.0
     """Share of activations set to zero; drawn from the random state of each rank."""
 
+    @property
+    def num_targets_per_sample(self) -> int:
+        """Targets of a sample that is not cut short."""
+        return 1 if self.family == "convolution" else self.sequence_length
+
 
 @dataclass(frozen=True, slots=True)
 class Rates:
@@ -101,5 +106,7 @@ class Job:
     evaluation_interval_steps: int | None = None
     replica_check_steps: int | None = None
     """Steps between comparisons of the replicas' state."""
+    rebalance_interval_steps: int | None = None
+    """Steps between measurements of speed, by which samples are shared; None shares them evenly."""
     min_step_seconds: float = 0.0
     """A step that is quicker sleeps for the rest, so that a test can act in the middle of it."""

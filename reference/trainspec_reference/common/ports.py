@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum, IntFlag
 from typing import Protocol
 
+from trainspec_reference.common.backend import Formation
 from trainspec_reference.common.state import TrainerState
+from trainspec_reference.common.telemetry import Recorder
+from trainspec_reference.common.trace import TraceWriter
 
 
 class Wish(IntFlag):
@@ -59,6 +63,17 @@ class Ports(Protocol):
         All ranks call it at the same step. A save that fails is not an error of the loop.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """All that the loop of one worker has around it in one formation."""
+
+    formation: Formation
+    ports: Ports
+    trace: TraceWriter
+    recorder: Recorder
+    """Of this attempt; the loop logs its steps, and whoever made it ends it."""
 
 
 class TrainingFaultError(RuntimeError):

@@ -9,6 +9,7 @@ import msgspec
 
 from trainspec_reference.common.loss_scale import LossScale
 from trainspec_validate.costs.noise_scale import NoiseAverages
+from trainspec_validate.documents.plan import TrainingPlan
 
 DEFAULT_HALF_LIFE_STEPS = 100.0
 
@@ -38,6 +39,14 @@ class TrainerState:
     def to_json(self) -> bytes:
         """The state as one line of JSON; numbers come back exactly."""
         return msgspec.json.encode(self)
+
+    @staticmethod
+    def first(plan: TrainingPlan) -> TrainerState:
+        """The state of a run that begins."""
+        settings = plan.batch.noise_scale
+        half_life = settings.ema_half_life_steps if settings else DEFAULT_HALF_LIFE_STEPS
+        scale = LossScale.first(plan.precision.loss_scaling)
+        return TrainerState(loss_scale=scale, noise=NoiseAverages(half_life))
 
     @staticmethod
     def from_json(text: bytes) -> TrainerState:
