@@ -1,0 +1,63 @@
+"""The only place that holds the checks of trials: pure functions of histories, by the names that scenarios use."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+
+from trainspec_conformance.records import Entry
+from trainspec_conformance.view import View
+from trainspec_validate.documents.conformance import Claims
+from trainspec_validate.documents.scenario import Criterion, Scenario
+
+
+class CannotJudgeError(Exception):
+    """The history does not hold what the check needs; that is never a pass."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One way in which a trial is not as it has to be."""
+
+    message: str
+    entries: tuple[Entry, ...] = ()
+    """Where it shows."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a check sees of one trial."""
+
+    scenario: Scenario
+    claims: Claims
+    trial: View
+    control: View | None = None
+    """The run of the same job without faults, of the same kind of start."""
+    store_names: Callable[[int], str] = field(default=lambda step: f"step-{step}")
+
+
+Check = Callable[[Case, Criterion], Iterator[Problem]]
+_CHECKS: dict[str, Check] = {}
+
+
+def check(name: str) -> Callable[[Check], Check]:
+    """Makes a function the check of that name."""
+
+    def register(function: Check) -> Check:
+        if name in _CHECKS:
+            raise ValueError(f"two checks are called {name}")
+        _CHECKS[name] = function
+        return function
+
+    return register
+
+
+@cache
+def all_checks() -> dict[str, Check]:
+    """Every check by its name."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    return dict(_CHECKS)

@@ -1,0 +1,170 @@
+"""The only place that judges how a stack came back from a fault: when, with what, and at which cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
+from trainspec_conformance.records import Entry, Injected, Orphans, Started
+from trainspec_validate.documents.scenario import Criterion
+from trainspec_validate.documents.trace import Decision, StepDone
+
+
+def fault(case: Case) -> tuple[Entry, Injected]:
+    """The injection that a trial is about: the last one.
+
+    Raises:
+        CannotJudgeError: nothing was injected.
+    """
+    found = case.trial.injections()
+    if not found:
+        raise CannotJudgeError("nothing was injected")
+    return found[-1]
+
+
+@check("completes")
+def completes(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """The run comes to its planned end by itself, on every rank."""
+    wanted = case.scenario.job.num_steps
+    exits = case.trial.exits()
+    if not exits or exits[-1][1].status != 0:
+        status = f"with status {exits[-1][1].status}" if exits else "not at all"
+        yield Problem(f"the command ended {status}, not with 0", tuple(entry for entry, _ in exits[-1:]))
+    done = case.trial.steps_done(case.trial.start_seconds)
+    if not done:
+        raise CannotJudgeError("the trace tells of no step after the last start")
+    last = max(done.values())
+    if last != wanted:
+        yield Problem(f"the last update is {last}, not {wanted}")
+    ends = [record for _, record in case.trial.ends() if record.reason == "completed" and record.step == wanted]
+    if not ends:
+        yield Problem("no process told of the end of the run as completed")
+
+
+@check("detected-within")
+def detected_within(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """The stack reports the fault in time."""
+    entry, injected = fault(case)
+    hang = injected.kind in {"stop", "slow"}
+    limit = criterion.seconds or (case.claims.hang_detection_seconds if hang else case.claims.detection_seconds)
+    reported = case.trial.faults(entry.seconds)
+    if not reported:
+        yield Problem(f"the {injected.kind} was never reported", (entry,))
+        return
+    took = reported[0][0].seconds - entry.seconds
+    if took > limit:
+        yield Problem(f"the fault was reported after {took:.1f} s, not within {limit:g} s", (entry, reported[0][0]))
+
+
+@check("recovered-within")
+def recovered_within(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """All ranks complete a step in time after the fault."""
+    entry, injected = fault(case)
+    limit = criterion.seconds or case.claims.recovery_seconds
+    first = next(case.trial.first_steps(entry.seconds), None)
+    if first is None:
+        yield Problem(f"no new attempt completed a step after the {injected.kind}", (entry,))
+    elif first.seconds - entry.seconds > limit:
+        took = first.seconds - entry.seconds
+        yield Problem(f"the first step was completed after {took:.1f} s, not within {limit:g} s", (entry, first))
+
+
+@check("lost-steps-at-most")
+def lost_steps(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """What was done and is done again is at most what the interval between saves allows."""
+    entry, _ = fault(case)
+    limit = criterion.steps if criterion.steps is not None else case.scenario.job.checkpoint_interval_steps + 1
+    restores = case.trial.restores(entry.seconds)
+    if not restores:
+        raise CannotJudgeError("no rank told from which state it went on")
+    before = max(
+        (record.step for seen, record in case.trial.of(StepDone) if seen.seconds <= restores[0][0].seconds), default=0
+    )
+    restored = min(record.step for _, record in restores)
+    if before - restored > limit:
+        message = f"{before - restored} updates were lost ({before} were done, it went on from {restored}), not {limit}"
+        yield Problem(message, (restores[0][0],))
+
+
+@check("not-from-nothing")
+def not_from_nothing(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """What is trained on after a fault or a start is not the initial state."""
+    since = max([case.trial.start_seconds, *(entry.seconds for entry, _ in case.trial.injections())])
+    restores = case.trial.restores(since)
+    if not restores:
+        raise CannotJudgeError("no rank told from which state it went on")
+    for entry, record in restores:
+        if record.step == 0 or record.source == "initial":
+            yield Problem(f"rank {record.rank} went on from the initial state", (entry,))
+            return
+
+
+@check("faults-reported")
+def faults_reported(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """As many faults are reported as there were, each once."""
+    wanted = criterion.num if criterion.num is not None else len(case.trial.injections())
+    episodes: dict[tuple[int, str], list[Entry]] = {}
+    for entry, record in case.trial.faults():
+        episodes.setdefault((record.attempt, record.kind), []).append(entry)
+    if len(episodes) != wanted:
+        entries = tuple(entry for group in episodes.values() for entry in group[:1])
+        yield Problem(f"{len(episodes)} faults were reported, {wanted} happened", entries)
+
+
+@check("fault-kind")
+def fault_kind(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """The first fault that is reported is of one of the kinds."""
+    reported = case.trial.faults()
+    if not reported:
+        raise CannotJudgeError("no fault was reported")
+    entry, record = reported[0]
+    if record.kind not in criterion.words:
+        yield Problem(f"the fault was reported as {record.kind}, not as {' or '.join(criterion.words)}", (entry,))
+
+
+@check("blamed-rank")
+def blamed_rank(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """The report names the rank that the fault is about."""
+    reported = [(entry, record) for entry, record in case.trial.faults() if record.rank is not None]
+    if not reported:
+        raise CannotJudgeError("no report names a rank")
+    injected = [rank for _, one in case.trial.injections() for rank in one.ranks]
+    planted = [one.rank % case.scenario.job.num_ranks for one in case.scenario.job.faults]
+    for entry, record in reported:
+        if record.rank not in (injected or planted):
+            yield Problem(f"rank {record.rank} is blamed, the fault was of rank {(injected or planted)[0]}", (entry,))
+
+
+@check("decided-before-restored")
+def decided(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """What is done about a fault is decided and told before ranks train again."""
+    entry, _ = fault(case)
+    restores, decisions = case.trial.restores(entry.seconds), list(case.trial.of(Decision, entry.seconds))
+    if not restores:
+        raise CannotJudgeError("no rank told from which state it went on")
+    if not decisions or decisions[0][0].seconds > restores[0][0].seconds:
+        yield Problem("ranks went on before a decision was told", (restores[0][0],))
+
+
+@check("no-orphans")
+def no_orphans(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """No process of the stack is left after its end."""
+    if not list(case.trial.of(Started)):
+        raise CannotJudgeError("nothing was started")
+    for entry, record in case.trial.of(Orphans):
+        yield Problem(f"{len(record.processes)} processes were left: {', '.join(record.processes[:5])}", (entry,))
+
+
+@check("quiet")
+def quiet(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """Nothing is reported and nothing restarts where nothing went wrong."""
+    if not case.trial.largest_step():
+        raise CannotJudgeError("the trace tells of no step")
+    for entry, record in case.trial.faults():
+        yield Problem(f"a {record.kind} fault was reported, but nothing was wrong", (entry,))
+    for entry, started in case.trial.of(Started):
+        if started.by_platform:
+            yield Problem("the job was started again, but nothing was wrong", (entry,))
+    attempts = {record.attempt for _, record in case.trial.of(StepDone)}
+    if len(attempts) > 1:
+        yield Problem(f"the run took {len(attempts)} attempts, but nothing was wrong")

@@ -1,0 +1,70 @@
+"""The only place that gives a trial a small disk of its own, which can be filled and can refuse to be written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+FILLER = ".filled-by-the-suite"
+
+
+class CannotMountError(Exception):
+    """This machine does not let the suite mount a file system."""
+
+
+class SmallDisk:
+    """A file system in memory below the directory of a trial."""
+
+    def __init__(self, directory: Path, size_bytes: int) -> None:
+        """Mount it.
+
+        Raises:
+            CannotMountError: the privilege or the program is missing.
+        """
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self._mount("-t", "tmpfs", "-o", f"size={size_bytes},mode=0755", "trainspec", os.fspath(directory))
+
+    @staticmethod
+    def _mount(*arguments: str, program: str = "mount") -> None:
+        try:
+            done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=20, check=False)  # noqa: S603
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CannotMountError(f"{program} could not be run: {error}") from error
+        if done.returncode:
+            raise CannotMountError(done.stderr.strip() or f"{program} ended with {done.returncode}")
+
+    def fill_disk(self) -> None:
+        """Leave no byte free."""
+        with (self.directory / FILLER).open("wb", buffering=0) as file:
+            block = bytes(1 << 16)
+            while block:
+                try:
+                    file.write(block)
+                except OSError:
+                    block = block[: len(block) // 2]
+
+    def free_disk(self) -> None:
+        """Give the room back."""
+        (self.directory / FILLER).unlink(missing_ok=True)
+
+    def fail_writes(self) -> None:
+        """Refuse to open files for writing from now on."""
+        self._mount("-o", "remount,ro", os.fspath(self.directory))
+
+    def mend_writes(self) -> None:
+        """Let files be written again."""
+        self._mount("-o", "remount,rw", os.fspath(self.directory))
+
+    def close(self) -> None:
+        """Unmount; what it held is gone, unless it was copied before.
+
+        Raises:
+            CannotMountError: something still uses it.
+        """
+        try:
+            self._mount(os.fspath(self.directory), program="umount")
+        except CannotMountError:
+            self._mount("-l", os.fspath(self.directory), program="umount")
+            raise

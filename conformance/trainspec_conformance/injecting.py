@@ -1,0 +1,172 @@
+"""The only place that damages a running job from outside: its processes, its memory and its time."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psutil
+
+from trainspec_conformance.processes import marked, send
+from trainspec_conformance.records import Injected
+from trainspec_conformance.view import View
+from trainspec_validate.documents.scenario import Inject
+from trainspec_validate.documents.trace import Save
+
+if TYPE_CHECKING:
+    from trainspec_conformance.disk import SmallDisk
+
+DUTY_SECONDS = 0.02
+"""Period of stopping and going on, for ranks that are made slow: well below a step."""
+
+
+class NoTargetError(Exception):
+    """The trace names no living process that the scenario aims at."""
+
+
+@dataclass(frozen=True)
+class Aim:
+    """Processes that an injection is about."""
+
+    pids: tuple[int, ...]
+    ranks: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+
+def aim(target: str, view: View, mark: str) -> Aim:
+    """The living processes of a target, by what the trace tells since the last start.
+
+    Raises:
+        NoTargetError: there is none.
+    """
+    if target == "everything":
+        return Aim(tuple(process.pid for process in marked(mark)))
+    told = view.processes(view.start_seconds)
+    if target == "controller":
+        pids = tuple(one.pid for (role, _), one in told.items() if role == "controller")
+        if not pids:
+            raise NoTargetError("the trace names no process with the role `controller`")
+        return Aim(pids)
+    by_rank = {rank: one for (role, rank), one in told.items() if role == "rank" and rank is not None}
+    alive = {rank: one for rank, one in by_rank.items() if psutil.pid_exists(one.pid)}
+    if not alive:
+        raise NoTargetError("the trace names no living process with the role `rank`")
+    chosen = _ranks(target, sorted(alive), view)
+    if target == "host":
+        host = alive[chosen[0]].host
+        chosen = [rank for rank, one in alive.items() if one.host == host]
+    hosts = sorted({one.host for rank in chosen if (one := alive[rank]).host is not None})
+    return Aim(tuple(alive[rank].pid for rank in chosen), tuple(chosen), tuple(hosts))
+
+
+def _ranks(target: str, ranks: list[int], view: View) -> list[int]:
+    if target == "coordinator":
+        return ranks[:1]
+    if target == "all-ranks":
+        return ranks
+    if target == "other-rank":
+        if len(ranks) < 2:
+            raise NoTargetError("one rank is left, so there is no other one")
+        return ranks[-2:-1]
+    if target == "writer":
+        writing = [record.rank for _, record in view.of(Save) if record.stage in {"begin", "snapshot"}]
+        return [next((rank for rank in reversed(writing) if rank is not None and rank in ranks), ranks[-1])]
+    return ranks[-1:]
+
+
+class Injector:
+    """Carries out the injections of one trial, and undoes what lasts when the trial ends."""
+
+    def __init__(self, mark: str, disk: SmallDisk | None) -> None:
+        self._mark, self._disk = mark, disk
+        self._slowed: list[_DutyCycle] = []
+        self._timers: list[threading.Timer] = []
+
+    def inject(self, act: Inject, view: View) -> Injected:
+        """Do it, and say to whom; it is in force when the call returns.
+
+        Raises:
+            NoTargetError: there is no process that it could be done to.
+        """
+        if act.kind in {"fill-disk", "free-disk", "fail-writes", "mend-writes"}:
+            if self._disk is None:
+                raise NoTargetError("the store does not lie on a disk of its own")
+            getattr(self._disk, act.kind.replace("-", "_"))()
+            return Injected(kind=act.kind, target="store", step=view.largest_step())
+        found = aim(act.target, view, self._mark)
+        value = self._do(act, found.pids)
+        return Injected(
+            kind=act.kind,
+            target=act.target,
+            ranks=found.ranks,
+            pids=found.pids,
+            hosts=found.hosts,
+            step=view.largest_step(),
+            value=value,
+        )
+
+    def _do(self, act: Inject, pids: Sequence[int]) -> float:
+        signals = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "continue": signal.SIGCONT}
+        if act.kind in signals:
+            self._reach(pids, signals[act.kind])
+            return 0.0
+        if act.kind == "terminate":
+            self._reach(pids, signal.SIGTERM)
+            timer = threading.Timer(act.grace_seconds, send, (tuple(pids), signal.SIGKILL, self._mark))
+            timer.daemon = True
+            timer.start()
+            self._timers.append(timer)
+            return act.grace_seconds
+        if act.kind == "slow":
+            factor = act.factor or 2.0
+            self._slowed.append(_DutyCycle(pids, factor, act.seconds, self._mark))
+            return factor
+        if act.kind == "limit-memory":
+            for pid in pids:
+                used = psutil.Process(pid).memory_info().vms
+                limit = used + int(act.size_bytes or 0)
+                psutil.Process(pid).rlimit(psutil.RLIMIT_AS, (limit, limit))
+            return float(act.size_bytes or 0)
+        raise NoTargetError(f"{act.kind} cannot be done on this machine")
+
+    def _reach(self, pids: Sequence[int], number: signal.Signals) -> None:
+        if set(send(pids, number, self._mark)) != set(pids):
+            raise NoTargetError("a process that the trace names does not belong to the trial, or has ended")
+
+    def end(self) -> None:
+        """Undo what lasts."""
+        for timer in self._timers:
+            timer.cancel()
+        for one in self._slowed:
+            one.end()
+
+
+class _DutyCycle:
+    """Makes processes slower by stopping them for a share of each short period."""
+
+    def __init__(self, pids: Sequence[int], factor: float, seconds: float, mark: str) -> None:
+        self._pids, self._mark = tuple(pids), mark
+        self._run_seconds = DUTY_SECONDS / factor
+        self._rest_seconds = DUTY_SECONDS - self._run_seconds
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._cycle, args=(seconds,), daemon=True)
+        self._thread.start()
+
+    def _cycle(self, seconds: float) -> None:
+        left = seconds / DUTY_SECONDS if seconds else float("inf")
+        while left > 0 and not self._end.is_set() and send(self._pids, signal.SIGSTOP, self._mark):
+            self._end.wait(self._rest_seconds)
+            send(self._pids, signal.SIGCONT, self._mark)
+            self._end.wait(self._run_seconds)
+            left -= 1
+
+    def end(self) -> None:
+        """Let the processes run as before."""
+        self._end.set()
+        self._thread.join(timeout=5)
+        with contextlib.suppress(psutil.Error):
+            send(self._pids, signal.SIGCONT, self._mark)

@@ -1,0 +1,72 @@
+"""The only place that turns the histories of a scenario into a verdict, from what they hold and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, all_checks
+from trainspec_conformance.records import Ended, Entry, Malformed, Waited
+from trainspec_conformance.view import View
+from trainspec_validate.documents.conformance import StackDescriptor
+from trainspec_validate.documents.scenario import Criterion, Scenario
+
+State = Literal["pass", "fail", "unsupported", "not-run", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What one check says of one trial."""
+
+    check: str
+    passed: bool
+    messages: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    """Lines of the history that show it, as `file:line`."""
+
+
+def judge_trial(
+    stack: StackDescriptor, scenario: Scenario, trial: Sequence[Entry], control: Sequence[Entry] | None
+) -> list[Judged]:
+    """Every check of a scenario on one trial. What did not happen, or cannot be seen, is never a pass."""
+    view = View(trial)
+    found = [_orderly(view)]
+    case = Case(scenario, stack.claims, view, None if control is None else View(control))
+    found += [_judge(case, criterion, trial) for criterion in scenario.criteria]
+    return found
+
+
+def _judge(case: Case, criterion: Criterion, trial: Sequence[Entry]) -> Judged:
+    checks = all_checks()
+    if criterion.check not in checks:
+        raise ValueError(f"scenario {case.scenario.metadata.name}: there is no check {criterion.check!r}")
+    try:
+        problems = list(checks[criterion.check](case, criterion))
+    except CannotJudgeError as error:
+        return Judged(criterion.check, passed=False, messages=(f"cannot be judged: {error}",))
+    places = tuple(place for problem in problems for place in _places(problem, trial))
+    return Judged(criterion.check, not problems, tuple(problem.message for problem in problems), places)
+
+
+def _places(problem: Problem, trial: Sequence[Entry]) -> list[str]:
+    numbers = {id(entry): number for number, entry in enumerate(trial, start=1)}
+    own = [f"history.jsonl:{numbers[id(entry)]}" for entry in problem.entries if id(entry) in numbers]
+    return own + [f"{entry.file}:{entry.line}" for entry in problem.entries if entry.file and id(entry) in numbers]
+
+
+def _orderly(view: View) -> Judged:
+    """Every act of the scenario came about, within the budget, and the trace could be read."""
+    messages = []
+    for _, waited in view.of(Waited):
+        if not waited.seen:
+            messages.append(f"waited for {waited.until}: {waited.reason}")
+    for entry, malformed in view.of(Malformed):
+        messages.append(f"{entry.file}:{entry.line} is no trace record: {malformed.reason}")
+        break
+    ended = [record for _, record in view.of(Ended)]
+    if not ended:
+        messages.append("the history has no end")
+    elif ended[-1].reason == "budget":
+        messages.append("the budget of time was spent, and the processes were ended")
+    return Judged("acts", not messages, tuple(messages))

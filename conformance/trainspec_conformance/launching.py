@@ -1,0 +1,194 @@
+"""The only place that starts and ends a stack by its descriptor, also in the place of a platform."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trainspec_conformance.history import History
+from trainspec_conformance.processes import Session, marked
+from trainspec_conformance.records import Exited, Started
+from trainspec_validate.documents import changed
+from trainspec_validate.documents.conformance import StackDescriptor, Task, TestJob
+
+VERSION_SECONDS = 60
+
+
+class Launcher:
+    """Starts of one stack in one trial, one after the other."""
+
+    def __init__(self, stack: StackDescriptor, base: Path, directory: Path, mark: str, history: History) -> None:
+        self.sessions: list[Session] = []
+        self.last_status: int | None = None
+        self.trace_directory = directory / "out" / "trace"
+        self.trace_directory.mkdir(parents=True)
+        self.stream_directory = directory / "out" / "stream"
+        self._stack, self._base, self._directory = stack, base, directory
+        self._mark, self._history = mark, history
+        self._num_restarts = 0
+        self._attempt = 0
+        self._asked = False
+        self._told = True
+        self._num_ranks = 0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the command runs, as far as was looked."""
+        return not self._told
+
+    @property
+    def restart_is_due(self) -> bool:
+        """Whether the platform is about to start it again."""
+        return (
+            self._told
+            and not self._asked
+            and self._stack.launch.restarts == "platform"
+            and self.last_status not in {None, 0, *self._stack.launch.crash_loop_statuses}
+            and self._num_restarts < self._stack.launch.max_restarts
+        )
+
+    def start(self, job: TestJob, *, resume: bool, num_ranks: int | None = None) -> None:
+        """Start the command; its attempts are numbered on from the largest that was seen."""
+        self._num_restarts = 0
+        self._num_ranks = num_ranks or job.num_ranks
+        self._launch(job, resume=resume, by_platform=False)
+
+    def _launch(self, job: TestJob, *, resume: bool, by_platform: bool) -> None:
+        number = len(self.sessions)
+        if number:
+            self._attempt = 1 + max(
+                entry.record.attempt for entry in self._history.entries if hasattr(entry.record, "attempt")
+            )
+        task = Task(
+            apiVersion="trainspec/v1",
+            run="conformance",
+            attempt=self._attempt,
+            resume=resume,
+            trace_directory=os.fspath(self.trace_directory),
+            stream_directory=os.fspath(self.stream_directory),
+            checkpoint_directory=os.fspath(self._directory / "out" / self._stack.store.directory),
+            job=changed(job, num_ranks=self._num_ranks),
+        )
+        file = self._directory / f"task-{number}.json"
+        file.write_bytes(msgspec.json.format(msgspec.json.encode({**whole(task), "kind": "ConformanceTask"})))
+        words = self._words(task=os.fspath(file), num_ranks=str(self._num_ranks), attempt=str(self._attempt))
+        session = Session(
+            [fill(argument, words) for argument in self._stack.launch.train],
+            mark=self._mark,
+            directory=self._base,
+            log=self._directory / f"log-{number}.txt",
+            variables={**self._variables(words), "TRAINSPEC_RUN": task.stream_directory},
+        )
+        self.sessions.append(session)
+        self._asked, self._told = False, False
+        self._history.tell(
+            Started(
+                pid=session.pid,
+                attempt=self._attempt,
+                num_ranks=self._num_ranks,
+                resume=resume,
+                by_platform=by_platform,
+            )
+        )
+
+    def _words(self, **more: str) -> dict[str, str]:
+        return {
+            "out": os.fspath(self._directory / "out"),
+            "python": sys.executable,
+            "port": str(free_port()),
+            **more,
+        }
+
+    def _variables(self, words: dict[str, str]) -> dict[str, str]:
+        return {name: fill(value, words) for name, value in self._stack.launch.environment.items()}
+
+    def look(self, job: TestJob) -> None:
+        """See whether the command has ended, and start it again where that is a platform's part."""
+        if self._told:
+            if self.restart_is_due:
+                self._num_restarts += 1
+                self._launch(job, resume=True, by_platform=True)
+            return
+        session = self.sessions[-1]
+        status = session.status()
+        if status is not None:
+            self.last_status, self._told = status, True
+            self._history.tell(Exited(pid=session.pid, status=status, asked=self._asked))
+
+    def stop(self, how: str, grace_seconds: float, poll: Callable[[], None]) -> None:
+        """End the whole job: at once, or by asking the command and waiting for so long."""
+        self._asked = True
+        if how == "terminate" and self.is_running:
+            self.sessions[-1].process.send_signal(signal.SIGTERM)
+            end = time.monotonic() + grace_seconds
+            while self.is_running and time.monotonic() < end:
+                poll()
+                time.sleep(0.005)
+        for process in marked(self._mark):
+            process.kill()
+        while self.is_running:
+            poll()
+            time.sleep(0.005)
+
+    def close(self) -> None:
+        """Close what belongs to sessions that have ended."""
+        for session in self.sessions:
+            status = session.status()
+            if status is not None and session is self.sessions[-1] and not self._told:
+                self._told = True
+                self._history.tell(Exited(pid=session.pid, status=status, asked=True))
+            session.close()
+
+
+def whole(record: Any) -> Any:
+    """The plain value of a record with every key, so that a stack in any language needs no table of defaults."""
+    if isinstance(record, msgspec.Struct):
+        return {name: whole(value) for name, value in msgspec.structs.asdict(record).items()}
+    if isinstance(record, tuple):
+        return [whole(item) for item in record]
+    return record
+
+
+def fill(argument: str, words: dict[str, str]) -> str:
+    """An argument with its words in braces replaced; other braces stay as they are."""
+    for name, value in words.items():
+        argument = argument.replace("{" + name + "}", value)
+    return argument
+
+
+def free_port() -> int:
+    """A port of this host that nobody listens at now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def versions(stack: StackDescriptor, base: Path) -> dict[str, str]:
+    """Components and their versions, as the stack itself says; empty where it says nothing of use."""
+    command = stack.launch.versions
+    if command is None:
+        return {}
+    words = {"python": sys.executable}
+    try:
+        done = subprocess.run(  # noqa: S603 - the command of the descriptor
+            [fill(argument, words) for argument in command],
+            cwd=base,
+            capture_output=True,
+            timeout=VERSION_SECONDS,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+        found = json.loads(done.stdout[:100_000])
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return {}
+    return {str(name): str(version)[:100] for name, version in found.items()} if isinstance(found, dict) else {}

@@ -1,0 +1,59 @@
+"""The only place that asks a stack for numbers that its own code computes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from trainspec_conformance.launching import fill
+from trainspec_conformance.numerics import case_input
+from trainspec_conformance.processes import KEPT_VARIABLES
+from trainspec_conformance.records import Probed
+from trainspec_validate.documents.conformance import StackDescriptor
+
+PROBE_SECONDS = 120
+MAX_ANSWER_BYTES = 64_000_000
+
+
+class Prober:
+    """Questions to one stack in one trial."""
+
+    def __init__(self, stack: StackDescriptor, base: Path, directory: Path) -> None:
+        self._stack, self._base, self._directory = stack, base, directory
+
+    def ask(self, case: str, seed: int) -> Probed:
+        """Give the input of a numeric case to the stack, and take its answer."""
+        question = self._directory / f"probe-{case}.json"
+        answer = self._directory / f"answer-{case}.json"
+        text = msgspec.json.encode(case_input(case, seed))
+        question.write_bytes(text)
+        if self._stack.launch.probe is None:
+            return Probed(case=case, status=-1, input=msgspec.Raw(text), reason="the descriptor names no probe")
+        words = {"python": sys.executable, "input": os.fspath(question), "output": os.fspath(answer)}
+        kept = {key: value for key, value in os.environ.items() if key in KEPT_VARIABLES}
+        more = {name: fill(value, words) for name, value in self._stack.launch.environment.items()}
+        try:
+            done = subprocess.run(  # noqa: S603 - the command of the descriptor
+                [fill(argument, words) for argument in self._stack.launch.probe],
+                cwd=self._base,
+                env={**kept, **more},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=PROBE_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return Probed(case=case, status=-1, input=msgspec.Raw(text), reason=str(error)[:1000])
+        if done.returncode or not answer.is_file() or answer.stat().st_size > MAX_ANSWER_BYTES:
+            reason = done.stderr.decode("utf-8", "replace").strip()[-1000:] or "it wrote no answer"
+            return Probed(case=case, status=done.returncode, input=msgspec.Raw(text), reason=reason)
+        output = answer.read_bytes()
+        try:
+            msgspec.json.decode(output)
+        except msgspec.DecodeError as error:
+            return Probed(case=case, status=0, input=msgspec.Raw(text), reason=f"the answer is no JSON: {error}")
+        return Probed(case=case, status=0, input=msgspec.Raw(text), output=msgspec.Raw(output))

@@ -1,0 +1,94 @@
+"""The only place that starts, finds and ends processes of a stack."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+MARK = "TRAINSPEC_TRIAL"
+"""Variable that every process of a trial inherits: by it those are found that left their session and their parent."""
+KEPT_VARIABLES = frozenset({"PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "TZ", "USER"})
+"""Variables of the suite that a stack gets; all others stay out, secrets of a CI among them."""
+
+
+class Session:
+    """The processes that one start of the stack has brought about."""
+
+    def __init__(self, command: Sequence[str], *, mark: str, directory: Path, log: Path, variables: Mapping[str, str]):
+        kept = {key: value for key, value in os.environ.items() if key in KEPT_VARIABLES}
+        self.mark = mark
+        self._log = log.open("ab")
+        self.process = subprocess.Popen(  # noqa: S603 - launching what the descriptor names is what the suite is for
+            list(command),
+            cwd=directory,
+            env={**kept, **variables, MARK: mark},
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        """Process that the command became."""
+        return self.process.pid
+
+    def status(self) -> int | None:
+        """Exit status of the command, or None while it runs."""
+        return self.process.poll()
+
+    def close(self) -> None:
+        """Close the log."""
+        self._log.close()
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """Every living process of a trial, wherever it went; none that has ended and is only not yet waited for."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(MARK) == mark:
+                found.append(process)
+    return found
+
+
+def end_all(mark: str, sessions: Sequence[Session], *, seconds: float = 10.0) -> list[str]:
+    """Kill every process of a trial and wait until they are gone; gives `pid name` of those that would not go."""
+    deadline = time.monotonic() + seconds
+    while True:
+        left = marked(mark)
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        for session in sessions:
+            session.status()
+        if not left or time.monotonic() > deadline:
+            return [describe(process) for process in left]
+        time.sleep(0.02)
+
+
+def describe(process: psutil.Process) -> str:
+    """Number and name of a process, also of one that has just ended."""
+    try:
+        return f"{process.pid} {process.name()}"
+    except psutil.Error:
+        return f"{process.pid} gone"
+
+
+def send(pids: Sequence[int], number: signal.Signals, mark: str) -> tuple[int, ...]:
+    """Signal processes, but only those that belong to the trial: a trace may name any number. Gives those reached."""
+    reached = []
+    for pid in pids:
+        with contextlib.suppress(psutil.Error, OSError):
+            process = psutil.Process(pid)
+            if process.environ().get(MARK) == mark:
+                process.send_signal(number)
+                reached.append(pid)
+    return tuple(reached)

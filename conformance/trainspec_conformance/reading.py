@@ -1,0 +1,53 @@
+"""The only place that reads the documents of the suite and says where one of them is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from trainspec_validate.documents import SIDE_KINDS, Record, part
+from trainspec_validate.findings import Pointer
+from trainspec_validate.kind import KindFailure, kind_of
+from trainspec_validate.load import LoadError, Source, load_file
+from trainspec_validate.schema import failures
+
+Kind = TypeVar("Kind", bound=Record)
+
+
+class DocumentError(Exception):
+    """A document cannot be used; the text has file, line, what is wrong and what would be right."""
+
+    def __init__(self, path: str, line: int, message: str, remedy: str = "") -> None:
+        super().__init__(f"{path}:{line}: {message}" + (f"; {remedy}" if remedy else ""))
+
+
+def read(path: Path, kind: type[Kind]) -> Kind:
+    """The document in a YAML or JSON file.
+
+    Raises:
+        DocumentError: it cannot be read, is of another kind, or its schema refuses it.
+    """
+    name = next(name for name, model in SIDE_KINDS.items() if model is kind)
+    try:
+        source = load_file(path, path.as_posix())
+    except LoadError as error:
+        raise DocumentError(path.as_posix(), error.span.line if error.span else 1, error.message, error.help) from error
+    found = kind_of(source.data)
+    if isinstance(found, KindFailure):
+        raise DocumentError(source.path, _line(source, found.pointer), found.message, found.help)
+    if found != name:
+        raise DocumentError(source.path, 1, f"this is a {found}, not a {name}")
+    for failure in failures(name, source.data):
+        key = next((f"{step}: " for step in reversed(failure.pointer) if isinstance(step, str)), "")
+        line = _line(source, failure.pointer, key=failure.key)
+        raise DocumentError(source.path, line, key + failure.message, failure.help or "")
+    try:
+        return part(kind, source.data)
+    except msgspec.ValidationError as error:
+        raise DocumentError(source.path, 1, str(error)) from error
+
+
+def _line(source: Source, pointer: Pointer, *, key: bool = False) -> int:
+    return source.locate([(pointer, key)])[pointer, key].line

@@ -1,0 +1,131 @@
+"""The only place that declares what the suite writes down itself: what it did, and what it saw of the processes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from trainspec_validate.documents.trace import TraceRecord
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="k", omit_defaults=True, forbid_unknown_fields=True):
+    pass
+
+
+class Started(_Record, frozen=True, kw_only=True, tag="started"):
+    """The command of the stack was started."""
+
+    pid: int
+    attempt: int
+    num_ranks: int
+    resume: bool = False
+    by_platform: bool = False
+    """Whether the suite did what a platform does after an error, and not what the scenario says."""
+
+
+class Exited(_Record, frozen=True, kw_only=True, tag="exited"):
+    """The command of the stack has ended; a negative status is the signal that ended it."""
+
+    pid: int
+    status: int
+    asked: bool = False
+    """Whether the suite ended it, as the scenario says."""
+
+
+class Injected(_Record, frozen=True, kw_only=True, tag="injected"):
+    """Damage to the running job is in force."""
+
+    kind: str
+    target: str
+    ranks: tuple[int, ...] = ()
+    pids: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+    step: int = 0
+    """Updates that any rank had told of by then."""
+    value: float = 0.0
+    """Factor, bytes or seconds."""
+
+
+class Damaged(_Record, frozen=True, kw_only=True, tag="damaged"):
+    """The store was damaged while no process ran."""
+
+    kind: str
+    checkpoint: str
+    """Name of the checkpoint, or of the pointer."""
+    file: str = ""
+    """Path below the checkpoint."""
+    place: int = 0
+    """Byte at which it was done."""
+
+
+class Listed(_Record, frozen=True, kw_only=True, tag="listed"):
+    """What lies in the store while no process runs."""
+
+    checkpoints: tuple[str, ...]
+    """Complete or not, from the oldest step to the newest."""
+    pointer: str | None = None
+    """What the pointer says."""
+    findings: tuple[str, ...] = ()
+    """Findings of the validator about the newest one that was committed, each as `id: message`."""
+
+
+class Waited(_Record, frozen=True, kw_only=True, tag="waited"):
+    """What the suite waited for was seen, or could no longer come."""
+
+    until: str
+    seen: bool
+    reason: str = ""
+
+
+class Orphans(_Record, frozen=True, kw_only=True, tag="orphans"):
+    """Processes of the stack that were left after the end, each as `pid name`; the suite ended them."""
+
+    processes: tuple[str, ...]
+
+
+class Malformed(_Record, frozen=True, kw_only=True, tag="malformed"):
+    """A line of a trace is not a trace record."""
+
+    reason: str
+
+
+class Probed(_Record, frozen=True, kw_only=True, tag="probed"):
+    """The stack answered a numeric question, or failed to."""
+
+    case: str
+    status: int
+    input: msgspec.Raw = msgspec.Raw(b"null")
+    output: msgspec.Raw = msgspec.Raw(b"null")
+    reason: str = ""
+
+
+class Streams(_Record, frozen=True, kw_only=True, tag="streams"):
+    """What the validator says of the metric streams: each finding as `severity id: message`, and the metrics seen."""
+
+    num_files: int
+    findings: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+
+
+class Ended(_Record, frozen=True, kw_only=True, tag="ended"):
+    """The trial is over."""
+
+    reason: Literal["done", "budget", "wait"]
+
+
+SuiteRecord = Started | Exited | Injected | Damaged | Listed | Waited | Orphans | Malformed | Probed | Streams | Ended
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of a history: a record of the stack or of the suite, and when the suite saw it.
+
+    `seconds` are those of the suite's monotonic clock since the trial began: the only clock that verdicts use.
+    """
+
+    seconds: float
+    record: TraceRecord | SuiteRecord
+    file: str = ""
+    """File of the trace, below the directory of the trial; empty for records of the suite."""
+    line: int = 0
+    """Its line there."""

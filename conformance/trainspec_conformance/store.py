@@ -1,0 +1,71 @@
+"""The only place that knows where the checkpoints of a stack lie, and which of their files hold state."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainspec_validate.documents.conformance import Store
+
+MAX_FILES = 100_000
+MAX_POINTER_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One checkpoint in the store."""
+
+    name: str
+    step: int
+    path: Path
+
+
+class CheckpointStore:
+    """The store of one trial."""
+
+    def __init__(self, out: Path, store: Store) -> None:
+        self.directory = out / store.directory
+        self._store = store
+        before, _, after = store.name.partition("{step}")
+        self._pattern = re.compile(re.escape(before) + r"0*(\d+)" + re.escape(after))
+
+    def checkpoints(self) -> list[Stored]:
+        """Every checkpoint by its name, from the oldest step to the newest; not links."""
+        if not self.directory.is_dir():
+            return []
+        found = []
+        for path in self.directory.iterdir():
+            match = self._pattern.fullmatch(path.name)
+            if match and not path.is_symlink():
+                found.append(Stored(path.name, int(match.group(1)), path))
+        return sorted(found, key=lambda one: (one.step, one.name))
+
+    def name_of(self, step: int) -> str:
+        """Name that a checkpoint of that step gets."""
+        return self._store.name.replace("{step}", str(step))
+
+    def payload(self, checkpoint: Stored) -> list[Path]:
+        """Files that hold state, sorted: no links, no manifest, nothing empty."""
+        if checkpoint.path.is_file():
+            return [checkpoint.path]
+        found: set[Path] = set()
+        for pattern in self._store.payload:
+            for path in checkpoint.path.glob(pattern):
+                if len(found) >= MAX_FILES:
+                    break
+                if path.is_file() and not path.is_symlink() and path.name != "trainspec-manifest.json":
+                    found.add(path)
+        return sorted(path for path in found if path.stat().st_size)
+
+    @property
+    def pointer(self) -> Path | None:
+        """The file that names the newest checkpoint, where the stack has one."""
+        return self.directory / self._store.pointer if self._store.pointer else None
+
+    def pointed(self) -> str | None:
+        """What the pointer says; None where there is none."""
+        if self.pointer is None or not self.pointer.is_file():
+            return None
+        with self.pointer.open("rb") as file:
+            return file.read(MAX_POINTER_BYTES).decode("utf-8", "replace").strip()

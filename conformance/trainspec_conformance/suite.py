@@ -1,0 +1,126 @@
+"""The only place that runs scenarios against a stack, one after the other, and gathers their verdicts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from trainspec_conformance.judging import Judged, State, judge_trial
+from trainspec_conformance.records import Entry
+from trainspec_conformance.trial import Setting, UnsupportedError, run_trial
+from trainspec_validate.documents.conformance import StackDescriptor
+from trainspec_validate.documents.scenario import Scenario, Start, Wait
+
+BASIC, STANDARD, STRICT = 0.5, 0.9, 0.95
+"""Quantiles of the three numbers of trials."""
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """One trial."""
+
+    directory: Path
+    seed: int
+    seconds: float
+    judged: tuple[Judged, ...]
+    control: Path | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check passed."""
+        return all(one.passed for one in self.judged)
+
+
+@dataclass(frozen=True)
+class ScenarioResult:
+    """One scenario."""
+
+    scenario: Scenario
+    state: State
+    reason: str = ""
+    trials: tuple[TrialResult, ...] = ()
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be run."""
+
+    stack: StackDescriptor
+    base: Path
+    out: Path
+    scenarios: Sequence[Scenario]
+    seed: int = 0
+    num_trials: int | None = None
+    """In place of the number that the claim needs."""
+    told: Callable[[str], None] = field(default=lambda _: None)
+    """Called with a line when something begins or ends."""
+
+
+def run_suite(order: Order) -> list[ScenarioResult]:
+    """Run every scenario; a stack that cannot do what one needs is `unsupported` there, with the reason."""
+    order.out.mkdir(parents=True, exist_ok=True)
+    controls: dict[bytes, tuple[Path, list[Entry]]] = {}
+    return [_scenario(order, one, controls) for one in order.scenarios]
+
+
+def lacking(stack: StackDescriptor, scenario: Scenario) -> str:
+    """What a stack lacks for a scenario, with its own reasons; empty where it lacks nothing."""
+    reasons = {one.capability: one.reason for one in stack.missing}
+    missing = [need for need in scenario.needs if need not in stack.capabilities]
+    return "; ".join(f"{need}: {reasons.get(need, 'not among its capabilities')}" for need in missing)
+
+
+def num_trials(stack: StackDescriptor, scenario: Scenario) -> int:
+    """Trials that the claimed quantile needs."""
+    trials, quantile = scenario.trials, stack.claims.quantile
+    return trials.basic if quantile <= BASIC else trials.standard if quantile <= STANDARD else trials.strict
+
+
+def _scenario(order: Order, scenario: Scenario, controls: dict[bytes, tuple[Path, list[Entry]]]) -> ScenarioResult:
+    name = scenario.metadata.name
+    missing = lacking(order.stack, scenario)
+    if missing:
+        order.told(f"{name}: unsupported: {missing}")
+        return ScenarioResult(scenario, "unsupported", missing)
+    count = order.num_trials or num_trials(order.stack, scenario)
+    done = []
+    try:
+        control = _control(order, scenario, controls) if scenario.control else None
+        for number in range(1, count + 1):
+            done.append(_trial(order, scenario, number, control))
+            order.told(f"{name}: trial {number} of {count}: {'pass' if done[-1].passed else 'fail'}")
+    except UnsupportedError as error:
+        return ScenarioResult(scenario, "unsupported", str(error), tuple(done))
+    return ScenarioResult(scenario, "pass" if all(one.passed for one in done) else "fail", trials=tuple(done))
+
+
+def _trial(order: Order, scenario: Scenario, number: int, control: tuple[Path, list[Entry]] | None) -> TrialResult:
+    seed = order.seed * 1_000_003 + number
+    directory = order.out / scenario.metadata.name / f"trial-{number}"
+    began = time.monotonic()
+    entries = run_trial(Setting(order.stack, order.base, scenario, directory, seed))
+    judged = judge_trial(order.stack, scenario, entries, control[1] if control else None)
+    return TrialResult(directory, seed, time.monotonic() - began, tuple(judged), control[0] if control else None)
+
+
+def _control(
+    order: Order, scenario: Scenario, controls: dict[bytes, tuple[Path, list[Entry]]]
+) -> tuple[Path, list[Entry]]:
+    """The run of the same job without faults; scenarios with equal jobs share one."""
+    job = msgspec.structs.replace(scenario.job, faults=())
+    key = msgspec.json.encode(job)
+    if key not in controls:
+        directory = order.out / "controls" / f"control-{len(controls) + 1}"
+        calm = msgspec.structs.replace(scenario, job=job, acts=(Start(), Wait(until="end")))
+        order.told(f"control run {len(controls) + 1}")
+        controls[key] = (directory, run_trial(Setting(order.stack, order.base, calm, directory, order.seed)))
+    return controls[key]
+
+
+def failures(results: Iterable[ScenarioResult]) -> list[ScenarioResult]:
+    """Scenarios that did not pass."""
+    return [one for one in results if one.state != "pass"]

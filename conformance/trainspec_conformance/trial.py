@@ -1,0 +1,221 @@
+"""The only place that runs one trial: it starts the stack, does what the scenario says, and writes the history."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainspec_conformance.damage import NothingToDamageError, damage
+from trainspec_conformance.disk import CannotMountError, SmallDisk
+from trainspec_conformance.history import History, Watcher
+from trainspec_conformance.injecting import Injector, NoTargetError
+from trainspec_conformance.launching import Launcher
+from trainspec_conformance.observing import judge_checkpoint, judge_streams
+from trainspec_conformance.probing import Prober
+from trainspec_conformance.processes import describe, end_all, marked
+from trainspec_conformance.records import Ended, Entry, Listed, Orphans, Waited
+from trainspec_conformance.store import CheckpointStore
+from trainspec_conformance.view import View
+from trainspec_conformance.waiting import Condition, condition
+from trainspec_validate.documents.conformance import StackDescriptor
+from trainspec_validate.documents.scenario import Act, Damage, Inject, Probe, Scenario, Start, Stop, Wait
+
+POLL_SECONDS = 0.004
+"""Time between two looks at the trace: the resolution of every time that a report states."""
+DISK_BYTES = 256 << 20
+HISTORY = "history.jsonl"
+_DISK_KINDS = frozenset({"fill-disk", "free-disk", "fail-writes", "mend-writes"})
+
+
+class UnsupportedError(Exception):
+    """The machine or the stack lacks what the scenario needs; the text says what."""
+
+
+class _OverError(Exception):
+    """The trial ends here: what was waited for cannot come, or the budget is spent."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What one trial is about."""
+
+    stack: StackDescriptor
+    base: Path
+    """Directory of the descriptor, in which commands run."""
+    scenario: Scenario
+    directory: Path
+    """New directory for everything that the trial writes."""
+    seed: int
+    """Of every random choice of the suite."""
+
+
+def run_trial(setting: Setting) -> list[Entry]:
+    """Run it, and give its history. Nothing of it is left behind but its directory: no process, no mount.
+
+    Raises:
+        UnsupportedError: the machine does not allow what the scenario needs.
+    """
+    setting.directory.mkdir(parents=True)
+    return _Trial(setting).run()
+
+
+class _Trial:
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._scenario = setting.scenario
+        self._chance = random.Random(setting.seed)  # noqa: S311 - repeatable choices, nothing secret
+        self._out = setting.directory / "out"
+        self._out.mkdir()
+        self._mark = uuid.uuid4().hex
+        self._history = History(setting.directory / HISTORY)
+        self._store = CheckpointStore(self._out, setting.stack.store)
+        self._deadline = time.monotonic() + setting.scenario.budget_seconds
+        self._disk = self._mount()
+        self._injector = Injector(self._mark, self._disk)
+        self._launcher = Launcher(setting.stack, setting.base, setting.directory, self._mark, self._history)
+        self._prober = Prober(setting.stack, setting.base, setting.directory)
+        self._watcher = Watcher(self._launcher.trace_directory, setting.directory, self._history)
+
+    def _mount(self) -> SmallDisk | None:
+        if not any(isinstance(act, Inject) and act.kind in _DISK_KINDS for act in self._scenario.acts):
+            return None
+        try:
+            return SmallDisk(self._store.directory, DISK_BYTES)
+        except CannotMountError as error:
+            self._history.close()
+            raise UnsupportedError(f"a small disk for the store cannot be mounted: {error}") from error
+
+    def run(self) -> list[Entry]:
+        reason = "done"
+        try:
+            for act in self._scenario.acts:
+                self._act(act)
+            self._settle()
+        except _OverError as error:
+            reason = error.reason
+        finally:
+            self._clear(reason)
+        return self._history.entries
+
+    @property
+    def _view(self) -> View:
+        return View(self._history.entries)
+
+    # --- acts -----------------------------------------------------------------------------------------------
+
+    def _act(self, act: Act) -> None:
+        match act:
+            case Start():
+                self._launcher.start(self._scenario.job, resume=act.resume, num_ranks=act.num_ranks)
+            case Wait():
+                self._wait(act)
+            case Inject():
+                self._poll()
+                self._attempt(lambda: self._history.tell(self._injector.inject(act, self._view)))
+            case Damage():
+                self._settle()
+                self._attempt(lambda: self._damage(act))
+            case Stop():
+                self._launcher.stop(act.signal, act.grace_seconds, self._poll)
+                self._settle()
+            case Probe():
+                self._history.tell(self._prober.ask(act.case, self._setting.seed))
+
+    def _attempt(self, deed: Callable[[], object]) -> None:
+        try:
+            deed()
+        except (NoTargetError, NothingToDamageError) as error:
+            self._history.tell(Waited(until="target", seen=False, reason=str(error)))
+            raise _OverError("wait") from error
+
+    def _damage(self, act: Damage) -> None:
+        self._list()
+        for record in damage(act.kind, act.checkpoint, self._store, self._chance):
+            self._history.tell(record)
+
+    def _wait(self, act: Wait) -> None:
+        wanted = condition(act, self._chance, self._scenario.job)
+        entry = self._until(wanted)
+        if entry is None:
+            self._history.tell(Waited(until=act.until, seen=False, reason=self._why()))
+            raise _OverError("wait")
+        self._pause(act.seconds if act.until != "time" else 0.0, wanted.delay_seconds)
+        self._history.tell(Waited(until=act.until, seen=True))
+
+    def _until(self, wanted: Condition) -> float | None:
+        since = self._view.start_seconds
+        while True:
+            self._poll()
+            if wanted.holds(self._view, since, is_running=self._launcher.is_running):
+                return self._history.seconds
+            if not self._launcher.is_running and not self._launcher.restart_is_due:
+                self._poll()
+                holds = wanted.holds(self._view, since, is_running=False)
+                return self._history.seconds if holds else None
+            time.sleep(POLL_SECONDS)
+
+    def _pause(self, *seconds: float) -> None:
+        end = time.monotonic() + sum(seconds)
+        while time.monotonic() < end:
+            self._poll()
+            time.sleep(min(POLL_SECONDS, max(end - time.monotonic(), 0)))
+
+    def _poll(self) -> None:
+        self._watcher.poll()
+        self._launcher.look(self._scenario.job)
+        if time.monotonic() > self._deadline:
+            raise _OverError("budget")
+
+    def _why(self) -> str:
+        if self._launcher.is_running:
+            return "it was not seen in time"
+        return f"the command has ended, with status {self._launcher.last_status}"
+
+    # --- end ------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Wait until every process has ended by itself, as long as the stack says that this takes."""
+        end = time.monotonic() + self._setting.stack.launch.stop_seconds
+        while self._launcher.is_running or marked(self._mark):
+            self._poll()
+            if not self._launcher.is_running and time.monotonic() > end:
+                break
+            if self._launcher.is_running:
+                end = time.monotonic() + self._setting.stack.launch.stop_seconds
+            time.sleep(POLL_SECONDS)
+        self._poll()
+
+    def _clear(self, reason: str) -> None:
+        self._injector.end()
+        left = [describe(process) for process in marked(self._mark)]
+        if left and reason == "done":
+            self._history.tell(Orphans(processes=tuple(left)))
+        stubborn = end_all(self._mark, self._launcher.sessions)
+        self._launcher.close()
+        self._watcher.poll()
+        if stubborn:
+            self._history.tell(Orphans(processes=tuple(stubborn)))
+        self._list()
+        self._history.tell(judge_streams(self._launcher.stream_directory))
+        if self._disk is not None:
+            kept = self._setting.directory / "store"
+            shutil.copytree(self._disk.directory, kept, symlinks=True, ignore_dangling_symlinks=True)
+            self._disk.close()
+        self._history.tell(Ended(reason="budget" if reason == "budget" else "wait" if reason == "wait" else "done"))
+        self._history.close()
+
+    def _list(self) -> None:
+        names = tuple(one.name for one in self._store.checkpoints())
+        committed = [save.checkpoint for _, save in self._view.saves("committed")]
+        newest = next((name for name in reversed(names) if name in committed), None)
+        findings = judge_checkpoint(self._store.directory / newest) if newest else ()
+        self._history.tell(Listed(checkpoints=names, pointer=self._store.pointed(), findings=findings))

@@ -1,0 +1,116 @@
+"""The only place that answers questions about the history of a trial, for acts that wait and for checks that judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from trainspec_conformance.records import Entry, Exited, Injected, Started, SuiteRecord
+from trainspec_validate.documents.trace import End, FaultSeen, Process, Restore, Save, StepDone, TraceRecord
+
+One = TypeVar("One", bound="TraceRecord | SuiteRecord")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A record of one type, with where it stands."""
+
+    entry: Entry
+
+    @property
+    def seconds(self) -> float:
+        """When the suite saw it."""
+        return self.entry.seconds
+
+
+@dataclass
+class View:
+    """A history by kinds of records."""
+
+    entries: Sequence[Entry] = field(default_factory=list)
+
+    def of(self, kind: type[One], since: float = -1.0) -> Iterator[tuple[Entry, One]]:
+        """Entries of one kind that were seen after a time, in the order of being seen."""
+        for entry in self.entries:
+            if entry.seconds > since and isinstance(entry.record, kind):
+                yield entry, entry.record
+
+    @cached_property
+    def start_seconds(self) -> float:
+        """When the command was started last."""
+        return max((entry.seconds for entry, _ in self.of(Started)), default=0.0)
+
+    @property
+    def num_ranks(self) -> int:
+        """Ranks of the last start."""
+        return next((record.num_ranks for _, record in reversed(list(self.of(Started)))), 0)
+
+    def injections(self) -> list[tuple[Entry, Injected]]:
+        """Damage to the running job, without what mends it."""
+        mending = {"continue", "free-disk", "mend-writes", "mend-network"}
+        return [(entry, record) for entry, record in self.of(Injected) if record.kind not in mending]
+
+    def processes(self, since: float) -> dict[tuple[str, int | None], Process]:
+        """The newest process of each role and rank that was told of after a time."""
+        return {(record.role, record.rank): record for _, record in self.of(Process, since)}
+
+    def steps_done(self, since: float = -1.0) -> dict[int, int]:
+        """Updates that each rank has told of, at most, after a time."""
+        done: dict[int, int] = {}
+        for _, record in self.of(StepDone, since):
+            if record.skipped is None:
+                done[record.rank] = max(done.get(record.rank, 0), record.step)
+        return done
+
+    def largest_step(self, since: float = -1.0) -> int:
+        """Updates that some rank has told of."""
+        return max(self.steps_done(since).values(), default=0)
+
+    def saves(self, stage: str, since: float = -1.0) -> list[tuple[Entry, Save]]:
+        """Saves that have reached a stage; of `committed`, once for each checkpoint."""
+        found = [(entry, record) for entry, record in self.of(Save, since) if record.stage == stage]
+        if stage != "committed":
+            return found
+        return list({record.checkpoint: (entry, record) for entry, record in reversed(found)}.values())[::-1]
+
+    def restores(self, since: float = -1.0) -> list[tuple[Entry, Restore]]:
+        """What ranks trained from."""
+        return list(self.of(Restore, since))
+
+    def faults(self, since: float = -1.0) -> list[tuple[Entry, FaultSeen]]:
+        """Faults that the stack reported."""
+        return list(self.of(FaultSeen, since))
+
+    def ends(self) -> list[tuple[Entry, End]]:
+        """Ends that the stack told of."""
+        return list(self.of(End))
+
+    def exits(self) -> list[tuple[Entry, Exited]]:
+        """Ends of the command, as the suite saw them."""
+        return list(self.of(Exited))
+
+    def first_steps(self, since: float) -> Iterator[Entry]:
+        """For each attempt that began after a time: the entry by which all of its ranks had completed a step."""
+        ranks: dict[int, set[int]] = {}
+        for _, record in self.of(Restore, since):
+            ranks.setdefault(record.attempt, set()).add(record.rank)
+        done: dict[int, set[int]] = {}
+        for entry, step in self.of(StepDone, since):
+            wanted = ranks.get(step.attempt)
+            if wanted and step.skipped is None and _is_finite(step.loss):
+                now = done.setdefault(step.attempt, set())
+                if step.rank not in now:
+                    now.add(step.rank)
+                    if now >= wanted:
+                        yield entry
+
+
+def _is_finite(number: float | str) -> bool:
+    return not isinstance(number, str)
+
+
+def places(entries: Iterable[Entry]) -> list[str]:
+    """Where entries stand, as `file:line`."""
+    return [f"{entry.file}:{entry.line}" for entry in entries if entry.file]

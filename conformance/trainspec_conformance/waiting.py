@@ -1,0 +1,70 @@
+"""The only place that knows when what a scenario waits for has come."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trainspec_conformance.view import View
+from trainspec_validate.documents.conformance import TestJob
+from trainspec_validate.documents.scenario import Wait
+
+Test = Callable[[View, float], bool]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What is waited for; `holds` is asked again and again."""
+
+    until: str
+    test: Test
+    delay_seconds: float = 0.0
+    """Random part of a step that passes after it came, so that a fault strikes anywhere in a step."""
+
+    def holds(self, view: View, since: float, *, is_running: bool) -> bool:
+        """Whether it has come, by what was seen after `since`."""
+        return not is_running if self.until == "end" else self.test(view, since)
+
+
+def condition(act: Wait, chance: random.Random, job: TestJob) -> Condition:
+    """The condition of an act; its random part is drawn now."""
+    step = (act.step or 0) + (chance.randrange(act.jitter_steps + 1) if act.jitter_steps else 0)
+    delay = chance.random() * job.step_seconds if act.jitter_steps else 0.0
+    stages = {"saving": "begin", "snapshot": "snapshot", "written": "written", "committed": "committed"}
+    if act.until in stages:
+        stage = stages[act.until]
+
+        def saved(view: View, since: float) -> bool:
+            found = [save for _, save in view.saves(stage, since) if save.step >= step]
+            return len({save.checkpoint for save in found}) >= act.num
+
+        return Condition(act.until, saved, delay_seconds=delay)
+    end = time.monotonic() + act.seconds
+    tests: dict[str, Test] = {
+        "step": lambda view, since: _all_ranks(view, since, step),
+        "fault": lambda view, since: len(view.faults(since)) >= act.num,
+        "restored": _restored,
+        "first-step": _stepped,
+        "time": lambda _view, _since: time.monotonic() >= end,
+        "end": lambda _view, _since: False,
+    }
+    return Condition(act.until, tests[act.until], delay_seconds=delay)
+
+
+def _all_ranks(view: View, since: float, step: int) -> bool:
+    done = view.steps_done(since)
+    return len(done) >= view.num_ranks and min(done.values()) >= step
+
+
+def _last_injection(view: View) -> float:
+    return max((entry.seconds for entry, _ in view.injections()), default=0.0)
+
+
+def _restored(view: View, since: float) -> bool:
+    return any(True for _ in view.restores(max(since, _last_injection(view))))
+
+
+def _stepped(view: View, since: float) -> bool:
+    return next(view.first_steps(max(since, _last_injection(view))), None) is not None

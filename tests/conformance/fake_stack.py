@@ -1,0 +1,191 @@
+"""A stack of a page, for tests of the suite: one controller drives ranks over pipes; its training is a sum.
+
+It stands for stacks of which the suite knows nothing: no framework, no code of this project, files only. Words after
+the task make it lie: see `LIES`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+LIES = {
+    "forget-state": "goes on with the initial sum after a restore",
+    "from-nothing": "starts at update 0 after a fault and tells so",
+    "silent": "does not report faults",
+    "false-alarm": "reports a fault where there is none",
+    "orphan": "leaves a process behind",
+    "trust": "restores without a look at the digest",
+    "no-recovery": "ends with an error when a rank is lost",
+    "repeat-samples": "consumes the samples of the update before after a restore",
+    "loop": "starts again for ever",
+}
+
+
+class Trace:
+    def __init__(self, directory: Path, name: str, attempt: int) -> None:
+        self.attempt = attempt
+        self.file = (directory / f"{name}-{os.getpid()}.jsonl").open("a")
+
+    def tell(self, k: str, **more: object) -> None:
+        record = {"k": k, "time_us": time.time_ns() // 1000, "attempt": self.attempt, **more}
+        self.file.write(json.dumps(record) + "\n")
+        self.file.flush()
+
+
+def samples(job: dict, step: int, rank: int, num_ranks: int) -> list[int]:
+    chosen = random.Random(job["seed"] * 7919 + step).sample(range(10_000), job["global_sequences"])
+    return chosen[rank::num_ranks]
+
+
+def rank_main(task: dict, rank: int, attempt: int) -> None:
+    trace = Trace(Path(task["trace_directory"]), f"rank-{rank}", attempt)
+    trace.tell("process", role="rank", rank=rank, pid=os.getpid(), host=f"host-{rank % task['job']['num_hosts']}")
+    for line in sys.stdin:
+        order = json.loads(line)
+        if "restore" in order:
+            trace.tell("restore", rank=rank, **order["restore"])
+            continue
+        time.sleep(task["job"]["step_seconds"])
+        trace.tell("step", rank=rank, **order)
+        print(order["step"], flush=True)
+
+
+class Controller:
+    def __init__(self, task: dict, lies: set[str]) -> None:
+        self.task, self.job, self.lies = task, task["job"], lies
+        self.store = Path(task["checkpoint_directory"])
+        self.store.mkdir(parents=True, exist_ok=True)
+        self.attempt = task["attempt"]
+        self.trace = Trace(Path(task["trace_directory"]), "controller", self.attempt)
+        self.trace.tell("process", role="controller", pid=os.getpid())
+
+    def spawn(self) -> list[subprocess.Popen]:
+        arguments = [sys.executable, __file__, sys.argv[1], "--rank"]
+        return [
+            subprocess.Popen([*arguments, str(rank), str(self.attempt)], stdin=-1, stdout=-1, text=True)
+            for rank in range(self.job["num_ranks"])
+        ]
+
+    def save(self, step: int, total: float) -> None:
+        name = f"step-{step}"
+        body = json.dumps({"step": step, "total": total, "padding": "x" * 5000}).encode()
+        digest = hashlib.sha256(body).hexdigest()
+        self.trace.tell("save", checkpoint=name, step=step, stage="begin")
+        directory = self.store / f"tmp-{name}"
+        directory.mkdir(exist_ok=True)
+        (directory / "state.json").write_bytes(body)
+        (directory / "digest").write_text(digest)
+        directory.rename(self.store / name)
+        (self.store / "latest").write_text(name)
+        self.trace.tell("save", checkpoint=name, step=step, stage="committed", digest=f"sha256:{digest}")
+
+    def restore(self) -> tuple[int, float, dict]:
+        if "from-nothing" not in self.lies:
+            for path in sorted(self.store.glob("step-*"), key=lambda one: -int(one.name[5:])):
+                try:
+                    body = (path / "state.json").read_bytes()
+                    digest = hashlib.sha256(body).hexdigest()
+                    if digest != (path / "digest").read_text() and "trust" not in self.lies:
+                        raise ValueError("the digest differs")
+                    state = json.loads(body.replace(b"\0", b"x"))
+                    total = 0.0 if "forget-state" in self.lies else state["total"]
+                    told = {"checkpoint": path.name, "source": "checkpoint", "digest": f"sha256:{digest}"}
+                    return state["step"], total, {"step": state["step"], **told}
+                except (OSError, ValueError) as error:
+                    self.trace.tell("refused", checkpoint=path.name, file="state.json", reason=str(error)[:200])
+        return 0, 0.0, {"step": 0, "source": "initial"}
+
+    def train(self) -> bool:
+        """One attempt; whether it came to the end."""
+        ranks = self.spawn()
+        start, total, told = self.restore() if self.task["resume"] or self.attempt else (0, 0.0, None)
+        told = told or {"step": 0, "source": "initial"}
+        for one in ranks:
+            self.send(one, {"restore": told})
+        for step in range(start, self.job["num_steps"]):
+            for fault in self.job.get("faults", ()):
+                if fault["kind"] == "exception" and fault["step"] == step:
+                    return self.lost(ranks, len(ranks) - 1)
+            shift = 1 if "repeat-samples" in self.lies and start and step == start else 0
+            ids = [samples(self.job, step - shift, rank, len(ranks)) for rank in range(len(ranks))]
+            total += sum(map(sum, ids)) / 1e5
+            record = {"step": step + 1, "loss": 10 / (1 + total), "learning_rate": 1e-3 / (1 + step)}
+            for rank, one in enumerate(ranks):
+                if not self.send(one, {**record, "sample_ids": ids[rank]}):
+                    return self.lost(ranks, rank)
+            lost = self.gather(ranks)
+            if lost is not None:
+                return self.lost(ranks, lost)
+            if (step + 1) % self.job["checkpoint_interval_steps"] == 0:
+                self.save(step + 1, total)
+        for one in ranks:
+            one.stdin.close()
+            one.wait()
+        if "false-alarm" in self.lies:
+            self.trace.tell("fault", kind="process", rank=0)
+        self.trace.tell("end", reason="completed", step=self.job["num_steps"], digest="sha256:" + "0" * 64)
+        return True
+
+    def send(self, one: subprocess.Popen, order: dict) -> bool:
+        try:
+            one.stdin.write(json.dumps(order) + "\n")
+            one.stdin.flush()
+        except OSError:
+            return False
+        return True
+
+    def gather(self, ranks: list[subprocess.Popen]) -> int | None:
+        """Wait until each rank has told of its step; the rank that is gone or hangs, if one is."""
+        for rank, one in enumerate(ranks):
+            ready, _, _ = select.select([one.stdout], [], [], 1.0 + 20 * self.job["step_seconds"])
+            if not ready or not one.stdout.readline():
+                return rank
+        return None
+
+    def lost(self, ranks: list[subprocess.Popen], rank: int) -> bool:
+        if "silent" not in self.lies:
+            kind = "process" if ranks[rank].poll() is not None else "hang"
+            self.trace.tell("fault", kind=kind, rank=rank)
+        for one in ranks:
+            one.kill()
+            one.wait()
+        self.trace.tell("decision", action="restart")
+        return False
+
+    def run(self) -> int:
+        barren, best = 0, -1
+        while not self.train():
+            if "no-recovery" in self.lies:
+                return 1
+            newest = max((int(path.name[5:]) for path in self.store.glob("step-*")), default=0)
+            barren, best = (0, newest) if newest > best else (barren + 1, best)
+            if barren >= 2 and "loop" not in self.lies:
+                self.trace.tell("end", reason="crash-loop", step=newest)
+                return 10
+            self.attempt += 1
+            self.trace.attempt = self.attempt
+        if "orphan" in self.lies:
+            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+        return 0
+
+
+def main() -> int:
+    task = json.loads(Path(sys.argv[1]).read_text())
+    if sys.argv[2:3] == ["--rank"]:
+        rank_main(task, int(sys.argv[3]), int(sys.argv[4]))
+        return 0
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    return Controller(task, set(sys.argv[2:])).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
