@@ -11,6 +11,7 @@ from trainspec_validate.documents.base import Record, Reference
 from trainspec_validate.documents.checkpoint import CheckpointPolicy
 from trainspec_validate.documents.cluster import ClusterProfile
 from trainspec_validate.documents.conformance import StackDescriptor, Task
+from trainspec_validate.documents.conformance_report import ConformanceReport
 from trainspec_validate.documents.manifest import CheckpointManifest, SealedFile
 from trainspec_validate.documents.plan import TrainingPlan
 from trainspec_validate.documents.scenario import Scenario
@@ -34,6 +35,7 @@ SIDE_KINDS: Mapping[str, type[Record]] = {
     "StackDescriptor": StackDescriptor,
     "Scenario": Scenario,
     "ConformanceTask": Task,
+    "ConformanceReport": ConformanceReport,
 }
 """Kinds that steer a check or a conformance test or lie in a checkpoint; rules never see them."""
 
@@ -44,6 +46,7 @@ __all__ = [
     "CheckpointManifest",
     "CheckpointPolicy",
     "ClusterProfile",
+    "ConformanceReport",
     "Document",
     "Record",
     "Reference",

@@ -1,0 +1,112 @@
+"""The only place that does what the command line of the suite asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from trainspec_conformance.launching import versions
+from trainspec_conformance.reading import DocumentError, read
+from trainspec_conformance.reporting import REPORT, Circumstances, make_report, text
+from trainspec_conformance.scenarios import all_scenarios
+from trainspec_conformance.suite import Order, ScenarioResult, lacking, num_trials, run_suite
+from trainspec_conformance.verifying import differences
+from trainspec_validate.documents.conformance import StackDescriptor
+from trainspec_validate.documents.scenario import Scenario
+from trainspec_validate.suggest import did_you_mean
+
+OK, FOUND, WRONG_USE = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What `run` was asked for."""
+
+    stack: Path
+    out: Path
+    names: Sequence[str] = ()
+    profile: str | None = None
+    trials: int | None = None
+    seed: int = 0
+    gaps: Path | None = None
+    dry_run: bool = False
+    command: Sequence[str] = ()
+
+
+def run(request: RunRequest) -> int:
+    """Run scenarios, write the report, and give the exit code."""
+    try:
+        stack = read(request.stack, StackDescriptor)
+        chosen = _chosen(request, stack)
+    except DocumentError as error:
+        return _refuse(str(error))
+    except KeyError as error:
+        return _refuse(error.args[0])
+    if request.dry_run:
+        for scenario in chosen:
+            missing = lacking(stack, scenario)
+            count = request.trials or num_trials(stack, scenario)
+            click.echo(f"{scenario.requirement} {scenario.metadata.name}: " + (missing or f"{count} trials"))
+        return OK
+    if request.out.exists() and any(request.out.iterdir()):
+        return _refuse(f"{request.out}: the directory is not empty; name a new one")
+    base = request.stack.resolve().parent
+    out = request.out.resolve()
+    order = Order(stack, base, out, chosen, request.seed, request.trials, told=click.echo)
+    results = run_suite(order)
+    report = make_report(stack, results, Circumstances(out, request.command, versions(stack, base)))
+    (out / REPORT).write_bytes(text(report))
+    _summary(results)
+    verdict = "conformant" if report.conformant else "not conformant"
+    click.echo(f"level: {report.level or 'none'}, {verdict} to the claim {stack.claims.level}; {request.out / REPORT}")
+    return OK if all(one.state == "pass" for one in results) else FOUND
+
+
+def _chosen(request: RunRequest, stack: StackDescriptor) -> list[Scenario]:
+    known = all_scenarios()
+    for name in request.names:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise KeyError(f"there is no scenario {name!r}" + (f"; {hint}" if hint else ""))
+    if request.names:
+        return [known[name] for name in known if name in request.names]
+    profile = request.profile or stack.claims.profile
+    return [one for one in known.values() if profile == "full" or one.tier == "core"]
+
+
+def _summary(results: Sequence[ScenarioResult]) -> None:
+    for result in results:
+        click.echo(f"{result.state:<12} {result.scenario.requirement} {result.scenario.metadata.name}")
+        if result.reason:
+            click.echo(f"             {result.reason}")
+        for trial in result.trials:
+            for judged in trial.judged:
+                for message in judged.messages[:3]:
+                    click.echo(f"             {trial.directory.name}: {judged.check}: {message}")
+
+
+def show_scenarios() -> None:
+    """Print every scenario with its requirement, its tier and what it needs."""
+    for name, one in all_scenarios().items():
+        click.echo(f"{one.requirement} {one.tier:<8} {one.level:<12} {name}: {one.metadata.description}")
+
+
+def verify(directory: Path) -> int:
+    """Judge a report again from its evidence, and give the exit code."""
+    try:
+        found = list(differences(directory))
+    except (DocumentError, ValueError) as error:
+        return _refuse(str(error))
+    for line in found:
+        click.echo(line)
+    if not found:
+        click.echo("the evidence bears the report out")
+    return FOUND if found else OK
+
+
+def _refuse(message: str) -> int:
+    click.echo(f"trainspec-conformance: {message}", err=True)
+    return WRONG_USE

@@ -1,0 +1,175 @@
+"""The only place that makes the report of a suite from its results, with the evidence that they rest on."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+
+from trainspec_conformance.history import read_history
+from trainspec_conformance.judging import Judged
+from trainspec_conformance.scenarios import all_scenarios
+from trainspec_conformance.suite import ScenarioResult, TrialResult
+from trainspec_conformance.timeline import marks
+from trainspec_conformance.trial import HISTORY
+from trainspec_conformance.view import View
+from trainspec_validate import __version__
+from trainspec_validate.documents.conformance import ConformanceLevel, StackDescriptor
+from trainspec_validate.documents.conformance_report import (
+    CheckVerdict,
+    ConformanceReport,
+    Evidence,
+    Machine,
+    ScenarioReport,
+    TrialReport,
+)
+from trainspec_validate.documents.scenario import Scenario
+from trainspec_validate.requirements import DATA_DIRECTORY, load_index
+
+REPORT = "report.json"
+LEVELS: tuple[ConformanceLevel, ...] = ("described", "observable", "recoverable", "efficient")
+MAX_TEXT = 4000
+MAX_MESSAGES = 50
+_HASH_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What a report says beside verdicts."""
+
+    out: Path
+    command: Sequence[str]
+    versions: Mapping[str, str] = field(default_factory=dict)
+    gaps: Mapping[str, str] = field(default_factory=dict)
+    """Reasons of failures that are declared, by requirement."""
+
+
+def make_report(stack: StackDescriptor, results: Sequence[ScenarioResult], about: Circumstances) -> ConformanceReport:
+    """The report of what was run."""
+    scenarios = tuple(_scenario(one, about) for one in results)
+    level = highest_level(scenarios, stack.claims.profile)
+    index = (DATA_DIRECTORY / "requirements.json").read_bytes()
+    return ConformanceReport(
+        apiVersion="trainspec/v1",
+        created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        specification_version=load_index().specification_version,
+        requirements_sha256=hashlib.sha256(index).hexdigest(),
+        scenarios_sha256=scenarios_digest([one.scenario for one in results]),
+        suite_version=__version__,
+        stack=stack,
+        versions=dict(about.versions),
+        machine=machine(),
+        command=tuple(about.command),
+        claims=stack.claims,
+        level=level,
+        conformant=level is not None and LEVELS.index(level) >= LEVELS.index(stack.claims.level),
+        scenarios=scenarios,
+        evidence=tuple(evidence(about.out)),
+    )
+
+
+def highest_level(scenarios: Sequence[ScenarioReport], profile: str) -> ConformanceLevel | None:
+    """The highest level of which, as of all below, every scenario of the profile passed.
+
+    A scenario that was not chosen, or that the stack does not support, has not passed.
+    """
+    verdicts = {one.scenario: one.verdict for one in scenarios}
+    reached: ConformanceLevel | None = None
+    for level in LEVELS[1:]:
+        needed = [
+            name
+            for name, one in all_scenarios().items()
+            if one.level == level and (profile == "full" or one.tier == "core")
+        ]
+        if not needed or any(verdicts.get(name) != "pass" for name in needed):
+            return reached
+        reached = level
+    return reached
+
+
+def scenarios_digest(scenarios: Sequence[Scenario]) -> str:
+    """Digest of scenarios as they were when they were run."""
+    return hashlib.sha256(b"\n".join(msgspec.json.encode(one) for one in scenarios)).hexdigest()
+
+
+def machine() -> Machine:
+    """Where this process runs."""
+    return Machine(
+        system=f"{platform.system()} {platform.release()}",
+        processor=_processor() or platform.machine() or "unknown",
+        num_processors=len(os.sched_getaffinity(0)),
+        memory_bytes=psutil.virtual_memory().total,
+    )
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def _scenario(result: ScenarioResult, about: Circumstances) -> ScenarioReport:
+    scenario = result.scenario
+    controls = {one.control for one in result.trials if one.control is not None}
+    gap = about.gaps.get(scenario.requirement) if result.state == "fail" else None
+    return ScenarioReport(
+        scenario=scenario.metadata.name,
+        requirement=scenario.requirement,
+        tier=scenario.tier,
+        level=scenario.level,
+        verdict=result.state,
+        reason=result.reason[:MAX_TEXT] or None,
+        gap=gap,
+        control=next((one.relative_to(about.out).as_posix() for one in controls), None),
+        trials=tuple(_trial(number, one, about.out) for number, one in enumerate(result.trials, start=1)),
+    )
+
+
+def _trial(number: int, result: TrialResult, out: Path) -> TrialReport:
+    return TrialReport(
+        number=number,
+        seed=result.seed,
+        seconds=round(result.seconds, 3),
+        directory=result.directory.relative_to(out).as_posix(),
+        checks=tuple(verdict(one) for one in result.judged),
+        marks=marks(View(read_history(result.directory / HISTORY))),
+    )
+
+
+def verdict(judged: Judged) -> CheckVerdict:
+    """A check of a trial, as a report states it."""
+    messages = tuple(message[:MAX_TEXT] for message in judged.messages[:MAX_MESSAGES])
+    return CheckVerdict(check=judged.check, passed=judged.passed, messages=messages, places=judged.places[:200])
+
+
+def evidence(out: Path) -> list[Evidence]:
+    """Every history, trace, task and log below a directory, with its digest; checkpoints are too large to keep."""
+    found = []
+    for path in sorted(out.rglob("*")):
+        if path.is_symlink() or not path.is_file() or not _is_evidence(path.relative_to(out)):
+            continue
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        found.append(Evidence(path=path.relative_to(out).as_posix(), size_bytes=path.stat().st_size, sha256=digest))
+    return found
+
+
+def _is_evidence(path: Path) -> bool:
+    is_trace = len(path.parts) >= 2 and path.parts[-2] == "trace"
+    return path.name == HISTORY or is_trace or path.name.startswith(("task-", "log-", "probe-", "answer-"))
+
+
+def text(report: ConformanceReport) -> bytes:
+    """A report as the JSON of its file."""
+    plain: Any = {"kind": "ConformanceReport", **msgspec.to_builtins(report)}
+    return msgspec.json.format(msgspec.json.encode(plain), indent=1) + b"\n"

@@ -1,0 +1,88 @@
+"""The only place that judges a report again, from its evidence alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from trainspec_conformance.history import read_history
+from trainspec_conformance.judging import judge_trial
+from trainspec_conformance.reading import read
+from trainspec_conformance.reporting import LEVELS, REPORT, highest_level, scenarios_digest, verdict
+from trainspec_conformance.scenarios import all_scenarios
+from trainspec_conformance.trial import HISTORY
+from trainspec_validate.documents.conformance_report import ConformanceReport, ScenarioReport
+
+
+def differences(directory: Path) -> Iterator[str]:
+    """What a report says that its evidence does not bear out; nothing where all of it holds.
+
+    Raises:
+        DocumentError: the report cannot be read.
+        ValueError: a history cannot be read.
+    """
+    report = read(directory / REPORT, ConformanceReport)
+    known = all_scenarios()
+    absent = [one.scenario for one in report.scenarios if one.scenario not in known]
+    if absent:
+        yield f"this version of the suite has no scenario {', '.join(absent)}"
+        return
+    if scenarios_digest([known[one.scenario] for one in report.scenarios]) != report.scenarios_sha256:
+        yield "the scenarios of this version of the suite are not those of the report"
+    yield from _files(directory, report)
+    for one in report.scenarios:
+        yield from _scenario(directory, report, one)
+    level = highest_level(report.scenarios, report.claims.profile)
+    if level != report.level:
+        yield f"the verdicts bear out the level {level}, the report says {report.level}"
+    conformant = level is not None and LEVELS.index(level) >= LEVELS.index(report.claims.level)
+    if conformant != report.conformant:
+        yield f"the report says conformant={report.conformant}, its verdicts {conformant}"
+    if report.claims != report.stack.claims:
+        yield "the claims that were judged by are not those of the stack"
+
+
+def _files(directory: Path, report: ConformanceReport) -> Iterator[str]:
+    for one in report.evidence:
+        path = _below(directory, one.path)
+        if path is None or not path.is_file():
+            yield f"{one.path}: the file is not there"
+            continue
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != one.sha256:
+            yield f"{one.path}: the file has changed since the report"
+
+
+def _below(directory: Path, name: str) -> Path | None:
+    """A path of a report; None where it leads out of the directory, also through a link."""
+    pure = PurePosixPath(name)
+    if pure.is_absolute() or ".." in pure.parts:
+        return None
+    path = directory / pure
+    return path if path.resolve().is_relative_to(directory.resolve()) else None
+
+
+def _scenario(directory: Path, report: ConformanceReport, one: ScenarioReport) -> Iterator[str]:
+    scenario = all_scenarios()[one.scenario]
+    listed = {evidence.path for evidence in report.evidence}
+    if (one.requirement, one.tier, one.level) != (scenario.requirement, scenario.tier, scenario.level):
+        yield f"{one.scenario}: requirement, tier or level are not those of the scenario"
+    control = f"{one.control}/{HISTORY}" if one.control is not None else None
+    for trial in one.trials:
+        history = f"{trial.directory}/{HISTORY}"
+        for name in filter(None, (history, control)):
+            if name not in listed or (path := _below(directory, name)) is None or not path.is_file():
+                yield f"{one.scenario}: the history {name} is not among the evidence"
+                return
+        entries = read_history(directory / history)
+        calm = read_history(directory / control) if control else None
+        again = tuple(verdict(judged) for judged in judge_trial(report.stack, scenario, entries, calm))
+        if again != trial.checks:
+            names = sorted({mine.check for mine in {*again} ^ {*trial.checks}})
+            yield f"{one.scenario}, trial {trial.number}: judged again, {', '.join(names)} differ"
+    if one.verdict == "pass" and not (one.trials and all(c.passed for t in one.trials for c in t.checks)):
+        yield f"{one.scenario}: says pass, but not every check of a trial does"
+    if one.verdict == "fail" and all(c.passed for t in one.trials for c in t.checks):
+        yield f"{one.scenario}: says fail, but every check passed"
