@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from trainspec_site import browser, print_page, stage, versions
+from trainspec_site import browser, playground_assets, print_page, stage, versions
 from trainspec_site.redirects import redirect, redirects
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,6 +41,10 @@ def build_version(site: Path) -> versions.Version:
     repository = os.environ.get("TRAINSPEC_REPOSITORY", REPOSITORY)
     pages = WORK / "site-pages"
     stage.stage(ROOT, pages, f"{repository}/blob/main")
+    try:
+        playground_assets.write(ROOT, pages / "assets" / "playground", WORK / "site-cache")
+    except playground_assets.AssetError as error:
+        print(f"site: the playground has no validator: {error}", file=sys.stderr)
     environment = os.environ | {
         "TRAINSPEC_DOCS": str(pages.relative_to(ROOT)),
         "TRAINSPEC_SITE": str(site.relative_to(ROOT)),

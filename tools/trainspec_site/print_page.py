@@ -27,6 +27,7 @@ SHELL = """\
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="robots" content="noindex">
+<link rel="icon" href="data:,">
 <title>{title}</title>
 {styles}
 </head>

@@ -13,6 +13,7 @@ PAGE = """\
 <meta charset="utf-8">
 <title>{title}</title>
 <meta name="robots" content="noindex">
+<link rel="icon" href="data:,">
 <link rel="canonical" href="{address}">
 <meta http-equiv="refresh" content="0; url={address}">
 </head>

@@ -1,0 +1,148 @@
+// The only place for the page of the playground: what is typed goes to the worker, what it finds is shown.
+(() => {
+  const root = document.getElementById("ts-playground");
+  if (!root) return;
+  const base = new URL(root.dataset.assets, document.baseURI);
+  const find = (name) => root.querySelector(`[data-part="${name}"]`);
+  const [picker, tabs, editor, status, list] = ["examples", "files", "editor", "status", "findings"].map(find);
+  const NAMES = ["cluster.yaml", "plan.yaml", "checkpoint.yaml"];
+  const PAUSE_MILLISECONDS = 250;
+  let files = {};
+  let shown = NAMES[0];
+  let sent = 0;
+  let timer = 0;
+  let worker = null;
+
+  const element = (tag, attributes = {}, ...children) => {
+    const made = document.createElement(tag);
+    Object.entries(attributes).forEach(([key, value]) => made.setAttribute(key, value));
+    made.append(...children);
+    return made;
+  };
+
+  const say = (text) => {
+    status.textContent = text;
+  };
+
+  const drawTabs = (counts = {}) => {
+    tabs.replaceChildren(
+      ...NAMES.map((name) => {
+        const words = counts[name] ? `${name} (${counts[name]})` : name;
+        const button = element("button", { type: "button", "aria-pressed": String(name === shown) }, words);
+        button.addEventListener("click", () => open(name));
+        return button;
+      }),
+    );
+  };
+
+  const open = (name) => {
+    shown = name;
+    editor.value = files[name] ?? "";
+    editor.setAttribute("aria-label", `Text of ${name}`);
+    drawTabs(lastCounts);
+  };
+  let lastCounts = {};
+
+  const goTo = (finding) => {
+    const name = finding.path.split("/").pop();
+    if (NAMES.includes(name)) open(name);
+    const lines = editor.value.split("\n");
+    const before = lines.slice(0, finding.line - 1).join("\n").length + (finding.line > 1 ? 1 : 0);
+    editor.focus();
+    editor.setSelectionRange(before + finding.column - 1, before + (lines[finding.line - 1] ?? "").length);
+    const height = editor.scrollHeight / Math.max(lines.length, 1);
+    editor.scrollTop = Math.max(0, (finding.line - 4) * height);
+  };
+
+  const address = (finding) => {
+    const found = /\/v1\/([^/]+)\/#(.+)$/.exec(finding.url);
+    return found ? new URL(`../../v1/${found[1]}/#${found[2]}`, base).href : finding.url;
+  };
+
+  const item = (finding) => {
+    const place = element("button", { type: "button", class: "ts-place" }, `${finding.path}:${finding.line}`);
+    place.addEventListener("click", () => goTo(finding));
+    return element(
+      "li",
+      { class: `ts-finding ts-finding-${finding.severity}`, "data-requirement": finding.requirement },
+      element(
+        "p",
+        {},
+        element("strong", {}, finding.severity),
+        " ",
+        element("a", { href: address(finding) }, finding.requirement),
+        ` ${finding.name}: ${finding.message} `,
+        place,
+      ),
+      element("pre", { tabindex: "0", "aria-label": `Excerpt of ${finding.path}` }, element("code", {}, finding.excerpt)),
+    );
+  };
+
+  const show = (result) => {
+    lastCounts = {};
+    result.findings.forEach((one) => {
+      lastCounts[one.path] = (lastCounts[one.path] ?? 0) + 1;
+    });
+    drawTabs(lastCounts);
+    list.replaceChildren(...result.findings.map(item));
+    const kept = result.outcomes.pass ?? 0;
+    const words = result.num_findings === 1 ? "1 finding" : `${result.num_findings || "no"} findings`;
+    const more = result.num_findings > result.findings.length ? `, the first ${result.findings.length} are shown` : "";
+    say([`${words}${more}; ${kept} requirements hold.`, ...result.problems].join(" "));
+  };
+
+  const judge = () => {
+    const given = Object.fromEntries(Object.entries(files).filter(([, text]) => text.trim()));
+    sent += 1;
+    if (!Object.keys(given).length) {
+      lastCounts = {};
+      drawTabs();
+      list.replaceChildren();
+      say("Nothing to judge yet.");
+      return;
+    }
+    root.setAttribute("aria-busy", "true");
+    worker.postMessage({ number: sent, files: given });
+  };
+
+  const typed = () => {
+    files[shown] = editor.value;
+    clearTimeout(timer);
+    timer = setTimeout(judge, PAUSE_MILLISECONDS);
+  };
+
+  const receive = ({ data }) => {
+    if (data.kind === "failed") say(`The validator does not work here: ${data.message}`);
+    if (data.kind === "judged" && data.number === sent) {
+      show(data.result);
+      root.setAttribute("aria-busy", "false");
+    }
+  };
+
+  const start = async () => {
+    drawTabs();
+    let manifest;
+    try {
+      manifest = await (await fetch(new URL("manifest.json", base))).json();
+    } catch {
+      say("This copy of the site has no validator in it. A site built by `make site` with npm at hand has.");
+      return;
+    }
+    picker.append(...Object.keys(manifest.examples).map((title) => element("option", {}, title)));
+    worker = new Worker(new URL("worker.js", base), { type: "module" });
+    worker.onmessage = receive;
+    worker.onerror = (error) => say(`The validator does not work here: ${error.message}`);
+    picker.addEventListener("change", () => {
+      files = { ...(manifest.examples[picker.value] ?? {}) };
+      open(NAMES.find((name) => files[name]) ?? NAMES[0]);
+      judge();
+    });
+    editor.addEventListener("input", typed);
+    editor.disabled = false;
+    picker.disabled = false;
+    picker.selectedIndex = 1;
+    picker.dispatchEvent(new Event("change"));
+    say("Loading the validator: 15 MB, once.");
+  };
+  start();
+})();

@@ -1,0 +1,33 @@
+// The only place that runs Python in the browser: loads the validator once, then judges what it is sent.
+import { loadPyodide } from "./pyodide.mjs";
+
+const fetched = async (name) => {
+  const answer = await fetch(new URL(name, import.meta.url));
+  if (!answer.ok) throw new Error(`${name}: ${answer.status}`);
+  return answer;
+};
+
+const loaded = (async () => {
+  const manifest = await (await fetched("manifest.json")).json();
+  const python = await loadPyodide({ indexURL: new URL("./", import.meta.url).href });
+  const place = python.runPython("import site; site.getsitepackages()[0]");
+  for (const name of manifest.archives) {
+    python.unpackArchive(await (await fetched(name)).arrayBuffer(), "zip", { extractDir: place });
+  }
+  python.runPython("import importlib; importlib.invalidate_caches()");
+  return python.pyimport("playground").judge;
+})();
+
+loaded.then(
+  () => postMessage({ kind: "ready" }),
+  (error) => postMessage({ kind: "failed", message: String(error) }),
+);
+
+onmessage = async ({ data }) => {
+  try {
+    const judge = await loaded;
+    postMessage({ kind: "judged", number: data.number, result: JSON.parse(judge(JSON.stringify(data.files))) });
+  } catch (error) {
+    postMessage({ kind: "failed", number: data.number, message: String(error) });
+  }
+};

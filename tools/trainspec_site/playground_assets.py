@@ -1,0 +1,137 @@
+"""The only place that gathers what the playground needs: Pyodide, packages without native code, the validator."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+PYODIDE = "314.0.7"
+PYODIDE_SHA512 = "0YvXxEhfEdpLfb/XkM2BFAeMROq0iMUX2bzzH9pOttyMcWkwq+HbE5uyuGD82LN7y2q+SNvi/6V5JEsOlD2R1A=="
+"""Digest of the package as npm publishes it, in base64."""
+RUNTIME = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
+WHEEL_TAGS = ["--platform", "pyemscripten_2026_0_wasm32", "--python-version", "3.14", "--abi", "cp314"]
+PURE = ("attr", "attrs", "jsonschema", "pyrsistent", "yaml")
+PURE_NOTICES = ("attrs", "jsonschema", "pyrsistent", "PyYAML")
+OURS = ("trainspec_validate",)
+KEPT = {".py", ".json", ".yaml", ".yml"}
+FIRST_DAY = (1980, 1, 1, 0, 0, 0)
+"""The date of every file in the archive, so that equal contents make equal archives."""
+EXAMPLES: Mapping[str, Mapping[str, str]] = {
+    "A cluster with ten mistakes": {"cluster.yaml": "broken/cluster.yaml"},
+    "A plan that does not fit its schema": {"plan.yaml": "broken/plan.yaml", "cluster.yaml": "broken/cluster.yaml"},
+    "Llama 3 405B: cluster, plan and policy": {
+        "cluster.yaml": "clusters/meta-llama3-24k.yaml",
+        "plan.yaml": "plans/llama3-405b-16384.yaml",
+        "checkpoint.yaml": "policies/llama3-405b-16384.yaml",
+    },
+    "A TPU pod": {"cluster.yaml": "clusters/google-tpu-v5p-pod.yaml"},
+    "Checkpoints on spot machines": {
+        "checkpoint.yaml": "policies/spot-64.yaml",
+        "cluster.yaml": "clusters/gcp-a3-ultra-h200.yaml",
+    },
+}
+
+
+class AssetError(Exception):
+    """Something that the playground needs cannot be had, or is not what was locked."""
+
+
+def write(root: Path, target: Path, cache: Path) -> None:
+    """Write all that the playground loads into a folder; what is fetched once stays in the cache.
+
+    Raises:
+        AssetError: npm or pip cannot fetch what is not in the cache, or its digest differs.
+    """
+    cache.mkdir(parents=True, exist_ok=True)
+    runtime, wheel = _pyodide(cache), _wheel(root / "requirements" / "docs.txt", cache)
+    target.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(runtime) as archive:
+        for name in RUNTIME:
+            member = archive.extractfile(f"package/{name}")
+            if member is None:
+                raise AssetError(f"pyodide {PYODIDE} has no {name}")
+            (target / name).write_bytes(member.read())
+    shutil.copy(wheel, target / wheel.name)
+    _pack(target / "packages.zip", [*_pure_files(), *_our_files(root)])
+    sets = {title: _example(root / "examples", files) for title, files in EXAMPLES.items()}
+    manifest = {"archives": ["packages.zip", wheel.name], "examples": sets}
+    (target / "manifest.json").write_text(json.dumps(manifest, ensure_ascii=False), encoding="utf-8")
+
+
+def _example(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
+    """Texts by the names that they have in the playground, where they refer to each other by these names."""
+    texts = {name: (folder / path).read_text(encoding="utf-8") for name, path in files.items()}
+    for other, path in files.items():
+        texts = {name: text.replace(f"file: ../{path}", f"file: {other}") for name, text in texts.items()}
+    return texts
+
+
+def _pyodide(cache: Path) -> Path:
+    path = cache / f"pyodide-{PYODIDE}.tgz"
+    if not path.exists():
+        _run(["npm", "pack", "--silent", f"pyodide@{PYODIDE}", "--pack-destination", str(cache)])
+    digest = base64.b64encode(hashlib.sha512(path.read_bytes()).digest()).decode()
+    if digest != PYODIDE_SHA512:
+        raise AssetError(f"{path.name} has another digest than the one that is locked: {digest}")
+    return path
+
+
+def _wheel(lock: Path, cache: Path) -> Path:
+    """The wheel of msgspec for Pyodide, of the version and with a digest that the lock names."""
+    text = lock.read_text(encoding="utf-8")
+    pin = re.search(r"^msgspec==(?P<version>\S+) \\\n(?P<hashes>(?:    --hash=\S+(?: \\)?\n)+)", text, re.MULTILINE)
+    if pin is None:
+        raise AssetError(f"{lock.name} does not lock msgspec")
+    pattern = f"msgspec-{pin['version']}-*wasm32.whl"
+    if not list(cache.glob(pattern)):
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        _run([*pip, "--only-binary=:all:", *WHEEL_TAGS, "--dest", str(cache), f"msgspec=={pin['version']}"])
+    path = next(cache.glob(pattern))
+    if f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}" not in pin["hashes"]:
+        raise AssetError(f"{path.name} has a digest that {lock.name} does not name")
+    return path
+
+
+def _run(command: list[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    except FileNotFoundError as error:
+        raise AssetError(f"{command[0]} is not installed") from error
+    if done.returncode:
+        raise AssetError(f"{' '.join(command[:2])}: {done.stderr.strip()[-500:]}")
+
+
+def _pure_files() -> Iterator[tuple[str, Path]]:
+    """Files of installed packages, without their native parts, and their licences."""
+    home = Path(sysconfig.get_path("purelib"))
+    notices = [path.name for name in PURE_NOTICES for path in home.glob(f"{name}-*.dist-info")]
+    for name in (*PURE, *notices):
+        yield from _files(home / name, name, any_kind=name in notices)
+
+
+def _our_files(root: Path) -> Iterator[tuple[str, Path]]:
+    for name in OURS:
+        yield from _files(root / "src" / name, name)
+    yield from _files(Path(__file__).parent / "in_browser", "")
+
+
+def _files(folder: Path, prefix: str, *, any_kind: bool = False) -> Iterator[tuple[str, Path]]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts and (any_kind or path.suffix in KEPT):
+            yield f"{prefix}/{path.relative_to(folder).as_posix()}".lstrip("/"), path
+
+
+def _pack(target: Path, files: Iterable[tuple[str, Path]]) -> None:
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, path in files:
+            archive.writestr(zipfile.ZipInfo(name, FIRST_DAY), path.read_bytes(), zipfile.ZIP_DEFLATED)
