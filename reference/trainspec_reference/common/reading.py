@@ -1,0 +1,181 @@
+"""The only place that reads plan, cluster and policy, with what a command line changes of them, into a job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from trainspec_reference.common.job import EXTENSION, Data, Job, ModelShape, Rates
+from trainspec_validate import documents
+from trainspec_validate.documents.batch import Batch
+from trainspec_validate.documents.checkpoint import CheckpointPolicy
+from trainspec_validate.documents.model import Model
+from trainspec_validate.documents.plan import TrainingPlan
+from trainspec_validate.load import load_file
+
+_FAMILIES = {"dense-transformer": "transformer", "cnn": "convolution", "state-space": "state-space"}
+_SIZES = ("num_layers", "hidden_size", "ffn_hidden_size", "vocabulary_size", "sequence_length")
+_SECTIONS = {"model": ModelShape, "rates": Rates, "data": Data}
+_ALONE = ("device", "evaluation_interval_steps", "replica_check_steps", "rebalance_interval_steps", "min_step_seconds")
+Part = TypeVar("Part", ModelShape, Rates, Data)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a command line says in place of the plan; None leaves it as it is."""
+
+    num_steps: int | None = None
+    num_ranks: int | None = None
+    seed: int | None = None
+    device: str | None = None
+
+
+class NotTrainableError(ValueError):
+    """A document is fine, but asks for what the reference trainers do not have, or is none of theirs."""
+
+
+def read_job(plan: Path, policy: Path | None, changes: Changes = Changes()) -> Job:
+    """The job of these documents.
+
+    Raises:
+        NotTrainableError: the trainers do not have what a document asks for; the message names the key.
+        LoadError: a file is no YAML or JSON, or cannot be read.
+    """
+    return job_of(_document(plan, TrainingPlan), _document(policy, CheckpointPolicy) if policy else None, changes)
+
+
+_Kind = TypeVar("_Kind", TrainingPlan, CheckpointPolicy)
+
+
+def _document(path: Path, kind: type[_Kind]) -> _Kind:
+    data = load_file(path).data
+    try:
+        found = documents.read(kind.__name__, data)
+    except msgspec.ValidationError as error:
+        raise NotTrainableError(f"{path}: {error}; `trainspec-validate {path}` tells the lines") from error
+    if not isinstance(found, kind):
+        raise NotTrainableError(f"{path} is a {type(found).__name__}, wanted a {kind.__name__}")
+    return found
+
+
+def job_of(plan: TrainingPlan, policy: CheckpointPolicy | None, changes: Changes = Changes()) -> Job:
+    """The job of typed documents; the plan of the job says what is really done.
+
+    Raises:
+        NotTrainableError: as `read_job`.
+    """
+    told = plan.extensions.get(EXTENSION, {})
+    if not isinstance(told, Mapping) or not told.keys() <= {*_SECTIONS, *_ALONE}:
+        raise NotTrainableError(f"extensions.{EXTENSION} takes {', '.join([*_SECTIONS, *_ALONE])}, not {told}")
+    num_steps = changes.num_steps or (plan.job.num_steps if plan.job else None)
+    if num_steps is None:
+        raise NotTrainableError("job.num_steps of the plan is missing; give it, or --steps")
+    planned_seed = plan.job.seed if plan.job else None
+    model = _section(ModelShape, told, _model(plan.model))
+    plan = _on_ranks(plan, changes.num_ranks or plan.parallelism.num_accelerators)
+    job = Job(
+        plan=plan,
+        policy=policy,
+        num_steps=num_steps,
+        seed=changes.seed if changes.seed is not None else planned_seed or 0,
+        model=model,
+        rates=_section(Rates, told, {}),
+        data=_section(Data, told, {}),
+        **{key: told[key] for key in _ALONE if key in told} | ({"device": changes.device} if changes.device else {}),
+    )
+    _refuse(job)
+    return job
+
+
+def _model(model: Model) -> dict[str, Any]:
+    if model.family not in _FAMILIES:
+        raise NotTrainableError(f"model.family {model.family} is none of {', '.join(_FAMILIES)}")
+    sizes = {key: getattr(model, key) for key in _SIZES if getattr(model, key) is not None}
+    heads = {"num_heads": model.num_attention_heads} if model.num_attention_heads else {}
+    return {"family": _FAMILIES[model.family], **sizes, **heads}
+
+
+def _section(kind: type[Part], told: Mapping[str, Any], base: dict[str, Any]) -> Part:
+    """A part of the job from its defaults, what the plan implies, and what its extension says."""
+    name = next(name for name, each in _SECTIONS.items() if each is kind)
+    said = told.get(name, {})
+    known = [field.name for field in fields(kind)]
+    if not isinstance(said, Mapping) or not said.keys() <= set(known):
+        raise NotTrainableError(f"extensions.{EXTENSION}.{name} takes {', '.join(known)}, not {said}")
+    try:
+        return msgspec.convert({**base, **said}, kind)
+    except msgspec.ValidationError as error:
+        raise NotTrainableError(f"extensions.{EXTENSION}.{name}: {error}") from error
+
+
+def _on_ranks(plan: TrainingPlan, num_ranks: int) -> TrainingPlan:
+    """The plan on another number of ranks: data ranks change, the batch stays."""
+    parallel, batch = plan.parallelism, plan.batch
+    replica = parallel.tensor * parallel.pipeline * parallel.context
+    data, rest = divmod(num_ranks, replica)
+    if rest or not data:
+        raise NotTrainableError(f"{num_ranks} ranks do not make whole replicas of {replica} ranks")
+    if num_ranks == parallel.num_accelerators:
+        return plan
+    parallel = documents.changed(parallel, num_accelerators=num_ranks, data=data)
+    return documents.changed(plan, parallelism=parallel, batch=_accumulated(batch, data))
+
+
+def _accumulated(batch: Batch, num_data_ranks: int) -> Batch:
+    micro = batch.micro_sequences
+    while batch.global_sequences % (micro * num_data_ranks) and micro > 1:
+        micro -= 1
+    steps = max(1, batch.global_sequences // (micro * num_data_ranks))
+    return documents.changed(batch, micro_sequences=micro, accumulation_steps=steps)
+
+
+def _refuse(job: Job) -> None:
+    """Raise where the job asks for what the trainers do not have."""
+    plan, batch, precision = job.plan, job.plan.batch, job.plan.precision
+    compression = plan.communication.compression if plan.communication else None
+    is_compressed = compression is not None and compression.method != "none"
+    wrong = {
+        "synchrony.mode": plan.synchrony.mode != "synchronous",
+        "parallelism.expert": plan.parallelism.expert != 1,
+        "batch.loss_reduction": batch.loss_reduction != "global-token-mean",
+        "batch.controller.signal": batch.controller is not None and batch.controller.signal != "gradient-noise-scale",
+        "batch.noise_scale (beside compression)": batch.noise_scale is not None and is_compressed,
+        "precision.recipe": precision.recipe is not None,
+        "rebalance_interval_steps (beside sharded parameters)": job.rebalance_interval_steps is not None
+        and plan.parallelism.sharding == "parameters",
+    }
+    for key, is_wrong in wrong.items():
+        if is_wrong:
+            raise NotTrainableError(f"the reference trainers do not have what {key} asks for")
+
+
+def job_to_json(job: Job) -> bytes:
+    """The job as JSON, for the processes that train."""
+    return msgspec.json.encode(job)
+
+
+def job_from_json(text: bytes) -> Job:
+    """The job that `job_to_json` wrote.
+
+    Raises:
+        ValueError: the text is no such job; the message names the field.
+    """
+    return msgspec.json.decode(text, type=Job)
+
+
+def write_documents(job: Job, cluster: Path | None, directory: Path) -> tuple[Path, ...]:
+    """Write what the job really follows beside its records, and tell the files."""
+    found = []
+    for name, document in {"plan": job.plan, "policy": job.policy}.items():
+        if document is not None:
+            found.append(directory / f"{name}.json")
+            found[-1].write_text(json.dumps(documents.plain(document), indent=1) + "\n")
+    if cluster is not None:
+        found.append(directory / "cluster.json")
+        found[-1].write_text(json.dumps(load_file(cluster).data, indent=1) + "\n")
+    return tuple(found)
