@@ -1,0 +1,1 @@
+"""The reference trainer in PyTorch."""

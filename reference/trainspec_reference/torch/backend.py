@@ -1,0 +1,201 @@
+"""The only place that offers PyTorch to the trainer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from trainspec_reference.common.backend import Formation, Gradients, MicroBatch, Snapshot, Weights
+from trainspec_reference.common.data import NOT_COUNTED
+from trainspec_reference.common.job import Job
+from trainspec_reference.common.ranks import RankGrid
+from trainspec_reference.torch import checkpoint, digest, noise, random
+from trainspec_reference.torch.checkpoint import NUM_RANKS, UPDATES, Box, HostSnapshot
+from trainspec_reference.torch.groups import Groups
+from trainspec_reference.torch.models import make_model
+from trainspec_reference.torch.precision import computing, parameter_dtype, prepare
+from trainspec_reference.torch.replica import Replica
+
+_FACTORS = {"nan-gradient": math.nan, "inf-gradient": math.inf}
+"""What a planted fault multiplies the next loss by."""
+
+
+class TorchBackend:
+    """A worker's model, in PyTorch."""
+
+    can_rejoin = True
+
+    def __init__(self, job: Job) -> None:
+        self._job, self._plan = job, job.plan
+        self._device = torch.device(job.device)
+        self._dtype = parameter_dtype(job.plan.precision)
+        self._groups: Groups | None = None
+        self._replica: Replica | None = None
+        self._factor, self._norm = 1.0, 0.0
+        prepare(job.plan.precision)
+
+    def join(self, formation: Formation) -> None:
+        """Form the groups of the plan; a model that is there keeps its state and exchanges with the new peers."""
+        self._groups = Groups(formation, RankGrid(self._plan.parallelism, formation.num_ranks), self._device)
+        if self._replica is not None:
+            self._replica.connect(self._groups)
+
+    def leave(self) -> None:
+        """Give the groups up; a gradient that was under way is lost."""
+        if self._replica is not None and self._groups is not None:
+            self._replica.disconnect()
+        if self._groups is not None:
+            self._groups.leave()
+            self._groups = None
+
+    def build(self, weights: Weights) -> None:
+        """Make the model from global weights, with fresh moments and a random state of this rank."""
+        groups = self._joined()
+        part = groups.part
+        self._model = make_model(self._job.model, part).to(self._device)
+        names = [name.replace(".", "/") for name, _ in self._model.named_parameters()]
+        self._shapes = {name: part.region(name, weights[name].shape).whole_shape for name in sorted(weights)}
+        regions = {name: part.region(name, weights[name].shape) for name in names}
+        self._replica = Replica(self._job, self._model, regions, self._dtype)
+        self._replica.load(weights)
+        self._replica.connect(groups)
+        self._seed()
+
+    def gradients(
+        self, micro_batches: Sequence[MicroBatch], *, num_targets: int, loss_scale: float, measure_noise: bool
+    ) -> Gradients:
+        """Forward and backward pass over the micro-batches, with the exchange beside it."""
+        groups, replica = self._joined(), self._built()
+        exchange, loss = replica.exchange, torch.zeros((), dtype=torch.float64)
+        self._model.train()
+        exchange.begin(len(micro_batches), loss_scale, measures_noise=measure_noise)
+        for micro_batch in micro_batches:
+            exchange.next_micro_batch()
+            step_loss = self._loss_sum(micro_batch)
+            (step_loss * (loss_scale * self._factor / num_targets)).backward()  # type: ignore[no-untyped-call]
+            loss += step_loss.detach().double().cpu()
+            exchange.end_micro_batch()
+        self._factor = 1.0
+        exposed_seconds = exchange.wait()
+        counts = groups.part.is_last and not groups.part.tensor_rank
+        sums = torch.stack((loss / num_targets * counts, replica.squared_norm().cpu()))
+        total_loss, squared_norm = groups.sum_of(sums.to(self._device)).tolist()
+        self._norm = squared_norm**0.5
+        known = Gradients(total_loss, self._norm, math.isfinite(squared_norm), exposed_seconds=exposed_seconds)
+        if not measure_noise:
+            return known
+        num_each = [micro_batch.num_targets for micro_batch in micro_batches]
+        sizes, norms = noise.gather(groups, num_each, exchange.squared_norms, num_targets)
+        return replace(known, group_sizes=sizes, group_squared_norms=norms)
+
+    def update(self, learning_rate: float, clip_norm: float | None) -> None:
+        """Clip, apply the optimizer, and clear the gradient."""
+        factor = clip_norm / self._norm if clip_norm is not None and self._norm > clip_norm else 1.0
+        self._built().update(learning_rate, factor)
+
+    def discard(self) -> None:
+        """Clear the gradient."""
+        self._built().discard()
+
+    @torch.no_grad()
+    def evaluate(self, micro_batches: Sequence[MicroBatch], *, num_targets: int) -> float:
+        """Mean loss over all ranks; without dropout, so that no random number is drawn."""
+        groups = self._joined()
+        self._model.eval()
+        losses = [self._loss_sum(micro_batch).double() for micro_batch in micro_batches]
+        total = torch.stack([torch.zeros((), dtype=torch.float64, device=self._device), *losses]).sum()
+        return float(groups.sum_of(total)) / num_targets
+
+    def snapshot(self) -> HostSnapshot:
+        """Copy this rank's boxes to the host."""
+        groups, replica = self._joined(), self._built()
+        boxes = replica.copied_boxes()
+        rank = groups.formation.rank
+        for kind, state in random.states(self._device).items():
+            boxes[f"random/{rank}/{kind}"] = Box.whole(state)
+        if rank == 0:
+            boxes[UPDATES] = Box.whole(torch.tensor([replica.num_updates]))
+            boxes[NUM_RANKS] = Box.whole(torch.tensor([groups.formation.num_ranks]))
+        return HostSnapshot(boxes)
+
+    def write(self, snapshot: Snapshot, directory: Path) -> None:
+        """Write a snapshot as a distributed checkpoint, with the exchange on a group of its own."""
+        if not isinstance(snapshot, HostSnapshot):
+            raise TypeError("the snapshot is of another backend")
+        checkpoint.write(snapshot, directory, self._joined().files)
+
+    def restore(self, directory: Path) -> None:
+        """Read this rank's boxes; another number of ranks gets fresh random states."""
+        groups, replica = self._joined(), self._built()
+        rank, num_ranks = groups.formation.rank, groups.formation.num_ranks
+        facts = {name: Box.whole(torch.zeros(1, dtype=torch.int64)) for name in (UPDATES, NUM_RANKS)}
+        checkpoint.read(facts, directory)
+        replica.restore(directory)
+        replica.set_num_updates(int(facts[UPDATES].tensor))
+        replica.discard()
+        if int(facts[NUM_RANKS].tensor) == num_ranks:
+            states = random.states(self._device)
+            checkpoint.read({f"random/{rank}/{kind}": Box.whole(state) for kind, state in states.items()}, directory)
+            random.restore(states, self._device)
+        else:
+            self._seed()
+
+    def share(self, source: int) -> None:
+        """Copy the whole replica of one rank to the others; each keeps its random state."""
+        self._built().share(source)
+
+    def digest(self) -> str:
+        """State digest, of tensors that this rank holds whole from its own copies."""
+        return digest.digest(self._built(), self._shapes, self._joined(), self._dtype)
+
+    def agree(self, value: float) -> tuple[float, ...]:
+        """The value of each rank."""
+        local = torch.tensor(value, dtype=torch.float64, device=self._device)
+        return tuple(self._joined().all_of(local).tolist())
+
+    def corrupt(self, fault: str) -> None:
+        """Spoil the next gradient, or flip a bit of a parameter now.
+
+        Raises:
+            ValueError: there is no such fault.
+        """
+        if fault == "flip-parameter-bit":
+            self._built().flip_bit()
+        elif fault in _FACTORS:
+            self._factor = _FACTORS[fault]
+        else:
+            raise ValueError(f"{fault!r} is no fault: one of flip-parameter-bit, {', '.join(_FACTORS)}")
+
+    def _loss_sum(self, micro_batch: MicroBatch) -> torch.Tensor:
+        inputs = torch.from_numpy(micro_batch.inputs).to(self._device)
+        targets = torch.from_numpy(micro_batch.targets).to(self._device)
+        if inputs.is_floating_point():
+            inputs = inputs.to(self._dtype)
+        with computing(self._plan.precision, self._device):
+            logits = self._model(inputs)
+        return loss_sum(logits, targets)
+
+    def _seed(self) -> None:
+        groups = self._joined()
+        random.seed(self._job.seed, groups.place["data"], groups.place["pipeline"], self._built().num_updates)
+
+    def _joined(self) -> Groups:
+        if self._groups is None:
+            raise RuntimeError("the backend is in no formation: join one first")
+        return self._groups
+
+    def _built(self) -> Replica:
+        if self._replica is None:
+            raise RuntimeError("the backend has no model: build one first")
+        return self._replica
+
+
+def loss_sum(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Sum of the losses of all counted targets, in fp32 at least."""
+    wide = logits if logits.dtype is torch.float64 else logits.float()
+    return F.cross_entropy(wide.flatten(0, -2), targets.flatten(), ignore_index=NOT_COUNTED, reduction="sum")

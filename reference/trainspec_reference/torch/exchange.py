@@ -1,0 +1,169 @@
+"""The only place that exchanges gradients: in buckets, beside the backward pass that is still under way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+
+from trainspec_reference.torch.algorithms import Sum
+from trainspec_reference.torch.flat import FlatState, Span, squared_norm
+
+DEFAULT_BUCKET_BYTES = 25e6
+"""As large as PyTorch's own; the first bucket starts when the last layer's gradients are there."""
+
+
+@dataclass(slots=True)
+class Bucket:
+    """Neighbouring parameters whose gradients travel together."""
+
+    number: int
+    spans: Sequence[Span]
+    gradient: torch.Tensor
+    num_missing: int = 0
+
+
+class Wire(Protocol):
+    """How a bucket's gradient becomes the sum over data ranks."""
+
+    def reduce(self, bucket: Bucket, total: Sum) -> None:
+        """Replace the bucket's gradient by the sum, in place."""
+        ...
+
+
+class Dense:
+    """As it is."""
+
+    def reduce(self, bucket: Bucket, total: Sum) -> None:
+        """Sum the gradient in its own format."""
+        total(bucket.gradient)
+
+
+@dataclass(slots=True)
+class Turn:
+    """What is known of the step under way."""
+
+    num_micro_batches: int
+    loss_scale: float
+    measures_noise: bool
+    micro_batch: int = -1
+    next_bucket: int = 0
+    squared_norms: list[torch.Tensor] = field(default_factory=list)
+    """Of each micro-batch, loss scale included."""
+    jobs: list[Future[None]] = field(default_factory=list)
+
+
+class GradientExchange:
+    """Watches the backward pass of a model, and sums each bucket over the data ranks as soon as it is complete.
+
+    One thread does all sums of this rank, in the order of the buckets, which is the same on every rank: however the
+    algorithm is made of messages, no two of its messages meet those of another bucket.
+    """
+
+    def __init__(self, state: FlatState, total: Sum, wire: Wire, bucket_bytes: float, *, overlaps: bool) -> None:
+        self._state, self._total, self._wire, self._overlaps = state, total, wire, overlaps
+        self.buckets = make_buckets(state, bucket_bytes)
+        self._earlier = torch.zeros(0, dtype=state.gradients.dtype)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="gradient-exchange")
+        self._handles = [
+            tensor.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                lambda _, bucket=bucket: self._arrived(bucket)
+            )
+            for bucket in self.buckets
+            for tensor in state.tensors[state.spans.index(bucket.spans[0]) :][: len(bucket.spans)]
+        ]
+
+    def begin(self, num_micro_batches: int, loss_scale: float, *, measures_noise: bool) -> None:
+        """Start a step."""
+        self._turn = Turn(num_micro_batches, loss_scale, measures_noise)
+        if measures_noise and num_micro_batches > 1:
+            self._earlier = torch.zeros_like(self._state.gradients)
+
+    def next_micro_batch(self) -> None:
+        """Say that a backward pass is about to begin."""
+        turn = self._turn
+        turn.micro_batch, turn.next_bucket = turn.micro_batch + 1, 0
+        turn.squared_norms.append(torch.zeros((), dtype=torch.float64))
+        for bucket in self.buckets:
+            bucket.num_missing = len(bucket.spans)
+
+    def end_micro_batch(self) -> None:
+        """Say that a backward pass has ended; parameters that it left out have no gradient."""
+        self._advance(len(self.buckets))
+
+    def wait(self) -> float:
+        """Wait for all sums of the step, and return the seconds that it took.
+
+        Raises:
+            PeerLostError: a peer is gone.
+        """
+        self._advance(len(self.buckets))  # a rank without a micro-batch has sent nothing yet
+        start = time.perf_counter()
+        for job in self._turn.jobs:
+            job.result()
+        return time.perf_counter() - start
+
+    def close(self) -> None:
+        """Watch no more; sums that wait for a peer end when their group does."""
+        for handle in self._handles:
+            handle.remove()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _arrived(self, bucket: Bucket) -> None:
+        bucket.num_missing -= 1
+        if self._overlaps:
+            ready = self._turn.next_bucket
+            while ready < len(self.buckets) and not self.buckets[ready].num_missing:
+                ready += 1
+            self._advance(ready)
+
+    def _advance(self, stop: int) -> None:
+        turn = self._turn
+        while turn.next_bucket < stop:
+            self._complete(self.buckets[turn.next_bucket])
+            turn.next_bucket += 1
+
+    def _complete(self, bucket: Bucket) -> None:
+        """The gradient of one micro-batch is there; the last one sends the sum of all."""
+        turn = self._turn
+        if turn.measures_noise and turn.squared_norms:
+            owned = [span.of(self._state.gradients) for span in bucket.spans if span.region.is_owned]
+            turn.squared_norms[-1] += squared_norm(owned)
+            if turn.num_micro_batches > 1:
+                first, last = bucket.spans[0].start, bucket.spans[-1].stop
+                self._earlier[first:last] += bucket.gradient
+                bucket.gradient.copy_(self._earlier[first:last]) if self._is_last else bucket.gradient.zero_()
+        if self._is_last:
+            turn.jobs.append(self._thread.submit(self._send, bucket, turn.loss_scale))
+
+    @property
+    def _is_last(self) -> bool:
+        return self._turn.micro_batch == self._turn.num_micro_batches - 1
+
+    def _send(self, bucket: Bucket, loss_scale: float) -> None:
+        with torch.no_grad():
+            if loss_scale != 1.0:
+                bucket.gradient.div_(loss_scale)
+            self._wire.reduce(bucket, self._total)
+
+    @property
+    def squared_norms(self) -> list[float]:
+        """Of the gradient of each micro-batch, loss scale removed."""
+        return [float(norm) / self._turn.loss_scale**2 for norm in self._turn.squared_norms]
+
+
+def make_buckets(state: FlatState, bucket_bytes: float) -> list[Bucket]:
+    """Neighbours up to so many bytes, in the order in which their gradients come."""
+    buckets: list[Bucket] = []
+    spans: list[Span] = []
+    size = state.gradients.element_size()
+    for at, span in enumerate(state.spans):
+        spans.append(span)
+        if (span.stop - spans[0].start) * size >= bucket_bytes or at == len(state.spans) - 1:
+            buckets.append(Bucket(len(buckets), spans, state.gradients[spans[0].start : span.stop]))
+            spans = []
+    return buckets

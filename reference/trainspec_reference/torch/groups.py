@@ -1,0 +1,131 @@
+"""The only place that forms the process groups of a formation, gives them up, and tells a lost peer from a bug."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+
+from trainspec_reference.common.backend import Formation, PeerLostError
+from trainspec_reference.common.ranks import RankGrid
+from trainspec_reference.torch.parts import Part
+
+_PEER_WORDS = re.compile(r"gloo|nccl|timed? ?out|connection|socket|broken pipe|process group|peer", re.IGNORECASE)
+
+
+@contextmanager
+def peers_needed() -> Iterator[None]:
+    """Raise `PeerLostError` for what the libraries raise when a peer is gone; other errors pass."""
+    try:
+        yield
+    except PeerLostError:
+        raise
+    except (dist.DistError, RuntimeError) as error:
+        if isinstance(error, dist.DistError) or _PEER_WORDS.search(str(error)):
+            raise PeerLostError(str(error).splitlines()[0]) from error
+        raise
+
+
+class Groups:
+    """Groups of one formation; a group of one rank is None."""
+
+    def __init__(self, formation: Formation, grid: RankGrid, device: torch.device) -> None:
+        self.device = device
+        self.formation, self.grid, self.place = formation, grid, grid.place(formation.rank)
+        with peers_needed():
+            self._join(formation, device)
+            self.world = dist.group.WORLD
+            self.data, self.tensor = self._group("data"), self._group("tensor")
+            self.pipeline = self._group("pipeline")
+            self.files = self._among([tuple(range(formation.num_ranks))], backend="gloo")
+            self.in_host, self.across_hosts, self.leaders = self._by_host()
+
+    def _join(self, formation: Formation, device: torch.device) -> None:
+        host, port = formation.address.rsplit(":", 1)
+        if host in ("127.0.0.1", "localhost"):
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # else gloo takes the address of the host's name
+        timeout = timedelta(seconds=formation.timeout_seconds)
+        is_first = formation.rank == 0
+        self.store = TCPStore(
+            host, int(port), is_master=is_first, timeout=timeout, wait_for_workers=False, use_libuv=True
+        )
+        dist.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo",
+            store=PrefixStore(f"formation-{formation.number}", self.store),
+            rank=formation.rank,
+            world_size=formation.num_ranks,
+            timeout=timeout,
+        )
+
+    def _group(self, *axes: str) -> dist.ProcessGroup | None:
+        return self._among(self.grid.groups(*axes))  # type: ignore[arg-type]
+
+    def _among(self, members: Sequence[tuple[int, ...]], backend: str | None = None) -> dist.ProcessGroup | None:
+        """Make all of these groups, on every rank in this order, and return the one of this rank."""
+        own: dist.ProcessGroup | None = None
+        for ranks in members:
+            if len(ranks) == 1:
+                continue
+            whole = backend is None and len(ranks) == self.formation.num_ranks
+            group = dist.group.WORLD if whole else dist.new_group(list(ranks), backend=backend)
+            if self.formation.rank in ranks:
+                own = group
+        return own
+
+    def _by_host(self) -> tuple[dist.ProcessGroup | None, ...]:
+        """The data ranks of this host, those of all hosts at the same place in theirs, and the first of each host."""
+        hosts, local, across, leaders = self.formation.hosts, [], [], []
+        for ranks in self.grid.groups("data"):
+            by_host: dict[str, list[int]] = {}
+            for rank in ranks:
+                by_host.setdefault(hosts[rank], []).append(rank)
+            local += [tuple(group) for group in by_host.values()]
+            leaders.append(tuple(group[0] for group in by_host.values()))
+            if len({len(group) for group in by_host.values()}) == 1:
+                across += list(zip(*by_host.values(), strict=True))
+        if len(set(hosts)) == 1:
+            return None, None, None
+        return self._among(local), self._among(across), self._among(leaders)
+
+    @property
+    def part(self) -> Part:
+        """The part of the model that this rank holds."""
+        degrees = self.grid.degrees
+        return Part(
+            stage=self.place["pipeline"],
+            num_stages=degrees["pipeline"],
+            tensor_rank=self.place["tensor"],
+            tensor_degree=degrees["tensor"],
+            tensor_group=self.tensor,
+        )
+
+    def sum_of(self, values: torch.Tensor) -> torch.Tensor:
+        """The tensor summed over all ranks, in place."""
+        if self.formation.num_ranks > 1:
+            with peers_needed():
+                dist.all_reduce(values)
+        return values
+
+    def all_of(self, values: torch.Tensor) -> torch.Tensor:
+        """The tensors of all ranks, stacked in order of rank."""
+        if self.formation.num_ranks == 1:
+            return values[None]
+        gathered = values.new_empty((self.formation.num_ranks * values.numel(),))
+        with peers_needed():
+            dist.all_gather_into_tensor(gathered, values.contiguous().flatten())
+        return gathered.view(self.formation.num_ranks, *values.shape)
+
+    def leave(self) -> None:
+        """Close all connections, so that no peer waits for this rank."""
+        if not dist.is_initialized():
+            return
+        if self.formation.num_ranks > 1 and dist.get_backend() == "nccl":
+            dist.distributed_c10d._abort_process_group()  # a plain destroy waits for kernels that no peer will join
+        else:
+            dist.destroy_process_group()

@@ -1,0 +1,39 @@
+"""The only place that writes the layers that networks of several families share."""
+
+# ruff: noqa: N803 - shapes stand in names
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+NORM_EPSILON = 1e-5
+
+Keep = Callable[[nn.Module, torch.Tensor], torch.Tensor]
+"""Runs a block and decides what of it is kept for the backward pass."""
+
+
+def keep_all(block: nn.Module, hidden: torch.Tensor) -> torch.Tensor:
+    """Keep every activation."""
+    result: torch.Tensor = block(hidden)
+    return result
+
+
+def empty(*axes: int) -> nn.Parameter:
+    """A parameter that is filled later."""
+    return nn.Parameter(torch.empty(axes))
+
+
+class LayerNorm(nn.Module):
+    """Norm over the width, in one kernel."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.scale, self.bias = empty(width), empty(width)
+
+    def forward(self, hidden_BTD: torch.Tensor) -> torch.Tensor:
+        """[B, T, D] to [B, T, D]."""
+        return F.layer_norm(hidden_BTD, self.scale.shape, self.scale, self.bias, NORM_EPSILON)

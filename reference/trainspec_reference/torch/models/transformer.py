@@ -1,0 +1,101 @@
+"""The only place that writes the transformer: causal, norm first, with one table for input and output."""
+
+# ruff: noqa: N803, N806 - shapes stand in names
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+from trainspec_reference.common.job import ModelShape
+from trainspec_reference.torch.models.blocks import Keep, LayerNorm, empty, keep_all
+from trainspec_reference.torch.parts import Part
+from trainspec_reference.torch.tensor_parallel import enter_split, leave_split
+
+
+def causal_attention(q_BHTK: torch.Tensor, k_BHTK: torch.Tensor, v_BHTK: torch.Tensor) -> torch.Tensor:
+    """Attention in one kernel, the best that the library has for the device."""
+    return F.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True)
+
+
+class Attention(nn.Module):
+    """Heads of one tensor rank: columns of queries, keys and values, and the rows of the output that follow."""
+
+    def __init__(self, shape: ModelShape, part: Part) -> None:
+        super().__init__()
+        if shape.num_heads % part.tensor_degree:
+            raise ValueError(f"{part.tensor_degree} tensor ranks do not divide {shape.num_heads} heads")
+        self.num_heads, self.group = shape.num_heads // part.tensor_degree, part.tensor_group
+        width = shape.hidden_size // part.tensor_degree
+        self.qkv, self.output = empty(shape.hidden_size, 3, width), empty(width, shape.hidden_size)
+        self.attend = causal_attention
+
+    def forward(self, hidden_BTD: torch.Tensor) -> torch.Tensor:
+        """[B, T, D] to [B, T, D]."""
+        qkv_BTW = enter_split(hidden_BTD, self.group) @ self.qkv.flatten(1)
+        heads = qkv_BTW.view(*qkv_BTW.shape[:2], 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
+        mixed_BHTK = self.attend(heads[0], heads[1], heads[2])
+        return leave_split(mixed_BHTK.transpose(1, 2).flatten(2) @ self.output, self.group)
+
+
+class FeedForward(nn.Module):
+    """Inner units of one tensor rank."""
+
+    def __init__(self, shape: ModelShape, part: Part) -> None:
+        super().__init__()
+        if shape.ffn_hidden_size % part.tensor_degree:
+            raise ValueError(f"{part.tensor_degree} tensor ranks do not divide {shape.ffn_hidden_size} inner units")
+        inner, self.group = shape.ffn_hidden_size // part.tensor_degree, part.tensor_group
+        self.up, self.down = empty(shape.hidden_size, inner), empty(inner, shape.hidden_size)
+
+    def forward(self, hidden_BTD: torch.Tensor) -> torch.Tensor:
+        """[B, T, D] to [B, T, D]."""
+        inner_BTF = F.gelu(enter_split(hidden_BTD, self.group) @ self.up, approximate="tanh")
+        return leave_split(inner_BTF @ self.down, self.group)
+
+
+class TransformerBlock(nn.Module):
+    """Attention and feed-forward, each behind a norm and beside the residual stream."""
+
+    def __init__(self, shape: ModelShape, part: Part) -> None:
+        super().__init__()
+        self.dropout = shape.dropout
+        self.attention_norm, self.attention = LayerNorm(shape.hidden_size), Attention(shape, part)
+        self.ffn_norm, self.ffn = LayerNorm(shape.hidden_size), FeedForward(shape, part)
+
+    def forward(self, hidden_BTD: torch.Tensor) -> torch.Tensor:
+        """[B, T, D] to [B, T, D]."""
+        hidden_BTD = hidden_BTD + self._drop(self.attention(self.attention_norm(hidden_BTD)))
+        return hidden_BTD + self._drop(self.ffn(self.ffn_norm(hidden_BTD)))
+
+    def _drop(self, branch_BTD: torch.Tensor) -> torch.Tensor:
+        return F.dropout(branch_BTD, self.dropout, self.training)
+
+
+class TransformerModel(nn.Module):
+    """The layers of one stage; the first stage has the embeddings, the last one the norm and the head."""
+
+    def __init__(self, shape: ModelShape, part: Part) -> None:
+        super().__init__()
+        self.part, self.keep = part, keep_all
+        if part.is_first or part.is_last:
+            self.token_embedding = empty(shape.vocabulary_size, shape.hidden_size)
+        if part.is_first:
+            self.position_embedding = empty(shape.sequence_length, shape.hidden_size)
+        self.layers = nn.ModuleDict({str(at): TransformerBlock(shape, part) for at in part.layers(shape.num_layers)})
+        if part.is_last:
+            self.final_norm = LayerNorm(shape.hidden_size)
+
+    keep: Keep
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Tokens [B, T], or the hidden [B, T, D] of the stage before, to logits [B, T, V], or hidden [B, T, D]."""
+        hidden_BTD = inputs
+        if self.part.is_first:
+            hidden_BTD = F.embedding(inputs, self.token_embedding) + self.position_embedding[: inputs.shape[1]]
+        for block in self.layers.values():
+            hidden_BTD = self.keep(block, hidden_BTD)
+        if not self.part.is_last:
+            return hidden_BTD
+        return F.linear(self.final_norm(hidden_BTD), self.token_embedding)

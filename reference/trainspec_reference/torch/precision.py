@@ -1,0 +1,43 @@
+"""The only place that turns the formats of a plan into what PyTorch computes in."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+from trainspec_validate.documents.precision import Precision
+
+DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def parameter_dtype(precision: Precision) -> torch.dtype:
+    """Format of the parameters that the optimizer updates: the master copy where there is one.
+
+    Raises:
+        ValueError: the plan wants them in 16 bits or fewer.
+    """
+    wanted = precision.master_parameters or precision.parameters
+    if wanted not in ("fp32", "fp64"):
+        raise ValueError(f"parameters are updated in fp32 or fp64 here, not in {wanted}: state master_parameters")
+    return DTYPES[wanted]
+
+
+def prepare(precision: Precision) -> None:
+    """Set what PyTorch keeps for the whole process: tf32 products, and repeatable kernels.
+
+    Raises:
+        ValueError: the plan has a recipe below 16 bits.
+    """
+    if precision.recipe is not None:
+        raise ValueError(f"matrix products in {precision.recipe.format} are not supported")
+    torch.set_float32_matmul_precision("high" if precision.compute == "tf32" else "highest")
+    if precision.deterministic:
+        torch.use_deterministic_algorithms(mode=True)
+
+
+def computing(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+    """Matrix products in the compute format; softmax, norms and the loss stay in fp32."""
+    if precision.compute in ("bf16", "fp16"):
+        return torch.autocast(device.type, DTYPES[precision.compute])
+    return nullcontext()

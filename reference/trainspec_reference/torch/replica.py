@@ -1,0 +1,200 @@
+"""The only place that trains a replica whose parameters each data rank holds whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from trainspec_reference.common.backend import Weights
+from trainspec_reference.common.job import Job
+from trainspec_reference.torch.algorithms import DataSum
+from trainspec_reference.torch.checkpoint import FIRST_MOMENTS, PARAMETERS, SECOND_MOMENTS, Box, read
+from trainspec_reference.torch.exchange import DEFAULT_BUCKET_BYTES, Dense, GradientExchange
+from trainspec_reference.torch.flat import FlatState, Span, even_stretches
+from trainspec_reference.torch.groups import Groups, peers_needed
+from trainspec_reference.torch.parts import Region
+
+
+class Replica:
+    """Parameters, gradients and moments of one rank, and their exchange with the other data ranks."""
+
+    def __init__(self, job: Job, model: nn.Module, regions: Mapping[str, Region], dtype: torch.dtype) -> None:
+        self._job = job
+        self.divides_moments = job.plan.parallelism.sharding == "optimizer"
+        self.state = FlatState(model, regions, dtype, torch.device(job.device))
+
+    def load(self, weights: Weights) -> None:
+        """Take this rank's part of the global parameters."""
+        for span in self.state.spans:
+            span.of(self.state.parameters).copy_(span.region.cut(weights))
+
+    def connect(self, groups: Groups) -> None:
+        """Exchange with the data ranks of these groups from now on."""
+        self._groups = groups
+        self._rank, self._num_ranks = groups.place["data"], groups.grid.degrees["data"]
+        if self.divides_moments:
+            self.state.own(self._rank, self._num_ranks, self._job.rates)
+        elif not hasattr(self.state, "owned"):
+            self.state.own(0, 1, self._job.rates)
+        self.state.renew_gradients()
+        plan = self._job.plan.communication
+        bucket_bytes = plan.bucket_bytes if plan and plan.bucket_bytes else DEFAULT_BUCKET_BYTES
+        overlaps = not plan or plan.overlap_gradients is not False
+        self.exchange = GradientExchange(self.state, DataSum(groups, plan), Dense(), bucket_bytes, overlaps=overlaps)
+
+    def disconnect(self) -> None:
+        """Exchange no more; parameters and moments stay."""
+        self.exchange.close()
+
+    def squared_norm(self) -> torch.Tensor:
+        """What this rank adds to the squared norm of the global gradient."""
+        return self.state.squared_norm() if self._rank == 0 else torch.zeros((), dtype=torch.float64)
+
+    def update(self, learning_rate: float, gradient_factor: float) -> None:
+        """Apply the optimizer once, with the gradient times a factor."""
+        self.state.update(learning_rate, gradient_factor)
+        self.state.gradients.zero_()
+        if self.divides_moments and self._num_ranks > 1:
+            self._spread_parameters()
+
+    def _spread_parameters(self) -> None:
+        works = []
+        with peers_needed():
+            for owner in range(self._num_ranks):
+                start, stop = self.state.bounds(owner)
+                if start < stop:
+                    stretch = self.state.parameters[start:stop]
+                    works.append(dist.broadcast(stretch, group_src=owner, group=self._groups.data, async_op=True))
+            for work in works:
+                work.wait()
+
+    @property
+    def num_updates(self) -> int:
+        """Updates that the moments hold."""
+        return self.state.num_updates
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """Tell the optimizer how many updates its moments hold."""
+        self.state.set_num_updates(num_updates)
+
+    def flip_bit(self) -> None:
+        """Damage the first parameter: the lowest bit of its exponent turns over."""
+        words = self.state.parameters.view(torch.int32 if self.state.parameters.itemsize == 4 else torch.int64)
+        words[0] ^= 1 << (23 if self.state.parameters.itemsize == 4 else 52)
+
+    def discard(self) -> None:
+        """Clear the gradient."""
+        self.state.gradients.zero_()
+
+    def copied_boxes(self) -> dict[str, Box]:
+        """Copies in host memory of what this rank writes: an even share of the parameters, and their moments."""
+        state = self.state
+        first, last = even_stretches(state.spans, self._num_ranks)[self._rank]
+        if first == last:
+            return {}
+        start, stop = state.spans[first].start, state.spans[last - 1].stop
+        buffers = {
+            PARAMETERS: host_copy(state.parameters[start:stop]),
+            FIRST_MOMENTS: host_copy(state.first_moments[start - state.origin : stop - state.origin]),
+            SECOND_MOMENTS: host_copy(state.second_moments[start - state.origin : stop - state.origin]),
+        }
+        spans = self._answered(state.spans[first:last])
+        return {name: box for kind, buffer in buffers.items() for name, box in _boxes(kind, buffer, start, spans)}
+
+    def restore(self, directory: Path) -> None:
+        """Read all parameters, and the moments that this rank keeps.
+
+        Raises:
+            CheckpointUnreadableError: the checkpoint is damaged, or of another model.
+        """
+        state = self.state
+        targets = [
+            (PARAMETERS, state.parameters, 0, state.spans),
+            (FIRST_MOMENTS, state.first_moments, state.origin, state.owned),
+            (SECOND_MOMENTS, state.second_moments, state.origin, state.owned),
+        ]
+        hosted = [(torch.empty_like(buffer, device="cpu"), *target) for target in targets for buffer in target[1:2]]
+        boxes = {
+            name: box
+            for empty, kind, _, origin, spans in hosted
+            for name, box in _boxes(kind, empty.zero_(), origin, spans)
+        }
+        read(boxes, directory)
+        for filled, _, buffer, _, _ in hosted:
+            buffer.copy_(filled)
+
+    def whole_tensors(self) -> Iterator[tuple[str, Box]]:
+        """What each rank of the formation has a whole copy of."""
+        if self._is_split:
+            return
+        yield from self._parameters()
+        if not self.divides_moments:
+            yield from self._moments()
+
+    def split_tensors(self) -> dict[str, Box]:
+        """What no rank need hold whole: the boxes that this rank answers for."""
+        boxes: dict[str, Box] = {}
+        if self._is_split and not self._rank:
+            boxes |= self._parameters()
+        if self.divides_moments or (self._is_split and not self._rank):
+            boxes |= self._moments()
+        return boxes
+
+    def split_kinds(self) -> tuple[str, ...]:
+        """What kinds of tensor are split."""
+        if self._is_split:
+            return (PARAMETERS, FIRST_MOMENTS, SECOND_MOMENTS)
+        return (FIRST_MOMENTS, SECOND_MOMENTS) if self.divides_moments else ()
+
+    @property
+    def _is_split(self) -> bool:
+        degrees = self._groups.grid.degrees
+        return degrees["tensor"] * degrees["pipeline"] > 1
+
+    def _parameters(self) -> Iterator[tuple[str, Box]]:
+        yield from _boxes(PARAMETERS, self.state.parameters, 0, self._answered(self.state.spans))
+
+    def _moments(self) -> Iterator[tuple[str, Box]]:
+        spans = self._answered(self.state.owned)
+        yield from _boxes(FIRST_MOMENTS, self.state.first_moments, self.state.origin, spans)
+        yield from _boxes(SECOND_MOMENTS, self.state.second_moments, self.state.origin, spans)
+
+    @staticmethod
+    def _answered(spans: Sequence[Span]) -> list[Span]:
+        return [span for span in spans if span.region.is_owned]
+
+    def share(self, source: int) -> None:
+        """Take all state of one rank of the formation.
+
+        Raises:
+            ValueError: no rank holds a whole replica.
+        """
+        if self.divides_moments or self._is_split:
+            raise ValueError("no rank holds a whole replica that others could copy: restore a checkpoint")
+        if self._groups.formation.num_ranks == 1:
+            return
+        state = self.state
+        updates = torch.tensor([state.num_updates], dtype=torch.int64, device=state.parameters.device)
+        with peers_needed():
+            for tensor in (state.parameters, state.first_moments, state.second_moments, updates):
+                dist.broadcast(tensor, src=source)
+        state.set_num_updates(int(updates))
+
+
+def host_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy in host memory, page-locked where it comes from a device."""
+    if tensor.device.type == "cpu":
+        return tensor.clone()
+    copied = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    copied.copy_(tensor)
+    return copied
+
+
+def _boxes(kind: str, buffer: torch.Tensor, origin: int, spans: Sequence[Span]) -> Iterator[tuple[str, Box]]:
+    for span in spans:
+        piece = buffer[span.start - origin : span.stop - origin].view(span.region.shape)
+        yield f"{kind}/{span.region.name}", Box(piece, span.region.whole_shape, span.region.offsets)

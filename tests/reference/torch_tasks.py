@@ -1,0 +1,180 @@
+"""What the tests of the PyTorch backend let each rank do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from trainspec_reference.common.backend import (
+    CheckpointUnreadableError,
+    Formation,
+    Gradients,
+    MicroBatch,
+    PeerLostError,
+    Weights,
+)
+from trainspec_reference.common.data import Samples
+from trainspec_reference.common.job import Data, Job, ModelShape, Rates
+from trainspec_reference.common.weights import initial_weights
+from trainspec_reference.torch.backend import TorchBackend
+
+from trainspec_validate.documents.plan import TrainingPlan
+
+SHAPE = ModelShape(
+    num_layers=2, hidden_size=32, num_heads=4, ffn_hidden_size=64, vocabulary_size=100, sequence_length=16
+)
+CONVOLUTION = ModelShape(family="convolution", num_layers=2, hidden_size=16, vocabulary_size=100, image_size=8)
+STATE_SPACE = ModelShape(family="state-space", num_layers=2, hidden_size=32, vocabulary_size=100, sequence_length=16)
+GLOBAL_SAMPLES = 8
+RATES = Rates(weight_decay=0.1)
+
+
+def make_plan(**parts: Any) -> TrainingPlan:
+    """A plan in fp64, with parts of it as given."""
+    document: dict[str, Any] = {
+        "apiVersion": "trainspec/v1",
+        "kind": "TrainingPlan",
+        "metadata": {"name": "torch-test"},
+        "model": {"name": "tiny", "family": "dense-transformer", "num_parameters": 20_000},
+        "parallelism": {"num_accelerators": 1},
+        "batch": {"global_sequences": GLOBAL_SAMPLES, "micro_sequences": 2, "accumulation_steps": 4},
+        "precision": {"compute": "fp64", "parameters": "fp64", "gradients": "fp64", "reduction": "fp64"},
+    }
+    return msgspec.convert(document | parts, TrainingPlan)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A job, and how a step's samples are cut into micro-batches."""
+
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    shape: ModelShape = SHAPE
+    rates: Rates = RATES
+    micro_samples: int = 2
+    variable_length: bool = False
+
+    def job(self) -> Job:
+        """The job."""
+        return Job(make_plan(**self.parts), None, num_steps=10, seed=3, model=self.shape, rates=self.rates)
+
+    def weights(self) -> Weights:
+        """Its initial weights."""
+        return initial_weights(self.shape, 3)
+
+    def backend(self, formation: Formation) -> TorchBackend:
+        """A backend that has joined and has its model."""
+        backend = TorchBackend(self.job())
+        backend.join(formation)
+        backend.build(self.weights())
+        return backend
+
+    def batches(self, step: int, data_rank: int, num_data_ranks: int) -> tuple[list[MicroBatch], int]:
+        """Micro-batches of a data rank at a step, and targets of all ranks."""
+        samples = Samples(self.shape, Data(), self.variable_length)
+        everyone = range(step * GLOBAL_SAMPLES, (step + 1) * GLOBAL_SAMPLES)
+        own = np.array_split(np.array(everyone), num_data_ranks)[data_rank].tolist()
+        cuts = [own[at : at + self.micro_samples] for at in range(0, len(own), self.micro_samples)]
+        return [samples.batch(cut) for cut in cuts], samples.num_targets(everyone)
+
+
+def train(
+    backend: TorchBackend,
+    setup: Setup,
+    steps: Sequence[int],
+    *,
+    clip_norm: float | None = None,
+    loss_scale: float = 1.0,
+) -> list[Gradients]:
+    """Train at these steps."""
+    place, degrees = backend._joined().place, backend._joined().grid.degrees
+    found = []
+    for step in steps:
+        batches, num_targets = setup.batches(step, place["data"], degrees["data"])
+        result = backend.gradients(batches, num_targets=num_targets, loss_scale=loss_scale, measure_noise=False)
+        backend.update(1e-3, clip_norm)
+        found.append(result)
+    return found
+
+
+def steps_of(formation: Formation, setup: Setup, num_steps: int, clip_norm: float | None = None) -> Any:
+    """Losses, norms and the digest after a few steps."""
+    backend = setup.backend(formation)
+    try:
+        found = train(backend, setup, range(num_steps), clip_norm=clip_norm)
+        return [result.loss for result in found], [result.norm for result in found], backend.digest()
+    finally:
+        backend.leave()
+
+
+def resumed(formation: Formation, setup: Setup, directory: Path, num_before: int, num_after: int) -> Any:
+    """Losses and digest of an uninterrupted run, and of one that goes on from its checkpoint."""
+    backend = setup.backend(formation)
+    train(backend, setup, range(num_before))
+    snapshot = backend.snapshot()
+    saved_digest = backend.digest()
+    after = range(num_before, num_before + num_after)
+    first = train(backend, setup, after)
+    backend.write(snapshot, directory)
+    first_digest = backend.digest()
+    backend.build(setup.weights())
+    backend.restore(directory)
+    restored_digest = backend.digest()
+    second = train(backend, setup, after)
+    second_digest = backend.digest()
+    backend.leave()
+    losses = [result.loss for result in first], [result.loss for result in second]
+    return losses, (first_digest, second_digest), (saved_digest, restored_digest)
+
+
+def lose_last(formation: Formation, setup: Setup, signal_number: int, next_port: int, next_size: int) -> Any:
+    """Train; the last rank is killed or stopped in step 2, and the others form anew and go on from the best of them."""
+    backend = setup.backend(replace(formation, timeout_seconds=3.0))
+    train(backend, setup, range(2))
+    if formation.rank == formation.num_ranks - 1:
+        os.kill(os.getpid(), signal_number)
+    with pytest.raises(PeerLostError):
+        train(backend, setup, [2])
+    backend.leave()
+    place = replace(formation, number=1, hosts=formation.hosts[:next_size], address=f"127.0.0.1:{next_port}")
+    backend.join(place)
+    updates = backend.agree(backend._built().num_updates)
+    backend.share(updates.index(max(updates)))
+    shared_digest = backend.digest()
+    found = train(backend, setup, range(2, 5))
+    backend.leave()
+    return [result.loss for result in found], shared_digest
+
+
+def saved(formation: Formation, setup: Setup, directory: Path, num_steps: int) -> None:
+    """Train from the start, and write a checkpoint."""
+    backend = setup.backend(formation)
+    train(backend, setup, range(num_steps))
+    backend.write(backend.snapshot(), directory)
+    backend.leave()
+
+
+def restored(formation: Formation, setup: Setup, directory: Path, steps: Sequence[int]) -> Any:
+    """Losses of steps from a checkpoint on, and the digest of what was restored."""
+    backend = setup.backend(formation)
+    backend.restore(directory)
+    digest = backend.digest()
+    found = train(backend, setup, steps)
+    backend.leave()
+    return [result.loss for result in found], digest
+
+
+def refusal(formation: Formation, setup: Setup, directory: Path) -> str:
+    """Why a checkpoint cannot be restored."""
+    backend = setup.backend(formation)
+    try:
+        with pytest.raises(CheckpointUnreadableError) as caught:
+            backend.restore(directory)
+    finally:
+        backend.leave()
+    return str(caught.value)
