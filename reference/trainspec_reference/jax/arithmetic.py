@@ -1,0 +1,76 @@
+"""The only place that gives each class of tensor its number format, from the plan's precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from trainspec_validate.documents.precision import Precision
+
+FORMATS: dict[str, Any] = {
+    "fp64": jnp.float64,
+    "fp32": jnp.float32,
+    "tf32": jnp.float32,
+    "bf16": jnp.bfloat16,
+    "fp16": jnp.float16,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """Number formats of the classes of tensor; norms, softmax, the loss and the residual stream stay wide.
+
+    Raises:
+        ValueError: the plan asks for a format that this trainer does not have.
+    """
+
+    compute: Any
+    """Operands of matrix products and convolutions."""
+    wide: Any
+    """Norms, softmax, loss and sums."""
+    parameters: Any
+    """Parameters as the optimizer updates them."""
+    optimizer: Any
+    """Moments."""
+    reduction: Any
+    """Sum over data ranks."""
+
+    @staticmethod
+    def of(precision: Precision) -> Formats:
+        """Formats of a plan."""
+        wanted = {
+            "compute": precision.compute,
+            "parameters": precision.master_parameters or precision.parameters,
+            "optimizer": precision.optimizer_state,
+            "reduction": precision.reduction,
+        }
+        for name, word in wanted.items():
+            if word not in FORMATS:
+                raise ValueError(f"{name} in {word} is not offered: one of {', '.join(FORMATS)}")
+        if precision.recipe is not None:
+            raise ValueError(f"the recipe {precision.recipe.format} is not offered: products run in 16 bits or more")
+        wide = jnp.float64 if precision.compute == "fp64" else jnp.float32
+        return Formats(**{name: FORMATS[word] for name, word in wanted.items()}, wide=wide)
+
+    def product(self, left: jax.Array, right: jax.Array) -> jax.Array:
+        """Matrix product in the compute format."""
+        return left.astype(self.compute) @ right.astype(self.compute)
+
+
+def configure(precision: Precision, device: str) -> None:
+    """Settings of the process that formats and device need, before JAX computes anything."""
+    jax.config.update("jax_platforms", device)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    jax.config.update("jax_enable_x64", precision.compute == "fp64")
+    jax.config.update("jax_default_matmul_precision", "tensorfloat32" if precision.compute == "tf32" else "highest")
+
+
+def squared_norm(entries: jax.Array, wide: Any) -> jax.Array:
+    """Sum of squares in two stages, so that the error of a long sum stays small."""
+    flat = entries.reshape(-1).astype(wide)
+    rows = jnp.pad(flat, (0, -flat.size % 1024)).reshape(-1, 1024)
+    return jnp.sum(jnp.sum(rows * rows, axis=1))

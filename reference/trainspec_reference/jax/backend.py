@@ -1,0 +1,191 @@
+"""The only place that gives the trainer its JAX backend: the calls of the protocol, each in a few lines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from trainspec_reference.common.backend import Formation, Gradients, MicroBatch, Snapshot, Weights
+from trainspec_reference.common.digests import state_digest, tensor_digest
+from trainspec_reference.common.job import Job
+from trainspec_reference.jax import arithmetic, checkpoint
+from trainspec_reference.jax.checkpoint import JaxSnapshot
+from trainspec_reference.jax.mesh import AXES, Ranks
+from trainspec_reference.jax.processes import CONNECT_SECONDS, Processes
+from trainspec_reference.jax.programs import Programs
+from trainspec_reference.jax.state import State
+from trainspec_reference.jax.storage import restored, stored, whole_tensors
+
+
+class JaxBackend:
+    """One rank of JAX: a process with one device.
+
+    Raises:
+        ValueError: the plan asks for what this trainer does not have with JAX.
+    """
+
+    can_rejoin = False
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._formats = arithmetic.Formats.of(job.plan.precision)
+        self._processes = Processes()
+        self._corruption: str | None = None
+        arithmetic.configure(job.plan.precision, job.device)
+
+    def join(self, formation: Formation) -> None:
+        """Connect to the peers, and lay the mesh."""
+        self._processes.join(formation)
+        self._ranks = Ranks(formation, self._job.plan.parallelism)
+        self._gathered = self._ranks.everyone.program(_gathered_bits)
+        self.agree(0.0)
+
+    def leave(self) -> None:
+        """Give the group up, within a second."""
+        self._processes.leave()
+
+    def build(self, weights: Weights) -> None:
+        """Lay the state out, and compile the step for micro-batches of the planned shape."""
+        shapes = {name: array.shape for name, array in weights.items()}
+        self._programs = Programs(self._job, self._formats, self._ranks, shapes)
+        self._state: State = self._programs.maker.fresh(weights)
+        self._gradient: tuple[Any, ...] | None = None
+        self._norm = 0.0
+        self._processes.wait(lambda: self._programs.warm(self._state), CONNECT_SECONDS)
+
+    def gradients(
+        self,
+        micro_batches: Sequence[MicroBatch],
+        *,
+        num_targets: int,
+        loss_scale: float,
+        measure_noise: bool,
+        arrived: Callable[[], None],
+    ) -> Gradients:
+        """Add up the gradients of this rank's micro-batches, then exchange the sum."""
+        programs, weight = self._programs, loss_scale / num_targets
+        batches = self._in_step(micro_batches)
+        sums = self._run(lambda: programs.backward(self._state, batches, weight, measure_noise))
+        gradient = programs.damaged(sums.gradient, self._corruption)
+        self._corruption = None
+        arrived()
+        begin = time.perf_counter()
+        self._gradient = self._processes.wait(lambda: programs.exchange(self._state, gradient, sums.loss, loss_scale))
+        exposed_seconds = time.perf_counter() - begin
+        _, loss, norm, bad, *_ = self._gradient
+        self._norm = float(norm[0])
+        groups: tuple[tuple[int, ...], tuple[float, ...]] = ((), ())
+        if measure_noise:
+            sizes = [batch.num_targets for batch in batches]
+            groups = self._groups(sizes, [float(value[0]) / weight**2 for value in sums.squares])
+        return Gradients(float(loss[0]), self._norm, float(bad[0]) == 0, *groups, exposed_seconds)
+
+    def update(self, learning_rate: float, clip_norm: float | None) -> None:
+        """Apply AdamW to this rank's row, and keep the residual of the exchange."""
+        if self._gradient is None:
+            raise ValueError("update without a gradient: call gradients first")
+        own, _, _, _, residual, basis = self._gradient
+        factor = clip_norm / self._norm if clip_norm is not None and self._norm > clip_norm else 1.0
+        state = self._state.changed(residual=residual, basis=basis)
+        self._state = self._processes.wait(lambda: self._programs.update(state, own, learning_rate, factor))
+        self._gradient = None
+
+    def discard(self) -> None:
+        """Drop the gradient, and the residual of its exchange."""
+        self._gradient = None
+
+    def evaluate(self, micro_batches: Sequence[MicroBatch], *, num_targets: int) -> float:
+        """Mean loss over all ranks."""
+        batches = self._in_step(micro_batches)
+        own = self._run(lambda: self._programs.forward(self._state, batches, 1 / num_targets))
+        return sum(self.agree(own)) / self._ranks.num_tensor
+
+    def snapshot(self) -> Snapshot:
+        """Copy what this rank writes: its share of what others hold as well, and all that it holds alone."""
+        return stored(self._state, self._programs.maker)
+
+    def write(self, snapshot: Snapshot, directory: Path) -> None:
+        """Write this rank's directory with Orbax."""
+        if not isinstance(snapshot, JaxSnapshot):
+            raise TypeError(f"{type(snapshot).__name__} is no snapshot of this backend")
+        checkpoint.write(snapshot, directory)
+
+    def restore(self, directory: Path) -> None:
+        """Read this rank's part of the pieces of all ranks that wrote."""
+        self._state = restored(checkpoint.Saved(directory), self._programs.maker, self._job)
+
+    def share(self, source: int) -> None:
+        """Copy the state of a rank bit by bit."""
+        if not self._programs.are_replicas_whole:
+            raise ValueError("share needs whole replicas: the plan shards or splits the state")
+        arrays = self._state.arrays()
+        for name, array in arrays.items():
+            arrays[name] = self._gather(array)[source]
+        self._state = self._programs.maker.blocks(arrays)
+
+    def digest(self) -> str:
+        """Digest of the whole state; only sharded or split state is gathered for it."""
+        arrays = [self._state.arrays()]
+        if not self._programs.are_replicas_whole:
+            gathered = {kind: self._gather(arrays[0][kind]) for kind in ("parameters", "first", "second")}
+            rest = arrays[0]
+            arrays = [
+                {**rest, **{kind: rows[rank] for kind, rows in gathered.items()}}
+                for rank in range(self._ranks.num_ranks)
+            ]
+        digests = [tensor_digest("optimizer/count", arrays[0]["count"].astype(np.int64))]
+        for name, tensor in whole_tensors(arrays, self._programs.maker):
+            digests.append(tensor_digest(name, tensor))
+        return state_digest(digests)
+
+    def agree(self, value: float) -> tuple[float, ...]:
+        """Exchange the bits of one number."""
+        return tuple(float(row) for row in self._gather(np.float64(value)))
+
+    def corrupt(self, fault: str) -> None:
+        """Damage the next gradient, or a parameter at once."""
+        if fault == "flip-parameter-bit":
+            arrays = self._state.arrays()
+            bits = arrays["parameters"].reshape(-1).view(np.uint8)
+            bits[2] ^= 0x40
+            self._state = self._programs.maker.blocks(arrays)
+        elif fault in {"nan-gradient", "inf-gradient"}:
+            self._corruption = fault
+        else:
+            raise ValueError(f"{fault!r} is no damage that this backend can do")
+
+    def _run(self, work: Callable[[], Any]) -> Any:
+        return self._processes.wait(work) if self._programs.meets_peers else work()
+
+    def _gather(self, array: Any) -> Any:
+        """The array of each rank, bit by bit, as [ranks, ...]."""
+        plain = np.asarray(array, order="C")
+        bits = self._ranks.everyone.own(plain.reshape(-1).view(np.uint8))
+        rows = self._processes.wait(lambda: np.asarray(self._gathered(bits)[0]))
+        found = np.ascontiguousarray(self._ranks.by_rank(rows)).view(plain.dtype)
+        return found.reshape(self._ranks.num_ranks, *plain.shape)
+
+    def _groups(self, sizes: list[int], squares: list[float]) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        longest = int(max(self.agree(len(sizes))))
+        rows = np.zeros((longest, 2))
+        rows[: len(sizes)] = np.transpose([sizes, squares])
+        by_rank = self._gather(rows)[self._ranks.first_of_data].reshape(-1, 2)
+        there = by_rank[by_rank[:, 0] > 0]
+        return tuple(int(size) for size in there[:, 0]), tuple((there[:, 1] / there[:, 0] ** 2).tolist())
+
+    def _in_step(self, batches: Sequence[MicroBatch]) -> Sequence[MicroBatch]:
+        """Where parameters are gathered from all ranks, each runs as many micro-batches of as many samples."""
+        if not self._programs.shares_parameters or self._ranks.num_data == 1:
+            return batches
+        samples = max((len(batch.inputs) for batch in batches), default=0)
+        wanted = self._gather(np.array([len(batches), samples])).max(axis=0)
+        return self._programs.padded(batches, int(wanted[0]), int(wanted[1]))
+
+
+def _gathered_bits(bits: jax.Array) -> jax.Array:
+    return jax.lax.all_gather(bits, AXES)

@@ -1,0 +1,71 @@
+"""The only place that turns the gradients of all data ranks into the one that each of them applies."""
+
+# ruff: noqa: N803, N806 - shapes stand in names
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from trainspec_reference.jax.arithmetic import Formats, squared_norm
+from trainspec_reference.jax.compression import Compressor, exchange
+from trainspec_reference.jax.layout import Layout
+from trainspec_reference.jax.mesh import DATA_AXES, TENSOR_AXIS
+from trainspec_reference.jax.reduction import summed
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The exchange of one step, as functions of one rank's values."""
+
+    layout: Layout
+    formats: Formats
+    num_tensor: int
+    algorithm: str
+    compressor: Compressor | None
+    shares_parameters: bool
+    start_step: int
+    """Updates before which nothing is compressed."""
+
+    def run(
+        self, gradient: Any, loss: Any, residual: Any, basis: Any, count: Any, loss_scale: Any, norm_weights_WS: Any
+    ) -> tuple[Any, ...]:
+        """Gradient of this rank's row [S], loss, norm, entries that are not finite, next residual, next basis."""
+        gradient = gradient / loss_scale
+        if self.shares_parameters:
+            own_S = gradient
+        else:
+            own_S, residual, basis = self._reduced(gradient, residual, basis, count >= self.start_step)
+        bad = jnp.sum(~jnp.isfinite(own_S)).astype(jnp.float32)
+        if self.num_tensor > 1:
+            row = jax.lax.axis_index(DATA_AXES) if self.layout.num_shards > 1 else 0
+            squares = squared_norm(own_S * jnp.sqrt(norm_weights_WS[row]), self.formats.wide)
+            squares, bad = jax.lax.psum((squares, bad), TENSOR_AXIS)
+        else:
+            squares = squared_norm(own_S, self.formats.wide)
+        if self.layout.num_shards > 1:
+            squares, bad = jax.lax.psum((squares, bad), DATA_AXES)
+        total_loss = jax.lax.psum(loss, DATA_AXES) / loss_scale
+        return own_S, total_loss, jnp.sqrt(squares), bad, residual, basis
+
+    def _reduced(self, gradient_WS: Any, residual: Any, basis: Any, starts: Any) -> tuple[Any, Any, Any]:
+        wide, narrow = self.formats.wide, self.formats.reduction
+        is_sharded = self.layout.num_shards > 1
+        if is_sharded and self.compressor is None and self.algorithm == "automatic":
+            own_S = jax.lax.psum_scatter(gradient_WS.astype(narrow), DATA_AXES, scatter_dimension=0)
+            return own_S.astype(wide), residual, basis
+
+        def total(vector: jax.Array) -> jax.Array:
+            format_of_sum = narrow if vector.dtype == wide else vector.dtype
+            return summed(vector.astype(format_of_sum), self.algorithm).astype(vector.dtype)
+
+        vector_N = gradient_WS.reshape(-1)
+        if self.compressor is None:
+            whole_N = total(vector_N)
+        else:
+            whole_N, residual, basis = exchange(self.compressor, total, vector_N, residual, basis, starts)
+        whole_WS = whole_N.reshape(gradient_WS.shape)
+        return whole_WS[jax.lax.axis_index(DATA_AXES)] if is_sharded else whole_WS[0], residual, basis

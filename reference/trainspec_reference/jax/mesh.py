@@ -1,0 +1,99 @@
+"""The only place that lays ranks out as a mesh, and runs a function of one rank's blocks on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from trainspec_reference.common.backend import Formation
+from trainspec_reference.common.ranks import RankGrid
+from trainspec_validate.documents.parallelism import Parallelism
+
+DATA_AXES = ("host", "local")
+"""Data ranks: hosts, then ranks of one host."""
+TENSOR_AXIS = "tensor"
+AXES = (*DATA_AXES, TENSOR_AXIS)
+
+
+class Group:
+    """Ranks that run one program together; each holds block number 0 of arrays whose first axis is the ranks."""
+
+    def __init__(self, devices: Any, own: jax.Device) -> None:
+        self.mesh = Mesh(devices, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+        self._own = own
+        self._sharding = NamedSharding(self.mesh, PartitionSpec(AXES))
+
+    def own(self, value: Any) -> jax.Array:
+        """A value of this rank alone, as its block."""
+        return jax.device_put(np.asarray(value)[None], self._own)
+
+    def program(self, body: Callable[..., Any], donated: tuple[int, ...] = ()) -> Callable[..., Any]:
+        """The body, which takes and gives values of one rank, as a function of blocks; collectives go over the mesh."""
+
+        def blocks(*values: Any) -> Any:
+            plain = jax.tree.map(lambda block: block[0], values)
+            return jax.tree.map(lambda value: value[None], body(*plain))
+
+        spec = PartitionSpec(AXES)
+        mapped = jax.shard_map(blocks, mesh=self.mesh, in_specs=spec, out_specs=spec, check_vma=False)
+        compiled = jax.jit(mapped, donate_argnums=donated)
+
+        def run(*values: Any) -> Any:
+            found = compiled(*jax.tree.map(self._together, values))
+            return jax.tree.map(lambda array: array.addressable_data(0), found)
+
+        return run
+
+    def _together(self, block: jax.Array) -> jax.Array:
+        shape = (self.mesh.size, *block.shape[1:])
+        return jax.make_array_from_single_device_arrays(shape, self._sharding, [block])
+
+
+class Ranks:
+    """All ranks of a formation: this one's numbers, and the groups that it is in."""
+
+    def __init__(self, formation: Formation, parallelism: Parallelism) -> None:
+        if parallelism.pipeline * parallelism.context > 1:
+            raise ValueError("pipeline and context ranks are not offered with JAX; set both degrees to 1")
+        self.rank, self.num_ranks = formation.rank, formation.num_ranks
+        self.grid = grid = RankGrid(parallelism, formation.num_ranks)
+        place = grid.place(formation.rank)
+        self.data_rank, self.num_data = place["data"], grid.degrees["data"]
+        self.tensor_rank, self.num_tensor = place["tensor"], grid.degrees["tensor"]
+        by_data = sorted(grid.groups("tensor"), key=lambda group: grid.place(group[0])["data"])
+        self.first_of_data = [group[0] for group in by_data]
+        hosts = ranks_of_hosts([formation.hosts[group[0]] for group in by_data])
+        self._order = np.array(by_data).reshape(*hosts, self.num_tensor)
+        devices = self._devices()
+        own = jax.local_devices()[0]
+        self.everyone = Group(devices[self._order], own)
+        self.tensor_group = Group(devices[np.array(by_data[self.data_rank])].reshape(1, 1, -1), own)
+        self.alone = Group(np.array(own).reshape(1, 1, 1), own)
+
+    def by_rank(self, values: Any) -> Any:
+        """Values in the order of ranks, from those in the order of the mesh."""
+        found = np.empty_like(values)
+        found[self._order.reshape(-1)] = values
+        return found
+
+    def _devices(self) -> Any:
+        # One accelerator of each process: a rank is one accelerator.
+        if self.num_ranks == 1:
+            return np.array(jax.local_devices()[:1])
+        first = {device.process_index: device for device in reversed(jax.devices())}
+        return np.array([first[rank] for rank in range(self.num_ranks)])
+
+
+def ranks_of_hosts(hosts: list[str]) -> tuple[int, int]:
+    """Hosts and data ranks of each, from the host of each data rank; one host where they differ in size.
+
+    >>> ranks_of_hosts(["a", "a", "b", "b"]), ranks_of_hosts(["a", "a", "b"])
+    ((2, 2), (1, 3))
+    """
+    sizes = [len(list(members)) for _, members in groupby(hosts)]
+    return (len(sizes), sizes[0]) if len(set(sizes)) == 1 else (1, len(hosts))

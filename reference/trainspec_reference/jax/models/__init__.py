@@ -1,0 +1,42 @@
+"""The only place that finds the network of a family, and how tensor ranks may split its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import jax
+
+from trainspec_reference.common.job import ModelShape
+from trainspec_reference.jax.layout import Split
+from trainspec_reference.jax.models import convolution, state_space, transformer
+from trainspec_reference.jax.models.parts import Network
+
+LossSum = Callable[[Network, jax.Array, jax.Array], jax.Array]
+"""Sum of the loss over the counted targets of one micro-batch: inputs and targets as `MicroBatch` has them."""
+
+
+def loss_of(shape: ModelShape) -> LossSum:
+    """The function that computes the loss of a family."""
+    families = {
+        "transformer": transformer.loss_sum,
+        "convolution": convolution.loss_sum,
+        "state-space": state_space.loss_sum,
+    }
+    return families[shape.family]
+
+
+def splits_of(shape: ModelShape, num_tensor: int) -> Mapping[str, Split]:
+    """How tensor ranks divide the parameters; those that are not named are whole on each.
+
+    Raises:
+        ValueError: the family or its shape cannot be divided so.
+    """
+    if num_tensor == 1:
+        return {}
+    match shape.family:
+        case "transformer":
+            return transformer.splits(shape, num_tensor)
+        case "state-space":
+            return state_space.splits(shape, num_tensor)
+        case _:
+            raise ValueError(f"{shape.family} cannot be split over {num_tensor} tensor ranks; set tensor to 1")

@@ -1,0 +1,113 @@
+"""The only place that holds what the networks share: reading of layers, norms, dropout, loss, and tensor ranks."""
+
+# ruff: noqa: N803, N806 - shapes stand in names
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from trainspec_reference.common.job import ModelShape
+from trainspec_reference.jax.arithmetic import Formats
+
+NORM_EPSILON = 1e-5
+GATHERED = "gathered"
+"""Name of gathered shards in a computation, by which they are left out of what the backward pass keeps."""
+
+Parameters = Mapping[str, jax.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """One forward pass: where parameters come from, and how activations are kept."""
+
+    shape: ModelShape
+    formats: Formats
+    read: Callable[[str], Parameters]
+    """Parameters of a unit by name; with sharding this is where they are gathered."""
+    key: jax.Array | None = None
+    """Random key of dropout; None leaves it out."""
+    activation_policy: str = "none"
+    """What is recomputed in the backward pass: none, selective, full."""
+    tensor_axis: str | None = None
+    """Mesh axis of the tensor ranks; None where they are not split."""
+    shares_layers: bool = False
+    """Whether layers are gathered from shards, and gathered anew in the backward pass."""
+
+    def layers(self, prefix: str, body: Callable[[Parameters, jax.Array, Any], jax.Array], x: jax.Array) -> jax.Array:
+        """Run x through all layers; `body` takes the layer's parameters without their prefix, x and a key."""
+        for index in range(self.shape.num_layers):
+            x = self._kept(f"{prefix}/{index}", body)(x, self._key_of(index))
+        return x
+
+    def dropped(self, x: jax.Array, key: Any) -> jax.Array:
+        """Dropout as the job asks."""
+        if key is None or not self.shape.dropout:
+            return x
+        keeps = jax.random.bernoulli(key, 1 - self.shape.dropout, x.shape)
+        return jnp.where(keeps, x / (1 - self.shape.dropout), 0).astype(x.dtype)
+
+    def split(self, x: jax.Array) -> jax.Array:
+        """What each tensor rank computes its own part from; gradients of the parts are summed on the way back."""
+        return x if self.tensor_axis is None else _summed_back(x, self.tensor_axis)
+
+    def joined(self, x: jax.Array) -> jax.Array:
+        """Sum of the parts of all tensor ranks, in the wide format."""
+        wide = x.astype(self.formats.wide)
+        return wide if self.tensor_axis is None else _summed(wide, self.tensor_axis)
+
+    def _key_of(self, index: int) -> Any:
+        return None if self.key is None else jax.random.fold_in(self.key, index)
+
+    def _kept(self, unit: str, body: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+        def run(x: jax.Array, key: Any) -> jax.Array:
+            own = {name.removeprefix(f"{unit}/"): value for name, value in self.read(unit).items()}
+            return body(own, x, key)
+
+        policies = jax.checkpoint_policies
+        if self.activation_policy == "full":
+            return jax.checkpoint(run)
+        if self.activation_policy == "selective":
+            return jax.checkpoint(run, policy=policies.dots_with_no_batch_dims_saveable)
+        if self.shares_layers:
+            return jax.checkpoint(run, policy=policies.save_anything_except_these_names(GATHERED))
+        return run
+
+
+def layer_norm(x_BTD: jax.Array, scale_D: jax.Array, bias_D: jax.Array, wide: Any) -> jax.Array:
+    """Norm over the last axis, in the wide format; XLA fuses it to one kernel."""
+    x_BTD = x_BTD.astype(wide)
+    mean = x_BTD.mean(-1, keepdims=True)
+    variance = jnp.square(x_BTD - mean).mean(-1, keepdims=True)
+    return (x_BTD - mean) * jax.lax.rsqrt(variance + NORM_EPSILON) * scale_D.astype(wide) + bias_D.astype(wide)
+
+
+def cross_entropy(logits_BTV: jax.Array, targets_BT: jax.Array, wide: Any) -> jax.Array:
+    """Sum over the targets that are counted, which are those from 0 up."""
+    is_counted = targets_BT >= 0
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits_BTV.astype(wide), jnp.maximum(targets_BT, 0))
+    return jnp.sum(jnp.where(is_counted, losses, 0))
+
+
+def _summed(x: jax.Array, axis: str) -> jax.Array:
+    @jax.custom_vjp
+    def total(x: jax.Array) -> jax.Array:
+        return jax.lax.psum(x, axis)
+
+    # Each rank holds the whole gradient of the sum already; the transpose of psum would add them up again.
+    total.defvjp(lambda x: (total(x), None), lambda _, gradient: (gradient,))
+    return total(x)
+
+
+def _summed_back(x: jax.Array, axis: str) -> jax.Array:
+    @jax.custom_vjp
+    def same(x: jax.Array) -> jax.Array:
+        return x
+
+    same.defvjp(lambda x: (x, None), lambda _, gradient: (jax.lax.psum(gradient, axis),))
+    return same(x)

@@ -1,0 +1,62 @@
+"""The only place that computes the state-space network: gated diagonal linear recurrences, tied output head."""
+
+# ruff: noqa: N803, N806 - shapes stand in names
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from trainspec_reference.common.job import ModelShape
+from trainspec_reference.jax.layout import Split
+from trainspec_reference.jax.models.parts import Network, Parameters, cross_entropy, layer_norm
+
+
+def loss_sum(network: Network, tokens_BT: jax.Array, targets_BT: jax.Array) -> jax.Array:
+    """Sum of the cross-entropy over the counted targets."""
+    formats, root = network.formats, network.read("root")
+    x_BTD = root["token_embedding"].astype(formats.wide)[tokens_BT]
+    x_BTD = network.layers("layers", lambda own, x, key: _block(network, own, x, key), x_BTD)
+    return cross_entropy(formats.product(x_BTD, root["token_embedding"].T), targets_BT, formats.wide)
+
+
+def splits(shape: ModelShape, num_tensor: int) -> Mapping[str, Split]:
+    """Channels of the recurrence over the tensor ranks.
+
+    Raises:
+        ValueError: they cannot be divided evenly.
+    """
+    hidden = shape.hidden_size
+    if hidden % num_tensor:
+        raise ValueError(f"{num_tensor} tensor ranks do not divide a hidden size of {hidden}")
+    found = {}
+    for layer in range(shape.num_layers):
+        found[f"layers/{layer}/in_proj"] = Split((hidden, 2, hidden), 2)
+        found[f"layers/{layer}/out_proj"] = Split((hidden, hidden), 0)
+        for name in ("decay", "input_gain", "output_gain"):
+            found[f"layers/{layer}/{name}"] = Split((hidden,), 0)
+    return found
+
+
+def recurrence(decay_D: jax.Array, driven_BTD: jax.Array) -> jax.Array:
+    """States h_t = a h_(t-1) + u_t of every position, in a number of steps that is the logarithm of the positions."""
+
+    def combined(before: tuple[jax.Array, jax.Array], after: tuple[jax.Array, jax.Array]) -> Any:
+        return before[0] * after[0], after[0] * before[1] + after[1]
+
+    decays_BTD = jnp.broadcast_to(decay_D, driven_BTD.shape)
+    _, states_BTD = jax.lax.associative_scan(combined, (decays_BTD, driven_BTD), axis=1)
+    return states_BTD
+
+
+def _block(network: Network, own: Parameters, x_BTD: jax.Array, key: Any) -> jax.Array:
+    formats = network.formats
+    normed_BTD = network.split(layer_norm(x_BTD, own["norm/scale"], own["norm/bias"], formats.wide))
+    value_BTE, gate_BTE = jnp.split(formats.product(normed_BTD, own["in_proj"]).astype(formats.wide), 2, axis=-1)
+    decay_E = jax.nn.sigmoid(own["decay"].astype(formats.wide))
+    states_BTE = recurrence(decay_E, own["input_gain"].astype(formats.wide) * value_BTE)
+    gated_BTE = own["output_gain"].astype(formats.wide) * states_BTE * jax.nn.silu(gate_BTE)
+    return x_BTD + network.dropped(network.joined(formats.product(gated_BTE, own["out_proj"])), key)

@@ -1,0 +1,63 @@
+"""The only place that computes the decoder-only transformer: pre-norm, causal attention, tied output head."""
+
+# ruff: noqa: N803, N806 - shapes stand in names
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from trainspec_reference.common.job import ModelShape
+from trainspec_reference.jax.layout import Split
+from trainspec_reference.jax.models.parts import Network, Parameters, cross_entropy, layer_norm
+
+
+def loss_sum(network: Network, tokens_BT: jax.Array, targets_BT: jax.Array) -> jax.Array:
+    """Sum of the cross-entropy over the counted targets."""
+    formats, root = network.formats, network.read("root")
+    token_embedding_VD = root["token_embedding"].astype(formats.wide)
+    positions_TD = root["position_embedding"][: tokens_BT.shape[1]].astype(formats.wide)
+    x_BTD = token_embedding_VD[tokens_BT] + positions_TD
+    x_BTD = network.layers("layers", lambda own, x, key: _block(network, own, x, key), x_BTD)
+    x_BTD = layer_norm(x_BTD, root["final_norm/scale"], root["final_norm/bias"], formats.wide)
+    return cross_entropy(formats.product(x_BTD, root["token_embedding"].T), targets_BT, formats.wide)
+
+
+def splits(shape: ModelShape, num_tensor: int) -> Mapping[str, Split]:
+    """Heads and inner columns over the tensor ranks, as in arXiv:1909.08053.
+
+    Raises:
+        ValueError: they cannot be divided evenly.
+    """
+    hidden, inner = shape.hidden_size, shape.ffn_hidden_size
+    if shape.num_heads % num_tensor or inner % num_tensor:
+        raise ValueError(f"{num_tensor} tensor ranks divide neither {shape.num_heads} heads nor {inner} columns evenly")
+    found = {}
+    for layer in range(shape.num_layers):
+        found[f"layers/{layer}/attention/qkv"] = Split((hidden, 3, hidden), 2)
+        found[f"layers/{layer}/attention/output"] = Split((hidden, hidden), 0)
+        found[f"layers/{layer}/ffn/up"] = Split((hidden, inner), 1)
+        found[f"layers/{layer}/ffn/down"] = Split((inner, hidden), 0)
+    return found
+
+
+def _block(network: Network, own: Parameters, x_BTD: jax.Array, key: Any) -> jax.Array:
+    formats = network.formats
+    keys = (None, None) if key is None else tuple(jax.random.split(key))
+    normed_BTD = layer_norm(x_BTD, own["attention_norm/scale"], own["attention_norm/bias"], formats.wide)
+    attended_BTD = _attention(network, own, network.split(normed_BTD))
+    x_BTD = x_BTD + network.dropped(network.joined(attended_BTD), keys[0])
+    normed_BTD = layer_norm(x_BTD, own["ffn_norm/scale"], own["ffn_norm/bias"], formats.wide)
+    inner_BTF = jax.nn.gelu(formats.product(network.split(normed_BTD), own["ffn/up"]), approximate=True)
+    return x_BTD + network.dropped(network.joined(formats.product(inner_BTF, own["ffn/down"])), keys[1])
+
+
+def _attention(network: Network, own: Parameters, x_BTD: jax.Array) -> jax.Array:
+    head_size = network.shape.hidden_size // network.shape.num_heads
+    qkv_BTE = network.formats.product(x_BTD, own["attention/qkv"])
+    qkv_BT3NH = qkv_BTE.reshape(*x_BTD.shape[:2], 3, -1, head_size)
+    query_BTNH, key_BTNH, value_BTNH = (qkv_BT3NH[:, :, part] for part in range(3))
+    mixed_BTNH = jax.nn.dot_product_attention(query_BTNH, key_BTNH, value_BTNH, is_causal=True)
+    return network.formats.product(mixed_BTNH.reshape(*x_BTD.shape[:2], -1), own["attention/output"])

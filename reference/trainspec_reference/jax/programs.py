@@ -1,0 +1,192 @@
+"""The only place that puts the compiled functions of one job together: backward pass, exchange, update, evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from trainspec_reference.common.backend import MicroBatch
+from trainspec_reference.common.job import Job
+from trainspec_reference.jax.arithmetic import Formats
+from trainspec_reference.jax.compression import Compressor
+from trainspec_reference.jax.exchange import Exchange
+from trainspec_reference.jax.layout import Layout, Shape
+from trainspec_reference.jax.mesh import DATA_AXES, Group, Ranks
+from trainspec_reference.jax.models import splits_of
+from trainspec_reference.jax.optimizer import adamw
+from trainspec_reference.jax.passes import Passes
+from trainspec_reference.jax.reduction import algorithm_of
+from trainspec_reference.jax.state import State, StateMaker
+
+_NEXT_KEY = 2**31 - 1
+"""Folded into the key by each update; no rank has this number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What a rank's own micro-batches add up to, as blocks."""
+
+    gradient: jax.Array
+    loss: jax.Array
+    squares: list[jax.Array]
+    """Squared norm of the gradient of each micro-batch."""
+
+
+class Programs:
+    """All functions of one job in one formation.
+
+    Raises:
+        ValueError: the plan combines what this trainer cannot combine.
+    """
+
+    def __init__(self, job: Job, formats: Formats, ranks: Ranks, shapes: Mapping[str, Shape]) -> None:
+        plan = job.plan
+        sharding = plan.parallelism.sharding
+        self._job, self._ranks, self._formats = job, ranks, formats
+        self.shares_parameters = sharding == "parameters"
+        num_shards = 1 if sharding == "none" else ranks.num_data
+        self.layout = Layout(shapes, splits_of(job.model, ranks.num_tensor), ranks.num_tensor, num_shards)
+        self.are_replicas_whole = sharding == "none" and ranks.num_tensor == 1
+        self.meets_peers = self.shares_parameters or ranks.num_tensor > 1
+        compressor = self._compressor()
+        has_residual = compressor is not None and compressor.plan.error_feedback
+        basis = np.zeros(1, np.float32) if compressor is None else compressor.first_basis(job.seed)
+        residual_size = self.layout.width * num_shards if has_residual else 0
+        self.maker = StateMaker(job, self.layout, formats, ranks, self.shares_parameters, residual_size, basis)
+        self._is_decayed = self.maker.decayed()
+        self._norm_weights = self.maker.weights_in_norm()
+        self._compile(compressor)
+
+    def _compressor(self) -> Compressor | None:
+        communication = self._job.plan.communication
+        plan = communication.compression if communication is not None else None
+        if plan is None or plan.method == "none":
+            return None
+        if not self.are_replicas_whole:
+            raise ValueError(f"compression by {plan.method} needs whole replicas: set sharding to none and tensor to 1")
+        return Compressor(plan, {name: shape for unit in self.layout.units for name, shape in unit.members})
+
+    def _compile(self, compressor: Compressor | None) -> None:
+        job, ranks = self._job, self._ranks
+        memory, communication = job.plan.memory, job.plan.communication
+        num_bytes = 4 * self.layout.width * self.layout.num_shards
+        start_step = compressor.plan.start_step or 0 if compressor is not None else 0
+        algorithm = algorithm_of(communication, num_bytes)
+        exchange = Exchange(
+            self.layout, self._formats, ranks.num_tensor, algorithm, compressor, self.shares_parameters, start_step
+        )
+        passes = Passes(job, self.layout, self._formats, ranks.num_tensor, self.shares_parameters)
+        near: Group = ranks.everyone if self.shares_parameters else ranks.tensor_group
+        shards_moments = self.layout.num_shards > 1 and not self.shares_parameters
+        donates = memory is None or memory.donated_buffers is not False
+        self._backward = {
+            measured: near.program(passes.backward(measured=measured), (1, 2) if donates else ())
+            for measured in (False, True)
+        }
+        self._forward = near.program(passes.forward)
+        self._exchange = ranks.everyone.program(exchange.run, (0,) if donates else ())
+        self._update = (ranks.everyone if shards_moments else ranks.alone).program(
+            self._updated(shards_moments), tuple(range(5)) if donates else ()
+        )
+
+    def _updated(self, shards_moments: bool) -> Any:
+        step = adamw(self._job.rates, self._formats)
+
+        def update(parameters: Any, first: Any, second: Any, count: Any, key: Any, gradient: Any, *rest: Any) -> Any:
+            own = parameters if self.shares_parameters else parameters[0]
+            if shards_moments:
+                own = parameters[jax.lax.axis_index(DATA_AXES)]
+            own, first, second, count = step(own, first, second, count, gradient, *rest)
+            if shards_moments:
+                own = jax.lax.all_gather(own, DATA_AXES)
+            elif not self.shares_parameters:
+                own = own[None]
+            return own, first, second, count, jax.random.fold_in(key, _NEXT_KEY)
+
+        return update
+
+    def warm(self, state: State) -> None:
+        """Compile the step for the planned micro-batch, and connect to all peers, with samples that count nothing."""
+        batch = self._nothing(self._job.plan.batch.micro_sequences)
+        sums = self.backward(state, [batch], 1.0, measured=False)
+        jax.block_until_ready(self.exchange(state, sums.gradient, sums.loss, 1.0))
+
+    def _nothing(self, num_samples: int) -> MicroBatch:
+        model = self._job.model
+        if model.family == "convolution":
+            images = np.zeros((num_samples, model.image_channels, model.image_size, model.image_size), np.float32)
+            return MicroBatch(images, np.full(num_samples, -1), ())
+        tokens = np.zeros((num_samples, model.sequence_length), np.int64)
+        return MicroBatch(tokens, np.full(tokens.shape, -1), ())
+
+    def backward(self, state: State, batches: Sequence[MicroBatch], weight: float, measured: bool) -> Sums:
+        """Gradient and loss of this rank's micro-batches, each target weighted alike; complete when it returns."""
+        own, wide = self._ranks.everyone.own, self._formats.wide
+        shape = state.first.shape if self.shares_parameters else state.parameters.shape
+        gradient, loss = jnp.zeros(shape, wide), jnp.zeros((1,), wide)
+        rank, weighted, squares = own(np.int32(self._ranks.data_rank)), own(_wide(weight, wide)), []
+        for index, batch in enumerate(batches):
+            gradient, loss, square = self._backward[measured](
+                state.parameters, gradient, loss, *self._inputs(batch), state.key, rank, own(np.int32(index)),
+                weighted, self._norm_weights,
+            )  # fmt: skip
+            squares.append(square)
+        return Sums(*jax.block_until_ready((gradient, loss)), squares)
+
+    def forward(self, state: State, batches: Sequence[MicroBatch], weight: float) -> float:
+        """Loss of this rank's micro-batches, each target weighted alike."""
+        own, wide = self._ranks.everyone.own, self._formats.wide
+        loss = jnp.zeros((1,), wide)
+        for batch in batches:
+            loss = self._forward(state.parameters, loss, *self._inputs(batch), own(_wide(weight, wide)))
+        return float(loss[0])
+
+    def exchange(self, state: State, gradient: jax.Array, loss: jax.Array, loss_scale: float) -> tuple[Any, ...]:
+        """Gradient of this rank's row, loss, norm, entries that are not finite, next residual and basis."""
+        scale = self._ranks.everyone.own(_wide(loss_scale, self._formats.wide))
+        residues = state.residual, state.basis, state.count
+        found: tuple[Any, ...] = self._exchange(gradient, loss, *residues, scale, self._norm_weights)
+        return jax.block_until_ready(found)  # type: ignore[no-any-return]
+
+    def update(self, state: State, gradient: jax.Array, learning_rate: float, clip_factor: float) -> State:
+        """The state after one update of AdamW."""
+        own, wide = self._ranks.everyone.own, self._formats.wide
+        held = state.parameters, state.first, state.second, state.count, state.key
+        rates = own(_wide(learning_rate, wide)), own(_wide(clip_factor, wide))
+        changed = jax.block_until_ready(self._update(*held, gradient, self._is_decayed, *rates))
+        names = ("parameters", "first", "second", "count", "key")
+        return state.changed(**dict(zip(names, changed, strict=True)))
+
+    def damaged(self, gradient: jax.Array, fault: str | None) -> jax.Array:
+        """The gradient with one entry that is no number, where a test asks for it."""
+        if fault is None:
+            return gradient
+        return gradient.at[(0,) * gradient.ndim].set(np.nan if fault == "nan-gradient" else np.inf)
+
+    def padded(self, batches: Sequence[MicroBatch], count: int, num_samples: int) -> list[MicroBatch]:
+        """As many micro-batches of as many samples, filled up with samples that count nothing."""
+        found = []
+        for index in range(count):
+            batch = batches[index] if index < len(batches) else self._nothing(0)
+            spare = self._nothing(num_samples - len(batch.inputs))
+            positions = batch.inputs.shape[1:]
+            if len(batch.inputs) and spare.inputs.shape[1:] != positions:
+                spare = MicroBatch(spare.inputs[:, : positions[0]], spare.targets[:, : positions[0]], ())
+            inputs = np.concatenate([batch.inputs, spare.inputs]) if len(batch.inputs) else spare.inputs
+            targets = np.concatenate([batch.targets, spare.targets]) if len(batch.inputs) else spare.targets
+            found.append(MicroBatch(inputs, targets, batch.sample_ids))
+        return found
+
+    def _inputs(self, batch: MicroBatch) -> tuple[jax.Array, jax.Array]:
+        own = self._ranks.everyone.own
+        is_image = batch.inputs.dtype.kind == "f"
+        return own(batch.inputs if is_image else batch.inputs.astype(np.int32)), own(batch.targets.astype(np.int32))
+
+
+def _wide(value: float, wide: Any) -> Any:
+    return np.asarray(value, wide)

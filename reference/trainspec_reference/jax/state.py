@@ -1,0 +1,112 @@
+"""The only place that holds what a rank trains: parameters, optimizer, random key and residuals, as blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from trainspec_reference.common.backend import Weights
+from trainspec_reference.common.job import Job
+from trainspec_reference.jax.arithmetic import Formats
+from trainspec_reference.jax.layout import Layout
+from trainspec_reference.jax.mesh import Ranks
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Blocks of one rank. W is 1 without sharding; a shard has S entries."""
+
+    parameters: jax.Array
+    """[W, S], or [S] where parameters themselves are sharded."""
+    first: jax.Array
+    """First moment [S]."""
+    second: jax.Array
+    """Second moment [S]."""
+    count: jax.Array
+    """Updates applied."""
+    key: jax.Array
+    """Random key of the run, equal on every rank: each folds its own number in, and each update makes a new one."""
+    residual: jax.Array
+    """What compression has not sent yet [W * S]; one zero without error feedback."""
+    basis: jax.Array
+    """Right factors of PowerSGD, equal on every rank."""
+
+    def arrays(self) -> Arrays:
+        """Copies in host memory."""
+        return {field.name: np.array(getattr(self, field.name)[0]) for field in fields(self)}
+
+    def changed(self, **blocks: jax.Array) -> State:
+        """The state with some blocks replaced."""
+        return replace(self, **blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class StateMaker:
+    """Makes the blocks of a rank from whole parameters and moments."""
+
+    job: Job
+    layout: Layout
+    formats: Formats
+    ranks: Ranks
+    shares_parameters: bool
+    residual_size: int
+    first_basis: npt.NDArray[np.float32]
+
+    @property
+    def row(self) -> int:
+        """The row of the matrix that this rank owns."""
+        return self.ranks.data_rank if self.layout.num_shards > 1 else 0
+
+    def fresh(self, weights: Weights) -> State:
+        """State before the first update."""
+        matrix_ws = self.layout.join(self.layout.local(weights, self.ranks.tensor_rank), np)
+        nothing_s = np.zeros(self.layout.width, np.float32)
+        key = np.array([self.job.seed >> 32 & 0xFFFFFFFF, self.job.seed & 0xFFFFFFFF], np.uint32)
+        return self.blocks(
+            {
+                "parameters": matrix_ws[self.row] if self.shares_parameters else matrix_ws,
+                "first": nothing_s,
+                "second": nothing_s,
+                "count": np.zeros((), np.int32),
+                "key": key,
+                "residual": np.zeros(max(1, self.residual_size), np.float32),
+                "basis": self.first_basis,
+            }
+        )
+
+    def from_whole(self, whole: dict[str, Arrays], others: Arrays) -> State:
+        """State from whole `parameters`, `first` and `second` by name; the other blocks as they are."""
+        rows = {}
+        for kind, tensors in whole.items():
+            matrix_ws = self.layout.join(self.layout.local(tensors, self.ranks.tensor_rank), np)
+            is_row = kind != "parameters" or self.shares_parameters
+            rows[kind] = matrix_ws[self.row] if is_row else matrix_ws
+        return self.blocks({**rows, **others})
+
+    def blocks(self, arrays: Arrays) -> State:
+        """State from this rank's own arrays."""
+        formats = {"parameters": self.formats.parameters, "first": self.formats.optimizer}
+        formats |= {"second": self.formats.optimizer, "residual": self.formats.wide, "basis": self.formats.wide}
+        own = self.ranks.everyone.own
+        return State(**{name: own(value.astype(formats.get(name, value.dtype))) for name, value in arrays.items()})
+
+    def decayed(self) -> jax.Array:
+        """Entries of this rank's row that weight decay applies to: those of parameters of two axes or more."""
+        shapes, layout = self.layout.shapes, self.layout
+        marks = {name: np.full(shape, len(shape) > 1) for name, shape in shapes.items()}
+        matrix_ws = layout.join(layout.local(marks, self.ranks.tensor_rank), np)
+        return self.ranks.everyone.own(matrix_ws[self.row])
+
+    def weights_in_norm(self) -> jax.Array:
+        """Weight of each entry [W, S] in a sum over tensor ranks: an even part where all of them hold it."""
+        layout, shapes = self.layout, self.layout.shapes
+        share = 1 / self.ranks.num_tensor
+        marks = {name: np.full(shape, 1 if name in layout.splits else share) for name, shape in shapes.items()}
+        matrix_ws = layout.join(layout.local(marks, self.ranks.tensor_rank), np)
+        return self.ranks.everyone.own(matrix_ws.astype(np.float32))
