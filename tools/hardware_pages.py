@@ -22,11 +22,9 @@ each with its source and the day of the source. It is informative, and it ranks 
 from [accelerators.yaml](accelerators.yaml) and [links.yaml](links.yaml).
 """
 TERMS = """
-Terms: [accelerator](00-terms.md#accelerator), [catalog](00-terms.md#catalog),
-[table of links](00-terms.md#table-of-links), [peak rate](00-terms.md#peak-rate),
+Terms: [accelerator](00-terms.md#accelerator), [peak rate](00-terms.md#peak-rate),
 [one-way rate](00-terms.md#one-way-rate), [scale-up domain](00-terms.md#scale-up-domain),
-[host link](00-terms.md#host-link), [coherent link](00-terms.md#coherent-link), [node](00-terms.md#node),
-[rank](00-terms.md#rank), [fabric](00-terms.md#fabric), [plan](00-terms.md#plan).
+[host link](00-terms.md#host-link), [node](00-terms.md#node), [rank](00-terms.md#rank), [fabric](00-terms.md#fabric).
 """
 ROWS = """
 A row is one package or chip as it is bought. Peak rates are those for dense matrices in TFLOP/s; where a format is

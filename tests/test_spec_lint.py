@@ -1,0 +1,134 @@
+"""The language of the specification is clean, and each check of it finds the fault that it is there for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spec_lint
+
+ENTRY: dict[str, Any] = {
+    "id": "TS-PAR-001",
+    "chapter": "04-parallelism",
+    "statement": "The degrees MUST multiply.",
+    "why": "Ranks without a group wait for ever. Source: arithmetic.",
+    "profile": "core",
+    "check": "rule",
+    "since": "1.0",
+    "bad": [{"file": "plan.yaml"}],
+    "good": [{"file": "plan.yaml"}],
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(spec_lint, "ROOT", tmp_path)
+    return tmp_path
+
+
+def page(root: Path, text: str, name: str = "page.md") -> Path:
+    path = root / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def told(found: Any) -> list[tuple[int, str]]:
+    return [(fault.line, fault.words) for fault in found]
+
+
+def test_the_specification_has_no_fault() -> None:
+    assert [str(fault) for fault in spec_lint.faults()] == []
+
+
+def test_a_complete_requirement_has_no_fault() -> None:
+    assert list(spec_lint.requirement_faults([ENTRY], {"1.0"})) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"statement": "The degrees MUST multiply. They are whole."}, "more than one sentence"),
+        ({"why": "Ranks without a group wait for ever."}, "names no source"),
+        ({"profile": "half"}, "the profile is 'half'"),
+        ({"check": "guess"}, "the check is 'guess'"),
+        ({"since": "3.0"}, "no version '3.0'"),
+        ({"good": []}, "no example of both signs"),
+    ],
+)
+def test_what_a_requirement_lacks_is_told(change: dict[str, Any], words: str) -> None:
+    (fault,) = spec_lint.requirement_faults([ENTRY | change], {"1.0"})
+    assert words in fault.words
+    assert fault.place == "spec/v1/04-parallelism.md"
+
+
+def test_an_area_stands_in_one_chapter() -> None:
+    (fault,) = spec_lint.requirement_faults([ENTRY, ENTRY | {"chapter": "05-communication"}], {"1.0"})
+    assert fault.words == "TS-PAR stands in several chapters: 04, 05"
+
+
+def test_words_that_say_nothing_are_told_outside_of_code(root: Path) -> None:
+    path = page(root, '# A\n\nThis is very good, e.g. here — `very`.\n\n```text\nvery\n```\n"very" is a quotation.\n')
+    assert told(spec_lint.voice_faults([path])) == [
+        (3, "'very' says nothing here"),
+        (3, "'e.g.' says nothing here"),
+        (3, "'—' says nothing here"),
+    ]
+
+
+def test_an_introduced_term_is_used(root: Path) -> None:
+    text = """# A
+
+Text.
+
+Terms: [rank](00-terms.md#rank), [checkpoint tier](00-terms.md#checkpoint-tier),
+[agree](00-terms.md#agree), [way back](00-terms.md#way-back), [stride](00-terms.md#stride).
+
+## B
+
+Tiers hold what both agreed on.
+
+```yaml
+stride: 3
+```
+"""
+    found = told(spec_lint.term_faults([page(root, text)]))
+    assert found == [(5, "'rank' is introduced and not used"), (6, "'way back' is introduced and not used")]
+
+
+def test_named_requirements_exist(root: Path) -> None:
+    text = "TS-PAR-001, TS-PAR-009, TS-XXX-001.\nyaml: 1  # trainspec: ignore[TS-PAR-999] an example of a slip\n"
+    found = told(spec_lint.identifier_faults([page(root, text)], {"TS-PAR-001"}))
+    assert found == [(1, "TS-PAR-009 does not exist")]
+
+
+def test_a_page_that_nothing_leads_to_is_told(root: Path) -> None:
+    index = page(root, "# A\n\n[b](b.md#part), [out](https://example.org/c.md)\n", "index.md")
+    pages = [index, page(root, "[d](sub/../d.md)\n", "b.md"), page(root, "# C\n", "c.md"), page(root, "# D\n", "d.md")]
+    assert [fault.place for fault in spec_lint.orphans(index, pages)] == ["c.md"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("memory_bytes", {"x-unit": "By"}, None),
+        ("bytes_per_step", {"anyOf": [{"type": "null"}, {"x-unit": "By"}]}, None),
+        ("oversubscription", {"x-unit": "1"}, None),
+        ("memory", {"x-unit": "By"}, "does not say 'bytes'"),
+        ("rate_bytes", {"anyOf": [{"type": "null"}, {"x-unit": "By/s"}]}, "does not say 'bytes_per_second'"),
+        ("size_gib", {"type": "number"}, "abbreviates its unit"),
+        ("timeout_ms", {"type": "number"}, "abbreviates its unit"),
+        ("pressure", {"x-unit": "Pa"}, "has no word"),
+    ],
+)
+def test_a_key_says_its_unit(key: str, value: dict[str, Any], words: str | None) -> None:
+    found = list(spec_lint.unit_faults({"$defs": {"One": {"properties": {key: value}}}}, "a.schema.json"))
+    assert len(found) == (words is not None)
+    assert all(words in fault.words for fault in found if words)
+
+
+def test_the_exit_status_tells(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert spec_lint.main() == 0
+    monkeypatch.setattr(spec_lint, "faults", lambda: [spec_lint.Fault("spec/a.md", 3, "a fault")])
+    assert spec_lint.main() == 1
+    assert "spec/a.md:3: a fault" in capsys.readouterr().out

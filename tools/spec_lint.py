@@ -1,0 +1,214 @@
+"""The only place that says what the language of the specification owes beside its form; prints file, line and fault."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+CHAPTERS = "[0-9][0-9]-*.md"
+PROFILES = {"core", "full"}
+CHECKS = {"load", "schema", "rule", "stream", "artifact", "runtime", "manual"}
+IDENTIFIER = re.compile(r"\bTS-([A-Z]{3})-\d{3}\b")
+LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<target>[^)\s]+)\)")
+TERM_LINK = re.compile(r"\[(?P<term>[^\]]+)\]\(00-terms\.md#[\w-]+\)")
+SENTENCE_END = re.compile(r"(?<!e\.g)(?<!i\.e)\.\s+(?=[A-Z`])")
+SOURCE = re.compile(r"\bSource: \S")
+VOICE = re.compile(
+    r"—|!(?!=)|\b(?:e\.g|i\.e|etc)\.|\b(?:please|simply|obviously|very|basically|of course|leverage)\b", re.IGNORECASE
+)
+"""Words that say nothing, and abbreviations where a word would do."""
+WORDS_OF_UNITS = {
+    "By": "bytes",
+    "By/s": "bytes_per_second",
+    "s": "seconds",
+    "us": "us",
+    "d": "days",
+    "W": "watts",
+    "J": "joules",
+    "Cel": "celsius",
+    "kg/kW.h": "kilograms_per_kilowatt_hour",
+    "{flop}/s": "flops_per_second",
+    "{token}": "tokens",
+}
+SHORT_UNITS = re.compile(
+    r"_(?:[kmgt]i?b|[kmgt]bps|ms|ns|sec|secs|mins|hrs|[kmg]hz|pct|percent|kw|mw|gflops|tflops)(?:_|$)"
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Fault:
+    """One thing that the text owes and does not have."""
+
+    place: str
+    line: int
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.place}:{self.line}: {self.words}"
+
+
+@cache
+def outside_code(path: Path) -> tuple[tuple[int, str], ...]:
+    """Numbered lines of a page that do not stand in a fence."""
+    found, fenced = [], False
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if line.startswith("```"):
+            fenced = not fenced
+        elif not fenced:
+            found.append((number, line))
+    return tuple(found)
+
+
+def prose(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines outside of fences, without `code`, quotations, targets of links and the facts of headings."""
+    for number, line in outside_code(path):
+        yield number, re.sub(r"`[^`]*`|\"[^\"]*\"|\{#TS-[^}]*\}|\]\([^)]*\)|<!--.*?-->", " ", line)
+
+
+def requirement_faults(entries: list[Mapping[str, Any]], versions: set[str]) -> Iterator[Fault]:
+    """Requirements whose sentence, reason or facts are not complete."""
+    chapters: dict[str, set[str]] = {}
+    for entry in entries:
+        area = entry["id"][3:6]
+        chapters.setdefault(area, set()).add(entry["chapter"][:2])
+        for fault in _of_one(entry, versions):
+            yield Fault(f"spec/v1/{entry['chapter']}.md", 0, f"{entry['id']}: {fault}")
+    for area, numbers in chapters.items():
+        if len(numbers) > 1:
+            yield Fault("spec/v1", 0, f"TS-{area} stands in several chapters: {', '.join(sorted(numbers))}")
+
+
+def _of_one(entry: Mapping[str, Any], versions: set[str]) -> Iterator[str]:
+    if SENTENCE_END.search(entry["statement"]):
+        yield "its paragraph has more than one sentence; explain in a paragraph below"
+    if not SOURCE.search(entry["why"]):
+        yield "its reason names no source; arithmetic, the meaning of the keys and a choice are sources too"
+    if entry["profile"] not in PROFILES:
+        yield f"the profile is {entry['profile']!r}"
+    if entry["check"] not in CHECKS:
+        yield f"the check is {entry['check']!r}"
+    if entry["since"] not in versions:
+        yield f"there is no version {entry['since']!r}"
+    if entry["check"] != "manual" and not (entry["bad"] and entry["good"]):
+        yield "it has no example of both signs"
+
+
+def voice_faults(pages: list[Path]) -> Iterator[Fault]:
+    """Words that carry nothing."""
+    for path in pages:
+        for number, line in prose(path):
+            for match in VOICE.finditer(line):
+                yield Fault(str(path.relative_to(ROOT)), number, f"{match[0]!r} says nothing here")
+
+
+def term_faults(pages: list[Path]) -> Iterator[Fault]:
+    """Terms that a page introduces and then does not use, in its text or in its examples."""
+    for path in pages:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        first = next((n for n, line in enumerate(lines) if line.startswith("##")), len(lines))
+        start = next((n for n, line in enumerate(lines) if line.startswith("Terms:")), first)
+        body = LINK.sub(r"\g<text>", " ".join([*lines[:start], *lines[first:]])).replace("_", " ")
+        for number, line in enumerate(lines[start:first], start=start + 1):
+            for match in TERM_LINK.finditer(line):
+                if not _used(match["term"], body):
+                    yield Fault(str(path.relative_to(ROOT)), number, f"{match['term']!r} is introduced and not used")
+
+
+def _used(term: str, body: str) -> bool:
+    """Whether a text has a term in some form; a tier is a checkpoint tier on the page that introduces one."""
+    words = term.split()
+    stems = [re.escape(re.sub(r"(?:ies|es|s|e|y|d)$", "", word) if len(word) > 3 else word) for word in words]
+    phrase = r"\w*[ -]".join(stems)
+    return any(re.search(rf"(?<!\w){form}", body, re.IGNORECASE) for form in (phrase, stems[-1]))
+
+
+def identifier_faults(pages: list[Path], known: set[str]) -> Iterator[Fault]:
+    """Requirements that a page names and that do not exist."""
+    areas = {identifier[3:6] for identifier in known}
+    for path in pages:
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            for match in IDENTIFIER.finditer(line):
+                if match[0] not in known and match[1] in areas and "trainspec: ignore[" not in line:
+                    yield Fault(str(path.relative_to(ROOT)), number, f"{match[0]} does not exist")
+
+
+def orphans(index: Path, pages: list[Path]) -> Iterator[Fault]:
+    """Pages that no way of links leads to from the first page."""
+    seen, waiting = set(), [index]
+    while waiting:
+        page = waiting.pop()
+        if page in seen or page.suffix != ".md" or not page.is_file():
+            continue
+        seen.add(page)
+        targets = [m["target"].partition("#")[0] for _, line in outside_code(page) for m in LINK.finditer(line)]
+        waiting += [(page.parent / target).resolve() for target in targets if target and ":" not in target]
+    for page in pages:
+        if page not in seen:
+            yield Fault(str(page.relative_to(ROOT)), 1, "no page leads here")
+
+
+def unit_faults(schema: Mapping[str, Any], name: str) -> Iterator[Fault]:
+    """Keys whose number has a unit that their name does not say, or says in short."""
+    for key, value in _properties(schema):
+        unit = _unit(value)
+        if unit in (None, "1") or not isinstance(unit, str):
+            if SHORT_UNITS.search(key):
+                yield Fault(name, 0, f"{key!r} abbreviates its unit")
+        elif unit not in WORDS_OF_UNITS:
+            yield Fault(name, 0, f"{key!r} has the unit {unit!r}, which has no word")
+        elif not re.search(rf"(?:^|_){WORDS_OF_UNITS[unit]}(?:_|$)", key):
+            yield Fault(name, 0, f"{key!r} does not say {WORDS_OF_UNITS[unit]!r}")
+
+
+def _properties(schema: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if isinstance(schema, dict):
+        yield from ((key, value) for key, value in schema.get("properties", {}).items() if isinstance(value, dict))
+        for value in schema.values():
+            yield from _properties(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from _properties(value)
+
+
+def _unit(value: Mapping[str, Any]) -> Any:
+    return value.get("x-unit") or next((one["x-unit"] for one in value.get("anyOf", ()) if "x-unit" in one), None)
+
+
+def faults() -> list[Fault]:
+    """All faults of the specification as it lies in the repository, in order."""
+    spec = ROOT / "spec"
+    index = json.loads((spec / "v1" / "requirements.json").read_text(encoding="utf-8"))
+    entries = index["requirements"]
+    chapters = sorted((spec / "v1").glob(CHAPTERS))
+    guides = sorted((spec / "guide").glob("*.md"))
+    written = [spec / "index.md", *chapters, *guides, *sorted(ROOT.glob("*.md"))]
+    found = [
+        *requirement_faults(entries, {".".join(index["specification_version"].split("-")[0].split(".")[:2])}),
+        *voice_faults([spec / "index.md", *chapters, *guides]),
+        *term_faults(chapters),
+        *identifier_faults(written, {entry["id"] for entry in entries}),
+        *orphans(spec / "index.md", sorted(spec.rglob("*.md"))),
+    ]
+    for path in sorted((ROOT / "schemas" / "v1").glob("*.schema.json")):
+        found += unit_faults(json.loads(path.read_text(encoding="utf-8")), str(path.relative_to(ROOT)))
+    return sorted(found)
+
+
+def main() -> int:
+    """Print the faults; exit 1 when there is one."""
+    found = faults()
+    for fault in found:
+        print(fault)
+    print(f"{len(found)} faults in the language of the specification")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
