@@ -83,6 +83,11 @@ class Channel:
         except OSError:
             return
 
+    @property
+    def is_open(self) -> bool:
+        """Whether this end was not closed."""
+        return self._connection.fileno() >= 0
+
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainspec_reference.common.channel import Channel, Listener
+from trainspec_reference.common.decisions import Kind
 from trainspec_reference.common.messages import FromController, Hello
 
 CONTROLLER, TOKEN, NUMBER = (f"TRAINSPEC_REFERENCE_{name}" for name in ("CONTROLLER", "TOKEN", "WORKER"))
@@ -35,7 +38,7 @@ class Worker:
     can_rejoin: bool = True
     reason: str | None = None
     """What it said before it died."""
-    kind: str = "process"
+    kind: Kind = "process"
     """Kind of fault that its death is."""
     last_heard: float = field(default_factory=time.monotonic)
 
@@ -49,9 +52,10 @@ class Crew:
     """All workers of a run that are alive, with the means to start more."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self.listener = Listener()
         self.workers: list[Worker] = []
-        self._strangers: list[Channel] = []
+        self._listener = Listener()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
         self._token = secrets.token_hex(16)
         self._command, self._environment = list(command), dict(environment)
         self._num_started = 0
@@ -63,7 +67,7 @@ class Crew:
             OSError: the command cannot be run.
         """
         number = self._num_started
-        told = {CONTROLLER: self.listener.address, TOKEN: self._token, NUMBER: str(number)}
+        told = {CONTROLLER: self._listener.address, TOKEN: self._token, NUMBER: str(number)}
         environment = {**self._environment, **told}
         process = subprocess.Popen(self._command, env=environment, stdin=subprocess.DEVNULL)  # noqa: S603 - the user's
         self._num_started += 1
@@ -71,22 +75,47 @@ class Crew:
         self.workers.append(worker)
         return worker
 
-    def admit(self) -> list[Channel]:
-        """Connections that were made since; each is a stranger until it says hello."""
-        found = []
-        while channel := self.listener.accept():
-            found.append(channel)
-        self._strangers += found
-        return found
+    def wake_for(self, source: socket.socket) -> None:
+        """Have `wait` end for a further source, too."""
+        self._selector.register(source, selectors.EVENT_READ)
+
+    def wait(self, seconds: float) -> Iterator[Channel | socket.socket]:
+        """Connections that have something to say, and other sources; new connections are taken on the way."""
+        for key, _ in self._selector.select(seconds):
+            match key.fileobj:
+                case Listener() as listener:
+                    while channel := listener.accept():
+                        self._selector.register(channel, selectors.EVENT_READ)
+                case Channel() as channel if channel.is_open:
+                    yield channel
+                case socket.socket() as source:
+                    yield source
+
+    def close(self, channel: Channel) -> None:
+        """End a connection."""
+        if channel.is_open:
+            self._selector.unregister(channel)
+            channel.close()
+
+    @property
+    def num_standing_by(self) -> int:
+        """Workers without a host."""
+        return sum(worker.host is None for worker in self.workers)
+
+    def spare(self, host: str | None) -> Worker | None:
+        """A worker that stands by and is ready, which stands for a host from now on."""
+        for worker in self.workers:
+            if worker.host is None and worker.channel is not None:
+                worker.host = host
+                return worker
+        return None
 
     def recognise(self, channel: Channel, hello: Hello) -> Worker | None:
-        """The worker of a new connection; None where it is none of this run, and the connection is closed."""
-        self._strangers = [other for other in self._strangers if other is not channel]
+        """The worker of a new connection; None where it is none of this run."""
         for worker in self.workers:
             if worker.number == hello.worker and worker.channel is None and self._is_ours(hello):
                 worker.channel, worker.can_rejoin, worker.last_heard = channel, hello.can_rejoin, time.monotonic()
                 return worker
-        channel.close()
         return None
 
     def _is_ours(self, hello: Hello) -> bool:
@@ -106,7 +135,7 @@ class Crew:
             worker.process.send_signal(signal.SIGKILL)
         status = worker.process.wait(_WAIT_SECONDS)
         if worker.channel is not None:
-            worker.channel.close()
+            self.close(worker.channel)
         self.workers = [other for other in self.workers if other is not worker]
         return status
 
@@ -117,9 +146,11 @@ class Crew:
                 worker.process.send_signal(signal.SIGKILL)
         for worker in tuple(self.workers):
             self.end(worker)
-        for channel in self._strangers:
-            channel.close()
-        self.listener.close()
+        for key in tuple(self._selector.get_map().values()):
+            if isinstance(key.fileobj, Channel):
+                self.close(key.fileobj)
+        self._listener.close()
+        self._selector.close()
 
 
 def die_with_parent() -> None:

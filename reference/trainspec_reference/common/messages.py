@@ -146,6 +146,9 @@ class Left(_Message, frozen=True, kw_only=True, tag="left"):
     step: Step | None = None
     """Updates in the state that it holds; None where that state is undefined."""
     digest: Digest | None = None
+    """Of the whole state, where this worker holds it all."""
+    state: str | None = None
+    """State of the trainer, in JSON."""
 
 
 class Failed(_Message, frozen=True, kw_only=True, tag="failed"):

@@ -9,6 +9,8 @@ from pathlib import Path
 from trainspec_reference.common.checkpoints import EXTENSION, POINTER, TRAINER_FILE, Vault
 from trainspec_reference.common.state import TrainerState
 from trainspec_validate.checkpoints.compare import absent_files, changed_files, unlisted_files
+from trainspec_validate.checkpoints.formats.manifest import read
+from trainspec_validate.checkpoints.inventory import inventory
 from trainspec_validate.checkpoints.opening import UnreadableError, read_small
 from trainspec_validate.checkpoints.pointers import pointers
 from trainspec_validate.checkpoints.read import read_checkpoint
@@ -33,7 +35,6 @@ class Restorable:
     name: str
     step: int
     state: TrainerState
-    digest: str | None
 
 
 @dataclass(slots=True)
@@ -83,8 +84,7 @@ def verify(root: Path) -> Restorable | Refusal:
         return Refusal(root.name, f"the file {error}", TRAINER_FILE)
     if state.step != manifest.step:
         return Refusal(root.name, f"the file says step {state.step:,}", TRAINER_FILE)
-    digest = manifest.extensions.get(EXTENSION, {}).get("digest")
-    return Restorable(root.name, manifest.step, state, digest if isinstance(digest, str) else None)
+    return Restorable(root.name, manifest.step, state)
 
 
 def _faults(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
@@ -113,3 +113,12 @@ def _pointer_faults(root: Path, names: list[str]) -> Iterator[Refusal]:
             yield Refusal(POINTER, f"the pointer {pointer.problem}", POINTER)
         elif pointer.content not in names:
             yield Refusal(POINTER, "the pointer names no checkpoint that is here", POINTER)
+
+
+def recorded_digest(root: Path) -> str | None:
+    """State digest that the manifest of a verified checkpoint holds."""
+    checkpoint = inventory(root)
+    read(checkpoint)
+    extension = checkpoint.manifest.extensions.get(EXTENSION, {}) if checkpoint.manifest else {}
+    digest = extension.get("digest") if isinstance(extension, dict) else None
+    return digest if isinstance(digest, str) else None

@@ -29,6 +29,8 @@ class Limits:
     """Of a save that training waits for."""
     ping: float = 0.5
     """Between two questions whether a worker can answer."""
+    silence: float = 8.0
+    """Without an answer from a worker, whatever it does."""
 
     @staticmethod
     def of_policy(policy: CheckpointPolicy | None) -> Limits:
@@ -40,7 +42,13 @@ class Limits:
         start = max((way.restart_seconds + way.restore_seconds + way.first_step_seconds for way in ways), default=0.0)
         most = min(seen, default=Limits.most)
         persist = policy.save.persist_seconds_p95 or policy.save.blocking_seconds
-        return Limits(min(Limits.least, most), most, max(Limits.start, start), max(Limits.save, 10 * persist))
+        return Limits(
+            least=min(Limits.least, most),
+            most=most,
+            start=max(Limits.start, start),
+            save=max(Limits.save, 10 * persist),
+            silence=min(Limits.silence, most),
+        )
 
 
 @dataclass(slots=True)

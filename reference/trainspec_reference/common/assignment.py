@@ -1,0 +1,40 @@
+"""The only place that says what a worker is given to do, as a file that the controller writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from trainspec_reference.common.job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What the controller gives each worker, as a file in JSON."""
+
+    backend: str
+    job: Job
+    checkpoint_directory: Path
+    trace_directory: Path | None
+    documents: tuple[Path, ...] = ()
+    """Files of the plan and the policy, for the recorder."""
+
+    def write(self, path: Path) -> None:
+        """Write it.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        path.write_bytes(msgspec.json.encode(self, enc_hook=str))
+
+    @staticmethod
+    def read(path: Path) -> Assignment:
+        """Read it.
+
+        Raises:
+            OSError: it cannot be read.
+            ValueError: it holds something else.
+        """
+        return msgspec.json.decode(path.read_bytes(), type=Assignment, dec_hook=lambda kind, text: kind(text))

@@ -1,0 +1,166 @@
+"""The only place for the loop of the controller: it hears its workers, and notices what they cannot tell."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+from trainspec_reference.common import messages as say
+from trainspec_reference.common.channel import Channel, ChannelError
+from trainspec_reference.common.crew import Crew, Worker
+from trainspec_reference.common.job import Job
+from trainspec_reference.common.recovery import Recovery
+from trainspec_reference.common.run_settings import IN_USE, RunEnd, Settings
+from trainspec_reference.common.trace import TraceWriter
+from trainspec_reference.common.watch import silent
+from trainspec_validate.documents import trace
+
+_TICK_SECONDS = 0.02
+_LAG_SECONDS = 2.0
+"""A controller that was away for longer blames no worker for the time."""
+_EXIT_SECONDS = 5.0
+_GRACE_SECONDS = 30.0
+
+
+class Controller:
+    """Runs a job to its end, through whatever happens to its workers."""
+
+    def __init__(self, job: Job, settings: Settings, command: Sequence[str]) -> None:
+        self._job, self._settings = job, settings
+        self._trace = TraceWriter(settings.trace_directory, "controller")
+        self._crew = Crew(command, settings.environment)
+        self._recovery = Recovery(job, settings, self._crew, self._trace)
+        self._wake, self._woken = socket.socketpair()
+        self._is_told_to_stop = False
+        self._stop_by: float | None = None
+        self._last_ping = 0.0
+
+    def run(self) -> int:
+        """Train to the end; gives the exit status. No process is left, however it ends."""
+        self._settings.directory.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self._settings.directory / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return IN_USE
+        handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            return self._run()
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            self._crew.end_all()
+            self._trace.close()
+            os.close(lock)
+
+    def _run(self) -> int:
+        self._trace.attempt = self._recovery.next_number
+        self._trace.tell(trace.Process, role="controller", pid=os.getpid())
+        self._wake.setblocking(False)
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        self._crew.wake_for(self._woken)
+        try:
+            self._recovery.begin()
+            while True:
+                self._turn()
+        except RunEnd as end:
+            return self._end(end)
+        finally:
+            signal.set_wakeup_fd(-1)
+
+    def _turn(self) -> None:
+        before = time.monotonic()
+        for source in self._crew.wait(_TICK_SECONDS):
+            if isinstance(source, Channel):
+                self._receive(source)
+            else:
+                self._woken.recv(64)
+        now = time.monotonic()
+        if now - before > _LAG_SECONDS:
+            self._recovery.forgive()
+        self._tick(now)
+
+    # --- what is heard --------------------------------------------------------------------------------------
+
+    def _receive(self, channel: Channel) -> None:
+        worker = self._crew.of_channel(channel)
+        try:
+            for message in channel.receive():
+                if worker is not None:
+                    self._hear(worker, message)
+                elif isinstance(message, say.Hello):
+                    worker = self._crew.recognise(channel, message)
+                if worker is None:
+                    raise ChannelError("a stranger")
+        except ChannelError:
+            if worker is None:
+                self._crew.close(channel)
+            else:
+                self._lose(worker)
+
+    def _hear(self, worker: Worker, message: say.FromWorker) -> None:
+        worker.last_heard = time.monotonic()
+        match message:
+            case say.Pong():
+                return
+            case say.Notice():
+                self._is_told_to_stop = True
+            case say.Failed(kind=kind, reason=reason):
+                worker.kind, worker.reason = kind, reason
+            case _:
+                self._recovery.hear(worker, message)
+
+    def _lose(self, worker: Worker) -> None:
+        """A worker is gone, or its connection is, which comes to the same."""
+        status = self._crew.end(worker)
+        how = f"signal {-status}" if status < 0 else f"status {status}"
+        self._recovery.lost(worker, worker.reason or f"its process ended with {how}")
+
+    # --- what is noticed ------------------------------------------------------------------------------------
+
+    def _tick(self, now: float) -> None:
+        for worker in self._crew.exited():
+            if worker.channel is None:
+                self._lose(worker)
+        limits = self._recovery.limits
+        if now - self._last_ping > limits.ping:
+            self._last_ping = now
+            for worker in self._crew.workers:
+                worker.tell(say.Ping())
+        for worker in self._crew.workers:
+            if worker.channel is not None:
+                worker.channel.flush()
+        heard = [(worker.number, worker.last_heard) for worker in self._crew.workers if worker.channel]
+        self._recovery.blame(silent(heard, limits.silence, now), "the worker does not answer")
+        self._recovery.tick(now)
+        if self._is_told_to_stop:
+            self._stop(now)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self._is_told_to_stop = True
+
+    def _stop(self, now: float) -> None:
+        """The platform takes the machines away: save and end, within the notice that it gives."""
+        if self._stop_by is None:
+            grace = self._job.policy.grace if self._job.policy else None
+            self._stop_by = now + ((grace.notice_seconds if grace else None) or _GRACE_SECONDS)
+            self._recovery.stop()
+        elif now > self._stop_by:
+            raise self._recovery.preempted()
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def _end(self, end: RunEnd) -> int:
+        for worker in self._crew.workers:
+            worker.tell(say.Exit())
+        until = time.monotonic() + _EXIT_SECONDS
+        while any(worker.process.poll() is None for worker in self._crew.workers) and time.monotonic() < until:
+            time.sleep(_TICK_SECONDS)
+        self._trace.tell(trace.End, reason=end.reason, step=end.step, digest=end.digest)
+        return end.status

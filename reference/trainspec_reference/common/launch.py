@@ -1,0 +1,31 @@
+"""The only place that starts a run: it writes what each worker is given to do, and runs the controller."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from trainspec_reference.common.assignment import Assignment
+from trainspec_reference.common.controller import Controller
+from trainspec_reference.common.run_settings import Settings
+
+WORKER = (sys.executable, "-m", "trainspec_reference.common.worker")
+"""Command of a worker; the file of its assignment follows."""
+ASSIGNMENT = "assignment.json"
+
+
+def launch(assignment: Assignment, settings: Settings, command: Sequence[str] = WORKER) -> int:
+    """Run a job to its end; gives the exit status.
+
+    Raises:
+        OSError: the directory of the run cannot be written.
+    """
+    settings.directory.mkdir(parents=True, exist_ok=True)
+    path = settings.directory / ASSIGNMENT
+    assignment.write(path)
+    return Controller(assignment.job, settings, (*command, str(path))).run()
+
+
+def hosts(num_ranks: int, num_hosts: int) -> tuple[str, ...]:
+    """Names of the nodes that ranks stand for, in equal parts; ranks of one node stand together."""
+    return tuple(f"node-{rank * num_hosts // num_ranks}" for rank in range(num_ranks))

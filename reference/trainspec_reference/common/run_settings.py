@@ -1,0 +1,55 @@
+"""The only place that says how a run is started, and in which ways it ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from trainspec_reference.common.decisions import Way
+
+COMPLETED, IN_USE, CRASH_LOOP, PREEMPTED, NOTHING_RESTORABLE, STOPPED_BY_PLAN = 0, 2, 10, 11, 12, 13
+"""Exit statuses of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a run is started."""
+
+    hosts: tuple[str, ...]
+    """Host that each rank stands for; ranks of one host stand together."""
+    directory: Path
+    """Of the run."""
+    checkpoint_directory: Path
+    trace_directory: Path | None = None
+    run: str = "run"
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    first_attempt: int = 0
+    """Least number of the first formation."""
+    way: Way | None = None
+    """What is done about lost workers; None for what the policy says."""
+    num_standby: int = 0
+    """Workers that stand by, with all libraries loaded."""
+
+
+class RunEnd(Exception):  # noqa: N818 - an end need not be an error
+    """The run ends.
+
+    Attributes:
+        reason: word of a trace's `end`.
+        status: exit status.
+        step: updates that are completed.
+        digest: of the state at the end.
+    """
+
+    def __init__(
+        self,
+        reason: Literal["completed", "crash-loop", "preempted", "fault"],
+        status: int,
+        step: int,
+        digest: str | None = None,
+    ) -> None:
+        super().__init__(reason)
+        self.reason, self.status, self.step, self.digest = reason, status, step, digest

@@ -1,0 +1,142 @@
+"""The only place that does a worker's part of a save: copy, write, read back; training waits for the copy alone."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from pathlib import Path
+from typing import TypeVar
+
+from trainspec_record.silent import SilentSpan
+from trainspec_record.spans import Save, Span
+from trainspec_reference.common import messages as say
+from trainspec_reference.common.backend import Backend, PeerLostError, Snapshot
+from trainspec_reference.common.channel import Link
+from trainspec_reference.common.checkpoints import name_of
+from trainspec_reference.common.ports import Surroundings
+from trainspec_reference.common.state import TrainerState
+from trainspec_validate.checkpoints.hashing import digests
+from trainspec_validate.documents import trace
+
+_POLL_SECONDS = 0.05
+_Order = say.Write | say.Hash | say.SaveEnded
+_Wanted = TypeVar("_Wanted", say.Write, say.Hash, say.SaveEnded)
+
+
+class _GivenUpError(Exception):
+    """The save has ended without a commit."""
+
+
+class Saver:
+    """Saves of one worker in one formation, one at a time."""
+
+    def __init__(self, backend: Backend, link: Link, *, is_asynchronous: bool) -> None:
+        self._backend, self._link, self._is_asynchronous = backend, link, is_asynchronous
+        self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
+        self._name: str | None = None
+        self._is_idle = threading.Event()
+        self._is_idle.set()
+        self._is_over = threading.Event()
+
+    def heard(self, order: _Order) -> None:
+        """Take what the controller says of a save; called by the thread of the channel."""
+        if order.checkpoint == self._name:
+            self._orders.put(order)
+
+    def begin(self, surroundings: Surroundings, state: TrainerState) -> None:
+        """Copy the state and have it written.
+
+        Raises:
+            PeerLostError: the formation is over.
+        """
+        self.wait(surroundings.formation.number)
+        name, recorder = name_of(state.step), surroundings.recorder
+        self._tell(surroundings, name, state.step, "begin")
+        self._orders, self._name = queue.SimpleQueue(), name
+        span = recorder.checkpoint(name, asynchronous=True)
+        with span:
+            digest = self._backend.digest()
+            snapshot = self._backend.snapshot()
+            self._tell(surroundings, name, state.step, "snapshot", digest)
+            self._is_idle.clear()
+            worker = threading.Thread(
+                target=self._save, args=(surroundings, state.step, snapshot, span), name="save", daemon=True
+            )
+            worker.start()
+            formation, text = surroundings.formation.number, state.to_json().decode()
+            self._link.say(say.Begun(formation=formation, checkpoint=name, step=state.step, digest=digest, state=text))
+            if not self._is_asynchronous:
+                self.wait(formation)
+
+    def wait(self, formation: int) -> None:
+        """Wait until the save that is under way is committed or given up.
+
+        Raises:
+            PeerLostError: the formation is over.
+        """
+        if not self._is_idle.is_set():
+            self._link.say(say.Pausing(formation=formation, what="the end of a save"))
+        while not self._is_idle.wait(_POLL_SECONDS):
+            if self._is_over.is_set():
+                raise PeerLostError("the formation ended during a save")
+
+    def abandon(self) -> None:
+        """The formation is over, and so is its save; a thread that still writes finds its directory gone."""
+        self._is_over.set()
+        self._orders.put(None)
+
+    # --- the thread of one save -----------------------------------------------------------------------------
+
+    def _save(self, surroundings: Surroundings, step: int, snapshot: Snapshot, span: Span | SilentSpan) -> None:
+        name, size_bytes, reason = name_of(step), None, None
+        try:
+            directory = Path(self._next(say.Write).directory)
+            self._backend.write(snapshot, directory)
+            self._tell(surroundings, name, step, "written")
+            self._link.say(say.Written(checkpoint=name))
+            files = _read_back(directory, self._next(say.Hash).paths)
+            self._link.say(say.Hashed(checkpoint=name, files=files))
+            size_bytes = self._next(say.SaveEnded).size_bytes
+        except _GivenUpError as error:
+            reason = str(error)
+        except Exception as error:  # whatever a library raises: the save has failed, training has not
+            reason = f"{type(error).__name__}: {error}"
+            self._link.say(say.Unsaved(checkpoint=name, reason=reason[:4096]))
+        if isinstance(span, Save):
+            span.fail(reason) if reason is not None else span.commit(size_bytes=size_bytes)
+        self._is_idle.set()
+
+    def _next(self, wanted: type[_Wanted]) -> _Wanted:
+        order = self._orders.get()
+        if order is None:
+            raise _GivenUpError("the formation is over")
+        if isinstance(order, say.SaveEnded) and order.reason is not None:
+            raise _GivenUpError(order.reason)
+        if not isinstance(order, wanted):
+            raise _GivenUpError(f"{type(order).__name__} came where {wanted.__name__} was due")
+        return order
+
+    def _tell(self, surroundings: Surroundings, name: str, step: int, stage: str, digest: str | None = None) -> None:
+        rank = surroundings.formation.rank
+        surroundings.trace.tell(trace.Save, checkpoint=name, step=step, stage=stage, rank=rank, digest=digest)
+
+
+def _read_back(directory: Path, paths: tuple[str, ...]) -> tuple[say.File, ...]:
+    """Force files to the storage, and read what is there.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    for path in paths:
+        descriptor = os.open(directory / path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    found = []
+    for path, digest in digests(directory, paths).items():
+        if isinstance(digest, OSError):
+            raise digest
+        found.append(say.File(path=path, size_bytes=(directory / path).lstat().st_size, sha256=digest))
+    return tuple(found)
