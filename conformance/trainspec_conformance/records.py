@@ -66,8 +66,12 @@ class Listed(_Record, frozen=True, kw_only=True, tag="listed"):
     """Complete or not, from the oldest step to the newest."""
     pointer: str | None = None
     """What the pointer says."""
+    newest: str | None = None
+    """The newest one that was committed and is still there."""
     findings: tuple[str, ...] = ()
-    """Findings of the validator about the newest one that was committed, each as `id: message`."""
+    """Findings of the validator about it, each as `severity id: message`."""
+    canary: bool = False
+    """Whether the mark is there that something executed what a checkpoint holds."""
 
 
 class Waited(_Record, frozen=True, kw_only=True, tag="waited"):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainspec_conformance.damage import NothingToDamageError, damage
+from trainspec_conformance.damage import CANARY, NothingToDamageError, damage
 from trainspec_conformance.disk import CannotMountError, SmallDisk
 from trainspec_conformance.history import History, Watcher
 from trainspec_conformance.injecting import Injector, NoTargetError
@@ -27,6 +27,8 @@ from trainspec_validate.documents.scenario import Act, Damage, Inject, Probe, Sc
 
 POLL_SECONDS = 0.004
 """Time between two looks at the trace: the resolution of every time that a report states."""
+TARGET_SECONDS = 20.0
+"""Longest wait for a process that an injection aims at."""
 DISK_BYTES = 256 << 20
 HISTORY = "history.jsonl"
 _DISK_KINDS = frozenset({"fill-disk", "free-disk", "fail-writes", "mend-writes"})
@@ -119,8 +121,7 @@ class _Trial:
             case Wait():
                 self._wait(act)
             case Inject():
-                self._poll()
-                self._attempt(lambda: self._history.tell(self._injector.inject(act, self._view)))
+                self._attempt(lambda: self._inject(act))
             case Damage():
                 self._settle()
                 self._attempt(lambda: self._damage(act))
@@ -136,6 +137,20 @@ class _Trial:
         except (NoTargetError, NothingToDamageError) as error:
             self._history.tell(Waited(until="target", seen=False, reason=str(error)))
             raise _OverError("wait") from error
+
+    def _inject(self, act: Inject) -> None:
+        """A process that is just being started anew is waited for."""
+        end = time.monotonic() + TARGET_SECONDS
+        while True:
+            self._poll()
+            try:
+                self._history.tell(self._injector.inject(act, self._view))
+            except NoTargetError:
+                if time.monotonic() > end or not self._launcher.is_running:
+                    raise
+                time.sleep(POLL_SECONDS)
+            else:
+                return
 
     def _damage(self, act: Damage) -> None:
         self._list()
@@ -157,7 +172,7 @@ class _Trial:
             self._poll()
             if wanted.holds(self._view, since, is_running=self._launcher.is_running):
                 return self._history.seconds
-            if not self._launcher.is_running and not self._launcher.restart_is_due:
+            if not (self._launcher.is_running or self._launcher.restart_is_due or wanted.until == "time"):
                 self._poll()
                 holds = wanted.holds(self._view, since, is_running=False)
                 return self._history.seconds if holds else None
@@ -215,7 +230,14 @@ class _Trial:
 
     def _list(self) -> None:
         names = tuple(one.name for one in self._store.checkpoints())
-        committed = [save.checkpoint for _, save in self._view.saves("committed")]
+        committed = {save.checkpoint for _, save in self._view.saves("committed")}
         newest = next((name for name in reversed(names) if name in committed), None)
-        findings = judge_checkpoint(self._store.directory / newest) if newest else ()
-        self._history.tell(Listed(checkpoints=names, pointer=self._store.pointed(), findings=findings))
+        self._history.tell(
+            Listed(
+                checkpoints=names,
+                pointer=self._store.pointed(),
+                newest=newest,
+                findings=judge_checkpoint(self._store.directory / newest) if newest else (),
+                canary=(self._store.directory / CANARY).exists(),
+            )
+        )

@@ -32,7 +32,9 @@ def condition(act: Wait, chance: random.Random, job: TestJob) -> Condition:
     """The condition of an act; its random part is drawn now."""
     step = (act.step or 0) + (chance.randrange(act.jitter_steps + 1) if act.jitter_steps else 0)
     delay = chance.random() * job.step_seconds if act.jitter_steps else 0.0
-    stages = {"saving": "begin", "snapshot": "snapshot", "written": "written", "committed": "committed"}
+    stages = {"saving": "begin", "save-failed": "failed"} | {
+        name: name for name in ("snapshot", "written", "committed")
+    }
     if act.until in stages:
         stage = stages[act.until]
 

@@ -209,6 +209,8 @@ class TestJob(Record, frozen=True, kw_only=True):
     """Updates in all."""
     global_sequences: Count = 8
     """Samples of one update."""
+    samples_per_epoch: Count = 4000
+    """Samples of the data set: each is consumed once before any is consumed again."""
     accumulation_steps: Count = 1
     """Micro-batches of one rank in one update."""
     checkpoint_interval_steps: Count = 10

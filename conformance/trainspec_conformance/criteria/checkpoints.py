@@ -1,0 +1,184 @@
+"""The only place that judges what a stack does with checkpoints: which it trusts, refuses, commits and keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
+from trainspec_conformance.records import Damaged, Entry, Listed, Started
+from trainspec_conformance.view import View
+from trainspec_validate.documents.scenario import Criterion
+from trainspec_validate.documents.trace import Refused, Restore
+
+
+def resumes(view: View) -> Iterator[tuple[Entry, list[tuple[Entry, Restore]], list[tuple[Entry, Damaged]]]]:
+    """Each start that has to go on from a checkpoint: what its ranks restored, and what was damaged before it."""
+    starts = [entry for entry, record in view.of(Started)]
+    for number, (entry, record) in enumerate(view.of(Started)):
+        if not record.resume:
+            continue
+        end = starts[number + 1].seconds if number + 1 < len(starts) else float("inf")
+        before = starts[number - 1].seconds if number else -1.0
+        restored = [(at, one) for at, one in view.restores(entry.seconds) if at.seconds < end]
+        first = {one.attempt for _, one in restored[:1]}
+        damaged = [(at, one) for at, one in view.of(Damaged, before) if at.seconds < entry.seconds]
+        yield entry, [(at, one) for at, one in restored if one.attempt in first], damaged
+
+
+def _resumes(case: Case) -> list[tuple[Entry, list[tuple[Entry, Restore]], list[tuple[Entry, Damaged]]]]:
+    found = list(resumes(case.trial))
+    if not found:
+        raise CannotJudgeError("nothing was started from a checkpoint")
+    for _, restored, _ in found:
+        if not restored:
+            raise CannotJudgeError("after a start no rank told from which state it went on")
+    return found
+
+
+def _committed(view: View, before: float) -> dict[str, int]:
+    """Checkpoints that were committed, and are there, before a time: their steps by name."""
+    listed = [record for entry, record in view.of(Listed) if entry.seconds < before]
+    there = set(listed[-1].checkpoints) if listed else None
+    found = {save.checkpoint: save.step for entry, save in view.saves("committed") if entry.seconds < before}
+    return {name: step for name, step in found.items() if there is None or name in there}
+
+
+@check("restores-newest-good")
+def restores_newest_good(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """Each resumed start goes on from the newest checkpoint that was committed and not damaged."""
+    for start, restored, damaged in _resumes(case):
+        bad = {one.checkpoint for _, one in damaged if not one.kind.startswith("pointer-")}
+        good = {name: step for name, step in _committed(case.trial, start.seconds).items() if name not in bad}
+        if not good:
+            raise CannotJudgeError("no checkpoint was committed and left undamaged before the start")
+        newest = max(good.values())
+        entry, record = restored[0]
+        if record.source == "initial" or record.step == 0:
+            yield Problem(f"it went on from the initial state, not from update {newest}", (start, entry))
+        elif record.checkpoint in bad:
+            yield Problem(f"it went on from {record.checkpoint}, which is damaged", (start, entry))
+        elif record.step != newest:
+            yield Problem(f"it went on from update {record.step}, the newest good checkpoint is of {newest}", (entry,))
+
+
+@check("names-damage")
+def names_damage(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """Each damaged checkpoint is refused by name, with a reason, before ranks go on."""
+    for _, restored, damaged in _resumes(case):
+        for at, one in damaged:
+            if one.kind.startswith("pointer-") or one.kind == "partial-directory":
+                continue
+            told = [
+                record
+                for entry, record in case.trial.of(Refused, at.seconds)
+                if record.checkpoint == one.checkpoint and entry.seconds <= restored[0][0].seconds
+            ]
+            if not told:
+                yield Problem(f"{one.checkpoint} was damaged ({one.kind}) and was not refused by name", (at,))
+
+
+@check("agree-on-restore")
+def agree_on_restore(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """All ranks of an attempt go on from the same state."""
+    by_attempt: dict[int, list[tuple[Entry, Restore]]] = {}
+    for entry, record in case.trial.restores():
+        by_attempt.setdefault(record.attempt, []).append((entry, record))
+    if not by_attempt:
+        raise CannotJudgeError("no rank told from which state it went on")
+    for found in by_attempt.values():
+        steps = {record.step for _, record in found}
+        digests = {record.digest for _, record in found if record.digest}
+        if len(steps) > 1:
+            yield Problem(f"ranks went on from updates {sorted(steps)}", tuple(entry for entry, _ in found))
+        elif len(digests) > 1:
+            yield Problem("ranks went on from states with different digests", tuple(entry for entry, _ in found))
+
+
+@check("restored-as-saved")
+def restored_as_saved(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """What is restored has the digest that was told when it was saved."""
+    saved = {}
+    for stage in ("begin", "committed", "snapshot"):
+        saved.update({save.checkpoint: save.digest for _, save in case.trial.saves(stage) if save.digest})
+    compared = 0
+    for entry, record in case.trial.restores():
+        if record.checkpoint in saved and record.digest:
+            compared += 1
+            if saved[record.checkpoint] != record.digest:
+                yield Problem(f"{record.checkpoint} was restored with another digest than it was saved with", (entry,))
+    if not compared:
+        raise CannotJudgeError("the trace tells no digest of a state both when saved and when restored")
+
+
+@check("newest-is-whole")
+def newest_is_whole(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """The newest committed checkpoint at the end passes the validator, and the pointer names it."""
+    listed = list(case.trial.of(Listed))
+    if not listed or listed[-1][1].newest is None:
+        raise CannotJudgeError("no committed checkpoint was left at the end")
+    entry, record = listed[-1]
+    errors = [finding for finding in record.findings if finding.startswith("error")]
+    for finding in errors[:5]:
+        yield Problem(f"{record.newest}: {finding}", (entry,))
+    if record.pointer is not None and not record.pointer.endswith(str(record.newest)):
+        yield Problem(f"the pointer says {record.pointer!r}, the newest is {record.newest}", (entry,))
+
+
+@check("save-fails-openly")
+def save_fails_openly(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """While the store cannot be written a save is told as failed, none as committed, and updates go on."""
+    broken = [entry for entry, one in case.trial.injections() if one.kind in {"fill-disk", "fail-writes"}]
+    if not broken:
+        raise CannotJudgeError("the store was never made to fail")
+    since = broken[-1].seconds
+    mended = min(
+        (entry.seconds for entry in case.trial.entries if _mends(entry) and entry.seconds > since), default=1e9
+    )
+    failed = [entry for entry, _ in case.trial.saves("failed", since)]
+    if not failed:
+        yield Problem("no save was told as failed while the store could not be written", (broken[-1],))
+    for entry, save in case.trial.saves("committed", since):
+        if entry.seconds < mended and save.step > case.trial.injections()[-1][1].step:
+            yield Problem(f"{save.checkpoint} was told as committed while the store could not be written", (entry,))
+    if failed and not any(step > case.trial.injections()[-1][1].step for step in case.trial.steps_done(since).values()):
+        yield Problem("no update was completed after the failed save", (failed[0],))
+
+
+def _mends(entry: Entry) -> bool:
+    return getattr(entry.record, "kind", "") in {"free-disk", "mend-writes"}
+
+
+@check("saves-again")
+def saves_again(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """After the last fault, or the last start, a checkpoint is committed again."""
+    entries = [entry for entry in case.trial.entries if _mends(entry)]
+    since = max([case.trial.start_seconds, *(entry.seconds for entry in entries)])
+    since = max([since, *(entry.seconds for entry, _ in case.trial.injections())])
+    if not case.trial.saves("committed", since):
+        yield Problem("no checkpoint was committed afterwards")
+
+
+@check("earlier-untouched")
+def earlier_untouched(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """A checkpoint that was the newest before the fault outlives it."""
+    injected = case.trial.injections()
+    if not injected:
+        raise CannotJudgeError("nothing was injected")
+    before = [save for entry, save in case.trial.saves("committed") if entry.seconds < injected[0][0].seconds]
+    if not before:
+        raise CannotJudgeError("no checkpoint was committed before the fault")
+    after = case.trial.saves("committed", injected[0][0].seconds)
+    listed = list(case.trial.of(Listed))
+    if len(after) < case.scenario.job.num_kept and before[-1].checkpoint not in listed[-1][1].checkpoints:
+        yield Problem(f"{before[-1].checkpoint} is gone, and only {len(after)} newer ones were committed")
+
+
+@check("canary-lives")
+def canary_lives(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """Nothing that a checkpoint holds was executed."""
+    if not list(case.trial.of(Damaged)):
+        raise CannotJudgeError("no hostile file was planted")
+    for entry, record in case.trial.of(Listed):
+        if record.canary:
+            yield Problem("reading a checkpoint executed what it holds", (entry,))
+            return

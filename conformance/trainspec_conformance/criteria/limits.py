@@ -1,0 +1,86 @@
+"""The only place that judges when a stack gives up, and what it does with numbers that are not finite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
+from trainspec_conformance.criteria.trajectory import number
+from trainspec_conformance.records import Listed
+from trainspec_validate.documents.scenario import Criterion
+from trainspec_validate.documents.trace import Decision, Restore, StepDone
+
+
+@check("gives-up")
+def gives_up(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """A job that makes no progress is stopped after as many attempts as declared, with an end that says so."""
+    attempts = {record.attempt for _, record in case.trial.of(Restore)}
+    if not attempts:
+        raise CannotJudgeError("no rank told from which state it went on")
+    limit = case.claims.max_restarts_without_progress + 2
+    """The first attempt, the restarts that are allowed, and the one during which the count is complete."""
+    barren = _barren_attempts(case)
+    if barren > limit:
+        yield Problem(f"{barren} attempts in a row reached no new update, {limit} are declared")
+    ends = [record for _, record in case.trial.ends()]
+    if not any(record.reason == "crash-loop" for record in ends):
+        yield Problem("no process told of an end as a crash loop")
+    exits = case.trial.exits()
+    if not exits or exits[-1][1].asked:
+        yield Problem("the command did not end by itself")
+    elif exits[-1][1].status == 0:
+        yield Problem("the command ended with status 0", (exits[-1][0],))
+
+
+def _barren_attempts(case: Case) -> int:
+    """Attempts in a row, at most, that reached no new update."""
+    reached: dict[int, int] = {record.attempt: 0 for _, record in case.trial.of(Restore)}
+    for _, step in case.trial.of(StepDone):
+        reached[step.attempt] = max(reached.get(step.attempt, 0), step.step)
+    best, now, most = 0, 0, 0
+    for attempt in sorted(reached):
+        now = 0 if reached[attempt] > best else now + 1
+        best, most = max(best, reached[attempt]), max(most, now)
+    return most
+
+
+@check("keeps-newest")
+def keeps_newest(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """The newest checkpoint that was committed is still there at the end."""
+    committed, listed = case.trial.saves("committed"), list(case.trial.of(Listed))
+    if not committed or not listed:
+        raise CannotJudgeError("no checkpoint was committed")
+    if committed[-1][1].checkpoint not in listed[-1][1].checkpoints:
+        yield Problem(f"{committed[-1][1].checkpoint} is gone", (listed[-1][0],))
+
+
+@check("stays-finite")
+def stays_finite(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """No update is applied that makes the loss of a later one not finite, and the run goes on to its end."""
+    done = [(entry, record) for entry, record in case.trial.of(StepDone) if record.skipped is None]
+    if not done:
+        raise CannotJudgeError("the trace tells of no step")
+    for entry, record in done:
+        if not math.isfinite(number(record.loss)):
+            yield Problem(f"update {record.step} was applied with the loss {record.loss}", (entry,))
+            return
+
+
+@check("tells-nonfinite")
+def tells_nonfinite(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """Each step with a gradient that is not finite is told as skipped, or leads to a rollback, as declared."""
+    planted = [one for one in case.scenario.job.faults if one.kind in {"nan-gradient", "inf-gradient"}]
+    wanted = sum(one.num_steps for one in planted)
+    if not wanted:
+        raise CannotJudgeError("no such gradient was planted")
+    action = case.claims.nonfinite_action
+    if action == "skip-step":
+        skipped = {(record.attempt, record.rank, number(record.loss), entry.line)
+                   for entry, record in case.trial.of(StepDone) if record.skipped and record.rank == 0}  # fmt: skip
+        if len(skipped) != wanted:
+            yield Problem(f"{len(skipped)} steps were told as skipped, {wanted} had a gradient that is not finite")
+    else:
+        word = "rollback" if action == "rollback" else "stop"
+        if not any(record.action == word for _, record in case.trial.of(Decision)):
+            yield Problem(f"no decision to {word} was told")

@@ -1,0 +1,116 @@
+"""The only place that judges the order of attempts: who trains when, from where, and until when."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
+from trainspec_conformance.criteria.trajectory import final_steps, same_end
+from trainspec_conformance.records import Ended, Started
+from trainspec_validate.documents.scenario import Criterion
+from trainspec_validate.documents.trace import StepDone
+
+
+@check("one-attempt")
+def one_attempt(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """The job does not start again because of this."""
+    attempts = {record.attempt for _, record in case.trial.of(StepDone)}
+    if not attempts:
+        raise CannotJudgeError("the trace tells of no step")
+    if len(attempts) > 1:
+        yield Problem(f"the run took {len(attempts)} attempts")
+
+
+@check("one-lineage")
+def one_lineage(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """No attempt completes a step or commits a save once ranks of a newer one have gone on."""
+    begun: dict[int, float] = {}
+    for entry, record in case.trial.restores():
+        begun.setdefault(record.attempt, entry.seconds)
+    if len(begun) < 2:
+        raise CannotJudgeError("there was one attempt only")
+    late = [(entry, record.attempt) for entry, record in case.trial.of(StepDone)]
+    late += [(entry, record.attempt) for entry, record in case.trial.saves("committed")]
+    for entry, attempt in late:
+        newer = [seconds for other, seconds in begun.items() if other > attempt]
+        if newer and entry.seconds > min(newer) + case.scenario.job.step_seconds:
+            yield Problem(f"attempt {attempt} went on after a newer one had begun", (entry,))
+            return
+
+
+@check("ends-in-grace")
+def ends_in_grace(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """Asked to end, the command ends by itself within the notice that it claims to need."""
+    exits = case.trial.exits()
+    if not exits:
+        raise CannotJudgeError("the command did not end")
+    entry, record = exits[0]
+    if record.status < 0:
+        yield Problem(f"signal {-record.status} had to end the command", (entry,))
+
+
+@check("resumes-within")
+def resumes_within(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """The next start goes on from at most so many updates before the last one that was done."""
+    starts = [entry for entry, record in case.trial.of(Started) if record.resume]
+    if not starts:
+        raise CannotJudgeError("nothing was started from a checkpoint")
+    restores = case.trial.restores(starts[0].seconds)
+    if not restores:
+        raise CannotJudgeError("no rank told from which state it went on")
+    done = max(
+        (record.step for entry, record in case.trial.of(StepDone) if entry.seconds < starts[0].seconds), default=0
+    )
+    limit = criterion.steps or 0
+    if done - restores[0][1].step > limit:
+        message = f"{done - restores[0][1].step} updates were lost after notice, at most {limit} may be"
+        yield Problem(message, (restores[0][0],))
+
+
+@check("restores-before-damage")
+def restores_before_damage(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """After silent damage the run goes back to a state from before it."""
+    planted = [one.step for one in case.scenario.job.faults]
+    if not planted:
+        raise CannotJudgeError("no damage was planted")
+    later = [(entry, record) for entry, record in case.trial.restores() if record.attempt > 0]
+    if not later:
+        yield Problem("the run never went back")
+    for entry, record in later:
+        if record.step > min(planted):
+            yield Problem(f"it went back to update {record.step}, the damage was at {min(planted)}", (entry,))
+
+
+@check("ends-in-time")
+def ends_in_time(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """The run comes to an end by itself, whatever end, and tells of it."""
+    if any(record.reason == "budget" for _, record in case.trial.of(Ended)):
+        yield Problem("the run did not end within the budget of time")
+    if not case.trial.ends():
+        yield Problem("no process told of the end of the run")
+
+
+@check("each-sample-once")
+def each_sample_once(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """Within one epoch no sample is consumed twice and none is left out."""
+    done = final_steps(case.trial)
+    if not any(one.sample_ids for one in done.values()):
+        raise CannotJudgeError("the trace names no samples")
+    epoch = case.scenario.job.samples_per_epoch
+    consumed: list[int] = [identifier for step in sorted(done) for identifier in done[step].sample_ids]
+    if len(consumed) < epoch:
+        raise CannotJudgeError(f"{len(consumed)} samples were consumed, an epoch has {epoch}")
+    for start in range(0, len(consumed) - epoch + 1, epoch):
+        counts = Counter(consumed[start : start + epoch])
+        twice = sorted(identifier for identifier, count in counts.items() if count > 1)
+        if twice:
+            yield Problem(f"in epoch {start // epoch} samples {twice[:5]} were consumed more than once")
+            return
+
+
+@check("same-end-where-bitwise")
+def same_end_where_bitwise(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """Where bitwise equality is claimed, the state at the end has the digest of the run without faults."""
+    if case.claims.resume_class == "bitwise":
+        yield from same_end(case, criterion)
