@@ -1,0 +1,29 @@
+"""The only place that starts a run for the tests of recovery, as a process that they can kill."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+from trainspec_reference.common.assignment import Assignment
+from trainspec_reference.common.launch import WORKER, launch
+from trainspec_reference.common.run_settings import Settings
+
+
+def main(directory: Path, command: list[str]) -> int:
+    """Run the assignment and the settings that lie in a directory."""
+    assignment = Assignment.read(directory / "given.json")
+    told = msgspec.json.decode((directory / "settings.json").read_bytes())
+    settings = Settings(
+        hosts=tuple(told.pop("hosts")),
+        directory=directory,
+        checkpoint_directory=assignment.checkpoint_directory,
+        trace_directory=assignment.trace_directory,
+        **told,
+    )
+    return launch(assignment, settings, command or WORKER)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,160 @@
+"""The only place that drives a run of the reference trainer from outside: start, watch, kill, and see what is left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from trainspec_reference.common.assignment import Assignment
+from trainspec_reference.common.job import Job
+from trainspec_reference.common.launch import hosts
+from trainspec_reference.common.reading import Changes, read_job
+from trainspec_validate import documents
+
+ROOT = Path(__file__).resolve().parents[2]
+PLANS = ROOT / "reference" / "plans"
+MAIN = Path(__file__).with_name("recovery_main.py")
+TIMEOUT_SECONDS = 60.0
+Record = dict[str, Any]
+
+
+def tiny_job(num_ranks: int = 2, num_steps: int = 60, *, interval: int = 10, action: str | None = None, **changes: Any) -> Job:
+    """The smallest job: steps of 5 ms, so that a test can act between them."""
+    job = read_job(PLANS / "state-space.yaml", PLANS / "policy.yaml", Changes(num_steps=num_steps, num_ranks=num_ranks))
+    policy = job.policy
+    assert policy is not None
+    paths = policy.recovery
+    if action:
+        paths = tuple(documents.changed(path, action=action) for path in paths)
+    policy = documents.changed(
+        policy, interval=documents.changed(policy.interval, steps=interval), recovery=paths
+    )
+    return replace(job, policy=policy, min_step_seconds=changes.pop("min_step_seconds", 0.005), **changes)
+
+
+class Run:
+    """One run in a directory, which can be started again and again."""
+
+    def __init__(self, directory: Path, job: Job, *, num_hosts: int = 1, command: Sequence[str] = (), **settings: Any) -> None:
+        self.directory, self.job = directory, job
+        self.checkpoints, self.traces = directory / "checkpoints", directory / "trace"
+        self._command, self._settings, self._num_hosts = list(command), settings, num_hosts
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the controller, in a process group of its own."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        num_ranks = self.job.plan.parallelism.num_accelerators
+        Assignment("plain", self.job, self.checkpoints, self.traces).write(self.directory / "given.json")
+        told = {"hosts": hosts(num_ranks, self._num_hosts), **self._settings}
+        (self.directory / "settings.json").write_text(json.dumps(told))
+        command = [sys.executable, str(MAIN), str(self.directory), *self._command]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRAINSPEC_RUN": str(self.directory / "stream")}
+        with (self.directory / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def finish(self) -> int:
+        """Wait for the end, and see that nothing is left of it; gives the exit status."""
+        assert self.process is not None
+        status = self.process.wait(TIMEOUT_SECONDS)
+        self.wait(lambda: not list(self.pids()), "the end of all processes")
+        return status
+
+    def run(self) -> int:
+        """Start, and wait for the end."""
+        self.start()
+        return self.finish()
+
+    def end(self) -> None:
+        """Kill what is left of the run, whatever became of it."""
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def wait(self, condition: Callable[[], Any], what: str) -> Any:
+        """Wait until something is so, and give what it is."""
+        until = time.monotonic() + TIMEOUT_SECONDS
+        while time.monotonic() < until:
+            found = condition()
+            if found:
+                return found
+            time.sleep(0.005)
+        raise AssertionError(f"waited in vain for {what}; {(self.directory / 'log').read_text()[-3000:]}")
+
+    # --- what is seen ---------------------------------------------------------------------------------------
+
+    def records(self, kind: str | None = None) -> list[Record]:
+        """All records of the traces by time; of one kind, if any is named."""
+        found = [
+            {**json.loads(line), "pid_of_file": int(path.stem.rpartition("-")[2])}
+            for path in self.traces.glob("*.jsonl")
+            for line in path.read_bytes().split(b"\n")[:-1]
+        ]
+        return sorted((each for each in found if kind in {None, each["k"]}), key=lambda each: each["time_us"])
+
+    def wait_step(self, step: int, attempt: int = 0) -> None:
+        """Wait until all ranks have completed an update in an attempt, or a later one."""
+        def reached() -> bool:
+            return any(r["step"] >= step and r.get("attempt", 0) >= attempt for r in self.records("step"))
+        self.wait(reached, f"update {step}")
+
+    def wait_save(self, stage: str, step: int = 0) -> Record:
+        """Wait for a stage of a save."""
+        found: Record = self.wait(
+            lambda: next((r for r in self.records("save") if r["stage"] == stage and r["step"] >= step), None),
+            f"{stage} of a save",
+        )
+        return found
+
+    def pids(self) -> Iterator[int]:
+        """Processes that were started for this run and still exist."""
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal():
+                with contextlib.suppress(OSError):
+                    words = (entry / "cmdline").read_bytes()
+                    state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                    if str(self.directory).encode() in words and state != "Z":
+                        yield int(entry.name)
+
+    def pid(self, rank: int) -> int:
+        """Process of a rank, by the newest record that it wrote of itself."""
+        own = [r for r in self.records() if r.get("rank") == rank and r["k"] in {"step", "restore", "process"}]
+        return int(own[-1]["pid_of_file"])
+
+    def signal(self, rank: int, number: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to a rank."""
+        os.kill(self.pid(rank), number)
+
+    def losses(self) -> dict[int, Any]:
+        """Loss of each update as it was computed last."""
+        return {r["step"]: r["loss"] for r in self.records("step") if not r.get("skipped")}
+
+    def sample_ids(self) -> dict[int, list[int]]:
+        """Samples of each update over all ranks, as it was computed last."""
+        found: dict[tuple[int, int], list[int]] = {}
+        attempts: dict[int, int] = {}
+        for r in self.records("step"):
+            attempts[r["step"]] = r.get("attempt", 0)
+        for r in self.records("step"):
+            if r.get("attempt", 0) == attempts[r["step"]]:
+                found.setdefault((r["step"], r["rank"]), r["sample_ids"])
+        return {
+            step: sorted(each for (s, _), ids in found.items() if s == step for each in ids) for step in attempts
+        }
+
+    @property
+    def digest(self) -> str:
+        """State digest at the end."""
+        return str(self.records("end")[-1]["digest"])
