@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainspec_record.adapters.blocks import Blocks
-from trainspec_record.adapters.checkpoints import mark_of, restoring, saving, size_bytes, write_mark
+from trainspec_record.adapters.checkpoints import mark_of, restoring, size_bytes, write_mark
 from trainspec_record.guard import never_raises
 from trainspec_record.silent import SilentRun
 from trainspec_record.values import key
@@ -169,33 +170,41 @@ def memory_counted(run: Run | SilentRun) -> Iterator[None]:
         raise
 
 
-def save(run: Run | SilentRun, state: dict[str, Any], folder: str | Path, **options: Any) -> None:
-    """`torch.distributed.checkpoint.save` into a folder, recorded."""
-    import torch.distributed.checkpoint as dcp  # noqa: PLC0415 - nothing is loaded before it is needed
-
-    with saving(run, folder):
-        dcp.save(state, checkpoint_id=str(folder), **options)  # type: ignore[attr-defined]
-
-
-def async_save(run: Run | SilentRun, state: dict[str, Any], folder: str | Path, **options: Any) -> Any:
-    """`torch.distributed.checkpoint.async_save` into a folder, recorded: it is committed when the future is done."""
-    import torch.distributed.checkpoint as dcp  # noqa: PLC0415 - nothing is loaded before it is needed
-
+def recorded_save(run: Run | SilentRun, folder: str | Path, save: Callable[[], T]) -> T:
+    """Call a function that saves into a folder; the checkpoint is committed when it returns, or its future is done."""
     mark = mark_of(run, Path(folder).name)
     with run.checkpoint(Path(folder).name, asynchronous=True) as span:
-        answer = dcp.async_save(state, checkpoint_id=str(folder), **options)  # type: ignore[attr-defined]
+        answer = save()
 
-    def end(done: Future[Any]) -> None:
-        error = done.exception()
+    def end(done: Future[Any] | None = None) -> None:
+        error = done.exception() if done is not None else None
         if error is not None:
             span.fail(type(error).__name__)
             return
         write_mark(mark, folder)
         span.commit(size_bytes=size_bytes(folder))
 
-    done: Future[Any] = answer if isinstance(answer, Future) else answer.upload_completion
-    done.add_done_callback(end)
+    done = answer if isinstance(answer, Future) else getattr(answer, "upload_completion", None)
+    if done is None:
+        end()
+    else:
+        done.add_done_callback(end)
     return answer
+
+
+def save(run: Run | SilentRun, state: dict[str, Any], folder: str | Path, **options: Any) -> None:
+    """`torch.distributed.checkpoint.save` into a folder, recorded."""
+    import torch.distributed.checkpoint as dcp  # noqa: PLC0415 - nothing is loaded before it is needed
+
+    recorded_save(run, folder, partial(dcp.save, state, checkpoint_id=str(folder), **options))  # type: ignore[attr-defined]
+
+
+def async_save(run: Run | SilentRun, state: dict[str, Any], folder: str | Path, **options: Any) -> Any:
+    """`torch.distributed.checkpoint.async_save` into a folder, recorded: it is committed when the future is done."""
+    import torch.distributed.checkpoint as dcp  # noqa: PLC0415 - nothing is loaded before it is needed
+
+    call = partial(dcp.async_save, state, checkpoint_id=str(folder), **options)  # type: ignore[attr-defined]
+    return recorded_save(run, folder, call)
 
 
 def load(run: Run | SilentRun, state: dict[str, Any], folder: str | Path, **options: Any) -> None:
