@@ -13,6 +13,7 @@ sys.path.append(str(ROOT))
 
 import appendix  # noqa: E402
 import catalogs  # noqa: E402
+import cli_reference  # noqa: E402
 import grafana_dashboard  # noqa: E402
 import hardware_pages  # noqa: E402
 import metric_pages  # noqa: E402
@@ -47,6 +48,7 @@ def outputs() -> dict[Path, str]:
         files[data / name] = text
     for name, text in {**appendix.pages(), **metric_pages.pages(ROOT / "spec" / "v1")}.items():
         files[ROOT / "spec" / "reference" / name] = text
+    files[ROOT / "spec" / "commands.md"] = cli_reference.page()
     files[ROOT / "spec" / "v1" / "91-hardware.md"] = hardware_pages.page(ROOT / "spec" / "v1")
     files |= {ROOT / path: text for path, text in of_the_metrics(ROOT / "spec" / "v1", entries).items()}
     indexed = [with_documents(entry) for entry in entries]

@@ -1,0 +1,44 @@
+"""The page of commands has every command with the help that it prints."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import cli_reference
+import click
+import pytest
+
+from trainspec_validate.cli import command as gate
+from trainspec_validate.toolbox import command as toolbox
+
+PAGE = (Path(__file__).resolve().parent.parent / "spec" / "commands.md").read_text(encoding="utf-8")
+
+
+def sections() -> dict[str, str]:
+    """Help by the command that it belongs to."""
+    found = re.findall(r"^###? (.+)\n\n```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    return dict(found)
+
+
+def test_every_command_has_a_section() -> None:
+    names = [f"trainspec {name}" for name in toolbox.list_commands(click.Context(toolbox))]
+    assert {"trainspec-validate", "trainspec", *names} <= set(sections())
+    assert "trainspec checkpoint seal" in sections()
+
+
+@pytest.mark.parametrize("name", sections())
+def test_a_section_shows_how_its_command_is_used(name: str) -> None:
+    assert sections()[name].startswith(f"Usage: {name} ")
+
+
+def test_every_option_of_the_gate_is_told() -> None:
+    text = sections()["trainspec-validate"]
+    names = [name for parameter in gate.params if isinstance(parameter, click.Option) for name in parameter.opts]
+    assert len(names) > 20
+    assert [name for name in names if name not in text] == []
+
+
+def test_the_page_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert cli_reference.page() == PAGE
