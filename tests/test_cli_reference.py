@@ -17,7 +17,7 @@ PAGE = (Path(__file__).resolve().parent.parent / "spec" / "commands.md").read_te
 
 def sections() -> dict[str, str]:
     """Help by the command that it belongs to."""
-    found = re.findall(r"^###? (.+)\n\n```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^###? ([^\n]+)\n\n```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     return dict(found)
 
 

@@ -29,7 +29,8 @@ def page() -> str:
 
 def _of(command: click.Command, name: str, parent: click.Context | None) -> list[str]:
     path = f"{parent.command_path} {name}" if parent else name
-    context = click.Context(command, info_name=name, parent=parent, terminal_width=WIDTH, max_content_width=WIDTH)
+    settings = {**command.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
+    context = click.Context(command, info_name=name, parent=parent, **settings)
     lines = [f"{'##' if parent is None else '###'} {path}", "", "```text", *command.get_help(context).splitlines()]
     lines += ["```", ""]
     if isinstance(command, click.Group):
