@@ -157,6 +157,10 @@ class Backend(Protocol):
         """Copy all of the state of rank `source` to the other ranks; only where replicas are whole."""
         ...
 
+    def weights(self) -> dict[str, npt.NDArray[np.float32]]:
+        """Global parameters by name, as `build` takes them; all ranks call it."""
+        ...
+
     def digest(self) -> str:
         """`sha256:` digest of the global parameters and optimizer state, by `common.digests`, equal on every rank."""
         ...

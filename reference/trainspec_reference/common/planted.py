@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 from trainspec_reference.common.backend import Backend, Formation
 from trainspec_reference.common.job import PlantedFault
@@ -20,6 +21,7 @@ class PlantedFaults:
 
     faults: tuple[PlantedFault, ...]
     formation: Formation
+    _num_done: Counter[PlantedFault] = field(default_factory=Counter)
 
     def before(self, step: int, backend: Backend, loader: Loader) -> float:
         """Do the damage that is planted before an update, and tell how many seconds are added to its computation.
@@ -32,6 +34,7 @@ class PlantedFaults:
         for fault in self.faults:
             if not self._is_due(fault, step):
                 continue
+            self._num_done[fault] += 1
             match fault.kind:
                 case "exception":
                     raise PlantedExceptionError(f"planted before update {step + 1}")
@@ -50,5 +53,6 @@ class PlantedFaults:
 
     def _is_due(self, fault: PlantedFault, step: int) -> bool:
         is_here = fault.rank % self.formation.num_ranks == self.formation.rank
-        is_now = fault.step <= step < fault.step + fault.num_steps
+        # A step that is skipped is tried again with the same number, and the fault is not.
+        is_now = fault.step <= step < fault.step + fault.num_steps and self._num_done[fault] < fault.num_steps
         return is_here and is_now and (fault.every_attempt or self.formation.number == 0)

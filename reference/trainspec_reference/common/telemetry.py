@@ -6,13 +6,17 @@ import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import trainspec_record
 from trainspec_reference.common.backend import Formation
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.ranks import RankGrid
 from trainspec_reference.common.state import TrainerState
+from trainspec_validate.costs.layout import Layout
+from trainspec_validate.costs.step_time import Convention, model_flops_per_step
+from trainspec_validate.derived.plan import shape_of
+from trainspec_validate.documents.model import Model
 
 if TYPE_CHECKING:
     from trainspec_record.recording import Run
@@ -35,17 +39,31 @@ def begin(job: Job, formation: Formation, documents: Sequence[Path] = ()) -> Rec
         TRAINSPEC_ATTEMPT=str(formation.number),
         TRAINSPEC_HOST=host,
     )
-    performance = job.plan.performance
+    performance, telemetry = job.plan.performance, job.plan.telemetry
+    convention = (performance.flops_convention if performance else None) or "6n"
     return trainspec_record.run(
         documents=documents,
         loss_reduction=job.plan.batch.loss_reduction,
         declared=_declared(job, formation),
-        flops_per_token=performance.flops_per_token if performance else None,
+        flops_per_token=flops_per_token(job.plan.model, convention, job.model.sequence_length),
         peak_flops=performance.peak_flops_per_second if performance else None,
         flops_precision=(performance.peak_format if performance else None) or job.plan.precision.compute,
-        flops_convention=(performance.flops_convention if performance else None) or "6n",
-        report_interval_steps=job.plan.telemetry.step_interval if job.plan.telemetry else 1,
+        flops_convention=convention,
+        report_interval_steps=telemetry.step_interval if telemetry else 1,
     )
+
+
+def flops_per_token(model: Model, convention: str, sequence_length: int) -> float | None:
+    """Operations of one token, forward and backward, by a convention; None for what is no transformer.
+
+    Raises:
+        ValueError: the convention is not known.
+    """
+    shape = shape_of(model)
+    if shape is None:
+        return None
+    layout = Layout(sequence_length=sequence_length)
+    return model_flops_per_step(shape, layout, cast("Convention", convention)) / sequence_length
 
 
 def _declared(job: Job, formation: Formation) -> dict[str, Any]:

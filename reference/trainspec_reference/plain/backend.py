@@ -21,11 +21,12 @@ from trainspec_reference.common.backend import (
 )
 from trainspec_reference.common.digests import state_digest, tensor_digest
 from trainspec_reference.common.job import Job
-from trainspec_reference.plain import storage
+from trainspec_reference.plain import reduction, storage
+from trainspec_reference.plain.compression import GradientCompressor
 from trainspec_reference.plain.exchange import Exchange
 from trainspec_reference.plain.formats import rounded, summed
 from trainspec_reference.plain.model import loss_alone, loss_and_gradients
-from trainspec_reference.plain.optimizer import AdamW
+from trainspec_reference.plain.optimizer import AdamW, stored
 from trainspec_reference.plain.parameters import FlatParameters
 
 Array = npt.NDArray[Any]
@@ -65,6 +66,10 @@ class PlainBackend:
         zeros = np.zeros_like(self._parameters.vector)
         self._optimizer = AdamW(self.job.rates, self._parameters.decays, zeros, zeros.copy())
         self._random = self._fresh_random()
+        plan = self.job.plan.communication
+        settings = plan.compression if plan is not None else None
+        is_dense = settings is None or settings.method == "none"
+        self._compressor = None if is_dense or not settings else GradientCompressor(settings, zeros.size)
 
     def _fresh_random(self) -> np.random.Generator:
         return np.random.Generator(np.random.Philox([self.job.seed, self._formation.rank]))
@@ -87,31 +92,38 @@ class PlainBackend:
         arrived: Callable[[], None],
     ) -> Gradients:
         """As `Backend.gradients`; gradients are rounded to the plan's format as soon as they are computed."""
-        weight, total_loss = loss_scale / num_targets, 0.0
+        weight, total_loss, weights = loss_scale / num_targets, 0.0, self._compute_weights()
         parts: list[Array] = []
         for batch in micro_batches:
-            loss, found = loss_and_gradients(self._compute_weights(), batch, weight, self._dropout)
+            loss, found = loss_and_gradients(weights, batch, weight, self._dropout)
             total_loss += loss
             parts.append(rounded(self._parameters.flattened(found), self._precision.gradients))
         self._damage(parts)
         mine = summed(parts, self._precision.accumulation or self._precision.gradients)
         arrived()
         with np.errstate(invalid="ignore", over="ignore"):
-            self._gradient = self._exchange.total(mine, self._precision.reduction) / np.float32(loss_scale)
-            groups = self._groups(micro_batches, parts, weight) if measure_noise else []
+            summed_up = reduction.total(self._exchange, mine, self._precision.reduction, self._compressor_now())
+            self._gradient = summed_up / np.float32(loss_scale)
+            groups = reduction.groups(self._exchange, micro_batches, parts, weight) if measure_noise else []
             norm = math.sqrt(float(np.square(self._gradient, dtype=np.float64).sum()))
         losses = self._exchange.gather_numbers([total_loss])
         return Gradients(
             loss=math.fsum(value for (value,) in losses) / num_targets,
             norm=norm,
             is_finite=bool(np.isfinite(self._gradient).all()),
-            group_sizes=tuple(int(size) for size, _ in groups),
+            group_sizes=tuple(size for size, _ in groups),
             group_squared_norms=tuple(norm for _, norm in groups),
         )
 
+    def _compressor_now(self) -> GradientCompressor | None:
+        """The compressor, from the step on that the plan names."""
+        plan = self.job.plan.communication
+        first = (plan.compression.start_step if plan is not None and plan.compression is not None else None) or 1
+        return self._compressor if self._optimizer.num_updates + 1 >= first else None
+
     def _compute_weights(self) -> dict[str, Array]:
-        width = np.float64 if self._precision.compute == "fp64" else np.float32
-        return {name: value.astype(width, copy=False) for name, value in self._parameters.named.items()}
+        """Weights as the forward pass reads them; products are added up in fp32, or wider."""
+        return {name: rounded(value, self._precision.compute) for name, value in self._parameters.named.items()}
 
     def _damage(self, parts: list[Array]) -> None:
         """Do what was planted to this rank's part of the gradient."""
@@ -119,25 +131,16 @@ class PlainBackend:
             parts[0][0] = np.nan if self._planted == "nan-gradient" else np.inf
             self._planted = None
 
-    def _groups(
-        self, micro_batches: Sequence[MicroBatch], parts: Sequence[Array], weight_per_target: float
-    ) -> list[tuple[float, float]]:
-        """Size and squared norm of the mean gradient of each micro-batch of each rank."""
-        mine: list[float] = []
-        for batch, part in zip(micro_batches, parts, strict=True):
-            squared = float(np.square(part, dtype=np.float64).sum())
-            mean_squared = squared / max(weight_per_target * batch.num_targets, 1e-300) ** 2
-            mine += [batch.num_targets, mean_squared]
-        gathered = self._exchange.gather_numbers(mine)
-        return [(numbers[at], numbers[at + 1]) for numbers in gathered for at in range(0, len(numbers), 2)]
-
     def update(self, learning_rate: float, clip_norm: float | None) -> None:
         """As `Backend.update`."""
         gradient = self._taken()
         if clip_norm is not None:
             norm = math.sqrt(float(np.square(gradient, dtype=np.float64).sum()))
             gradient *= np.float32(clip_norm / norm if norm > clip_norm else 1.0)
-        self._optimizer.update(self._parameters.vector, gradient, learning_rate)
+        vector, precision = self._parameters.vector, self._precision
+        self._optimizer.update(vector, gradient, learning_rate)
+        held = precision.master_parameters or precision.parameters
+        vector[...] = stored(vector, held, precision.parameter_rounding, self._random)
 
     def _taken(self) -> Array:
         if self._gradient is None:
@@ -180,6 +183,8 @@ class PlainBackend:
             if number % num_ranks == rank
         }
         state = json.dumps(self._random.bit_generator.state, default=np.ndarray.tolist)
+        if self._compressor is not None:
+            mine[f"residual/{rank}-of-{num_ranks}"] = self._compressor.residual.copy()
         mine[f"random/{rank}"] = np.frombuffer(state.encode(), np.uint8)
         return storage.PlainSnapshot(rank, num_ranks, mine)
 
@@ -194,10 +199,22 @@ class PlainBackend:
             if name not in found or found[name].shape != array.shape or found[name].dtype != array.dtype:
                 raise CheckpointUnreadableError(f"{directory} lacks {name} as {array.dtype}{list(array.shape)}")
         self._take(found)
+        self._restore_residual(found, directory)
         state = found.get(f"random/{self._formation.rank}")
         self._random = self._fresh_random()
         if state is not None:
             self._random.bit_generator.state = _random_state(state, directory)
+
+    def _restore_residual(self, found: dict[str, Array], directory: Path) -> None:
+        """Residuals are those of their ranks; among other ranks they begin anew, unless the plan refuses that."""
+        if self._compressor is None:
+            return
+        residual = found.get(f"residual/{self._formation.rank}-of-{self._formation.num_ranks}")
+        plan = self.job.plan.communication
+        settings = plan.compression if plan is not None else None
+        if residual is None and settings is not None and settings.residual_on_resize == "refuse":
+            raise CheckpointUnreadableError(f"{directory} has residuals of another number of ranks")
+        self._compressor.residual = np.zeros_like(self._compressor.residual) if residual is None else residual
 
     def _take(self, found: dict[str, Array]) -> None:
         self._optimizer.num_updates = int(found["optimizer/count"])
@@ -215,6 +232,10 @@ class PlainBackend:
             found[name] = np.frombuffer(received, array.dtype, array.size, offset).reshape(array.shape)
             offset += array.nbytes
         self._take(found)
+
+    def weights(self) -> dict[str, Array]:
+        """A copy of all parameters."""
+        return {name: value.copy() for name, value in self._parameters.named.items()}
 
     def digest(self) -> str:
         """As `Backend.digest`, of this rank's own replica."""

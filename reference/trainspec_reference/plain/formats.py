@@ -38,6 +38,20 @@ def _to_bfloat16(values: Array) -> Array:
     return np.where(np.isfinite(values), nearest.view(np.float32), values)
 
 
+def stochastically_rounded(values: Array, number_format: str, random: np.random.Generator) -> Array:
+    """Values rounded up or down to bf16 by chance, so that the mean of many is the value.
+
+    Raises:
+        ValueError: the format is not bf16.
+    """
+    if number_format != "bf16":
+        raise ValueError(f"the plain backend rounds to bf16 by chance, not to {number_format}")
+    exact = values.astype(np.float32)
+    chances = random.integers(0, 1 << 16, exact.shape, np.uint32)
+    found: Array = ((exact.view(np.uint32) + chances) & np.uint32(0xFFFF0000)).view(np.float32)
+    return found
+
+
 def summed(parts: Sequence[Array], number_format: str) -> Array:
     """Sum of arrays in their order, each term and each partial sum rounded to a format."""
     terms = [rounded(part, number_format) for part in parts]

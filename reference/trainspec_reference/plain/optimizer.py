@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainspec_reference.common.job import Rates
+from trainspec_reference.plain.formats import rounded, stochastically_rounded
 
 Array = npt.NDArray[Any]
 
@@ -34,3 +35,14 @@ class AdamW:
         self.second += np.float32(1 - rates.beta2) * gradient * gradient
         root = np.sqrt(self.second) / np.float32((1 - rates.beta2**self.num_updates) ** 0.5) + np.float32(rates.epsilon)
         parameters -= np.float32(learning_rate / (1 - rates.beta1**self.num_updates)) * self.first / root
+
+
+def stored(parameters: Array, number_format: str, rounding: str, random: np.random.Generator) -> Array:
+    """Parameters after an update as their format holds them.
+
+    Raises:
+        ValueError: there is no such format, or it is not rounded so.
+    """
+    if rounding == "stochastic":
+        return stochastically_rounded(parameters, number_format, random)
+    return rounded(parameters, number_format)

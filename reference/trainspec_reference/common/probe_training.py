@@ -1,0 +1,226 @@
+"""The only place that runs the real loop, or real ranks, for a probe."""
+
+from __future__ import annotations
+
+import multiprocessing
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from queue import Empty
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from trainspec_record.silent import NO_RUN
+from trainspec_reference.common import backend as backends
+from trainspec_reference.common.backend import Backend, Formation, MicroBatch
+from trainspec_reference.common.batch_schedule import fitted
+from trainspec_reference.common.data import Samples
+from trainspec_reference.common.job import Data, Job, ModelShape, Rates
+from trainspec_reference.common.ports import Surroundings, Wish
+from trainspec_reference.common.probe_arrays import Array, ProbeInputError, Request
+from trainspec_reference.common.state import TrainerState
+from trainspec_reference.common.trace import TraceWriter
+from trainspec_reference.common.trainer import Trainer
+from trainspec_reference.common.weights import initial_weights
+from trainspec_validate.documents.plan import TrainingPlan
+from trainspec_validate.documents.precision import LossScaling
+from trainspec_validate.documents.trace import StepDone, TraceRecord
+
+MAX_RANKS = 16
+_WAIT_SECONDS = 120.0
+_SHAPE = ModelShape(family="state-space", num_layers=1, hidden_size=16, vocabulary_size=128, sequence_length=16)
+_LARGE_EPSILON, _LARGE_RATE = 1e4, 1e8
+"""With them the first update of AdamW is its gradient times their ratio, so that the gradient can be read off."""
+
+
+def _job(num_data_ranks: int = 1, *, variable_length: bool = False, seed: int = 0, **precision: Any) -> Job:
+    plan = {
+        "apiVersion": "trainspec/v1",
+        "kind": "TrainingPlan",
+        "metadata": {"name": "probe"},
+        "model": {"name": "probe", "family": "state-space", "num_parameters": 4000},
+        "parallelism": {"num_accelerators": num_data_ranks, "data": num_data_ranks},
+        "batch": {"global_sequences": 4, "micro_sequences": 4, "accumulation_steps": 1},
+        "precision": {"compute": "fp32", "parameters": "fp32", "gradients": "fp32", "reduction": "fp32", **precision},
+    }
+    plan["batch"]["variable_length"] = variable_length  # type: ignore[index]
+    rates = Rates(peak=_LARGE_RATE, epsilon=_LARGE_EPSILON)
+    return Job(msgspec.convert(plan, TrainingPlan), None, 1, seed, _SHAPE, rates, Data())
+
+
+def _formation(rank: int, num_ranks: int, address: str) -> Formation:
+    return Formation(0, rank, ("localhost",) * num_ranks, address, timeout_seconds=_WAIT_SECONDS / 2)
+
+
+def _free_address() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+@contextmanager
+def _built(name: str, job: Job, formation: Formation) -> Iterator[Backend]:
+    backend = backends.make(name, job)
+    backend.join(formation)
+    try:
+        backend.build(initial_weights(job.model, job.seed))
+        yield backend
+    finally:
+        backend.leave()
+
+
+# --- accumulate ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What one rank computes of one layout."""
+
+    backend: str
+    job: Job
+    formation: Formation
+    batches: tuple[MicroBatch, ...]
+    num_targets: int
+
+
+def accumulate(request: Request, backend: str) -> dict[str, Any]:
+    """Loss and gradient of the same samples, divided over ranks and micro-batches in several ways."""
+    ids, layouts = request.get("sample_ids", list[int]), request.get("layouts", list[dict[str, int]])
+    settings: dict[str, Any] = {
+        "variable_length": request.get("variable_length", bool, False),
+        "seed": request.get("seed", int, 0),
+        "compute": request.get("precision", str, "fp32"),
+    }
+    results = []
+    for layout in layouts:
+        data, micro = layout.get("data", 1), layout.get("micro_sequences", 1)
+        if not 1 <= data <= min(MAX_RANKS, len(ids)) or micro < 1:
+            raise ProbeInputError(f"layout {layout}: data is between 1 and {MAX_RANKS} and no more than the samples")
+        loss, gradient = _of_ranks(backend, _job(data, **settings), ids, micro)
+        num_targets = _samples(_job(**settings)).num_targets(ids)
+        results.append({"loss": loss, "gradient": request.written(gradient), "num_targets": num_targets})
+    alone = _alone(backend, _job(**settings), ids)
+    return {"results": results, "samples": alone}
+
+
+def _samples(job: Job) -> Samples:
+    return Samples(job.model, job.data, job.plan.batch.variable_length)
+
+
+def _of_ranks(backend: str, job: Job, ids: Sequence[int], micro: int) -> tuple[float, Array]:
+    """Start the ranks of a layout, and take what the first of them tells."""
+    samples, num_ranks = _samples(job), job.plan.parallelism.data
+    shares, address, start = fitted(len(ids), (1.0,) * num_ranks), _free_address(), 0
+    context = multiprocessing.get_context("spawn")
+    results, processes = context.Queue(), []
+    for rank, share in enumerate(shares):
+        mine = ids[start : start + share]
+        start += share
+        batches = tuple(samples.batch(mine[at : at + micro]) for at in range(0, len(mine), micro))
+        told = _Share(backend, job, _formation(rank, num_ranks, address), batches, samples.num_targets(ids))
+        processes.append(context.Process(target=_work, args=(told, results), daemon=True))
+    try:
+        for process in processes:
+            process.start()
+        loss, gradient = results.get(timeout=_WAIT_SECONDS)
+        return loss, gradient
+    except Empty as error:
+        raise RuntimeError(f"{num_ranks} ranks gave no gradient in {_WAIT_SECONDS:g} s") from error
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def _work(share: _Share, results: Any) -> None:
+    with _built(share.backend, share.job, share.formation) as backend:
+        before = backend.weights()
+        found = backend.gradients(
+            share.batches, num_targets=share.num_targets, loss_scale=1.0, measure_noise=False, arrived=lambda: None
+        )
+        backend.update(_LARGE_RATE, None)
+        after = backend.weights()
+        backend.agree(0.0)
+        if share.formation.rank == 0:
+            change = [before[name].astype(np.float64) - after[name] for name in sorted(before)]
+            gradient = np.concatenate([part.ravel() for part in change]) / (_LARGE_RATE / _LARGE_EPSILON)
+            results.put((found.loss, gradient))
+
+
+def _alone(backend: str, job: Job, ids: Sequence[int]) -> list[dict[str, float]]:
+    """Mean loss of each sample alone."""
+    found = []
+    with _built(backend, job, _formation(0, 1, _free_address())) as built:
+        for sample_id in ids:
+            batch = _samples(job).batch([sample_id])
+            loss = built.evaluate([batch], num_targets=batch.num_targets)
+            found.append({"loss": loss, "num_targets": batch.num_targets})
+    return found
+
+
+# --- loss-scale ---------------------------------------------------------------------------------------------
+
+
+class _Script:
+    """Ports that plant an infinity in each step that the script names, and compare states."""
+
+    def __init__(self, backend: Backend, overflows: Sequence[bool]) -> None:
+        self.unchanged: list[bool] = []
+        self._backend, self._overflows = backend, list(overflows)
+        self._before = backend.digest()
+
+    def wishes(self) -> Wish:
+        """Asked before each step."""
+        if len(self.unchanged) == len(self._overflows):
+            return Wish.REFORM
+        if self._overflows[len(self.unchanged)]:
+            self._backend.corrupt("inf-gradient")
+        return Wish.NONE
+
+    def arrived(self, step: int) -> None:
+        """Nobody waits."""
+
+    def done(self, step: int) -> None:  # noqa: ARG002 - skipped steps have the number of the one before
+        """The state after the step against that before it."""
+        after = self._backend.digest()
+        self.unchanged.append(after == self._before)
+        self._before = after
+
+    def save(self, state: TrainerState) -> None:
+        """There is no policy, and so no save."""
+
+
+class _Memory(TraceWriter):
+    """A trace that is kept."""
+
+    def __init__(self) -> None:
+        super().__init__(None, "probe")
+        self.steps: list[StepDone] = []
+
+    def tell(self, record_type: type[TraceRecord], /, **values: Any) -> None:
+        """Keep a step."""
+        if record_type is StepDone:
+            self.steps.append(StepDone(time_us=0, **values))
+
+
+def loss_scale(request: Request, backend: str) -> dict[str, Any]:
+    """The scale of each step of a real run whose gradients overflow when the script says so."""
+    rule, overflows = request.record("loss_scaling", LossScaling), request.get("overflows", list[bool])
+    plain = _job(loss_scaling=msgspec.to_builtins(rule))
+    job = Job(plain.plan, None, len(overflows) + 1, model=plain.model, rates=Rates(warmup_steps=100), data=Data())
+    formation, trace = _formation(0, 1, _free_address()), _Memory()
+    with _built(backend, job, formation) as built:
+        script = _Script(built, overflows)
+        trainer = Trainer(job, built, Surroundings(formation, script, trace, NO_RUN), TrainerState.first(job.plan))
+        trainer.run()
+    return {
+        "scales": [step.loss_scale for step in trace.steps],
+        "next_scale": trainer.state.loss_scale.scale,
+        "skipped": [step.skipped is not None for step in trace.steps],
+        "unchanged": script.unchanged,
+        "updates": [step.step for step in trace.steps],
+        "learning_rates": [step.learning_rate for step in trace.steps],
+    }
