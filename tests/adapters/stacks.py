@@ -70,13 +70,14 @@ def run(program: str, out: Path, *arguments: str, num_processes: int = 1, name: 
     command = [sys.executable, *(torchrun if num_processes > 1 else []), str(PROGRAMS / program), str(out), *arguments]
     environment = {
         **{key: value for key, value in os.environ.items() if key in {"PATH", "HOME", "TMPDIR", "LANG"}},
-        **{"PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1", VARIABLE: str(out / name), "TRAINSPEC_HOST": "node-1"},
-        **{
-            "TRAINSPEC_NODE_SAMPLER": "none",
-            "HF_HUB_OFFLINE": "1",
-            "DS_ACCELERATOR": "cpu",
-            "HF_HOME": str(out / "hf"),
-        },
+        "PYTHONPATH": SOURCE,
+        "OMP_NUM_THREADS": "1",
+        VARIABLE: str(out / name),
+        "TRAINSPEC_HOST": "node-1",
+        "TRAINSPEC_NODE_SAMPLER": "none",
+        "HF_HUB_OFFLINE": "1",
+        "DS_ACCELERATOR": "cpu",
+        "HF_HOME": str(out / "hf"),
         **more,
     }
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -170,26 +171,42 @@ def memory_counted(run: Run | SilentRun) -> Iterator[None]:
         raise
 
 
-def recorded_save(run: Run | SilentRun, folder: str | Path, save: Callable[[], T]) -> T:
-    """Call a function that saves into a folder; the checkpoint is committed when it returns, or its future is done."""
+def recorded_save(run: Run | SilentRun, folder: str | Path, save: Callable[[], Any]) -> Any:
+    """Call a function that saves into a folder; the checkpoint is committed when it returns, or its future is done.
+
+    A future that is given back is done after the commit, so that who waits for it does not end the run before.
+    """
     mark = mark_of(run, Path(folder).name)
     with run.checkpoint(Path(folder).name, asynchronous=True) as span:
         answer = save()
 
-    def end(done: Future[Any] | None = None) -> None:
-        error = done.exception() if done is not None else None
-        if error is not None:
-            span.fail(type(error).__name__)
-            return
+    def commit() -> None:
         write_mark(mark, folder)
         span.commit(size_bytes=size_bytes(folder))
 
-    done = answer if isinstance(answer, Future) else getattr(answer, "upload_completion", None)
-    if done is None:
-        end()
-    else:
-        done.add_done_callback(end)
+    if isinstance(answer, Future):
+        return _after(answer, commit, span.fail)
+    if hasattr(answer, "upload_completion"):  # a save with stages: `AsyncSaveResponse`
+        return replace(answer, upload_completion=_after(answer.upload_completion, commit, span.fail))
+    commit()
     return answer
+
+
+def _after(future: Future[Any], commit: Callable[[], None], fail: Callable[[str], None]) -> Future[Any]:
+    """A future that is done when another one is, and the recorder knows of it."""
+    told: Future[Any] = Future()
+
+    def end(done: Future[Any]) -> None:
+        error = done.exception()
+        if error is not None:
+            fail(type(error).__name__)
+            told.set_exception(error)
+        else:
+            commit()
+            told.set_result(done.result())
+
+    future.add_done_callback(end)
+    return told
 
 
 def save(run: Run | SilentRun, state: dict[str, Any], folder: str | Path, **options: Any) -> None:

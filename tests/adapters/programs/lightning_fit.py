@@ -61,14 +61,16 @@ def main() -> None:
     data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
     saves = ModelCheckpoint(dirpath=OUT / "saves", every_n_train_steps=4, save_top_k=-1, filename="{step}")
     trainer = lightning.Trainer(
-        **{
-            "accelerator": "cpu",
-            "devices": DEVICES,
-            "max_epochs": 3 if MODE == "resume" else 2,
-            "log_every_n_steps": 1,
-        },
-        **{"accumulate_grad_batches": ACCUMULATED, "logger": CSVLogger(OUT), "default_root_dir": OUT},
-        **{"enable_progress_bar": False, "enable_model_summary": False, "callbacks": [saves, *told()]},
+        accelerator="cpu",
+        devices=DEVICES,
+        max_epochs=3 if MODE == "resume" else 2,
+        log_every_n_steps=1,
+        accumulate_grad_batches=ACCUMULATED,
+        logger=CSVLogger(OUT),
+        default_root_dir=OUT,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[saves, *told()],
     )
     model = Model()
     resumed = OUT / "saves" / "step=8.ckpt" if MODE == "resume" else None

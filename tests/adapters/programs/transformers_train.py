@@ -38,10 +38,18 @@ def main() -> None:
     ids = torch.randint(0, 32, (NUM_SAMPLES, TOKENS))
     data = [{"input_ids": row, "labels": row} for row in ids]
     arguments = TrainingArguments(
-        **{"output_dir": str(OUT / "saves"), "num_train_epochs": 3 if MODE == "resume" else 2, "use_cpu": True},
-        **{"per_device_train_batch_size": BATCH, "gradient_accumulation_steps": ACCUMULATED, "learning_rate": 1e-3},
-        **{"logging_steps": 5 if MODE == "rarely" else 1, "save_steps": 4, "report_to": [], "disable_tqdm": True},
-        **{"eval_strategy": "epoch" if MODE == "epochs" else "steps", "eval_steps": 3},
+        output_dir=str(OUT / "saves"),
+        num_train_epochs=3 if MODE == "resume" else 2,
+        use_cpu=True,
+        per_device_train_batch_size=BATCH,
+        gradient_accumulation_steps=ACCUMULATED,
+        learning_rate=1e-3,
+        logging_steps=5 if MODE == "rarely" else 1,
+        save_steps=4,
+        report_to=[],
+        disable_tqdm=True,
+        eval_strategy="epoch" if MODE == "epochs" else "steps",
+        eval_steps=3,
     )
     truth = Truth()
 
