@@ -18,7 +18,9 @@ from trainspec_reference.common.assignment import Assignment
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.launch import hosts
 from trainspec_reference.common.reading import Changes, read_job
+
 from trainspec_validate import documents
+from trainspec_validate.documents.plan import TrainingPlan
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANS = ROOT / "reference" / "plans"
@@ -27,7 +29,9 @@ TIMEOUT_SECONDS = 60.0
 Record = dict[str, Any]
 
 
-def tiny_job(num_ranks: int = 2, num_steps: int = 60, *, interval: int = 10, action: str | None = None, **changes: Any) -> Job:
+def tiny_job(
+    num_ranks: int = 2, num_steps: int = 60, *, interval: int = 10, action: str | None = None, **changes: Any
+) -> Job:
     """The smallest job: steps of 5 ms, so that a test can act between them."""
     job = read_job(PLANS / "state-space.yaml", PLANS / "policy.yaml", Changes(num_steps=num_steps, num_ranks=num_ranks))
     policy = job.policy
@@ -35,16 +39,24 @@ def tiny_job(num_ranks: int = 2, num_steps: int = 60, *, interval: int = 10, act
     paths = policy.recovery
     if action:
         paths = tuple(documents.changed(path, action=action) for path in paths)
-    policy = documents.changed(
-        policy, interval=documents.changed(policy.interval, steps=interval), recovery=paths
-    )
+    policy = documents.changed(policy, interval=documents.changed(policy.interval, steps=interval), recovery=paths)
     return replace(job, policy=policy, min_step_seconds=changes.pop("min_step_seconds", 0.005), **changes)
+
+
+def elastic(job: Job, degrees: tuple[int, ...]) -> Job:
+    """The job with a plan that works with so many data ranks."""
+    batch = {**documents.plain(job.plan.batch), "elastic": {"data_degrees": degrees, "micro_sequences": [1, 2, 4, 8]}}
+    plan = documents.read("TrainingPlan", {**documents.plain(job.plan), "batch": batch})
+    assert isinstance(plan, TrainingPlan)
+    return replace(job, plan=plan)
 
 
 class Run:
     """One run in a directory, which can be started again and again."""
 
-    def __init__(self, directory: Path, job: Job, *, num_hosts: int = 1, command: Sequence[str] = (), **settings: Any) -> None:
+    def __init__(
+        self, directory: Path, job: Job, *, num_hosts: int = 1, command: Sequence[str] = (), **settings: Any
+    ) -> None:
         self.directory, self.job = directory, job
         self.checkpoints, self.traces = directory / "checkpoints", directory / "trace"
         self._command, self._settings, self._num_hosts = list(command), settings, num_hosts
@@ -60,9 +72,7 @@ class Run:
         command = [sys.executable, str(MAIN), str(self.directory), *self._command]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRAINSPEC_RUN": str(self.directory / "stream")}
         with (self.directory / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                command, env=environment, stdout=log, stderr=log, start_new_session=True
-            )
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
 
     def finish(self) -> int:
         """Wait for the end, and see that nothing is left of it; gives the exit status."""
@@ -106,8 +116,10 @@ class Run:
 
     def wait_step(self, step: int, attempt: int = 0) -> None:
         """Wait until all ranks have completed an update in an attempt, or a later one."""
+
         def reached() -> bool:
             return any(r["step"] >= step and r.get("attempt", 0) >= attempt for r in self.records("step"))
+
         self.wait(reached, f"update {step}")
 
     def wait_save(self, stage: str, step: int = 0) -> Record:
@@ -150,9 +162,7 @@ class Run:
         for r in self.records("step"):
             if r.get("attempt", 0) == attempts[r["step"]]:
                 found.setdefault((r["step"], r["rank"]), r["sample_ids"])
-        return {
-            step: sorted(each for (s, _), ids in found.items() if s == step for each in ids) for step in attempts
-        }
+        return {step: sorted(each for (s, _), ids in found.items() if s == step for each in ids) for step in attempts}
 
     @property
     def digest(self) -> str:

@@ -19,7 +19,7 @@ TRAINER_FILE = "trainer.json"
 """State of the trainer beside that of the backend: position in the data, loss scale, schedule."""
 POINTER = "latest"
 EXTENSION = "org.trainspec.reference"
-_STAGED, _REPLACED, _REMOVED, _SUSPECT = ".saving-", ".replaced-", ".removed-", ".suspect-"
+_STAGED, _REPLACED, _REMOVED = ".saving-", ".replaced-", ".removed-"
 """Names that begin with a dot: no loader takes such a directory for a checkpoint."""
 
 
@@ -36,6 +36,8 @@ class SaveFacts:
     layout: dict[str, int]
     digest: str | None
     """Digest of the state that the ranks took at the snapshot."""
+    config: str
+    """Digest of the job."""
     trainer: bytes
     """State of the trainer, in JSON."""
 
@@ -151,18 +153,6 @@ class Vault:
         """Count a checkpoint as none when old ones are removed."""
         self._refused.add(name)
 
-    def put_aside(self, after_step: int) -> list[str]:
-        """Take checkpoints of later steps out of the series, whose content is in doubt; gives their names."""
-        suspect = [name for name in self.names() if int(_step(name)) > after_step]
-        for name in suspect:
-            home = self.root / f"{_SUSPECT}{name}"
-            _remove(home)
-            (self.root / name).rename(home)
-        left = [name for name in self.names() if name not in self._refused]
-        if suspect and left:
-            self._point(left[0])
-        return suspect
-
     def _retain(self) -> None:
         """Remove the oldest beyond the number that is kept; a checkpoint that was refused does not count."""
         whole = [name for name in self.names() if name not in self._refused]
@@ -209,7 +199,7 @@ def _manifest(facts: SaveFacts, files: Iterable[File]) -> dict[str, Any]:
             {"path": file.path, "size_bytes": file.size_bytes, "sha256": file.sha256}
             for file in sorted(files, key=lambda file: file.path)
         ],
-        "extensions": {EXTENSION: {"digest": facts.digest}} if facts.digest else {},
+        "extensions": {EXTENSION: {"digest": facts.digest, "config": facts.config}},
     }
     return {key: value for key, value in manifest.items() if value is not None}
 

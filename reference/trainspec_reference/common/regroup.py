@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 from trainspec_reference.common import decisions
 from trainspec_reference.common import messages as say
@@ -13,6 +14,7 @@ from trainspec_reference.common.checkpoints import Vault
 from trainspec_reference.common.crew import Crew, Worker
 from trainspec_reference.common.decisions import Episode, Way
 from trainspec_reference.common.job import Job
+from trainspec_reference.common.reading import job_to_json
 from trainspec_reference.common.restart_state import StateChoice, StateSource
 from trainspec_reference.common.run_settings import (
     CRASH_LOOP,
@@ -62,6 +64,7 @@ class Regroup:
     def __init__(self, job: Job, settings: Settings, crew: Crew, tell: TraceWriter, limits: Limits) -> None:
         self._job, self._settings, self._crew, self._trace, self._limits = job, settings, crew, tell, limits
         self._vault = Vault(settings.checkpoint_directory, job.policy.retention.num_kept if job.policy else _KEPT)
+        self._num_standby_allowed = 0
         self._restarts = decisions.RestartLimits(job.policy)
         self.source = StateSource(job, self._vault, tell)
         self.attempts = Attempts(settings.directory / "attempt", settings.first_attempt)
@@ -143,6 +146,7 @@ class Regroup:
         hosts = tuple(member.host or "" for member in planned.members)
         start = planned.choice.start(planned.members)
         self._trace.attempt = number
+        self._num_standby_allowed = self._settings.num_standby
         watch = Watch(self._limits, frozenset(member.number for member in planned.members))
         saves = Saves(self._vault, self._terms(len(hosts)), planned.members, self._trace)
         for rank, member in enumerate(planned.members):
@@ -173,11 +177,14 @@ class Regroup:
             run=self._settings.run,
             state=policy.state.items if policy else (),
             layout={"num_ranks": num_ranks, "data": num_ranks // replica, **split},
+            config=f"sha256:{sha256(job_to_json(self._job)).hexdigest()}",
             are_replicas=decisions.replicas_are_whole(self._job),
             timeout_seconds=self._limits.save,
         )
 
     def stand_by(self) -> None:
-        """Have as many workers stand by as the run is to have."""
-        for _ in range(self._settings.num_standby - self._crew.num_standing_by):
+        """Have as many workers stand by as the run is to have; those that end by themselves are not replaced."""
+        num_wanted = min(self._settings.num_standby - self._crew.num_standing_by, self._num_standby_allowed)
+        for _ in range(num_wanted):
+            self._num_standby_allowed -= 1
             self._crew.start(None)

@@ -25,6 +25,8 @@ class Terms:
     state: tuple[str, ...]
     """Items of state that the policy names."""
     layout: dict[str, int]
+    config: str
+    """Digest of the job."""
     are_replicas: bool
     """Whether each rank holds all of the state, so that all have to have the same."""
     timeout_seconds: float
@@ -158,6 +160,7 @@ class Saves:
             state=self._terms.state,
             layout=self._terms.layout,
             digest=first.digest,
+            config=self._terms.config,
             trainer=first.state.encode(),
         )
 
