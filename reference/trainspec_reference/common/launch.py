@@ -11,7 +11,7 @@ from trainspec_reference.common.run_settings import Settings
 
 WORKER = (sys.executable, "-m", "trainspec_reference.common.worker")
 """Command of a worker; the file of its assignment follows."""
-ASSIGNMENT = "assignment.json"
+ASSIGNMENT = ".assignment.json"
 
 
 def launch(assignment: Assignment, settings: Settings, command: Sequence[str] = WORKER) -> int:

@@ -170,12 +170,16 @@ def job_from_json(text: bytes) -> Job:
 
 def write_documents(job: Job, cluster: Path | None, directory: Path) -> tuple[Path, ...]:
     """Write what the job really follows beside its records, and tell the files."""
-    found = []
-    for name, document in {"plan": job.plan, "policy": job.policy}.items():
-        if document is not None:
-            found.append(directory / f"{name}.json")
-            found[-1].write_text(json.dumps(documents.plain(document), indent=1) + "\n")
+    texts: dict[str, Any] = {"plan": documents.plain(job.plan)}
+    if job.policy is not None:
+        texts["policy"] = documents.plain(job.policy)
     if cluster is not None:
-        found.append(directory / "cluster.json")
-        found[-1].write_text(json.dumps(load_file(cluster).data, indent=1) + "\n")
+        texts["cluster"] = load_file(cluster).data
+    for text in texts.values():
+        for key in texts.keys() & text.keys():
+            text[key].pop("file", None)  # the files of the run have names of their own
+    found = []
+    for name, text in texts.items():
+        found.append(directory / f"{name}.json")
+        found[-1].write_text(json.dumps(text, indent=1) + "\n")
     return tuple(found)
