@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-import socket
 import uuid
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from trainspec_reference.common.checkpoints import SaveFacts, Vault, name_of
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.ports import Outcome, Surroundings, TrainingFaultError, Wish
 from trainspec_reference.common.reading import job_to_json
+from trainspec_reference.common.rehearsal import free_address
 from trainspec_reference.common.run_settings import COMPLETED, NOTHING_RESTORABLE, PREEMPTED, Settings
 from trainspec_reference.common.start_state import StartState
 from trainspec_reference.common.state import TrainerState
@@ -125,7 +125,7 @@ def train_alone(assignment: Assignment, settings: Settings) -> int:
     start = _start(vault, writer)
     if start is None:
         return NOTHING_RESTORABLE
-    formation = Formation(number, 0, settings.hosts[:1], _free_address(), timeout_seconds=60.0)
+    formation = Formation(number, 0, settings.hosts[:1], free_address(), timeout_seconds=60.0)
     backend.join(formation)
     recorder = telemetry.begin(job, formation, assignment.documents)
     ports.surroundings = Surroundings(formation, ports, writer, recorder)
@@ -159,9 +159,3 @@ def _run(trainer: Trainer) -> int:
     around.trace.tell(trace.End, reason=reason, step=trainer.state.step, digest=trainer.backend.digest())
     trainer.backend.leave()
     return status
-
-
-def _free_address() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import Empty
 from typing import Any
@@ -13,21 +11,23 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from trainspec_record.silent import NO_RUN
-from trainspec_reference.common import backend as backends
 from trainspec_reference.common.backend import Backend, Formation, MicroBatch
 from trainspec_reference.common.batch_schedule import fitted
 from trainspec_reference.common.data import Samples
 from trainspec_reference.common.job import Data, Job, ModelShape, Rates
-from trainspec_reference.common.ports import Surroundings, Wish
+from trainspec_reference.common.ports import Wish
 from trainspec_reference.common.probe_arrays import Array, ProbeInputError, Request
-from trainspec_reference.common.state import TrainerState
-from trainspec_reference.common.trace import TraceWriter
-from trainspec_reference.common.trainer import Trainer
-from trainspec_reference.common.weights import initial_weights
+from trainspec_reference.common.rehearsal import (
+    TIMEOUT_SECONDS,
+    NoPorts,
+    StepMemory,
+    built,
+    free_address,
+    only_rank,
+    trainer_of,
+)
 from trainspec_validate.documents.plan import TrainingPlan
 from trainspec_validate.documents.precision import LossScaling
-from trainspec_validate.documents.trace import StepDone, TraceRecord
 
 MAX_RANKS = 16
 _WAIT_SECONDS = 120.0
@@ -49,27 +49,6 @@ def _job(num_data_ranks: int = 1, *, variable_length: bool = False, seed: int = 
     plan["batch"]["variable_length"] = variable_length  # type: ignore[index]
     rates = Rates(peak=_LARGE_RATE, epsilon=_LARGE_EPSILON)
     return Job(msgspec.convert(plan, TrainingPlan), None, 1, seed, _SHAPE, rates, Data())
-
-
-def _formation(rank: int, num_ranks: int, address: str) -> Formation:
-    return Formation(0, rank, ("localhost",) * num_ranks, address, timeout_seconds=_WAIT_SECONDS / 2)
-
-
-def _free_address() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
-
-
-@contextmanager
-def _built(name: str, job: Job, formation: Formation) -> Iterator[Backend]:
-    backend = backends.make(name, job)
-    backend.join(formation)
-    try:
-        backend.build(initial_weights(job.model, job.seed))
-        yield backend
-    finally:
-        backend.leave()
 
 
 # --- accumulate ---------------------------------------------------------------------------------------------
@@ -113,14 +92,20 @@ def _samples(job: Job) -> Samples:
 def _of_ranks(backend: str, job: Job, ids: Sequence[int], micro: int) -> tuple[float, Array]:
     """Start the ranks of a layout, and take what the first of them tells."""
     samples, num_ranks = _samples(job), job.plan.parallelism.data
-    shares, address, start = fitted(len(ids), (1.0,) * num_ranks), _free_address(), 0
+    shares, address, start = fitted(len(ids), (1.0,) * num_ranks), free_address(), 0
     context = multiprocessing.get_context("spawn")
     results, processes = context.Queue(), []
     for rank, share in enumerate(shares):
         mine = ids[start : start + share]
         start += share
         batches = tuple(samples.batch(mine[at : at + micro]) for at in range(0, len(mine), micro))
-        told = _Share(backend, job, _formation(rank, num_ranks, address), batches, samples.num_targets(ids))
+        told = _Share(
+            backend,
+            job,
+            Formation(0, rank, ("localhost",) * num_ranks, address, TIMEOUT_SECONDS),
+            batches,
+            samples.num_targets(ids),
+        )
         processes.append(context.Process(target=_work, args=(told, results), daemon=True))
     try:
         for process in processes:
@@ -136,7 +121,7 @@ def _of_ranks(backend: str, job: Job, ids: Sequence[int], micro: int) -> tuple[f
 
 
 def _work(share: _Share, results: Any) -> None:
-    with _built(share.backend, share.job, share.formation) as backend:
+    with built(share.backend, share.job, share.formation) as backend:
         before = backend.weights()
         found = backend.gradients(
             share.batches, num_targets=share.num_targets, loss_scale=1.0, measure_noise=False, arrived=lambda: None
@@ -153,10 +138,10 @@ def _work(share: _Share, results: Any) -> None:
 def _alone(backend: str, job: Job, ids: Sequence[int]) -> list[dict[str, float]]:
     """Mean loss of each sample alone."""
     found = []
-    with _built(backend, job, _formation(0, 1, _free_address())) as built:
+    with built(backend, job, only_rank()) as found_backend:
         for sample_id in ids:
             batch = _samples(job).batch([sample_id])
-            loss = built.evaluate([batch], num_targets=batch.num_targets)
+            loss = found_backend.evaluate([batch], num_targets=batch.num_targets)
             found.append({"loss": loss, "num_targets": batch.num_targets})
     return found
 
@@ -164,7 +149,7 @@ def _alone(backend: str, job: Job, ids: Sequence[int]) -> list[dict[str, float]]
 # --- loss-scale ---------------------------------------------------------------------------------------------
 
 
-class _Script:
+class _Script(NoPorts):
     """Ports that plant an infinity in each step that the script names, and compare states."""
 
     def __init__(self, backend: Backend, overflows: Sequence[bool]) -> None:
@@ -180,30 +165,11 @@ class _Script:
             self._backend.corrupt("inf-gradient")
         return Wish.NONE
 
-    def arrived(self, step: int) -> None:
-        """Nobody waits."""
-
     def done(self, step: int) -> None:  # noqa: ARG002 - skipped steps have the number of the one before
         """The state after the step against that before it."""
         after = self._backend.digest()
         self.unchanged.append(after == self._before)
         self._before = after
-
-    def save(self, state: TrainerState) -> None:
-        """There is no policy, and so no save."""
-
-
-class _Memory(TraceWriter):
-    """A trace that is kept."""
-
-    def __init__(self) -> None:
-        super().__init__(None, "probe")
-        self.steps: list[StepDone] = []
-
-    def tell(self, record_type: type[TraceRecord], /, **values: Any) -> None:
-        """Keep a step."""
-        if record_type is StepDone:
-            self.steps.append(StepDone(time_us=0, **values))
 
 
 def loss_scale(request: Request, backend: str) -> dict[str, Any]:
@@ -211,10 +177,10 @@ def loss_scale(request: Request, backend: str) -> dict[str, Any]:
     rule, overflows = request.record("loss_scaling", LossScaling), request.get("overflows", list[bool])
     plain = _job(loss_scaling=msgspec.to_builtins(rule))
     job = Job(plain.plan, None, len(overflows) + 1, model=plain.model, rates=Rates(warmup_steps=100), data=Data())
-    formation, trace = _formation(0, 1, _free_address()), _Memory()
-    with _built(backend, job, formation) as built:
-        script = _Script(built, overflows)
-        trainer = Trainer(job, built, Surroundings(formation, script, trace, NO_RUN), TrainerState.first(job.plan))
+    formation, trace = only_rank(), StepMemory()
+    with built(backend, job, formation) as found:
+        script = _Script(found, overflows)
+        trainer = trainer_of(job, found, formation, script, trace)
         trainer.run()
     return {
         "scales": [step.loss_scale for step in trace.steps],
