@@ -64,26 +64,15 @@ class Recorded(NamedTuple):
         return {finding.requirement for finding in validate([self.folder]).findings}
 
 
-def run(program: str, out: Path, *arguments: str, num_processes: int = 1, name: str = "r-1", **more: str) -> Recorded:
+def run(
+    program: str, out: Path, *arguments: str, num_processes: int = 1, torchrun: bool = False, **more: str
+) -> Recorded:
     """Run a program, under torchrun if it takes several processes; it writes what it knows to `truth.json`."""
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_processes}"]
-    command = [sys.executable, *(torchrun if num_processes > 1 else []), str(PROGRAMS / program), str(out), *arguments]
-    environment = {
-        **{key: value for key, value in os.environ.items() if key in {"PATH", "HOME", "TMPDIR", "LANG"}},
-        "PYTHONPATH": SOURCE,
-        "OMP_NUM_THREADS": "1",
-        VARIABLE: str(out / name),
-        "TRAINSPEC_HOST": "node-1",
-        "TRAINSPEC_NODE_SAMPLER": "none",
-        "HF_HUB_OFFLINE": "1",
-        "DS_ACCELERATOR": "cpu",
-        "HF_HOME": str(out / "hf"),
-        **more,
-    }
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_processes}"]
+    launched = launcher if torchrun or num_processes > 1 else []
     process = subprocess.Popen(
-        command,
-        env=environment,
+        [sys.executable, *launched, str(PROGRAMS / program), str(out), *arguments],
+        env={**environment(out), **more},
         cwd=out,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -95,7 +84,16 @@ def run(program: str, out: Path, *arguments: str, num_processes: int = 1, name: 
     finally:
         kill(process)
     truth = out / "truth.json"
-    return Recorded(out / name, json.loads(truth.read_text()) if truth.is_file() else {}, process.returncode, output)
+    return Recorded(out / "r-1", json.loads(truth.read_text()) if truth.is_file() else {}, process.returncode, output)
+
+
+def environment(out: Path) -> dict[str, str]:
+    """What a program sees: nothing of a launcher of the tests, and no network."""
+    kept = {key: value for key, value in os.environ.items() if key in {"HOME", "TMPDIR", "LANG"}}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    recorder = {VARIABLE: str(out / "r-1"), "TRAINSPEC_HOST": "node-1", "TRAINSPEC_NODE_SAMPLER": "none"}
+    frameworks = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(out / "hf"), "DS_ACCELERATOR": "cpu"}
+    return {**kept, **recorder, **frameworks, "PATH": path, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
 
 
 def kill(process: subprocess.Popen[str]) -> None:

@@ -58,7 +58,7 @@ def test_processes_of_torchrun(tmp_path: Path) -> None:
 
 def test_a_restore_goes_on_from_the_saved_counters(tmp_path: Path) -> None:
     run(PROGRAM, tmp_path, "1", "told")
-    found = run(PROGRAM, tmp_path, "1", "resume", name="r-1")
+    found = run(PROGRAM, tmp_path, "1", "resume")
     assert found.code == 0, found.output
     (restored,) = found.events("train.checkpoint.restore.end", attempt=1)
     assert restored["a"]["train.restore.source"] == "step-8"

@@ -1,4 +1,4 @@
-"""A loop with an engine of DeepSpeed: OUT STAGE FIRST."""
+"""A loop with an engine of DeepSpeed: OUT STAGE FIRST PORT."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import deepspeed
 import torch
@@ -16,18 +17,12 @@ import trainspec_record
 from trainspec_record.adapters.deepspeed import Recorded
 
 OUT, STAGE, FIRST = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-NUM_SAMPLES, BATCH, MICRO, NUM_STEPS = 32, 8, 2, 8
+NUM_SAMPLES, BATCH, MICRO, NUM_STEPS, SAVED = 32, 8, 2, 8, 4
+ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": sys.argv[4]}
+UNSUPPORTED = {"train.loss.mean": "no mean over ranks is taken"}
 
 
-def main() -> None:
-    for name, value in {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1"}.items():
-        os.environ.setdefault(name, str(value))
-    os.environ.setdefault("MASTER_PORT", sys.argv[4] if len(sys.argv) > 4 else "0")
-    deepspeed.init_distributed("gloo")
-    torch.manual_seed(0)
-    inputs = torch.randn(NUM_SAMPLES, 4)
-    data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
-    model = torch.nn.Linear(4, 1)
+def engine_of() -> Any:
     config = {
         "train_batch_size": BATCH,
         "train_micro_batch_size_per_gpu": MICRO,
@@ -37,25 +32,40 @@ def main() -> None:
         "zero_force_ds_cpu_optimizer": False,
         "steps_per_print": 10**9,
     }
+    model = torch.nn.Linear(4, 1)
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)
-    with trainspec_record.run(unsupported={"train.loss.mean": "no sum over ranks is made"}) as run:
-        engine, _, _, _ = deepspeed.initialize(model=model, optimizer=sgd, config=config)
-        recorded = Recorded(run, engine)
-        loader = DataLoader(data, MICRO, sampler=DistributedSampler(data, shuffle=False))
-        norms = []
-        if FIRST:
-            engine.load_checkpoint(str(OUT / "saves"))
-        while engine.global_steps < NUM_STEPS:
-            for x, y in recorded.batches(loader):
-                is_update = engine.is_gradient_accumulation_boundary()
-                engine.backward((engine(x) - y).square().mean())
-                engine.step()
-                if is_update:
-                    norms.append(float(engine.get_global_grad_norm()))
-                    if engine.global_steps == 4:
-                        engine.save_checkpoint(str(OUT / "saves"))
-                if engine.global_steps == NUM_STEPS:
-                    break
+    return deepspeed.initialize(model=model, optimizer=sgd, config=config)[0]
+
+
+def train(run: Any, loader: Any) -> list[float]:
+    engine = engine_of()
+    recorded = Recorded(run, engine)
+    norms: list[float] = []
+    if FIRST:
+        engine.load_checkpoint(str(OUT / "saves"))
+    while engine.global_steps < NUM_STEPS:
+        for x, y in recorded.batches(loader):
+            is_update = engine.is_gradient_accumulation_boundary()
+            engine.backward((engine(x) - y).square().mean())
+            engine.step()
+            if is_update:
+                norms.append(float(engine.get_global_grad_norm()))
+            if is_update and engine.global_steps == SAVED:
+                engine.save_checkpoint(str(OUT / "saves"))
+            if engine.global_steps == NUM_STEPS:
+                break
+    return norms
+
+
+def main() -> None:
+    if "RANK" not in os.environ:
+        os.environ.update(ALONE)
+    deepspeed.init_distributed("gloo")
+    torch.manual_seed(0)
+    inputs = torch.randn(NUM_SAMPLES, 4)
+    data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
+    with trainspec_record.run(unsupported=UNSUPPORTED) as run:
+        norms = train(run, DataLoader(data, MICRO, sampler=DistributedSampler(data, shuffle=False)))
     if torch.distributed.get_rank() == 0:
         (OUT / "truth.json").write_text(json.dumps({"norms": norms}))
     torch.distributed.barrier()
