@@ -29,17 +29,20 @@ TIMEOUT_SECONDS = 60.0
 Record = dict[str, Any]
 
 
-def tiny_job(
-    num_ranks: int = 2, num_steps: int = 60, *, interval: int = 10, action: str | None = None, **changes: Any
-) -> Job:
+def tiny_job(num_ranks: int = 2, num_steps: int = 60, *, interval: int = 10, **changes: Any) -> Job:
     """The smallest job: steps of 5 ms, so that a test can act between them."""
     job = read_job(PLANS / "state-space.yaml", PLANS / "policy.yaml", Changes(num_steps=num_steps, num_ranks=num_ranks))
     policy = job.policy
     assert policy is not None
-    paths = policy.recovery
-    if action:
-        paths = tuple(documents.changed(path, action=action) for path in paths)
-    policy = documents.changed(policy, interval=documents.changed(policy.interval, steps=interval), recovery=paths)
+    policy = documents.changed(policy, interval=documents.changed(policy.interval, steps=interval))
+    hang_seconds = changes.pop("hang_seconds", None)
+    if hang_seconds:
+        layers = tuple(documents.changed(layer, timeout_seconds=hang_seconds) for layer in policy.detection)
+        policy = documents.changed(policy, detection=layers)
+    action_of_nan = changes.pop("nonfinite_action", None)
+    if action_of_nan:
+        precision = documents.changed(job.plan.precision, nonfinite_action=action_of_nan)
+        job = replace(job, plan=documents.changed(job.plan, precision=precision))
     return replace(job, policy=policy, min_step_seconds=changes.pop("min_step_seconds", 0.005), **changes)
 
 
@@ -61,6 +64,8 @@ class Run:
         self.checkpoints, self.traces = directory / "checkpoints", directory / "trace"
         self._command, self._settings, self._num_hosts = list(command), settings, num_hosts
         self.process: subprocess.Popen[bytes] | None = None
+        self._read: dict[Path, int] = {}
+        self._records: list[Record] = []
 
     def start(self) -> None:
         """Start the controller, in a process group of its own."""
@@ -100,19 +105,22 @@ class Run:
             found = condition()
             if found:
                 return found
-            time.sleep(0.005)
+            time.sleep(0.01)
         raise AssertionError(f"waited in vain for {what}; {(self.directory / 'log').read_text()[-3000:]}")
 
     # --- what is seen ---------------------------------------------------------------------------------------
 
     def records(self, kind: str | None = None) -> list[Record]:
         """All records of the traces by time; of one kind, if any is named."""
-        found = [
-            {**json.loads(line), "pid_of_file": int(path.stem.rpartition("-")[2])}
-            for path in self.traces.glob("*.jsonl")
-            for line in path.read_bytes().split(b"\n")[:-1]
-        ]
-        return sorted((each for each in found if kind in {None, each["k"]}), key=lambda each: each["time_us"])
+        for path in self.traces.glob("*.jsonl"):
+            with path.open("rb") as file:
+                file.seek(self._read.get(path, 0))
+                lines = file.read().rpartition(b"\n")[0]
+                self._read[path] = self._read.get(path, 0) + len(lines) + bool(lines)
+            pid = int(path.stem.rpartition("-")[2])
+            self._records += [{**json.loads(line), "pid_of_file": pid} for line in lines.splitlines()]
+        self._records.sort(key=lambda each: int(each["time_us"]))
+        return [each for each in self._records if kind in {None, each["k"]}]
 
     def wait_step(self, step: int, attempt: int = 0) -> None:
         """Wait until all ranks have completed an update in an attempt, or a later one."""
