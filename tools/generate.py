@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(Path(__file__).resolve().parent)]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "conformance"), str(Path(__file__).resolve().parent)]
 sys.path.append(str(ROOT))
 
 import appendix  # noqa: E402
@@ -19,6 +19,8 @@ import hardware_pages  # noqa: E402
 import metric_pages  # noqa: E402
 import prometheus_rules  # noqa: E402
 import recorder_catalog  # noqa: E402
+import sbom  # noqa: E402
+import scenario_index  # noqa: E402
 import spec_text  # noqa: E402
 import weaver_registry  # noqa: E402
 from trainspec_site import generated as site_pages  # noqa: E402
@@ -44,10 +46,12 @@ def outputs() -> dict[Path, str]:
     entries = spec_text.requirements(ROOT / "spec" / "v1")
     files[ROOT / "spec" / "v1" / "requirements.json"] = index_text([with_documents(entry) for entry in entries])
     files[data / "requirements.json"] = index_text([with_module(with_documents(entry)) for entry in entries])
+    files[data / "scenarios.json"] = scenario_index.index(ROOT / "conformance" / "scenarios")
     for name, text in catalogs.catalogs(ROOT / "spec" / "v1").items():
         files[data / name] = text
     for name, text in {**appendix.pages(), **metric_pages.pages(ROOT / "spec" / "v1")}.items():
         files[ROOT / "spec" / "reference" / name] = text
+    files[ROOT / "sbom.cdx.json"] = sbom.document(ROOT)
     files[ROOT / "spec" / "commands.md"] = cli_reference.page()
     files[ROOT / "spec" / "v1" / "91-hardware.md"] = hardware_pages.page(ROOT / "spec" / "v1")
     files |= {ROOT / path: text for path, text in of_the_metrics(ROOT / "spec" / "v1", entries).items()}

@@ -12,7 +12,7 @@ from trainspec_validate.load import load_file
 CHAPTERS = "[0-9][0-9]-*.md"
 HEADING = re.compile(r"^### (?P<title>.+?) \{#(?P<id>TS-[A-Z]{3}-\d{3})(?P<facts>( [a-z_]+=(\"[^\"]+\"|[^ }\"]+))*)\}$")
 FACT = re.compile(r' (?P<key>[a-z_]+)=("(?P<quoted>[^"]+)"|(?P<plain>[^ }"]+))')
-FENCE = re.compile(r'^```(?:yaml|jsonl|tree) title="(?P<file>[\w.-]+)"$')
+FENCE = re.compile(r'^```(?:yaml|jsonl|tree|stack) title="(?P<file>[\w.-]+)"$')
 MARK = re.compile(r"# <-- (?P<ids>TS-[A-Z]{3}-\d{3}( TS-[A-Z]{3}-\d{3})*)$", re.MULTILINE)
 LEVELS = "MUST NOT|MUST|SHALL NOT|SHALL|SHOULD NOT|SHOULD|REQUIRED|RECOMMENDED|MAY|OPTIONAL"
 LEVEL_WORD = re.compile(rf"\b({LEVELS})\b")

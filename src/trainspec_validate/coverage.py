@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from trainspec_validate.checkpoints.checks import all_checks as artifact_checks
 from trainspec_validate.documents import KINDS
-from trainspec_validate.requirements import Index, load_index
+from trainspec_validate.requirements import DATA_DIRECTORY, Index, load_index
 from trainspec_validate.rules import all_rules
 from trainspec_validate.schema import load_schema
 from trainspec_validate.telemetry.checks import all_checks
@@ -34,7 +36,15 @@ def checks() -> Mapping[str, frozenset[str]]:
         "rule": frozenset(all_rules()),
         "stream": frozenset(all_checks()),
         "artifact": frozenset(artifact_checks()),
+        "runtime": frozenset(scenarios()),
     }
+
+
+@cache
+def scenarios() -> Mapping[str, str]:
+    """Names of the scenarios of the conformance suite, by the requirement that each tests."""
+    index = json.loads((DATA_DIRECTORY / "scenarios.json").read_text(encoding="utf-8"))
+    return {one["requirement"]: one["name"] for one in index["scenarios"]}
 
 
 def schema_requirements() -> Iterator[str]:
@@ -78,6 +88,7 @@ def holes(index: Index | None = None) -> list[Hole]:
         *((identifier, one.name) for identifier, one in all_rules().items()),
         *((identifier, one.name) for identifier, one in all_checks().items()),
         *((identifier, one.name) for identifier, one in artifact_checks().items()),
+        *scenarios().items(),
     ]
     for identifier, name in names:
         if identifier in index.by_id and index.by_id[identifier].name != name:

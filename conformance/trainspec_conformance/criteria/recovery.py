@@ -91,6 +91,8 @@ def not_from_nothing(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """What is trained on after a fault or a start is not the initial state."""
     since = max([case.trial.start_seconds, *(entry.seconds for entry, _ in case.trial.injections())])
     restores = case.trial.restores(since)
+    if case.scenario.job.faults:  # damage that the stack does to itself strikes its first attempt
+        restores = [(entry, record) for entry, record in restores if record.attempt > 0]
     if not restores:
         raise CannotJudgeError("no rank told from which state it went on")
     for entry, record in restores:

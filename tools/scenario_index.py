@@ -1,0 +1,26 @@
+"""The only place that writes the index of scenarios that the validator carries, so that it need not carry the suite."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from trainspec_conformance.reading import read
+
+from trainspec_validate.documents.scenario import Scenario
+
+
+def index(directory: Path) -> str:
+    """Requirement, name and what else a reader of requirements wants to know of each scenario."""
+    scenarios = [read(path, Scenario) for path in sorted(directory.glob("*/scenario.yaml"))]
+    entries = [
+        {
+            "requirement": one.requirement,
+            "name": one.metadata.name,
+            "tier": one.tier,
+            "level": one.level,
+            "description": one.metadata.description,
+        }
+        for one in sorted(scenarios, key=lambda one: one.requirement)
+    ]
+    return json.dumps({"scenarios": entries}, indent=1) + "\n"
