@@ -5,15 +5,12 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
-
-from trainspec_record.silent import NO_RUN
-from trainspec_reference.common.backend import Backend, Formation, Gradients, make
+from trainspec_reference.common.backend import Backend, Formation, make
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.ports import Outcome, Surroundings, Wish
 from trainspec_reference.common.reading import Changes, read_job
@@ -21,6 +18,8 @@ from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.trace import TraceWriter
 from trainspec_reference.common.trainer import Trainer
 from trainspec_reference.common.weights import initial_weights
+
+from trainspec_record.silent import NO_RUN
 from trainspec_validate.documents import changed
 from trainspec_validate.documents.trace import StepDone, TraceRecord
 
@@ -28,8 +27,10 @@ PLANS = Path(__file__).parents[2] / "reference/plans"
 
 
 def tiny_job(num_steps: int = 20, num_ranks: int = 1, **changes: Any) -> Job:
-    """The smallest plan with its policy; changes are of parts of the plan by name, or of the job."""
+    """The smallest plan with its policy, made smaller; changes are of parts of the plan by name, or of the job."""
     job = read_job(PLANS / "state-space.yaml", PLANS / "policy.yaml", Changes(num_steps, num_ranks))
+    shape = replace(job.model, num_layers=1, hidden_size=16, sequence_length=16)
+    job = replace(job, model=shape, rates=replace(job.rates, peak=0.02, warmup_steps=5))
     for name, values in changes.items():
         if hasattr(job.plan, name):
             job = replace(job, plan=changed(job.plan, **{name: changed(getattr(job.plan, name), **values)}))
@@ -105,13 +106,12 @@ def train(
     num_ranks: int | None = None,
     desk: Callable[[], Desk] = Desk,
     restore: Path | None = None,
-    wrap: Callable[[Backend], Backend] = lambda backend: backend,
 ) -> list[Result]:
     """Train with so many workers to the end, and tell what each came to."""
     places = list(formations(num_ranks or job.plan.parallelism.num_accelerators))
     results = [Result(desk=desk()) for _ in places]
     threads = [
-        threading.Thread(target=_work, args=(job, place, result, directory, restore, wrap), daemon=True)
+        threading.Thread(target=_work, args=(job, place, result, directory, restore), daemon=True)
         for place, result in zip(places, results, strict=True)
     ]
     for thread in threads:
@@ -128,9 +128,8 @@ def _work(
     result: Result,
     directory: Path,
     restore: Path | None,
-    wrap: Callable[[Backend], Backend],
 ) -> None:
-    backend = wrap(make("plain", job))
+    backend = make("plain", job)
     name = f"rank-{place.rank}"
     trace = TraceWriter(directory, name)
     trainer = None
@@ -153,15 +152,3 @@ def _work(
         result.state = trainer.state if trainer else result.state
         lines = next(directory.glob(f"{name}-*.jsonl")).read_bytes().splitlines()
         result.trace = [msgspec.json.decode(line, type=TraceRecord) for line in lines]
-
-
-@contextmanager
-def scripted(backend: Backend, readings: Callable[[int, Gradients], Gradients]) -> Iterator[Backend]:
-    """Placeholder of a backend whose gradients are changed by a script."""
-    original, calls = backend.gradients, iter(range(10**9))
-
-    def gradients(*args: Any, **kwargs: Any) -> Gradients:
-        return readings(next(calls), original(*args, **kwargs))
-
-    backend.gradients = gradients  # type: ignore[method-assign]
-    yield backend

@@ -88,7 +88,7 @@ class Trainer:
         times.end()
         with around.recorder.step(self.state.step):
             times.enter("forward_backward")
-            time.sleep(added_seconds)
+            _rest(added_seconds)
             gradients = self._gradients(loaded, self._arrived(loaded, began, times))
             times.enter("optimizer")
             step = self._judged(loaded, gradients)
@@ -99,7 +99,7 @@ class Trainer:
             times.end()
             self._advance(step)
             step.log(around, self.job.rates.clip_norm)
-            time.sleep(max(0.0, self.job.min_step_seconds - (time.monotonic() - began)))
+            _rest(self.job.min_step_seconds - (time.monotonic() - began))
         step.tell(around, self.state.step)
         around.ports.done(self.state.step)
 
@@ -228,3 +228,8 @@ class Trainer:
 
 def _is_due(interval: int | None, step: int) -> bool:
     return interval is not None and step % interval == 0
+
+
+def _rest(seconds: float) -> None:
+    if seconds > 0:  # sleeping for no time gives the processor away
+        time.sleep(seconds)
