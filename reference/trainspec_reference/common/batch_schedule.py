@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 from trainspec_reference.common.state import TrainerState
 from trainspec_validate.costs import batch_schedule
@@ -117,5 +118,14 @@ def fitted(global_sequences: int, speeds: tuple[float, ...]) -> tuple[int, ...]:
     """
     if global_sequences < len(speeds):
         raise ValueError(f"{global_sequences} samples for {len(speeds)} workers: each needs one at least")
-    least = sum(speeds) / global_sequences
-    return tuple(proportional_shares(global_sequences, [max(speed, least) for speed in speeds]))
+    exact, starved = [Fraction(speed) for speed in speeds], set[int]()
+    while True:
+        fed = [worker for worker in range(len(exact)) if worker not in starved]
+        num_left, total = global_sequences - len(starved), sum(exact[worker] for worker in fed)
+        too_slow = {worker for worker in fed if exact[worker] * num_left < total}
+        if not too_slow:
+            break
+        starved |= too_slow
+    found = dict.fromkeys(starved, 1)
+    found.update(zip(fed, proportional_shares(num_left, [speeds[worker] for worker in fed]), strict=True))
+    return tuple(found[worker] for worker in range(len(speeds)))
