@@ -1,6 +1,7 @@
 # Set-up happens once, into .venv, from requirements/dev.txt. After that no target but `lock` needs a network.
 PYTHON ?= python3
 VENV := .venv
+STACKS := .venv-stacks
 TORCH := 2.13.0
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
@@ -12,8 +13,8 @@ LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format generate check-generated promtool bench bench-streams bench-short site \
-	site-test dist lock clean
+.PHONY: help setup demo test lint format generate check-generated promtool stacks-test bench bench-streams \
+	bench-short site site-test dist lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -77,6 +78,23 @@ promtool: ## check the rules of Prometheus and run their cases (needs promtool o
 	@promtool check rules integrations/prometheus/*-rules.yaml
 	@promtool test rules integrations/prometheus/tests/*.yaml
 
+STACKS_PIP := $(STACKS)/bin/python -m pip --quiet --quiet --disable-pip-version-check
+
+$(STACKS)/.locked: requirements/stacks.txt
+	@echo "set-up: installing the frameworks into $(STACKS) (4.6 GB, once)"
+	@$(PYTHON) -m venv --clear $(STACKS)
+	@$(STACKS_PIP) install --no-deps torch==$(TORCH)
+	@$(STACKS_PIP) install --require-hashes --requirement requirements/stacks.txt
+	@touch $@
+
+$(STACKS)/.installed: $(STACKS)/.locked pyproject.toml
+	@$(STACKS_PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+stacks-test: $(STACKS)/.installed ## run the tests of the adapters with all frameworks (long; not part of `make test`)
+	@echo "== adapters of frameworks =="
+	@TRAINSPEC_REQUIRE_STACKS=1 $(STACKS)/bin/python -m pytest tests/adapters
+
 SCORES := collectives memory step_time reliability energy
 
 bench: $(READY) ## measure, and score the models against published figures
@@ -120,10 +138,12 @@ lock: $(VENV)/.locked ## pin requirements/*.txt again from pyproject.toml (UPGRA
 	@$(LOCK) --output-file requirements/run.txt pyproject.toml
 	@$(LOCK) --output-file requirements/dev.txt --extra dev --all-build-deps \
 		--constraint requirements/run.txt pyproject.toml
+	@$(LOCK) --output-file requirements/stacks.txt --extra stacks --all-build-deps \
+		--constraint requirements/dev.txt pyproject.toml
 	@$(LOCK) --output-file requirements/build.txt --only-build-deps --all-build-deps \
 		--constraint requirements/dev.txt pyproject.toml
 	@$(LOCK) --output-file requirements/docs.txt --extra docs --constraint requirements/run.txt pyproject.toml
 
 clean: ## remove everything that make has built, .venv included
-	@rm -rf $(VENV) $(DOCS) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(STACKS) $(DOCS) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
