@@ -14,12 +14,9 @@ def test_survivors_of_a_lost_peer_train_on_as_if_it_had_never_been(signal_number
     setup = tasks.Setup()
     losses, _, _ = crew().run(tasks.steps_of, 2, setup, 5)[0]
     processes = crew()
-    processes.run(tasks.steps_of, 3, setup, 1)  # all have PyTorch loaded before the short time-out counts
-    try:
-        processes.send(tasks.lose_last, ["host"] * 3, setup, signal_number, free_port(), 2)
-        answers = [processes.answer(rank) for rank in range(2)]
-    finally:
-        processes.close()
+    processes.send(tasks.lose_last, ["host"] * 3, setup, signal_number, free_port(), 2)
+    answers = [processes.answer(rank) for rank in range(2)]
+    processes.lose(2)
     assert answers[0] == answers[1]
     # Three ranks sum in another order than two.
     assert answers[0][0] == pytest.approx(losses[2:], rel=1e-12)

@@ -54,8 +54,10 @@ class Crew:
     def send(self, task: Callable[..., Any], names: Sequence[str], *arguments: Any) -> None:
         """Let one process for each host name begin with a task."""
         port = free_port()
-        while len(self._members) < len(names):
-            self._members.append(self._start())
+        new = [self._start() for _ in range(len(self._members), len(names))]
+        self._members += new
+        for rank in range(len(names) - len(new), len(names)):
+            self.answer(rank)  # all have PyTorch loaded before the time-outs of a formation count
         for rank in range(len(names)):
             self._members[rank][1].send((task, formation(rank, names, port), arguments))
 
@@ -90,20 +92,26 @@ class Crew:
             raise RuntimeError(f"rank {rank}: {answer}")
         return answer
 
-    def close(self) -> None:
-        """End all processes."""
-        for process, connection in self._members:
+    def lose(self, rank: int) -> None:
+        """End the process of a rank and of all that follow."""
+        for process, connection in self._members[rank:]:
             connection.close()
             process.kill()
             process.join(10)
-        self._members.clear()
+        del self._members[rank:]
+
+    def close(self) -> None:
+        """End all processes."""
+        self.lose(0)
 
 
 def _serve(connection: Connection) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
+    import trainspec_reference.torch.backend  # noqa: F401
 
     torch.set_num_threads(1)
+    connection.send((True, None))
     while True:
         try:
             task, place, arguments = connection.recv()

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from torch_crew import free_port
 from trainspec_reference.common.backend import (
     CheckpointUnreadableError,
     Formation,
@@ -178,3 +179,144 @@ def refusal(formation: Formation, setup: Setup, directory: Path) -> str:
     finally:
         backend.leave()
     return str(caught.value)
+
+
+def sums_inside_the_pass(formation: Formation, setup: Setup) -> tuple[int, int]:
+    """Buckets whose sum was complete before the last gradient of the last pass was computed, and all buckets."""
+    backend = setup.backend(formation)
+    exchange = backend._built().exchange
+    num_complete = 0
+
+    def wait_for_sums(_: Any) -> None:
+        nonlocal num_complete
+        for job in exchange._turn.jobs:
+            job.result(timeout=20)
+            num_complete += 1
+
+    backend._built().state.tensors[-1].register_hook(wait_for_sums)
+    train(backend, setup, [0])
+    backend.leave()
+    return num_complete, len(exchange.buckets)
+
+
+def noise_of(formation: Formation, setup: Setup) -> Any:
+    """Sizes and norms of the groups of a step, the same computed one group at a time, and the norm of the mean."""
+    backend = setup.backend(formation)
+    batches, num_targets = setup.batches(0, formation.rank, formation.num_ranks)
+    found = backend.gradients(batches, num_targets=num_targets, loss_scale=4.0, measure_noise=True)
+    backend.discard()
+    backend.leave()
+    alone = setup.backend(replace(formation, rank=0, hosts=("alone",), address=f"127.0.0.1:{free_port()}"))
+    sizes, norms = [], []
+    for rank in range(formation.num_ranks):
+        for batch in setup.batches(0, rank, formation.num_ranks)[0]:
+            group = alone.gradients([batch], num_targets=batch.num_targets, loss_scale=1.0, measure_noise=False)
+            alone.discard()
+            sizes.append(batch.num_targets)
+            norms.append(group.norm**2)
+    alone.leave()
+    return found.group_sizes, found.group_squared_norms, tuple(sizes), tuple(norms), found.norm
+
+
+def scaled_step(formation: Formation, setup: Setup, loss_scale: float) -> Any:
+    """Losses, norms and digest of two steps with a loss scale."""
+    backend = setup.backend(formation)
+    found = train(backend, setup, range(2), loss_scale=loss_scale)
+    digest = backend.digest()
+    backend.leave()
+    return [(result.loss, result.norm) for result in found], digest
+
+
+def spoilt_step(formation: Formation, setup: Setup, fault: str) -> Any:
+    """Digests around a step that rank 1 spoils, and whether it and the next one were finite."""
+    backend = setup.backend(formation)
+    before = backend.digest()
+    if formation.rank == 1:
+        backend.corrupt(fault)
+    batches, num_targets = setup.batches(0, formation.rank, formation.num_ranks)
+    spoilt = backend.gradients(batches, num_targets=num_targets, loss_scale=1.0, measure_noise=False)
+    backend.discard()
+    after = backend.digest()
+    healthy = train(backend, setup, [0])[0]
+    backend.leave()
+    return before, after, spoilt.is_finite, healthy.is_finite
+
+
+def flipped(formation: Formation, setup: Setup) -> Any:
+    """Digests before and after rank 1 flips a bit of a parameter."""
+    backend = setup.backend(formation)
+    before = backend.digest()
+    if formation.rank == 1:
+        backend.corrupt("flip-parameter-bit")
+    after = backend.digest()
+    backend.leave()
+    return before, after
+
+
+def conservation(formation: Formation, setup: Setup, num_steps: int) -> tuple[float, float, float]:
+    """Relative error of sum of gradients = sum of applied + residuals, norm of the residuals, and of the applied."""
+    import torch
+
+    backend = setup.backend(formation)
+    replica = backend._built()
+    wire, feedback = replica.exchange._wire, replica.feedback
+    assert feedback is not None
+    own, applied = (torch.zeros_like(replica.state.parameters, dtype=torch.float64) for _ in range(2))
+    reduce = wire.reduce
+
+    def note(bucket: Any, total: Any) -> None:
+        own[bucket.spans[0].start : bucket.spans[-1].stop] += bucket.gradient
+        reduce(bucket, total)
+
+    wire.reduce = note
+    for step in range(num_steps):
+        batches, num_targets = setup.batches(step % 4, formation.rank, formation.num_ranks)
+        backend.gradients(batches[:1], num_targets=num_targets, loss_scale=1.0, measure_noise=False)
+        applied += replica.state.gradients
+        backend.update(1e-3, None)
+    residual = feedback.residual.double()
+    sums = backend._joined().sum_of(torch.stack([own, residual]))
+    backend.leave()
+    error = (sums[0] - applied - sums[1]).norm() / sums[0].norm()
+    return float(error), float(sums[1].norm()), float(applied.norm())
+
+
+def residual_around_discard(formation: Formation, setup: Setup) -> tuple[float, float]:
+    """Norm of the residual around a step that is discarded."""
+    backend = setup.backend(formation)
+    train(backend, setup, range(2))
+    feedback = backend._built().feedback
+    assert feedback is not None
+    before = float(feedback.residual.norm())
+    batches, num_targets = setup.batches(2, formation.rank, formation.num_ranks)
+    backend.gradients(batches, num_targets=num_targets, loss_scale=1.0, measure_noise=False)
+    backend.discard()
+    after = float(feedback.residual.norm())
+    backend.leave()
+    return before, after
+
+
+def residual_sum(formation: Formation, setup: Setup, directory: Path) -> float:
+    """Norm of the sum of all ranks' residuals after a restore."""
+    backend = setup.backend(formation)
+    backend.restore(directory)
+    feedback = backend._built().feedback
+    assert feedback is not None
+    total = backend._joined().sum_of(feedback.residual.clone())
+    backend.leave()
+    return float(total.norm())
+
+
+def everything_of(formation: Formation, setup: Setup, num_steps: int) -> Any:
+    """Losses, norms, a loss without training, groups of the noise, and the digest."""
+    backend = setup.backend(formation)
+    place, degrees = backend._joined().place, backend._joined().grid.degrees
+    batches, num_targets = setup.batches(0, place["data"], degrees["data"])
+    measured = backend.gradients(batches, num_targets=num_targets, loss_scale=1.0, measure_noise=True)
+    backend.discard()
+    found = train(backend, setup, range(num_steps), clip_norm=0.5)
+    evaluated = backend.evaluate(batches, num_targets=num_targets)
+    digest = backend.digest()
+    backend.leave()
+    noise = measured.group_sizes, measured.group_squared_norms
+    return [result.loss for result in found], [result.norm for result in found], evaluated, noise, digest

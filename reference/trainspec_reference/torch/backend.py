@@ -7,19 +7,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
 
 from trainspec_reference.common.backend import Formation, Gradients, MicroBatch, Snapshot, Weights
-from trainspec_reference.common.data import NOT_COUNTED
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.ranks import RankGrid
 from trainspec_reference.torch import checkpoint, digest, noise, random
+from trainspec_reference.torch.activations import keeper
 from trainspec_reference.torch.checkpoint import NUM_RANKS, UPDATES, Box, HostSnapshot
 from trainspec_reference.torch.groups import Groups
 from trainspec_reference.torch.models import make_model
-from trainspec_reference.torch.precision import computing, parameter_dtype, prepare
+from trainspec_reference.torch.passes import Passes
+from trainspec_reference.torch.precision import parameter_dtype, prepare
 from trainspec_reference.torch.replica import Replica
+from trainspec_reference.torch.sharded import ShardedReplica
 
 _FACTORS = {"nan-gradient": math.nan, "inf-gradient": math.inf}
 """What a planted fault multiplies the next loss by."""
@@ -35,15 +37,20 @@ class TorchBackend:
         self._device = torch.device(job.device)
         self._dtype = parameter_dtype(job.plan.precision)
         self._groups: Groups | None = None
-        self._replica: Replica | None = None
+        self._replica: Replica | ShardedReplica | None = None
         self._factor, self._norm = 1.0, 0.0
         prepare(job.plan.precision)
 
     def join(self, formation: Formation) -> None:
-        """Form the groups of the plan; a model that is there keeps its state and exchanges with the new peers."""
+        """Form the groups of the plan; a whole replica that is there keeps its state, one that was split is empty."""
         self._groups = Groups(formation, RankGrid(self._plan.parallelism, formation.num_ranks), self._device)
-        if self._replica is not None:
+        if self._replica is None:
+            return
+        if self._plan.parallelism.sharding in ("gradients", "parameters") or self._groups.part.num_parts > 1:
+            self.build({name: np.zeros(shape, np.float32) for name, shape in self._global_shapes.items()})
+        else:
             self._replica.connect(self._groups)
+            self._passes = Passes(self._job, self._model, self._groups)
 
     def leave(self) -> None:
         """Give the groups up; a gradient that was under way is lost."""
@@ -58,12 +65,17 @@ class TorchBackend:
         groups = self._joined()
         part = groups.part
         self._model = make_model(self._job.model, part).to(self._device)
+        self._model.keep = keeper(self._plan.memory.activation_policy if self._plan.memory else "none")
         names = [name.replace(".", "/") for name, _ in self._model.named_parameters()]
         self._shapes = {name: part.region(name, weights[name].shape).whole_shape for name in sorted(weights)}
         regions = {name: part.region(name, weights[name].shape) for name in names}
-        self._replica = Replica(self._job, self._model, regions, self._dtype)
+        self._global_shapes = {name: weights[name].shape for name in weights}
+        is_divided = self._plan.parallelism.sharding in ("gradients", "parameters") and groups.data is not None
+        kind = ShardedReplica if is_divided else Replica
+        self._replica = kind(self._job, self._model, regions, self._dtype)
         self._replica.load(weights)
         self._replica.connect(groups)
+        self._passes = Passes(self._job, self._model, groups)
         self._seed()
 
     def gradients(
@@ -71,17 +83,13 @@ class TorchBackend:
     ) -> Gradients:
         """Forward and backward pass over the micro-batches, with the exchange beside it."""
         groups, replica = self._joined(), self._built()
-        exchange, loss = replica.exchange, torch.zeros((), dtype=torch.float64)
+        exchange = replica.exchange
         self._model.train()
         exchange.begin(len(micro_batches), loss_scale, measures_noise=measure_noise)
-        for micro_batch in micro_batches:
-            exchange.next_micro_batch()
-            step_loss = self._loss_sum(micro_batch)
-            (step_loss * (loss_scale * self._factor / num_targets)).backward()  # type: ignore[no-untyped-call]
-            loss += step_loss.detach().double().cpu()
-            exchange.end_micro_batch()
-        self._factor = 1.0
+        factor, self._factor = loss_scale * self._factor / num_targets, 1.0
+        loss = self._passes.train(micro_batches, factor, exchange).cpu()
         exposed_seconds = exchange.wait()
+        replica.join_copies()
         counts = groups.part.is_last and not groups.part.tensor_rank
         sums = torch.stack((loss / num_targets * counts, replica.squared_norm().cpu()))
         total_loss, squared_norm = groups.sum_of(sums.to(self._device)).tolist()
@@ -107,9 +115,8 @@ class TorchBackend:
         """Mean loss over all ranks; without dropout, so that no random number is drawn."""
         groups = self._joined()
         self._model.eval()
-        losses = [self._loss_sum(micro_batch).double() for micro_batch in micro_batches]
-        total = torch.stack([torch.zeros((), dtype=torch.float64, device=self._device), *losses]).sum()
-        return float(groups.sum_of(total)) / num_targets
+        counts = groups.part.tensor_rank == 0
+        return float(groups.sum_of(self._passes.evaluate(micro_batches) * counts)) / num_targets
 
     def snapshot(self) -> HostSnapshot:
         """Copy this rank's boxes to the host."""
@@ -171,15 +178,6 @@ class TorchBackend:
         else:
             raise ValueError(f"{fault!r} is no fault: one of flip-parameter-bit, {', '.join(_FACTORS)}")
 
-    def _loss_sum(self, micro_batch: MicroBatch) -> torch.Tensor:
-        inputs = torch.from_numpy(micro_batch.inputs).to(self._device)
-        targets = torch.from_numpy(micro_batch.targets).to(self._device)
-        if inputs.is_floating_point():
-            inputs = inputs.to(self._dtype)
-        with computing(self._plan.precision, self._device):
-            logits = self._model(inputs)
-        return loss_sum(logits, targets)
-
     def _seed(self) -> None:
         groups = self._joined()
         random.seed(self._job.seed, groups.place["data"], groups.place["pipeline"], self._built().num_updates)
@@ -189,13 +187,7 @@ class TorchBackend:
             raise RuntimeError("the backend is in no formation: join one first")
         return self._groups
 
-    def _built(self) -> Replica:
+    def _built(self) -> Replica | ShardedReplica:
         if self._replica is None:
             raise RuntimeError("the backend has no model: build one first")
         return self._replica
-
-
-def loss_sum(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Sum of the losses of all counted targets, in fp32 at least."""
-    wide = logits if logits.dtype is torch.float64 else logits.float()
-    return F.cross_entropy(wide.flatten(0, -2), targets.flatten(), ignore_index=NOT_COUNTED, reduction="sum")

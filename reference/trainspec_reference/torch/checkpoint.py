@@ -158,6 +158,15 @@ def _unpickled(file: BinaryIO) -> Any:
     return _IndexUnpickler(file).load()
 
 
+def host_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy in host memory, page-locked where it comes from a device."""
+    if tensor.device.type == "cpu":
+        return tensor.clone()
+    copied = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    copied.copy_(tensor)
+    return copied
+
+
 def write(snapshot: HostSnapshot, directory: Path, group: dist.ProcessGroup | None) -> None:
     """Write the boxes of all ranks of the group into one checkpoint, forced to storage.
 

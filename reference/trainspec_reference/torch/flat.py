@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from trainspec_reference.common.job import Rates
+from trainspec_reference.torch.checkpoint import Box
 from trainspec_reference.torch.parts import Region
 
 ALIGNMENT = 64
@@ -64,22 +65,8 @@ class FlatState:
         start, stop = self.bounds(owner)
         self.origin = start
         self.first_moments, self.second_moments = (torch.zeros_like(self.parameters[start:stop]) for _ in range(2))
-        tensors = self.tensors[first:last]
-        groups = [
-            {
-                "params": [
-                    tensor for span, tensor in zip(self.owned, tensors, strict=True) if span.region.has_decay is decays
-                ],
-                "weight_decay": rates.weight_decay if decays else 0.0,
-            }
-            for decays in (True, False)
-        ]
-        self.optimizer = torch.optim.AdamW(
-            [group for group in groups if group["params"]] or [{"params": []}],
-            betas=(rates.beta1, rates.beta2),
-            eps=rates.epsilon,
-            fused=True,
-        )
+        named = zip((span.region for span in self.owned), self.tensors[first:last], strict=True)
+        self.optimizer = make_optimizer(list(named), rates)
         self.set_num_updates(0)
 
     def moments(self, span: Span) -> tuple[torch.Tensor, torch.Tensor]:
@@ -91,12 +78,9 @@ class FlatState:
     def set_num_updates(self, num_updates: int) -> None:
         """Tell the optimizer how many updates its moments hold."""
         self.num_updates = num_updates
-        by_span = dict(zip((span.region.name for span in self.spans), self.tensors, strict=True))
+        by_name = dict(zip((span.region.name for span in self.spans), self.tensors, strict=True))
         for span in self.owned:
-            tensor = by_span[span.region.name]
-            first, second = self.moments(span)
-            step = torch.tensor(float(num_updates), device=tensor.device)
-            self.optimizer.state[tensor] = {"step": step, "exp_avg": first, "exp_avg_sq": second}
+            set_moments(self.optimizer, by_name[span.region.name], self.moments(span), num_updates)
 
     def bounds(self, owner: int) -> tuple[int, int]:
         """First element, and the one after the last, of an owner's stretch."""
@@ -120,6 +104,34 @@ class FlatState:
         self.num_updates += 1
 
 
+def make_optimizer(named: Sequence[tuple[Region, torch.Tensor]], rates: Rates) -> torch.optim.AdamW:
+    """AdamW in one kernel, with weight decay on matrices and kernels alone."""
+    groups = [
+        {
+            "params": [tensor for region, tensor in named if region.has_decay is decays],
+            "weight_decay": rates.weight_decay if decays else 0.0,
+        }
+        for decays in (True, False)
+    ]
+    filled = [group for group in groups if group["params"]] or groups[:1]
+    return torch.optim.AdamW(filled, betas=(rates.beta1, rates.beta2), eps=rates.epsilon, fused=True)
+
+
+def set_moments(
+    optimizer: torch.optim.AdamW, tensor: torch.Tensor, moments: tuple[torch.Tensor, torch.Tensor], num_updates: int
+) -> None:
+    """Let the optimizer keep a parameter's moments in these tensors, after so many updates."""
+    step = torch.tensor(float(num_updates), device=tensor.device)
+    optimizer.state[tensor] = {"step": step, "exp_avg": moments[0], "exp_avg_sq": moments[1]}
+
+
+def flip_bit(tensor: torch.Tensor) -> None:
+    """Damage the first number of a tensor: the lowest bit of its exponent turns over."""
+    is_narrow = tensor.itemsize == 4
+    words = tensor.view(torch.int32 if is_narrow else torch.int64).view(-1)
+    words[0] ^= 1 << (23 if is_narrow else 52)
+
+
 def even_stretches(spans: Sequence[Span], num_owners: int) -> list[tuple[int, int]]:
     """Stretches of neighbours with about as many elements each, as (first, one after the last)."""
     length = spans[-1].stop
@@ -134,3 +146,10 @@ def squared_norm(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Sum of squares of all elements, in float64, as a tensor of no axis."""
     norms = [torch.linalg.vector_norm(tensor, dtype=torch.float64) for tensor in tensors]
     return torch.stack(norms).square().sum() if norms else torch.zeros((), dtype=torch.float64)
+
+
+def boxes_of(kind: str, buffer: torch.Tensor, origin: int, spans: Sequence[Span]) -> Iterator[tuple[str, Box]]:
+    """Boxes of a buffer that begins at `origin`, named after a kind of state and the parameter."""
+    for span in spans:
+        piece = buffer[span.start - origin : span.stop - origin].view(span.region.shape)
+        yield f"{kind}/{span.region.name}", Box(piece, span.region.whole_shape, span.region.offsets)

@@ -16,7 +16,7 @@ from trainspec_reference.common.backend import Formation, PeerLostError
 from trainspec_reference.common.ranks import RankGrid
 from trainspec_reference.torch.parts import Part
 
-_PEER_WORDS = re.compile(r"gloo|nccl|timed? ?out|connection|socket|broken pipe|process group|peer", re.IGNORECASE)
+_PEER_WORDS = re.compile(r"gloo/|nccl|timed? ?out|connection|socket|broken pipe|by peer", re.IGNORECASE)
 
 
 @contextmanager
@@ -43,6 +43,7 @@ class Groups:
             self.world = dist.group.WORLD
             self.data, self.tensor = self._group("data"), self._group("tensor")
             self.pipeline = self._group("pipeline")
+            self.ends = self._among([ranks[:: len(ranks) - 1 or 1] for ranks in grid.groups("pipeline")])
             self.files = self._among([tuple(range(formation.num_ranks))], backend="gloo")
             self.in_host, self.across_hosts, self.leaders = self._by_host()
 

@@ -39,6 +39,11 @@ class Part:
         """Whether the rank holds the head and computes the loss."""
         return self.stage == self.num_stages - 1
 
+    @property
+    def num_parts(self) -> int:
+        """Ranks that share one copy of the model."""
+        return self.num_stages * self.tensor_degree
+
     def layers(self, num_layers: int) -> range:
         """Layers of this stage; the first stages take what does not divide."""
         each, more = divmod(num_layers, self.num_stages)

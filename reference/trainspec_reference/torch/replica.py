@@ -12,9 +12,10 @@ from torch import nn
 from trainspec_reference.common.backend import Weights
 from trainspec_reference.common.job import Job
 from trainspec_reference.torch.algorithms import DataSum
-from trainspec_reference.torch.checkpoint import FIRST_MOMENTS, PARAMETERS, SECOND_MOMENTS, Box, read
+from trainspec_reference.torch.checkpoint import FIRST_MOMENTS, PARAMETERS, SECOND_MOMENTS, Box, host_copy, read
 from trainspec_reference.torch.exchange import DEFAULT_BUCKET_BYTES, Dense, GradientExchange
-from trainspec_reference.torch.flat import FlatState, Span, even_stretches
+from trainspec_reference.torch.feedback import Feedback
+from trainspec_reference.torch.flat import FlatState, Span, boxes_of, even_stretches, flip_bit
 from trainspec_reference.torch.groups import Groups, peers_needed
 from trainspec_reference.torch.parts import Region
 
@@ -25,7 +26,10 @@ class Replica:
     def __init__(self, job: Job, model: nn.Module, regions: Mapping[str, Region], dtype: torch.dtype) -> None:
         self._job = job
         self.divides_moments = job.plan.parallelism.sharding == "optimizer"
+        compression = job.plan.communication.compression if job.plan.communication else None
         self.state = FlatState(model, regions, dtype, torch.device(job.device))
+        has_compression = compression is not None and compression.method != "none"
+        self.feedback = Feedback(compression, self.state) if compression and has_compression else None
 
     def load(self, weights: Weights) -> None:
         """Take this rank's part of the global parameters."""
@@ -44,11 +48,21 @@ class Replica:
         plan = self._job.plan.communication
         bucket_bytes = plan.bucket_bytes if plan and plan.bucket_bytes else DEFAULT_BUCKET_BYTES
         overlaps = not plan or plan.overlap_gradients is not False
-        self.exchange = GradientExchange(self.state, DataSum(groups, plan), Dense(), bucket_bytes, overlaps=overlaps)
+        if self.feedback:
+            self.feedback.connect(groups)
+        wire = self.feedback or Dense()
+        self.exchange = GradientExchange(self.state, DataSum(groups, plan), wire, bucket_bytes, overlaps=overlaps)
 
     def disconnect(self) -> None:
         """Exchange no more; parameters and moments stay."""
         self.exchange.close()
+
+    def join_copies(self) -> None:
+        """Sum the gradient of the table that the first and the last stage both hold."""
+        if self._groups.ends is not None:
+            table = next(span for span in self.state.spans if span.region.name == "token_embedding")
+            with peers_needed():
+                dist.all_reduce(table.of(self.state.gradients), group=self._groups.ends)
 
     def squared_norm(self) -> torch.Tensor:
         """What this rank adds to the squared norm of the global gradient."""
@@ -56,6 +70,8 @@ class Replica:
 
     def update(self, learning_rate: float, gradient_factor: float) -> None:
         """Apply the optimizer once, with the gradient times a factor."""
+        if self.feedback:
+            self.feedback.commit()
         self.state.update(learning_rate, gradient_factor)
         self.state.gradients.zero_()
         if self.divides_moments and self._num_ranks > 1:
@@ -82,9 +98,8 @@ class Replica:
         self.state.set_num_updates(num_updates)
 
     def flip_bit(self) -> None:
-        """Damage the first parameter: the lowest bit of its exponent turns over."""
-        words = self.state.parameters.view(torch.int32 if self.state.parameters.itemsize == 4 else torch.int64)
-        words[0] ^= 1 << (23 if self.state.parameters.itemsize == 4 else 52)
+        """Damage the first parameter."""
+        flip_bit(self.state.parameters)
 
     def discard(self) -> None:
         """Clear the gradient."""
@@ -95,7 +110,7 @@ class Replica:
         state = self.state
         first, last = even_stretches(state.spans, self._num_ranks)[self._rank]
         if first == last:
-            return {}
+            return self.feedback.copied_boxes() if self.feedback else {}
         start, stop = state.spans[first].start, state.spans[last - 1].stop
         buffers = {
             PARAMETERS: host_copy(state.parameters[start:stop]),
@@ -103,7 +118,8 @@ class Replica:
             SECOND_MOMENTS: host_copy(state.second_moments[start - state.origin : stop - state.origin]),
         }
         spans = self._answered(state.spans[first:last])
-        return {name: box for kind, buffer in buffers.items() for name, box in _boxes(kind, buffer, start, spans)}
+        boxes = {name: box for kind, buffer in buffers.items() for name, box in boxes_of(kind, buffer, start, spans)}
+        return boxes | (self.feedback.copied_boxes() if self.feedback else {})
 
     def restore(self, directory: Path) -> None:
         """Read all parameters, and the moments that this rank keeps.
@@ -121,11 +137,13 @@ class Replica:
         boxes = {
             name: box
             for empty, kind, _, origin, spans in hosted
-            for name, box in _boxes(kind, empty.zero_(), origin, spans)
+            for name, box in boxes_of(kind, empty.zero_(), origin, spans)
         }
         read(boxes, directory)
         for filled, _, buffer, _, _ in hosted:
             buffer.copy_(filled)
+        if self.feedback:
+            self.feedback.restore(directory)
 
     def whole_tensors(self) -> Iterator[tuple[str, Box]]:
         """What each rank of the formation has a whole copy of."""
@@ -156,12 +174,12 @@ class Replica:
         return degrees["tensor"] * degrees["pipeline"] > 1
 
     def _parameters(self) -> Iterator[tuple[str, Box]]:
-        yield from _boxes(PARAMETERS, self.state.parameters, 0, self._answered(self.state.spans))
+        yield from boxes_of(PARAMETERS, self.state.parameters, 0, self._answered(self.state.spans))
 
     def _moments(self) -> Iterator[tuple[str, Box]]:
         spans = self._answered(self.state.owned)
-        yield from _boxes(FIRST_MOMENTS, self.state.first_moments, self.state.origin, spans)
-        yield from _boxes(SECOND_MOMENTS, self.state.second_moments, self.state.origin, spans)
+        yield from boxes_of(FIRST_MOMENTS, self.state.first_moments, self.state.origin, spans)
+        yield from boxes_of(SECOND_MOMENTS, self.state.second_moments, self.state.origin, spans)
 
     @staticmethod
     def _answered(spans: Sequence[Span]) -> list[Span]:
@@ -183,18 +201,3 @@ class Replica:
             for tensor in (state.parameters, state.first_moments, state.second_moments, updates):
                 dist.broadcast(tensor, src=source)
         state.set_num_updates(int(updates))
-
-
-def host_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy in host memory, page-locked where it comes from a device."""
-    if tensor.device.type == "cpu":
-        return tensor.clone()
-    copied = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-    copied.copy_(tensor)
-    return copied
-
-
-def _boxes(kind: str, buffer: torch.Tensor, origin: int, spans: Sequence[Span]) -> Iterator[tuple[str, Box]]:
-    for span in spans:
-        piece = buffer[span.start - origin : span.stop - origin].view(span.region.shape)
-        yield f"{kind}/{span.region.name}", Box(piece, span.region.whole_shape, span.region.offsets)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from torch import nn
-
 from trainspec_reference.common.job import ModelShape
 from trainspec_reference.torch.models.convolution import ConvolutionModel
 from trainspec_reference.torch.models.state_space import StateSpaceModel
 from trainspec_reference.torch.models.transformer import TransformerModel
 from trainspec_reference.torch.parts import Part
 
+Network = TransformerModel | ConvolutionModel | StateSpaceModel
 
-def make_model(shape: ModelShape, part: Part) -> nn.Module:
+
+def make_model(shape: ModelShape, part: Part) -> Network:
     """The part of the network that this rank holds; parameters are empty until they are loaded.
 
     Raises:

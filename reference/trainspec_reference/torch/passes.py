@@ -1,0 +1,129 @@
+"""The only place that runs forward and backward passes: of one stage, or of its part of a pipeline."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+from trainspec_reference.common.backend import MicroBatch
+from trainspec_reference.common.data import NOT_COUNTED
+from trainspec_reference.common.job import Job
+from trainspec_reference.torch.feed import Fed, Feed
+from trainspec_reference.torch.groups import Groups, peers_needed
+from trainspec_reference.torch.precision import computing, parameter_dtype
+
+
+class Watcher(Protocol):
+    """Who wants to know where a backward pass begins and ends."""
+
+    def next_micro_batch(self) -> None:
+        """A backward pass is about to begin."""
+        ...
+
+    def end_micro_batch(self) -> None:
+        """It has ended."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """A micro-batch between its two passes on this stage."""
+
+    entered: torch.Tensor
+    left: torch.Tensor
+    """Hidden states for the next stage, or the sum of losses on the last one."""
+
+
+class Passes:
+    """The schedule of one rank: GPipe runs all forward passes first, 1F1B as few as fill the stages behind it.
+
+    Without a pipeline both come down to one forward and one backward pass after the other.
+    """
+
+    def __init__(self, job: Job, model: nn.Module, groups: Groups) -> None:
+        self._model, self._part, self._group = model, groups.part, groups.pipeline
+        self._precision, self._device, self._width = job.plan.precision, groups.device, job.model.hidden_size
+        self._dtype = parameter_dtype(job.plan.precision)
+        self._feed = Feed(groups.device, self._dtype, job.plan.memory)
+        if self._part.num_stages > 1 and job.plan.parallelism.schedule not in (None, "gpipe", "1f1b"):
+            raise ValueError(f"a pipeline runs by gpipe or 1f1b here, not by {job.plan.parallelism.schedule}")
+        self._is_gpipe = job.plan.parallelism.schedule == "gpipe"
+        self._sent: list[dist.Work] = []
+
+    def train(self, micro_batches: Sequence[MicroBatch], factor: float, watcher: Watcher) -> torch.Tensor:
+        """Sum of the losses, in float64; gradients are those of the sum times `factor`."""
+        total, flying = torch.zeros((), dtype=torch.float64, device=self._device), deque[InFlight]()
+        num_ahead = len(micro_batches) if self._is_gpipe else self._part.num_stages - 1 - self._part.stage
+        with peers_needed():
+            for fed in self._feed(micro_batches):
+                flying.append(self._forward(fed))
+                if self._part.is_last:
+                    total += flying[-1].left.detach().double()
+                if len(flying) > num_ahead:
+                    self._backward(flying.popleft(), factor, watcher)
+            while flying:
+                self._backward(flying.popleft(), factor, watcher)
+            self._finish_sending()
+        return total
+
+    def evaluate(self, micro_batches: Sequence[MicroBatch]) -> torch.Tensor:
+        """Sum of the losses, in float64, without gradients."""
+        total = torch.zeros((), dtype=torch.float64, device=self._device)
+        with peers_needed(), torch.no_grad():
+            for fed in self._feed(micro_batches):
+                left = self._forward(fed).left
+                if self._part.is_last:
+                    total += left.double()
+            self._finish_sending()
+        return total
+
+    def _forward(self, fed: Fed) -> InFlight:
+        inputs, targets = fed
+        if not self._part.is_first:
+            inputs = torch.empty(*inputs.shape, self._width, dtype=self._dtype, device=self._device)
+            dist.recv(inputs, group=self._group, group_src=self._part.stage - 1)
+            inputs.requires_grad_(torch.is_grad_enabled())
+        with computing(self._precision, self._device):
+            left = self._model(inputs)
+        if self._part.is_last:
+            return InFlight(inputs, loss_sum(left, targets))
+        self._send(left.detach().contiguous(), self._part.stage + 1)
+        return InFlight(inputs, left)
+
+    def _backward(self, flight: InFlight, factor: float, watcher: Watcher) -> None:
+        watcher.next_micro_batch()
+        if self._part.is_last:
+            (flight.left * factor).backward()  # type: ignore[no-untyped-call]
+        else:
+            gradient = torch.empty_like(flight.left, memory_format=torch.contiguous_format)
+            dist.recv(gradient, group=self._group, group_src=self._part.stage + 1)
+            flight.left.backward(gradient)  # type: ignore[no-untyped-call]
+        if not self._part.is_first:
+            entered_gradient = flight.entered.grad
+            if entered_gradient is None:
+                raise RuntimeError("a stage did not use what it received")
+            self._send(entered_gradient.contiguous(), self._part.stage - 1)
+        watcher.end_micro_batch()
+
+    def _send(self, tensor: torch.Tensor, stage: int) -> None:
+        work = dist.isend(tensor, group=self._group, group_dst=stage)
+        if work is not None:
+            self._sent.append(work)
+
+    def _finish_sending(self) -> None:
+        for work in self._sent:
+            work.wait()
+        self._sent.clear()
+
+
+def loss_sum(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Sum of the losses of all counted targets, in fp32 at least."""
+    wide = logits if logits.dtype is torch.float64 else logits.float()
+    return F.cross_entropy(wide.flatten(0, -2), targets.flatten(), ignore_index=NOT_COUNTED, reduction="sum")

@@ -1,0 +1,235 @@
+"""The only place that trains a model of which each data rank holds a share: PyTorch's FSDP2, in boxes of our own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from trainspec_reference.common.backend import Weights
+from trainspec_reference.common.job import Job
+from trainspec_reference.torch.checkpoint import FIRST_MOMENTS, PARAMETERS, SECOND_MOMENTS, Box, host_copy, read
+from trainspec_reference.torch.flat import flip_bit, make_optimizer, set_moments, squared_norm
+from trainspec_reference.torch.groups import Groups
+from trainspec_reference.torch.parts import Region
+
+
+class ShardedExchange(ReduceScatter):
+    """FSDP2's reduce-scatter of whole gradients, which notes their norm, and the time where the processor does it."""
+
+    def __init__(self) -> None:
+        self._seconds, self._measures_noise, self._loss_scale = 0.0, False, 1.0
+        self._squared_norms: list[torch.Tensor] = []
+
+    def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """A buffer for one exchange."""
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        op: Any,
+        async_op: bool = False,
+    ) -> dist.Work | None:
+        """Sum whole gradients of all ranks, of which each keeps its share."""
+        if self._measures_noise:
+            self._squared_norms[-1] += squared_norm([input_tensor])
+        start = time.perf_counter()
+        work: dist.Work | None = dist.reduce_scatter_tensor(
+            output_tensor, input_tensor, group=group, op=op, async_op=async_op
+        )
+        self._seconds += time.perf_counter() - start
+        return work
+
+    def begin(self, _: int, loss_scale: float, *, measures_noise: bool) -> None:
+        """Start a step."""
+        self._seconds, self._measures_noise, self._loss_scale = 0.0, measures_noise, loss_scale
+        self._squared_norms = []
+
+    def next_micro_batch(self) -> None:
+        """A backward pass is about to begin."""
+        self._squared_norms.append(torch.zeros((), dtype=torch.float64))
+
+    def end_micro_batch(self) -> None:
+        """FSDP2 has waited for its last exchange."""
+
+    def wait(self) -> float:
+        """Seconds that the processor spent in exchanges; a device does them beside the pass."""
+        return self._seconds
+
+    @property
+    def squared_norms(self) -> list[float]:
+        """Of the gradient of each micro-batch, loss scale removed."""
+        return [float(norm) / self._loss_scale**2 for norm in self._squared_norms]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The rows of a parameter that a rank keeps, with their moments."""
+
+    region: Region
+    sharded: DTensor
+    offsets: tuple[int, ...]
+    tensor: torch.Tensor
+    moments: tuple[torch.Tensor, torch.Tensor]
+
+
+class ShardedReplica:
+    """Parameters, gradients and moments of one rank's share.
+
+    `gradients` keeps parameters whole between the forward and the backward pass (ZeRO-2), `parameters` gathers them
+    for each pass anew (ZeRO-3). Gradients are divided as soon as each pass has them.
+
+    Raises:
+        ValueError: the model is split over tensor or pipeline ranks, too, or its traffic compressed.
+    """
+
+    feedback = None
+
+    def __init__(self, job: Job, model: nn.Module, regions: Mapping[str, Region], dtype: torch.dtype) -> None:
+        if job.plan.parallelism.tensor * job.plan.parallelism.pipeline > 1:
+            raise ValueError("sharded gradients or parameters go with data ranks alone here")
+        if job.plan.communication and job.plan.communication.compression:
+            raise ValueError("compression does not go with sharded gradients or parameters here")
+        self._job, self._model, self._regions = job, model.to(dtype), regions
+        self._whole: Weights = {}
+        self.num_updates = 0
+
+    def load(self, weights: Weights) -> None:
+        """Remember the global parameters; they are divided when the ranks are known."""
+        self._whole = weights
+
+    def connect(self, groups: Groups) -> None:
+        """Divide the model among these data ranks.
+
+        Raises:
+            RuntimeError: it is divided already; a model of another formation is built anew.
+        """
+        if isinstance(self._model, FSDPModule):
+            raise RuntimeError("a divided model does not go on in another formation: build it and restore")
+        for name, parameter in self._model.named_parameters():
+            parameter.data.copy_(self._regions[name.replace(".", "/")].cut(self._whole))
+        self._whole = {}
+        self.exchange = ShardedExchange()
+        group = groups.data if groups.data is not None else dist.group.WORLD
+        mesh = DeviceMesh.from_group(group, groups.device.type)  # type: ignore[arg-type]
+        whole_between_passes = self._job.plan.parallelism.sharding == "gradients"
+        children = dict(self._model.named_children())
+        blocks = [block for name in ("layers", "blocks") if name in children for block in children[name].children()]
+        for module in (*blocks, self._model):
+            unit = fully_shard(module, mesh=mesh, reshard_after_forward=not whole_between_passes)
+            unit.set_gradient_divide_factor(1.0)  # the loss is divided by the targets of all ranks
+            unit.set_force_sum_reduction_for_comms(enable=True)
+            unit.set_custom_reduce_scatter(self.exchange)
+        self._shares = [self._share(name.replace(".", "/"), tensor) for name, tensor in self._model.named_parameters()]
+        kept = [share for share in self._shares if share.tensor.numel()]
+        self._optimizer = make_optimizer([(share.region, share.tensor) for share in kept], self._job.rates)
+        self.set_num_updates(0)
+
+    def _share(self, name: str, sharded: nn.Parameter) -> Share:
+        if not isinstance(sharded, DTensor):
+            raise TypeError(f"{name} is not divided")
+        local = sharded.to_local().detach()
+        _, offsets = compute_local_shape_and_global_offset(sharded.shape, sharded.device_mesh, sharded.placements)
+        moments = torch.zeros_like(local), torch.zeros_like(local)
+        return Share(self._regions[name], sharded, tuple(offsets), local, moments)
+
+    def disconnect(self) -> None:
+        """Nothing of it can go on."""
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """Tell the optimizer how many updates its moments hold."""
+        self.num_updates = num_updates
+        for share in self._shares:
+            if share.tensor.numel():
+                set_moments(self._optimizer, share.tensor, share.moments, num_updates)
+
+    def join_copies(self) -> None:
+        """No stage holds a copy."""
+
+    def squared_norm(self) -> torch.Tensor:
+        """What this rank adds to the squared norm of the global gradient; removes the loss scale first."""
+        gradients = [gradient for _, gradient in self._gradients()]
+        torch._foreach_div_(gradients, self.exchange._loss_scale)
+        return squared_norm(gradients)
+
+    def _gradients(self) -> Iterator[tuple[Share, torch.Tensor]]:
+        for share in self._shares:
+            gradient = share.sharded.grad
+            if isinstance(gradient, DTensor) and share.tensor.numel():
+                yield share, gradient.to_local()
+
+    def update(self, learning_rate: float, gradient_factor: float) -> None:
+        """Apply the optimizer once, with the gradient times a factor."""
+        for share, gradient in self._gradients():
+            share.tensor.grad = gradient.mul_(gradient_factor) if gradient_factor != 1.0 else gradient
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+        self._optimizer.step()
+        self.num_updates += 1
+        self.discard()
+
+    def discard(self) -> None:
+        """Clear the gradient."""
+        for share in self._shares:
+            share.sharded.grad = share.tensor.grad = None
+
+    def flip_bit(self) -> None:
+        """Damage this rank's share of a parameter."""
+        flip_bit(next(share.tensor for share in self._shares if share.tensor.numel()))
+
+    def copied_boxes(self) -> dict[str, Box]:
+        """Copies in host memory of this rank's shares."""
+        return {name: Box(host_copy(box.tensor), box.whole_shape, box.offsets) for name, box in self._boxes()}
+
+    def restore(self, directory: Path) -> None:
+        """Read this rank's shares.
+
+        Raises:
+            CheckpointUnreadableError: the checkpoint is damaged, or of another model.
+        """
+        boxes = dict(self._boxes())
+        hosted = {name: Box(host_copy(box.tensor), box.whole_shape, box.offsets) for name, box in boxes.items()}
+        read(hosted, directory)
+        for name, box in boxes.items():
+            box.tensor.copy_(hosted[name].tensor)
+
+    def whole_tensors(self) -> Iterator[tuple[str, Box]]:
+        """No rank has a whole copy."""
+        return iter(())
+
+    def split_tensors(self) -> dict[str, Box]:
+        """All shares of this rank."""
+        return dict(self._boxes())
+
+    def split_kinds(self) -> tuple[str, ...]:
+        """All kinds of tensor."""
+        return PARAMETERS, FIRST_MOMENTS, SECOND_MOMENTS
+
+    def share(self, source: int) -> None:
+        """No rank holds all of the state.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(f"rank {source} holds a share of the model: restore a checkpoint")
+
+    def _boxes(self) -> Iterator[tuple[str, Box]]:
+        for share in self._shares:
+            if share.tensor.numel():
+                kinds = zip((PARAMETERS, FIRST_MOMENTS, SECOND_MOMENTS), (share.tensor, *share.moments), strict=True)
+                for kind, tensor in kinds:
+                    yield f"{kind}/{share.region.name}", Box(tensor, share.region.whole_shape, share.offsets)
