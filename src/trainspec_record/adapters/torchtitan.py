@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,15 +40,18 @@ BYTES = {
 """The same for memory, which is negative where the device has no allocator."""
 COUNTED = {"memory/num_alloc_retries": "allocator_retries", "memory/num_ooms": "out_of_memory"}
 """Counters of torchtitan, which count from the start of the process; -1 where the device has none."""
+METRICS = {"loss": "train.loss.mean", "largest_loss": "train.loss.max", "gradient_norm": "train.gradient.norm"}
+ELSEWHERE = "with pipeline stages rank 0, which writes for the job, does not have the loss"
 NO_GRADIENT = "torchtitan shows no gradient before it is reduced over ranks"
 
 
 class Logger:
     """The logger of the metrics processor, which gets what torchtitan has brought to the host."""
 
-    def __init__(self, logger: Any, run: Run | SilentRun) -> None:
+    def __init__(self, logger: Any, run: Run | SilentRun, refused: Collection[str]) -> None:
         self.evaluation: Any = NO_SPAN
         self._logger, self._run = logger, run
+        self._words = {name: word for name, word in WORDS.items() if METRICS[word] not in refused}
         self._counts: dict[str, float] = {}
 
     def log(self, metrics: dict[str, Any], step: int) -> None:
@@ -58,7 +61,7 @@ class Logger:
 
     @never_raises(None)
     def _hear(self, metrics: dict[str, Any]) -> None:
-        words = {word: metrics[name] for name, word in WORDS.items() if name in metrics}
+        words = {word: metrics[name] for name, word in self._words.items() if name in metrics}
         for name, word in BYTES.items():
             if metrics.get(name, -1) >= 0:
                 words[word] = metrics[name] * GIBIBYTE
@@ -68,7 +71,8 @@ class Logger:
                 words[word] = count - self._counts.get(name, 0)
                 self._counts[name] = count
         self._run.log(**words)
-        self.evaluation.log(loss=metrics.get("validation_metrics/loss"))
+        if "loss" in self._words.values():
+            self.evaluation.log(loss=metrics.get("validation_metrics/loss"))
 
     def close(self) -> None:
         """Close the other one."""
@@ -80,10 +84,11 @@ class RecordedTrainer(Trainer):  # type: ignore[misc]
 
     def __init__(self, job_config: Any) -> None:
         super().__init__(job_config)
-        self.recorded = trainspec_record.run(**_settings(self.metrics_processor))
+        settings = _settings(self.metrics_processor)
+        self.recorded = trainspec_record.run(**settings)
         self._blocks = Blocks(self.recorded)
         if self.recorded.is_active:
-            self._logger = Logger(self.metrics_processor.logger, self.recorded)
+            self._logger = Logger(self.metrics_processor.logger, self.recorded, settings.get("unsupported", {}))
             self.metrics_processor.logger = self._logger
             self._save, self.checkpointer.dcp_save = self.checkpointer.dcp_save, self._saved
             self._load, self.checkpointer.dcp_load = self.checkpointer.dcp_load, self._loaded
@@ -135,6 +140,8 @@ def _settings(processor: Any) -> dict[str, Any]:
         "loss_reduction": "global-token-mean",
         "unsupported": {"train.gradient.variance": NO_GRADIENT, "train.gradient.signal": NO_GRADIENT},
     }
+    if processor.parallel_dims.pp_enabled:
+        found["unsupported"] |= dict.fromkeys(("train.loss.mean", "train.loss.max"), ELSEWHERE)
     name = processor.device_memory_monitor.device_name
     if processor.gpu_peak_flops != FALLBACK_FLOPS or "A100" in name:
         found |= {"peak_flops": processor.gpu_peak_flops, "flops_per_token": processor.num_flops_per_token}
