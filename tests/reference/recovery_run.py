@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PLANS = ROOT / "reference" / "plans"
 MAIN = Path(__file__).with_name("recovery_main.py")
 TIMEOUT_SECONDS = 60.0
+STEPS = 50
 Record = dict[str, Any]
 
 
@@ -176,3 +177,18 @@ class Run:
     def digest(self) -> str:
         """State digest at the end."""
         return str(self.records("end")[-1]["digest"])
+
+
+def same(run: Run, other: Run) -> None:
+    """The run has computed what the other one has, bit by bit, from the same samples."""
+    assert run.losses() == other.losses()
+    assert run.digest == other.digest
+    same_samples(run, other)
+
+
+def same_samples(run: Run, other: Run) -> None:
+    """All ranks tell the same samples, but for a rank that was killed before it could tell of its last update."""
+    told, wanted = run.sample_ids(), other.sample_ids()
+    others = [step for step in wanted if told[step] != wanted[step]]
+    assert len(others) <= 1
+    assert all(set(told[step]) < set(wanted[step]) for step in others)

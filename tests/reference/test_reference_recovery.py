@@ -5,52 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from recovery_run import Run, elastic, tiny_job
+from recovery_run import STEPS, Run, elastic, same, same_samples, tiny_job
 from trainspec_reference.common.job import PlantedFault
 
-STEPS = 50
 MakeRun = Callable[..., Run]
-
-
-@pytest.fixture
-def make_run(tmp_path: Path) -> Iterator[MakeRun]:
-    runs: list[Run] = []
-
-    def make(job: Any = None, name: str = "run", **settings: Any) -> Run:
-        runs.append(Run(tmp_path / name, job or tiny_job(3, STEPS), **settings))
-        return runs[-1]
-
-    yield make
-    for run in runs:
-        run.end()
-
-
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The run that nothing happens to."""
-    run = Run(tmp_path_factory.mktemp("reference") / "run", tiny_job(3, STEPS))
-    assert run.run() == 0
-    return run
-
-
-def same(run: Run, reference: Run) -> None:
-    """The run has computed what the other one has, bit by bit, from the same samples."""
-    assert run.losses() == reference.losses()
-    assert run.digest == reference.digest
-    same_samples(run, reference)
-
-
-def same_samples(run: Run, reference: Run) -> None:
-    """All ranks tell the same samples, but for a rank that was killed before it could tell of its last update."""
-    told, wanted = run.sample_ids(), reference.sample_ids()
-    others = [step for step in wanted if told[step] != wanted[step]]
-    assert len(others) <= 1
-    assert all(set(told[step]) < set(wanted[step]) for step in others)
 
 
 def one(run: Run, kind: str) -> dict[str, Any]:
@@ -58,28 +20,28 @@ def one(run: Run, kind: str) -> dict[str, Any]:
     return found
 
 
-def test_a_run_without_faults_has_none(reference: Run) -> None:
-    assert not reference.records("fault")
-    assert not reference.records("decision")
-    assert {each["stage"] for each in reference.records("save")} == {"begin", "snapshot", "written", "committed"}
-    assert one(reference, "end")["reason"] == "completed"
+def test_a_run_without_faults_has_none(uninterrupted: Run) -> None:
+    assert not uninterrupted.records("fault")
+    assert not uninterrupted.records("decision")
+    assert {each["stage"] for each in uninterrupted.records("save")} == {"begin", "snapshot", "written", "committed"}
+    assert one(uninterrupted, "end")["reason"] == "completed"
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2])
-def test_a_killed_rank_is_replaced(make_run: MakeRun, reference: Run, rank: int) -> None:
+def test_a_killed_rank_is_replaced(make_run: MakeRun, uninterrupted: Run, rank: int) -> None:
     run = make_run()
     run.start()
     run.wait_step(15)
     run.signal(rank)
     assert run.finish() == 0
-    same(run, reference)
+    same(run, uninterrupted)
     fault = one(run, "fault")
     assert (fault["kind"], fault["rank"]) == ("process", rank)
     assert one(run, "decision")["action"] == "restart"
     assert {each["source"] for each in run.records("restore") if each.get("attempt")} == {"peer"}
 
 
-def test_a_run_shrinks_in_place_without_a_new_process(make_run: MakeRun, reference: Run) -> None:
+def test_a_run_shrinks_in_place_without_a_new_process(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run(elastic(tiny_job(3, STEPS), (2, 3)), way="shrink")
     run.start()
     run.wait_step(15)
@@ -87,18 +49,18 @@ def test_a_run_shrinks_in_place_without_a_new_process(make_run: MakeRun, referen
     assert run.finish() == 0
     assert one(run, "decision")["action"] == "shrink"
     assert len([each for each in run.records("process") if each["role"] == "rank"]) == 3
-    same_samples(run, reference)
-    assert run.losses() == pytest.approx(reference.losses(), rel=1e-5)
+    same_samples(run, uninterrupted)
+    assert run.losses() == pytest.approx(uninterrupted.losses(), rel=1e-5)
 
 
-def test_a_worker_that_stands_by_takes_the_place(make_run: MakeRun, reference: Run) -> None:
+def test_a_worker_that_stands_by_takes_the_place(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run(num_standby=1)
     run.start()
     run.wait(lambda: len(list(run.pids())) == 5, "the worker that stands by")
     run.wait_step(20)
     run.signal(2)
     assert run.finish() == 0
-    same(run, reference)
+    same(run, uninterrupted)
 
 
 def test_a_node_is_lost_with_all_of_its_ranks(make_run: MakeRun) -> None:
@@ -113,37 +75,37 @@ def test_a_node_is_lost_with_all_of_its_ranks(make_run: MakeRun) -> None:
     assert one(run, "decision")["action"] == "wait"
 
 
-def test_a_stopped_rank_is_replaced(make_run: MakeRun, reference: Run) -> None:
+def test_a_stopped_rank_is_replaced(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run(tiny_job(3, STEPS, hang_seconds=3))
     run.start()
     run.wait_step(15)
     run.signal(1, signal.SIGSTOP)
     assert run.finish() == 0
-    same(run, reference)
+    same(run, uninterrupted)
     fault = one(run, "fault")
     assert (fault["kind"], fault["rank"]) == ("hang", 1)
 
 
-def test_a_rank_that_does_not_go_on_is_replaced(make_run: MakeRun, reference: Run) -> None:
+def test_a_rank_that_does_not_go_on_is_replaced(make_run: MakeRun, uninterrupted: Run) -> None:
     job = tiny_job(3, STEPS, hang_seconds=3, faults=(PlantedFault("livelock", rank=2, step=15),))
     run = make_run(job)
     assert run.run() == 0
-    same(run, reference)
+    same(run, uninterrupted)
     fault = one(run, "fault")
     assert (fault["kind"], fault["rank"]) == ("hang", 2)
 
 
-def test_a_pause_of_many_steps_is_no_fault(make_run: MakeRun, reference: Run) -> None:
+def test_a_pause_of_many_steps_is_no_fault(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run(tiny_job(3, STEPS, faults=(PlantedFault("long-pause", rank=1, step=20, seconds=1.5),)))
     assert run.run() == 0
     assert not run.records("fault")
-    same(run, reference)
+    same(run, uninterrupted)
 
 
-def test_an_exception_is_told_and_the_run_goes_on(make_run: MakeRun, reference: Run) -> None:
+def test_an_exception_is_told_and_the_run_goes_on(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run(tiny_job(3, STEPS, faults=(PlantedFault("exception", rank=0, step=25),)))
     assert run.run() == 0
-    same(run, reference)
+    same(run, uninterrupted)
     assert "PlantedExceptionError" in one(run, "fault")["reason"]
 
 
@@ -156,7 +118,7 @@ def test_a_crash_loop_ends_with_a_status_of_its_own(make_run: MakeRun) -> None:
     assert (run.checkpoints / "latest").read_text() == "step-00000020\n"
 
 
-def test_a_second_fault_during_the_recovery_is_mended_too(make_run: MakeRun, reference: Run) -> None:
+def test_a_second_fault_during_the_recovery_is_mended_too(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run()
     run.start()
     run.wait_step(15)
@@ -165,43 +127,45 @@ def test_a_second_fault_during_the_recovery_is_mended_too(make_run: MakeRun, ref
     (new,) = run.wait(lambda: set(run.pids()) - before, "the new worker")
     os.kill(new, signal.SIGKILL)
     assert run.finish() == 0
-    same(run, reference)
+    same(run, uninterrupted)
     assert len(run.records("decision")) == 2
 
 
-def test_all_ranks_are_killed_at_once(make_run: MakeRun, reference: Run) -> None:
+def test_all_ranks_are_killed_at_once(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run()
     run.start()
     run.wait_save("committed")
     for rank in range(3):
         run.signal(rank)
     assert run.finish() == 0
-    same(run, reference)
+    same(run, uninterrupted)
     assert {each["source"] for each in run.records("restore") if each.get("attempt")} == {"checkpoint"}
 
 
-def test_a_flipped_bit_of_a_replica_is_rolled_back(make_run: MakeRun, reference: Run) -> None:
+def test_a_flipped_bit_of_a_replica_is_rolled_back(make_run: MakeRun, uninterrupted: Run) -> None:
     faults = (PlantedFault("flip-parameter-bit", rank=1, step=17),)
     run = make_run(tiny_job(3, STEPS, faults=faults, replica_check_steps=5))
     assert run.run() == 0
-    same(run, reference)
+    same(run, uninterrupted)
     fault = one(run, "fault")
     assert (fault["kind"], fault["rank"]) == ("corruption", 1)
     assert one(run, "decision")["action"] == "rollback"
     assert {each["step"] for each in run.records("restore") if each.get("attempt")} == {10}
 
 
-def test_a_flipped_bit_is_not_committed(make_run: MakeRun, reference: Run) -> None:
+def test_a_flipped_bit_is_not_committed(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run(tiny_job(3, STEPS, faults=(PlantedFault("flip-parameter-bit", rank=2, step=17),)))
     assert run.run() == 0
-    same(run, reference)
+    same(run, uninterrupted)
     assert one(run, "fault")["kind"] == "corruption"
     failed = [each for each in run.records("save") if each["stage"] == "failed"]
     assert [each["step"] for each in failed] == [20]
 
 
 @pytest.mark.parametrize("action", ["skip-step", "rollback", "stop"])
-def test_a_gradient_that_is_no_number_does_what_the_plan_says(make_run: MakeRun, reference: Run, action: str) -> None:
+def test_a_gradient_that_is_no_number_does_what_the_plan_says(
+    make_run: MakeRun, uninterrupted: Run, action: str
+) -> None:
     job = tiny_job(3, STEPS, nonfinite_action=action, faults=(PlantedFault("nan-gradient", rank=1, step=15),))
     run = make_run(job)
     assert run.run() == (13 if action == "stop" else 0)
@@ -212,10 +176,10 @@ def test_a_gradient_that_is_no_number_does_what_the_plan_says(make_run: MakeRun,
     else:
         assert one(run, "fault")["kind"] == "numeric"
     if action == "rollback":
-        same(run, reference)
+        same(run, uninterrupted)
 
 
-def test_the_controller_blames_nobody_for_its_own_absence(make_run: MakeRun, reference: Run) -> None:
+def test_the_controller_blames_nobody_for_its_own_absence(make_run: MakeRun, uninterrupted: Run) -> None:
     run = make_run(tiny_job(3, STEPS, hang_seconds=3))
     run.start()
     run.wait_step(15)
@@ -225,4 +189,4 @@ def test_the_controller_blames_nobody_for_its_own_absence(make_run: MakeRun, ref
     os.kill(run.process.pid, signal.SIGCONT)
     assert run.finish() == 0
     assert not run.records("fault")
-    same(run, reference)
+    same(run, uninterrupted)

@@ -95,12 +95,14 @@ class Begun(_Message, frozen=True, kw_only=True, tag="begun"):
 class Written(_Message, frozen=True, kw_only=True, tag="written"):
     """The files of a worker are durable."""
 
+    formation: Formation
     checkpoint: Name
 
 
 class Hashed(_Message, frozen=True, kw_only=True, tag="hashed"):
     """Digests of the files that a worker was asked for."""
 
+    formation: Formation
     checkpoint: Name
     files: tuple[File, ...]
 
@@ -108,6 +110,7 @@ class Hashed(_Message, frozen=True, kw_only=True, tag="hashed"):
 class Unsaved(_Message, frozen=True, kw_only=True, tag="unsaved"):
     """A worker cannot do its part of a save."""
 
+    formation: Formation
     checkpoint: Name
     reason: Text
 

@@ -89,20 +89,20 @@ class Saver:
     # --- the thread of one save -----------------------------------------------------------------------------
 
     def _save(self, surroundings: Surroundings, step: int, snapshot: Snapshot, span: Span | SilentSpan) -> None:
-        name, size_bytes, reason = name_of(step), None, None
+        name, number, size_bytes, reason = name_of(step), surroundings.formation.number, None, None
         try:
             directory = Path(self._next(say.Write).directory)
             self._backend.write(snapshot, directory)
             self._tell(surroundings, name, step, "written")
-            self._link.say(say.Written(checkpoint=name))
+            self._link.say(say.Written(formation=number, checkpoint=name))
             files = _read_back(directory, self._next(say.Hash).paths)
-            self._link.say(say.Hashed(checkpoint=name, files=files))
+            self._link.say(say.Hashed(formation=number, checkpoint=name, files=files))
             size_bytes = self._next(say.SaveEnded).size_bytes
         except _GivenUpError as error:
             reason = str(error)
         except Exception as error:  # whatever a library raises: the save has failed, training has not
             reason = f"{type(error).__name__}: {error}"
-            self._link.say(say.Unsaved(checkpoint=name, reason=reason[:4096]))
+            self._link.say(say.Unsaved(formation=number, checkpoint=name, reason=reason[:4096]))
         if isinstance(span, Save):
             span.fail(reason) if reason is not None else span.commit(size_bytes=size_bytes)
         self._is_idle.set()

@@ -63,7 +63,8 @@ class Saves:
         self._vault, self._terms, self._trace = vault, terms, tell
         self._members = {worker.number: worker for worker in members}
         self._save: _Save | None = None
-        self._given_up: set[tuple[str, int]] = set()
+        self._late: dict[str, set[int]] = {}
+        """Workers that have not begun a save that was given up, by its name."""
 
     @property
     def step(self) -> int | None:
@@ -76,11 +77,16 @@ class Saves:
         Raises:
             DivergedError: it is another one than that of other replicas.
         """
+        late = self._late.get(message.checkpoint, set())
+        if worker in late:
+            late.discard(worker)
+            self._members[worker].tell(SaveEnded(checkpoint=message.checkpoint, reason="the save was given up"))
+            return
         if self._save is None or self._save.name != message.checkpoint:
             self._open(message)
         save = self._save
         if save is None:
-            self._members[worker].tell(SaveEnded(checkpoint=message.checkpoint, reason="the save was given up"))
+            self._late[message.checkpoint] = self._members.keys() - {worker}
             return
         save.begun[worker] = message
         self._compare(save)
@@ -175,11 +181,12 @@ class Saves:
             self.give_up(f"not all ranks were done within {self._terms.timeout_seconds:g} s")
 
     def give_up(self, reason: str) -> None:
-        """End the save that is under way; what was committed before is as it was."""
+        """End the save that is under way on all ranks; what was committed before is as it was."""
         save, step = self._save, self.step
         if save is None or step is None:
             return
         self._save = None
+        self._late[save.name] = self._members.keys() - save.begun.keys()
         self._vault.discard(save.save_id)
         self._failed(save.name, step, reason)
 
