@@ -127,12 +127,21 @@ site: $(DOCS_READY) ## build the site, with all its versions, into site/
 
 site-test: site ## use the site in a browser (needs Chromium)
 	@echo "== site =="
-	@PYTHONPATH=src $(DOCS)/bin/python -m pytest -q tests/site
+	@TRAINSPEC_SITE_BUILT=1 PYTHONPATH=src $(DOCS)/bin/python -m pytest -q --confcutdir=tests/site tests/site
 
-dist: $(READY) ## build the wheel and the source archive into dist/
+DIST := .venv-dist
+DIST_READY := $(DIST)/.installed
+
+$(DIST_READY): requirements/dist.txt
+	@echo "set-up: installing what checks a distribution into $(DIST) (a minute, once)"
+	@$(PYTHON) -m venv --clear $(DIST)
+	@$(DIST)/bin/python -m pip --quiet --quiet --disable-pip-version-check install --require-hashes --requirement $<
+	@touch $@
+
+dist: $(READY) $(DIST_READY) ## build the wheel and the source archive into dist/, twice, and check them
 	@rm -rf dist
-	@$(BIN)/python -m build --no-isolation
-	@ls -l dist
+	@$(BIN)/python tools/distribution.py dist
+	@$(DIST)/bin/python -m twine check --strict dist/*
 
 lock: $(VENV)/.locked ## pin requirements/*.txt again from pyproject.toml (UPGRADE=--upgrade for newer versions)
 	@$(LOCK) --output-file requirements/run.txt pyproject.toml
@@ -143,7 +152,8 @@ lock: $(VENV)/.locked ## pin requirements/*.txt again from pyproject.toml (UPGRA
 	@$(LOCK) --output-file requirements/build.txt --only-build-deps --all-build-deps \
 		--constraint requirements/dev.txt pyproject.toml
 	@$(LOCK) --output-file requirements/docs.txt --extra docs --constraint requirements/run.txt pyproject.toml
+	@$(LOCK) --output-file requirements/dist.txt --extra dist --constraint requirements/run.txt pyproject.toml
 
 clean: ## remove everything that make has built, .venv included
-	@rm -rf $(VENV) $(STACKS) $(DOCS) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(STACKS) $(DOCS) $(DIST) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-LOCKS = ("run", "dev", "build", "docs")
+LOCKS = ("run", "dev", "build", "docs", "dist")
 MODULES = sorted((ROOT / "src").rglob("*.py"))
 MAX_MODULE_LINES = 300
 MAX_FUNCTION_LINES = 40
@@ -104,6 +104,7 @@ def test_a_lock_satisfies_the_project(name: str) -> None:
         "dev": PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["dev"],
         "build": PROJECT["build-system"]["requires"],
         "docs": PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["docs"],
+        "dist": PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["dist"],
     }
     locked = pins(name)
     for requirement in map(Requirement, wanted[name]):

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,13 +18,19 @@ from importlib.metadata import PackagePath, distribution
 from pathlib import Path
 
 import pytest
+from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "trainspec_validate"
 RECORDER = "trainspec_record"
+PACKAGES = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"][
+    "packages"
+]
 NAMES = ["cluster-profile", "training-plan", "checkpoint-policy", "waivers"]
-NOT_COPIED = shutil.ignore_patterns(".*_cache", ".venv", ".git", ".hypothesis", ".benchmarks", "__pycache__", "dist")
+NOT_COPIED = shutil.ignore_patterns(
+    ".*_cache", ".venv*", ".git", ".hypothesis", "build", ".benchmarks", "__pycache__", "dist", "site"
+)
 NO_NETWORK = """
 import socket
 def refuse(*_, **__):
@@ -47,9 +54,17 @@ def alone() -> list[str]:
     return prefix if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0 else []
 
 
-def build(tmp: Path, kind: str) -> Path:
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One state of the repository, whoever works on it meanwhile."""
+    copied = tmp_path_factory.mktemp("tree") / "tree"
+    shutil.copytree(ROOT, copied, ignore=NOT_COPIED)
+    return copied
+
+
+def build(tree: Path, tmp: Path, kind: str) -> Path:
     source = tmp / "source"
-    shutil.copytree(ROOT, source, ignore=NOT_COPIED)
+    shutil.copytree(tree, source)
     command = [
         *alone(),
         sys.executable,
@@ -68,11 +83,11 @@ def build(tmp: Path, kind: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("wheel"), "wheel")
+def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tree, tmp_path_factory.mktemp("wheel"), "wheel")
 
 
-def test_contents(wheel: Path) -> None:
+def test_contents(tree: Path, wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         entry_points = next(name for name in names if name.endswith("entry_points.txt"))
@@ -80,31 +95,66 @@ def test_contents(wheel: Path) -> None:
     data = [f"schemas/{draft}{name}.schema.json" for draft in ("", "draft-07/") for name in NAMES]
     wanted = [*(f"data/{name}" for name in [*data, "requirements.json", "accelerators.json", "links.json"]), "py.typed"]
     assert not ({f"{PACKAGE}/{name}" for name in wanted} | {f"{RECORDER}/py.typed"}) - set(names)
-    modules = {p.relative_to(ROOT / "src").as_posix() for p in (ROOT / "src").rglob("*.py")}
+    folders = [tree / folder for folder in PACKAGES]
+    modules = {p.relative_to(folder.parent).as_posix() for folder in folders for p in folder.rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == modules
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
-    assert {name.split("/")[0].rsplit(".", 1)[-1] for name in names} == {PACKAGE, RECORDER, "dist-info"}
+    assert {name.split("/")[0].rsplit(".", 1)[-1] for name in names} == {
+        *(folder.name for folder in folders),
+        "dist-info",
+    }
     assert not [name for name in names if "__pycache__" in name or "test" in name]
     assert {line.split(" = ")[0] for line in scripts.splitlines() if " = " in line} == {
         "trainspec",
+        "trainspec-conformance",
         "trainspec-record",
         "trainspec-validate",
     }
 
 
-def test_two_builds_are_one(wheel: Path, tmp_path: Path) -> None:
-    again = build(tmp_path, "wheel")
-    assert again.name == wheel.name
-    assert again.read_bytes() == wheel.read_bytes()
+def test_the_bill_of_materials_is_inside(tree: Path, wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if ".dist-info/sboms/" in name]
+        assert archive.read(name) == (tree / "sbom.cdx.json").read_bytes()
 
 
-def test_the_source_archive_is_the_whole_tree(tmp_path: Path) -> None:
-    with tarfile.open(build(tmp_path, "sdist")) as archive:
-        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
-    source = tmp_path / "source"
-    tree = {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
-    assert tree - names == set()
-    assert names - tree == {"PKG-INFO"}
+@pytest.fixture(scope="module")
+def archive(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tree, tmp_path_factory.mktemp("archive"), "sdist")
+
+
+@pytest.mark.parametrize("kind", ["wheel", "sdist"])
+def test_two_builds_are_one(tree: Path, wheel: Path, archive: Path, tmp_path: Path, kind: str) -> None:
+    first, again = wheel if kind == "wheel" else archive, build(tree, tmp_path, kind)
+    assert again.name == first.name
+    assert again.read_bytes() == first.read_bytes()
+
+
+def metadata(wheel: Path, archive: Path) -> Iterator[tuple[str, bytes]]:
+    """What an index reads of each file."""
+    with zipfile.ZipFile(wheel) as opened:
+        yield "wheel", opened.read(next(name for name in opened.namelist() if name.endswith(".dist-info/METADATA")))
+    with tarfile.open(archive) as opened_archive:
+        member = opened_archive.extractfile(archive.name.removesuffix(".tar.gz") + "/PKG-INFO")
+        assert member is not None
+        yield "sdist", member.read()
+
+
+def test_the_metadata_is_what_an_index_takes(tree: Path, wheel: Path, archive: Path) -> None:
+    for kind, raw in metadata(wheel, archive):
+        found = Metadata.from_email(raw, validate=True)
+        assert found.license_expression == "Apache-2.0", kind
+        assert found.license_files == ["LICENSE"]
+        assert found.description_content_type == "text/markdown"
+        assert found.description == (tree / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_source_archive_is_the_whole_tree(tree: Path, archive: Path) -> None:
+    with tarfile.open(archive) as opened:
+        names = {name.split("/", 1)[1] for name in opened.getnames() if "/" in name}
+    files = {path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()}
+    assert files - names == set()
+    assert names - files == {"PKG-INFO"}
 
 
 # --- the wheel alone ----------------------------------------------------------------------------------------
