@@ -27,7 +27,7 @@ PLAIN_WORDS = {
     *("placement", "plausible", "profile", "reserve", "residual", "set", "share", "state", "store", "hang"),
     *("record", "head", "sample", "event", "run", "subject", "scope", "gap", "job", "step", "batch", "host", "device"),
     *("axis", "degree", "metric", "checkpoint", "commit", "digest", "pointer", "finding", "requirement"),
-    *("counter", "snapshot", "spare"),
+    *("counter", "snapshot", "spare", "trace", "trial"),
 }
 
 Lines = list[tuple[int, str]]
