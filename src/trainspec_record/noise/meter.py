@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from trainspec_record.recording import Run
     from trainspec_record.silent import SilentRun
 
+MOST_STEPS = 20
+"""Readings after which the first log comes even where so short a half-life gives no interval."""
 TAP = "after-unscale-before-clip"
 
 
@@ -86,7 +88,10 @@ class NoiseMeter:
             return
         self._averages.add(norms)
         now = time.monotonic()
-        if self._averages.num_readings >= LEAST_STEPS and (self._due is None or now >= self._due):
+        is_first = self._due is None and (
+            self._averages.num_effective >= LEAST_STEPS or self._averages.num_readings >= MOST_STEPS
+        )
+        if is_first or (self._due is not None and now >= self._due):
             self._due = now + self._interval_seconds
             self.log()
 
