@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from trainspec_conformance.reading import read
-
+from trainspec_validate.documents import part
 from trainspec_validate.documents.scenario import Scenario
+from trainspec_validate.load import load_file
 
 
 def index(directory: Path) -> str:
     """Requirement, name and what else a reader of requirements wants to know of each scenario."""
-    scenarios = [read(path, Scenario) for path in sorted(directory.glob("*/scenario.yaml"))]
+    scenarios = [part(Scenario, load_file(path).data) for path in sorted(directory.glob("*/scenario.yaml"))]
     entries = [
         {
             "requirement": one.requirement,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +64,13 @@ def job_of(test: TestJob) -> Job:
         policy=_policy(test),
         num_steps=test.num_steps,
         seed=test.seed,
-        model=MODEL,
+        model=replace(MODEL, dropout=test.dropout),
         rates=Rates(peak=3e-3, warmup_steps=10, decay_steps=test.num_steps, weight_decay=0.1, clip_norm=1.0),
         data=Data(num_samples=test.samples_per_epoch, seed=test.seed),
         faults=faults,
         evaluation_interval_steps=test.evaluation_interval_steps,
         replica_check_steps=test.checkpoint_interval_steps,
+        rebalance_interval_steps=test.rebalance_interval_steps,
         min_step_seconds=test.step_seconds,
     )
 

@@ -182,3 +182,14 @@ def canary_lives(case: Case, criterion: Criterion) -> Iterator[Problem]:
         if record.canary:
             yield Problem("reading a checkpoint executed what it holds", (entry,))
             return
+
+
+@check("saves-over-left-over")
+def saves_over_left_over(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """A step of which a part lay there already is committed all the same."""
+    left = [(entry, one) for entry, one in case.trial.of(Damaged) if one.kind == "partial-directory"]
+    if not left:
+        raise CannotJudgeError("nothing was left over")
+    entry, one = left[-1]
+    if not any(save.checkpoint == one.checkpoint for _, save in case.trial.saves("committed", entry.seconds)):
+        yield Problem(f"{one.checkpoint}, of which a part lay there, was never committed", (entry,))

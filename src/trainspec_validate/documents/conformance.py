@@ -231,6 +231,10 @@ class TestJob(Record, frozen=True, kw_only=True):
     """Changes of the batch."""
     evaluation_interval_steps: Count | None = None
     """Updates between evaluations."""
+    rebalance_interval_steps: Count | None = None
+    """Updates between measurements of speed, by which samples are shared anew."""
+    dropout: Annotated[float, Meta(ge=0, lt=1)] = 0
+    """Share of activations that are set to zero by a random state of each rank."""
     faults: tuple[Fault, ...] = ()
     """Planted faults."""
 

@@ -1,0 +1,28 @@
+"""The only place that starts a mutant: `python conformance/mutants NAME TASK.json`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+from registry import all_mutants
+from trainspec_reference.conform import run
+
+from trainspec_validate.documents.conformance import Task
+
+WORKER = Path(__file__).with_name("worker.py")
+BACKEND = "plain"
+
+
+def main(name: str, path: str) -> int:
+    """Train as the task says, with a lie; gives the exit status."""
+    one = all_mutants()[name]
+    one.patch()
+    task = msgspec.json.decode(Path(path).read_bytes(), type=Task)
+    return run(BACKEND, one.task(task), (sys.executable, os.fspath(WORKER), name))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,226 @@
+"""The only place for lies about faults of processes."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from registry import mutant
+from trainspec_reference.common import channel, controller, crew, decisions, order, recovery, restart_state, watch
+from trainspec_reference.common import messages as say
+from trainspec_reference.common.decisions import Episode
+from trainspec_reference.common.regroup import Planned, Regroup, Remains
+from trainspec_reference.common.restart_state import StateChoice
+from trainspec_reference.common.run_settings import RunEnd
+from trainspec_reference.common.trainer import Trainer
+
+from trainspec_validate.documents.trace import FaultSeen
+
+AFTER_LOSS = "it ends at the loss of a rank, which this scenario brings about too"
+
+
+def _ends_if(is_too_much: Callable[[Sequence[crew.Worker]], bool]) -> None:
+    """Let the run end at a fault after which too much is gone."""
+    after = Regroup.after
+
+    def ends(self: Regroup, episode: Episode, remains: Remains, best: int) -> Planned:
+        gone = [member for member in remains.members if member.process.returncode is not None]
+        if gone and is_too_much([*remains.members]):
+            raise RunEnd("fault", 1, best)
+        return after(self, episode, remains, best)
+
+    Regroup.after = ends  # type: ignore[method-assign]
+
+
+def _is_gone(member: crew.Worker) -> bool:
+    return member.process.returncode is not None
+
+
+@mutant(
+    "no-recovery",
+    "TS-CNF-101",
+    "Claims recovery, and ends with an error when a rank is lost.",
+    also={f"TS-CNF-{number}": AFTER_LOSS for number in (102, 103, 104, 107, 120, 123, 124, 128)},
+)
+def no_recovery() -> None:
+    _ends_if(lambda _: True)
+
+
+@mutant(
+    "silent-recovery",
+    "TS-CNF-101",
+    "Comes back, and reports no fault.",
+    also={
+        f"TS-CNF-{number}": "it reports no fault, which this scenario waits for or judges too"
+        for number in (102, 103, 104, 107, 122, 123)
+    },
+)
+def silent_recovery() -> None:
+    def tell(self: recovery.Recovery, episode: Episode) -> None:
+        episode.is_told = True
+
+    recovery.Recovery._tell = tell  # type: ignore[method-assign]
+
+
+@mutant(
+    "one-loss-only",
+    "TS-CNF-102",
+    "Ends with an error when it loses two ranks at once.",
+    also={
+        "TS-CNF-128": "all ranks are lost at once there",
+        "TS-CNF-123": "the second rank may be lost before the first one is replaced",
+    },
+)
+def one_loss_only() -> None:
+    _ends_if(lambda members: sum(map(_is_gone, members)) > 1)
+
+
+@mutant(
+    "sacred-coordinator",
+    "TS-CNF-107",
+    "Ends with an error when rank 0 is lost.",
+    also={"TS-CNF-128": "rank 0 is among the ranks that are lost there"},
+)
+def sacred_coordinator() -> None:
+    _ends_if(lambda members: _is_gone(members[0]))
+
+
+@mutant("no-second-fault", "TS-CNF-123", "Waits for ever when a rank is lost while it forms its ranks anew.")
+def no_second_fault() -> None:
+    lost = recovery.Recovery.lost
+
+    def ignores(self: recovery.Recovery, worker: crew.Worker, reason: str) -> None:
+        if self._planned is None and self._episode is None:
+            lost(self, worker, reason)
+
+    recovery.Recovery.lost = ignores  # type: ignore[method-assign]
+
+
+@mutant("fresh-without-donor", "TS-CNF-128", "Starts from initial weights when no rank has survived.")
+def fresh_without_donor() -> None:
+    after_fault = restart_state.StateSource.after_fault
+
+    def fresh(self: restart_state.StateSource, left: dict[int, say.Left], **more: Any) -> StateChoice:
+        if not left and not more["must_roll_back"]:
+            return StateChoice("initial")
+        return after_fault(self, left, **more)
+
+    restart_state.StateSource.after_fault = fresh  # type: ignore[method-assign]
+
+
+@mutant("two-lineages", "TS-CNF-132", "Leaves its ranks to train on when their controller is gone.")
+def two_lineages() -> None:
+    from trainspec_reference.common import worker  # noqa: PLC0415 - a worker alone needs it
+
+    def say_or_not(self: channel.Link, message: say.FromWorker) -> None:
+        try:
+            with self._lock:
+                self._connection.sendall(channel._encoder.encode(message) + b"\n")
+        except OSError:
+            pass
+
+    def read(self: channel.Link, heard: Callable[[say.FromController], None]) -> None:
+        lines = channel.Lines()
+        try:
+            while content := self._connection.recv(1 << 16):
+                for line in lines.feed(content):
+                    heard(channel._from_controller.decode(line))
+        except OSError:
+            pass
+        threading.Timer(30, os._exit, (0,)).start()
+
+    worker.die_with_parent = lambda: None
+    channel.Link.say, channel.Link._read = say_or_not, read  # type: ignore[method-assign]
+
+
+@mutant("waits-for-stopped", "TS-CNF-103", "Waits for a rank that does not answer for as long as it takes.",
+        also={"TS-CNF-104": "a rank that spins makes no progress either"})  # fmt: skip
+def waits_for_stopped() -> None:
+    watch.Watch.is_stalled = property(lambda self: False)  # type: ignore[method-assign, assignment]
+
+    def nobody(heard: Iterable[tuple[int, float]], limit_seconds: float, now: float) -> frozenset[int]:
+        return frozenset()
+
+    controller.silent = nobody
+
+
+@mutant("heartbeat-only", "TS-CNF-104", "Takes a rank for healthy as long as its process answers.")
+def heartbeat_only() -> None:
+    watch.Watch.is_stalled = property(lambda self: False)  # type: ignore[method-assign, assignment]
+
+
+@mutant("blames-wrong-rank", "TS-CNF-117", "Reports the first rank, whichever is slow.")
+def blames_wrong_rank() -> None:
+    _changes_traces(lambda kind, told: {**told, "rank": 0} if kind is FaultSeen and told["kind"] == "slow" else told)
+
+
+def _changes_traces(change: Callable[[type, dict[str, Any]], dict[str, Any]]) -> None:
+    from trainspec_reference.common.trace import TraceWriter  # noqa: PLC0415
+
+    tell = TraceWriter.tell
+
+    def changed(self: TraceWriter, kind: Any, **told: Any) -> None:
+        tell(self, kind, **change(kind, told))
+
+    TraceWriter.tell = changed  # type: ignore[method-assign]
+
+
+@mutant("ignores-notice", "TS-CNF-119", "Goes on until it is killed.")
+def ignores_notice() -> None:
+    controller.Controller._on_signal = lambda self, number, frame: None  # type: ignore[method-assign]
+
+
+@mutant(
+    "loops-on-crash",
+    "TS-CNF-124",
+    "Starts again without a limit.",
+    also={"TS-CNF-120": "each attempt meets the same limit of memory there"},
+)
+def loops_on_crash() -> None:
+    decisions.RestartLimits.refusal = lambda self, best: None  # type: ignore[method-assign]
+
+
+@mutant("false-alarm", "TS-CNF-130", "Reports a fault now and then.",
+        also={"TS-CNF-101": "one fault is reported too many", "TS-CNF-102": "one fault is reported too many",
+              "TS-CNF-131": "nothing is wrong there either", "TS-CNF-117": "the alarm comes before the report",
+              "TS-CNF-103": "the alarm comes before the report", "TS-CNF-104": "the alarm comes before the report",
+              "TS-CNF-122": "the alarm comes before the report"})  # fmt: skip
+def false_alarm() -> None:
+    between = Trainer._between_steps
+
+    def alarmed(self: Trainer) -> None:
+        between(self)
+        if self.state.step == 20 and self.surroundings.formation.rank == 0:
+            self.surroundings.trace.tell(FaultSeen, kind="process", rank=1)
+
+    Trainer._between_steps = alarmed  # type: ignore[method-assign]
+
+
+@mutant(
+    "wanders",
+    "TS-CNF-130",
+    "Draws its samples from the clock.",
+    also={
+        f"TS-CNF-{number}": "no two runs of it are the same"
+        for number in (*range(101, 105), *range(107, 117), 119, 122, 123, 125, 126, 127, 128, 132)
+    },
+)
+def wanders() -> None:
+    ids = order.SampleOrder.ids
+    day = int(time.time()) // 2
+
+    def drawn(self: order.SampleOrder, position: int, count: int) -> tuple[int, ...]:
+        return ids(self, position + day % 999, count)
+
+    order.SampleOrder.ids = drawn  # type: ignore[method-assign]
+
+
+@mutant("impatient", "TS-CNF-131", "Kills a rank whose step takes three times as long as the median.")
+def impatient() -> None:
+    def soon(self: watch.Watch) -> float:
+        return 3 * watch.median(self._durations) if self._durations else self.limits.start
+
+    watch.Watch.timeout_seconds = property(soon)  # type: ignore[method-assign, assignment]

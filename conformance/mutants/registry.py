@@ -1,0 +1,59 @@
+"""The only place that holds the mutants: lies of the reference trainer, each with the requirement that it breaks."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from trainspec_validate.documents.conformance import Task
+
+MODULES = ("lies_of_recovery", "lies_of_checkpoints", "lies_of_resumes")
+Patch = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One stack that lies."""
+
+    name: str
+    lie: str
+    requirement: str
+    """The requirement that it has to fail."""
+    also: Mapping[str, str] = field(default_factory=dict)
+    """Requirements that it may fail too, each with the reason."""
+    patch: Patch = lambda: None
+    """Changes the reference trainer in the controller and in each worker."""
+    task: Callable[[Task], Task] = lambda task: task
+    """Changes what the stack is asked for."""
+
+
+_MUTANTS: dict[str, Mutant] = {}
+
+
+def mutant(name: str, requirement: str, lie: str, also: Mapping[str, str] | None = None) -> Callable[[Patch], Patch]:
+    """Makes a function that patches the reference trainer a mutant."""
+
+    def register(patch: Patch) -> Patch:
+        add(Mutant(name, lie, requirement, also or {}, patch))
+        return patch
+
+    return register
+
+
+def add(one: Mutant) -> None:
+    """Register a mutant.
+
+    Raises:
+        ValueError: its name is taken.
+    """
+    if one.name in _MUTANTS:
+        raise ValueError(f"two mutants are called {one.name}")
+    _MUTANTS[one.name] = one
+
+
+def all_mutants() -> dict[str, Mutant]:
+    """Every mutant by its name."""
+    for module in MODULES:
+        importlib.import_module(module)
+    return dict(_MUTANTS)

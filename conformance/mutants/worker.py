@@ -1,0 +1,12 @@
+"""The only place that starts a worker of a mutant."""
+
+from __future__ import annotations
+
+import sys
+
+from registry import all_mutants
+from trainspec_reference.common import worker
+
+if __name__ == "__main__":
+    all_mutants()[sys.argv[1]].patch()
+    worker.main(sys.argv[2:])
