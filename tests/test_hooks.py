@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 BAD = (ROOT / "examples" / "broken" / "duplex.yaml").read_text(encoding="utf-8")
 GOOD = BAD.replace("900e9", "450e9")
-NOT_COPIED = shutil.ignore_patterns(".*_cache", ".venv", ".git", ".hypothesis", ".benchmarks", "__pycache__", "dist")
+NOT_COPIED = shutil.ignore_patterns(".*_cache", ".venv*", ".git", ".hypothesis", "build", "site", "__pycache__", "dist")
 UNREACHABLE = re.compile(r"No matching distribution|connection|resolution|timed out|unreachable", re.IGNORECASE)
 HOSTILE = ["a; touch pwned", "$(touch pwned)", "`touch pwned`", "a && touch pwned", "| touch pwned", "--output=pwned"]
 
