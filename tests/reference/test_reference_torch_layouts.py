@@ -12,9 +12,9 @@ from torch_crew import crew
 
 EXACT = 1e-12
 LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
-    "optimizer": (3, {"sharding": "optimizer"}),
+    "optimizer": (2, {"sharding": "optimizer"}),
     "gradients": (2, {"sharding": "gradients"}),
-    "parameters": (3, {"sharding": "parameters"}),
+    "parameters": (2, {"sharding": "parameters"}),
     "tensor": (2, {"tensor": 2}),
     "tensor-data": (4, {"tensor": 2, "data": 2, "sharding": "optimizer"}),
     "pipeline": (2, {"pipeline": 2, "schedule": "1f1b"}),
@@ -46,6 +46,15 @@ def test_a_divided_model_follows_a_whole_one(alone: Any, layout: str) -> None:
         assert evaluated == pytest.approx(alone[2], rel=EXACT)
         assert sorted(noise[0]) == sorted(alone[3][0])
         assert sorted(noise[1]) == pytest.approx(sorted(alone[3][1]), rel=1e-9)
+
+
+def test_ranks_with_fewer_micro_batches_wait_for_nobody(alone: Any) -> None:
+    _, setup = setup_of("parameters")
+    for losses, norms, evaluated, noise, _ in crew().run(tasks.everything_of, 3, setup, 3):
+        assert losses == pytest.approx(alone[0], rel=EXACT)
+        assert norms == pytest.approx(alone[1], rel=EXACT)
+        assert evaluated == pytest.approx(alone[2], rel=EXACT)
+        assert sum(noise[0]) == sum(alone[3][0])
 
 
 @pytest.mark.parametrize("layout", ["gradients", "parameters", "tensor-data", "tensor-pipeline"])

@@ -16,6 +16,7 @@ from trainspec_reference.common.ranks import RankGrid
 from trainspec_reference.torch import checkpoint, digest, noise, random
 from trainspec_reference.torch.activations import keeper
 from trainspec_reference.torch.checkpoint import NUM_RANKS, UPDATES, Box, HostSnapshot
+from trainspec_reference.torch.feed import blank
 from trainspec_reference.torch.groups import Groups
 from trainspec_reference.torch.models import make_model
 from trainspec_reference.torch.passes import Passes
@@ -85,6 +86,7 @@ class TorchBackend:
         groups, replica = self._joined(), self._built()
         exchange = replica.exchange
         self._model.train()
+        micro_batches = self._evened(micro_batches)
         exchange.begin(len(micro_batches), loss_scale, measures_noise=measure_noise)
         factor, self._factor = loss_scale * self._factor / num_targets, 1.0
         loss = self._passes.train(micro_batches, factor, exchange).cpu()
@@ -115,6 +117,7 @@ class TorchBackend:
         """Mean loss over all ranks; without dropout, so that no random number is drawn."""
         groups = self._joined()
         self._model.eval()
+        micro_batches = self._evened(micro_batches)
         counts = groups.part.tensor_rank == 0
         return float(groups.sum_of(self._passes.evaluate(micro_batches) * counts)) / num_targets
 
@@ -177,6 +180,13 @@ class TorchBackend:
             self._factor = _FACTORS[fault]
         else:
             raise ValueError(f"{fault!r} is no fault: one of flip-parameter-bit, {', '.join(_FACTORS)}")
+
+    def _evened(self, micro_batches: Sequence[MicroBatch]) -> Sequence[MicroBatch]:
+        """As many on every rank where passes gather parameters from all; what is added counts for nothing."""
+        if isinstance(self._replica, Replica):
+            return micro_batches
+        counts = self._joined().all_of(torch.tensor(float(len(micro_batches)), device=self._device))
+        return [*micro_batches, *[blank(self._job.model)] * (int(counts.max()) - len(micro_batches))]
 
     def _seed(self) -> None:
         groups = self._joined()

@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 
 from trainspec_reference.common.backend import MicroBatch
+from trainspec_reference.common.data import NOT_COUNTED
+from trainspec_reference.common.job import ModelShape
 from trainspec_validate.documents.memory import Memory
 
 Fed = tuple[torch.Tensor, torch.Tensor]
 """Inputs and targets on the device."""
+
+
+def blank(shape: ModelShape) -> MicroBatch:
+    """A micro-batch of one sample that the loss does not count."""
+    if shape.family == "convolution":
+        image = (1, shape.image_channels, shape.image_size, shape.image_size)
+        return MicroBatch(np.zeros(image, np.float32), np.full(1, NOT_COUNTED, np.int64), ())
+    text = (1, shape.sequence_length)
+    return MicroBatch(np.zeros(text, np.int64), np.full(text, NOT_COUNTED, np.int64), ())
 
 
 class Feed:
