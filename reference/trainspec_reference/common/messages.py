@@ -38,6 +38,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     donor: int | None = None
     state: str | None = None
     """State of the trainer beside that of the backend, for a start from a peer."""
+    counters: dict[str, float] | None = None
+    """What the recorder had counted, for a start from memory or from a peer; None where that is not known."""
 
 
 # --- a worker tells ---------------------------------------------------------------------------------------------
@@ -72,6 +74,8 @@ class Done(_Message, frozen=True, kw_only=True, tag="done"):
 
     formation: Formation
     step: Step
+    counters: dict[str, float] | None = None
+    """What the recorder has counted, on the rank that records the job."""
 
 
 class Pausing(_Message, frozen=True, kw_only=True, tag="pausing"):

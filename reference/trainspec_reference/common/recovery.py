@@ -192,8 +192,9 @@ class Recovery:
     def _decide(self, episode: Episode) -> None:
         if self._is_stopping:
             raise self.preempted()
-        left = self._team.left if self._team else self._remains.left  # a plan that failed leaves their state as it was
-        self._remains = replace(self._remains, members=tuple(self._members), left=left)
+        self._remains = replace(self._remains, members=tuple(self._members))
+        if self._team:  # workers of a formation that never came together hold what they held before
+            self._remains = replace(self._remains, left=self._team.left, counters=self._team.counters)
         self._planned = self._regroup.after(episode, self._remains, self._best)
         self._team = self._episode = None
 

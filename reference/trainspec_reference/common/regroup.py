@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from trainspec_reference.common import decisions
@@ -43,6 +43,8 @@ class Remains:
     """What the living said of their state when they left."""
     unsaved_step: int | None = None
     """Step of the save that was given up."""
+    counters: tuple[int, dict[str, float]] | None = None
+    """What the recorder had counted, and after which update."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +110,14 @@ class Regroup:
     def _state(self, episode: Episode, remains: Remains, living: Sequence[Worker], best: int) -> StateChoice:
         left = {member.number: remains.left[member.number] for member in living if member.number in remains.left}
         try:
-            return self.source.after_fault(
+            choice = self.source.after_fault(
                 left, must_roll_back=episode.must_roll_back, unsaved_step=remains.unsaved_step
             )
         except LookupError as error:
             self._decided("stop", str(error))
             raise RunEnd("fault", NOTHING_RESTORABLE, best) from error
+        known = remains.counters if remains.counters and remains.counters[0] == choice.step else None
+        return replace(choice, counters=known[1] if known else None)
 
     def _decided(self, way: Way | str, reason: str) -> None:
         self._trace.tell(trace.Decision, action=way, reason=reason[:4096])

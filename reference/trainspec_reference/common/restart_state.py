@@ -26,6 +26,8 @@ class StateChoice:
     """Numbers of the workers that hold the state."""
     state: str | None = None
     """State of the trainer, for a start from a holder."""
+    counters: dict[str, float] | None = None
+    """What the recorder had counted."""
     save_first: bool = False
     """Whether the save of this state was given up."""
 
@@ -35,8 +37,8 @@ class StateChoice:
             return say.Start(source=self.source, step=self.step, checkpoint=self.checkpoint)
         ranks = [rank for rank, member in enumerate(members) if member.number in self.holders]
         if len(ranks) == len(members):
-            return say.Start(source="memory", step=self.step)
-        return say.Start(source="peer", step=self.step, donor=ranks[0], state=self.state)
+            return say.Start(source="memory", step=self.step, counters=self.counters)
+        return say.Start(source="peer", step=self.step, donor=ranks[0], state=self.state, counters=self.counters)
 
 
 class StateSource:

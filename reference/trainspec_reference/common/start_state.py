@@ -16,6 +16,10 @@ from trainspec_validate.checkpoints.opening import UnreadableError, read_small
 from trainspec_validate.documents import trace
 
 
+HELD = "peers"
+"""Source of a restore that loads no checkpoint, in the stream."""
+
+
 class StartState:
     """The state of one worker: what it holds, and how it gets it."""
 
@@ -66,7 +70,7 @@ class StartState:
         state = self.held
         if state is None or state.step != start.step:
             raise CheckpointUnreadableError(f"this worker does not hold update {start.step:,}")
-        with surroundings.recorder.restore("memory", start.step, state=state.counters):
+        with surroundings.recorder.restore(HELD, start.step, state=start.counters):
             return state, self._backend.digest()
 
     def _from_peer(self, start: say.Start, surroundings: Surroundings) -> tuple[TrainerState, str]:
@@ -78,7 +82,7 @@ class StartState:
             self._build()
         if not is_donor:
             self.held = None
-        with surroundings.recorder.restore("peer", start.step, state=state.counters):
+        with surroundings.recorder.restore(HELD, start.step, state=start.counters):
             self._backend.share(start.donor or 0)
             return state, self._backend.digest()
 

@@ -20,6 +20,8 @@ class Team:
         self.left: dict[int, say.Left] = {}
         """What each worker said when it left, by its number."""
         self.finished: dict[int, say.Finished] = {}
+        self.counters: tuple[int, dict[str, float]] | None = None
+        """What the recorder has counted, and after which update."""
 
     def rank_of(self, number: int) -> int | None:
         """Rank of a worker; None where it is none of this team."""
@@ -60,8 +62,10 @@ class Team:
                 self.watch.ready(number, step)
             case say.Arrived(step=step):
                 self.watch.arrived(number, step)
-            case say.Done(step=step):
+            case say.Done(step=step, counters=counters):
                 self.watch.done(number, step)
+                if counters is not None:
+                    self.counters = step, counters
             case say.Pausing():
                 self.watch.waits(number)
             case say.Left():

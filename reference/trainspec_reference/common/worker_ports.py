@@ -45,7 +45,9 @@ class WorkerPorts:
 
     def done(self, step: int) -> None:
         """As `Ports.done`."""
-        self._link.say(say.Done(formation=self._check(), step=step))
+        formation = self._check()
+        counters = self.surroundings.recorder.state() if self.surroundings else {}
+        self._link.say(say.Done(formation=formation, step=step, counters=counters or None))
 
     def save(self, state: TrainerState) -> None:
         """As `Ports.save`."""
