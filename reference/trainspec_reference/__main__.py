@@ -15,7 +15,7 @@ from trainspec_reference.common.probe import answer
 from trainspec_reference.common.probe_arrays import ProbeInputError
 from trainspec_reference.common.reading import Changes, NotTrainableError, read_job, write_documents
 from trainspec_reference.common.run_settings import IN_USE, Settings
-from trainspec_validate import Severity, validate
+from trainspec_validate import InputError, Severity, validate
 from trainspec_validate.load import LoadError
 from trainspec_validate.report.concise import render
 from trainspec_validate.report.options import Options
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
             answer(options.backend, options.input, options.output)
             return 0
         return _train(options)
-    except (ProbeInputError, NotTrainableError, LoadError, OSError) as error:
+    except (ProbeInputError, NotTrainableError, InputError, LoadError, OSError) as error:
         print(f"trainspec_reference: {error}", file=sys.stderr)  # noqa: T201 - the answer to wrong use
         return IN_USE
 

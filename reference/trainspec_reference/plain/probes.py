@@ -65,7 +65,7 @@ class _Compressor:
 
     def sent(self, gradient: Array) -> tuple[Array, int]:
         """As `Compressor.sent`."""
-        payload = self._inner.encoded(gradient.astype(np.float32))
+        payload = self._inner.encoded(gradient.ravel().astype(np.float32))
         return self._inner.decoded(payload), len(payload)
 
     @property

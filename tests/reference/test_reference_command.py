@@ -1,0 +1,130 @@
+"""The command line: a run from documents to a directory that validates."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from trainspec_reference.common.run_settings import IN_USE, NOTHING_RESTORABLE, PREEMPTED
+
+from tests.reference.plain_crew import PLANS
+from trainspec_validate import Severity, validate
+from trainspec_validate.documents.trace import End, Restore, StepDone, TraceRecord
+
+TIMEOUT_SECONDS = 120
+PAPERS = ("--plan", "state-space.yaml", "--cluster", "cluster.yaml", "--checkpoint", "policy.yaml")
+
+
+def _start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "trainspec_reference", *arguments]
+    told = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.Popen(
+        command, cwd=PLANS, env=told, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def _run(*arguments: str) -> tuple[int, str]:
+    process = _start(*arguments)
+    try:
+        out, errors = process.communicate(timeout=TIMEOUT_SECONDS)
+    finally:
+        _end(process)
+    return process.returncode, out + errors
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _trace(directory: Path) -> list[TraceRecord]:
+    lines = [line for path in sorted((directory / "trace").glob("*.jsonl")) for line in path.read_bytes().splitlines()]
+    return [msgspec.json.decode(line, type=TraceRecord) for line in lines]
+
+
+def _losses(directory: Path) -> dict[int, float]:
+    return {r.step: float(r.loss) for r in _trace(directory) if isinstance(r, StepDone) and r.rank == 0}
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_run_validates_clean(tmp_path: Path, alone: bool) -> None:
+    out = tmp_path / "run"
+    status, text = _run("plain", *PAPERS, "--out", str(out), "--steps", "50", *(["--alone"] if alone else []))
+    assert (status, text) == (0, "")
+    report = validate([str(out)])
+    assert report.at_or_above(Severity.ERROR) == ()
+    # Nothing on a machine without accelerators can write of devices.
+    assert {finding.requirement for finding in report.findings} <= {"TS-TEL-071"}
+    names = sorted(path.name for path in (out / "checkpoints").iterdir())
+    assert names == ["latest", "step-00000025", "step-00000050"]
+    assert sorted(_losses(out)) == list(range(1, 51))
+
+
+def test_a_run_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+    whole, out = tmp_path / "whole", tmp_path / "stopped"
+    assert _run("plain", *PAPERS, "--out", str(whole), "--steps", "150", "--alone")[0] == 0
+    process = _start("plain", *PAPERS, "--out", str(out), "--steps", "150", "--alone")
+    try:
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while not (out / "trace").is_dir() or len(_losses(out)) < 5:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=TIMEOUT_SECONDS)
+    finally:
+        _end(process)
+    assert process.returncode == PREEMPTED
+    stopped_at = max(_losses(out))
+    assert 5 <= stopped_at < 150
+    assert _run("plain", *PAPERS, "--out", str(out), "--steps", "150", "--alone")[0] == 0
+    restores = [record for record in _trace(out) if isinstance(record, Restore)]
+    assert [(record.source, record.step) for record in restores if record.step] == [("checkpoint", stopped_at)]
+    assert _losses(out) == _losses(whole)
+    ends = {tmp: [r.digest for r in _trace(tmp) if isinstance(r, End) and r.step == 150] for tmp in (whole, out)}
+    assert ends[whole] == ends[out]
+    report = validate([str(out)])
+    assert report.at_or_above(Severity.ERROR) == ()
+
+
+def test_damage_is_not_trained_from(tmp_path: Path) -> None:
+    arguments = ("plain", *PAPERS, "--out", str(tmp_path), "--alone", "--steps")
+    assert _run(*arguments, "25")[0] == 0
+    state = tmp_path / "checkpoints/step-00000025/state-0-of-1.npz"
+    state.write_bytes(state.read_bytes()[:-1])
+    assert _run(*arguments, "30")[0] == NOTHING_RESTORABLE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("plain", "--plan", "absent.yaml"), "absent.yaml"),
+        (("plain", "--plan", "policy.yaml"), "missing required field `kind` with the value TrainingPlan"),
+        (("plain", "--plan", "state-space.yaml", "--ranks", "0"), "0 is not 1 or more"),
+        (("plain", "--plan", "broken.yaml"), "TS-DOC"),
+    ],
+)
+def test_wrong_use_is_told(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    (tmp_path / "broken.yaml").write_text("apiVersion: trainspec/v1\nkind: TrainingPlan\nmetadata: {name: x}\n")
+    told = [str(tmp_path / part) if part == "broken.yaml" else part for part in arguments]
+    status, text = _run(*told, "--out", str(tmp_path / "run"))
+    assert status == IN_USE
+    assert words in text
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_probe_answers(tmp_path: Path) -> None:
+    source, target = tmp_path / "in.json", tmp_path / "out.json"
+    source.write_text(json.dumps({"operation": "elastic", "global_sequences": 9, "speeds": [2, 1]}))
+    assert _run("probe", "plain", str(source), str(target)) == (0, "")
+    assert json.loads(target.read_text()) == {"operation": "elastic", "shares": [6, 3]}
+    source.write_text("{}")
+    status, text = _run("probe", "plain", str(source), str(target))
+    assert (status, "no object with the key operation" in text) == (IN_USE, True)

@@ -1,0 +1,118 @@
+"""From documents and a command line to a job, and what is refused on the way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from trainspec_reference.common.job import EXTENSION
+from trainspec_reference.common.reading import (
+    Changes,
+    NotTrainableError,
+    job_from_json,
+    job_of,
+    job_to_json,
+    read_job,
+    write_documents,
+)
+from trainspec_reference.common.weights import initial_weights
+
+from tests.reference.plain_crew import PLANS
+from trainspec_validate import Severity, validate
+from trainspec_validate.documents.plan import TrainingPlan
+from trainspec_validate.load import load_file
+
+SETS = {
+    "state-space": "policy.yaml",
+    "transformer": "transformer-policy.yaml",
+    "convolution": "convolution-policy.yaml",
+}
+
+
+def _plan(**changes: Any) -> TrainingPlan:
+    data = load_file(PLANS / "state-space.yaml").data
+    for name, values in changes.items():
+        data[name] = {**data.get(name, {}), **values}
+    return msgspec.convert(data, TrainingPlan)
+
+
+@pytest.mark.parametrize(("plan", "policy"), SETS.items())
+def test_plans_are_clean_and_count_their_parameters(plan: str, policy: str) -> None:
+    report = validate([str(PLANS / name) for name in (f"{plan}.yaml", policy, "cluster.yaml")])
+    assert report.at_or_above(Severity.WARNING) == ()
+    job = read_job(PLANS / f"{plan}.yaml", PLANS / policy)
+    size = sum(array.size for array in initial_weights(job.model, 0).values())
+    assert size == job.plan.model.num_parameters
+    assert job_from_json(job_to_json(job)) == job
+
+
+def test_the_command_line_comes_before_the_plan() -> None:
+    job = read_job(PLANS / "state-space.yaml", None, Changes(num_steps=3, num_ranks=4, seed=9, device="cuda"))
+    assert (job.num_steps, job.seed, job.device, job.policy) == (3, 9, "cuda", None)
+    batch, parallel = job.plan.batch, job.plan.parallelism
+    assert (parallel.num_accelerators, parallel.data) == (4, 4)
+    assert batch.global_sequences == batch.micro_sequences * batch.accumulation_steps * 4 == 16
+    plain = read_job(PLANS / "state-space.yaml", None)
+    assert (plain.num_steps, plain.seed, plain.device) == (100, 7, "cpu")
+    assert (plain.rates.peak, plain.data.num_samples, plain.model.num_layers) == (3e-3, 4096, 2)
+
+
+def test_micro_batches_shrink_where_ranks_do_not_divide() -> None:
+    batch = job_of(_plan(), None, Changes(num_ranks=8)).plan.batch
+    assert (batch.micro_sequences, batch.accumulation_steps) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"extensions": {EXTENSION: {"rate": {}}}}, "takes model, rates, data"),
+        ({"extensions": {EXTENSION: {"rates": {"peek": 1}}}}, "rates takes peak"),
+        ({"extensions": {EXTENSION: {"rates": {"peak": "high"}}}}, "Expected `float`, got `str`"),
+        ({"extensions": {EXTENSION: []}}, "takes model"),
+        ({"model": {"family": "other"}}, "model.family other is none of"),
+        ({"synchrony": {"mode": "asynchronous"}}, "synchrony.mode"),
+        ({"batch": {"loss_reduction": "sum"}}, "batch.loss_reduction"),
+        ({"precision": {"recipe": {"format": "mxfp8"}}}, "precision.recipe"),
+        ({"job": {"num_steps": None}}, "job.num_steps of the plan is missing"),
+    ],
+)
+def test_what_the_trainers_do_not_have_is_refused_by_its_key(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(NotTrainableError, match=words):
+        job_of(_plan(**changes), None)
+
+
+def test_ranks_make_whole_replicas() -> None:
+    plan = _plan(parallelism={"num_accelerators": 4, "data": 2, "tensor": 2})
+    assert job_of(plan, None, Changes(num_ranks=6)).plan.parallelism.data == 3
+    with pytest.raises(NotTrainableError, match="3 ranks do not make whole replicas of 2 ranks"):
+        job_of(plan, None, Changes(num_ranks=3))
+
+
+def test_wrong_documents_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotTrainableError, match=r"policy\.yaml: .*kind"):
+        read_job(PLANS / "policy.yaml", None)
+    broken = tmp_path / "plan.yaml"
+    broken.write_text("kind: TrainingPlan\n")
+    with pytest.raises(NotTrainableError, match="trainspec-validate"):
+        read_job(broken, None)
+
+
+def test_documents_of_a_run_are_those_it_follows(tmp_path: Path) -> None:
+    job = read_job(PLANS / "state-space.yaml", PLANS / "policy.yaml", Changes(num_ranks=4))
+    paths = write_documents(job, PLANS / "cluster.yaml", tmp_path)
+    assert [path.name for path in paths] == ["plan.json", "policy.json", "cluster.json"]
+    assert json.loads(paths[0].read_text())["parallelism"]["num_accelerators"] == 4
+    assert validate([str(path) for path in paths]).at_or_above(Severity.WARNING) == ()
+    again = read_job(paths[0], paths[1])
+    assert (again.model, again.rates, again.data, again.plan.batch) == (job.model, job.rates, job.data, job.plan.batch)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [(b"{}", "missing required field `plan`"), (b"{", "truncated"), (b'{"plan": 1}', "Expected")]
+)
+def test_a_job_that_is_none_is_refused(text: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        job_from_json(text)

@@ -1,0 +1,89 @@
+"""The only place that makes the golden traces of the reference trainers, and compares a backend with them.
+
+`golden_traces.py` writes them all; `golden_traces.py --check BACKEND PLAN` trains, and prints the largest
+relative difference of a loss. The trace of a plan is that of one worker with the backend that `MAKERS` names; others
+have to follow it. Differences of fp32 come from the order of sums: some 1e-7 for each of the sums that a loss passes
+through, and they grow while weights drift apart; 1e-5 over 100 updates is ten times what was seen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from trainspec_reference.common.reading import Changes, read_job
+from trainspec_reference.common.rehearsal import rehearse
+
+from trainspec_validate.documents.trace import StepDone
+
+HOME = Path(__file__).parents[1] / "reference"
+MAKERS = {"state-space": "plain", "transformer": "jax", "convolution": "jax"}
+NUM_STEPS = 100
+TOLERANCE = 1e-5
+
+
+def traced(backend: str, plan: str) -> dict[str, Any]:
+    """The golden trace of a plan as a backend gives it."""
+    job = read_job(HOME / f"plans/{plan}.yaml", None, Changes(NUM_STEPS, 1))
+    return {
+        "plan": f"{plan}.yaml",
+        "backend": backend,
+        "relative_tolerance": TOLERANCE,
+        **numbers(rehearse(backend, job)),
+    }
+
+
+def numbers(steps: list[StepDone]) -> dict[str, Any]:
+    """What a trace is compared by."""
+    ids = hashlib.sha256()
+    for step in steps:
+        ids.update(",".join(map(str, step.sample_ids)).encode() + b"\n")
+    return {
+        "sample_ids_sha256": ids.hexdigest(),
+        "learning_rates": [step.learning_rate for step in steps],
+        "losses": [step.loss for step in steps],
+    }
+
+
+def golden(plan: str) -> dict[str, Any]:
+    """The trace that is kept."""
+    found: dict[str, Any] = json.loads((HOME / f"golden/{plan}.json").read_text())
+    return found
+
+
+def worst_difference(found: dict[str, Any], kept: dict[str, Any]) -> float:
+    """Largest relative difference of a loss.
+
+    Raises:
+        ValueError: samples or rates differ, which have to be the same.
+    """
+    if found["sample_ids_sha256"] != kept["sample_ids_sha256"]:
+        raise ValueError("samples differ from those of the golden trace")
+    if not all(map(math.isclose, found["learning_rates"], kept["learning_rates"])):
+        raise ValueError("learning rates differ from those of the golden trace")
+    return max(math.fabs(a - b) / b for a, b in zip(found["losses"], kept["losses"], strict=True))
+
+
+def main() -> int:
+    """Write, or compare."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", nargs=2, metavar=("BACKEND", "PLAN"))
+    options = parser.parse_args()
+    if options.check:
+        backend, plan = options.check
+        kept = golden(plan)
+        worst = worst_difference(traced(backend, plan), kept)
+        print(f"{backend} {plan}: {worst:.3g}")
+        return int(not worst <= kept["relative_tolerance"])
+    for plan, backend in MAKERS.items():
+        (HOME / f"golden/{plan}.json").write_text(json.dumps(traced(backend, plan), indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
