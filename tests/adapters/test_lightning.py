@@ -17,8 +17,10 @@ def installed() -> None:
     need("lightning")
 
 
-def test_without_a_line_of_code(tmp_path: Path) -> None:
-    found = run(PROGRAM, tmp_path, "1", "found")
+@pytest.mark.parametrize("mode", ["found", "alone"])
+def test_without_a_line_of_code(tmp_path: Path, mode: str) -> None:
+    need("pytorch_lightning")
+    found = run(PROGRAM, tmp_path, "1", mode)
     clean(found)
     num_steps = EPOCHS * NUM_SAMPLES // (BATCH * ACCUMULATED)
     assert found.truth["steps"] == num_steps

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import lightning
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader, TensorDataset
 
 OUT, DEVICES, MODE = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+PACKAGE = "pytorch_lightning" if MODE == "alone" else "lightning.pytorch"
+lightning, callbacks, loggers = (import_module(f"{PACKAGE}{part}") for part in ("", ".callbacks", ".loggers"))
 NUM_SAMPLES, BATCH, ACCUMULATED = 64, 4, 2
 
 
@@ -48,7 +48,7 @@ class Model(lightning.LightningModule):
 
 
 def told() -> list[Any]:
-    if MODE in {"found", "none"}:
+    if MODE in {"found", "alone"}:
         return []
     from trainspec_record.adapters.lightning import TrainspecCallback
 
@@ -59,14 +59,14 @@ def main() -> None:
     lightning.seed_everything(0)
     inputs = torch.randn(NUM_SAMPLES, 4)
     data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
-    saves = ModelCheckpoint(dirpath=OUT / "saves", every_n_train_steps=4, save_top_k=-1, filename="{step}")
+    saves = callbacks.ModelCheckpoint(dirpath=OUT / "saves", every_n_train_steps=4, save_top_k=-1, filename="{step}")
     trainer = lightning.Trainer(
         accelerator="cpu",
         devices=DEVICES,
         max_epochs=3 if MODE == "resume" else 2,
         log_every_n_steps=1,
         accumulate_grad_batches=ACCUMULATED,
-        logger=CSVLogger(OUT),
+        logger=loggers.CSVLogger(OUT),
         default_root_dir=OUT,
         enable_progress_bar=False,
         enable_model_summary=False,
