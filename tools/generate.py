@@ -21,9 +21,11 @@ import prometheus_rules  # noqa: E402
 import recorder_catalog  # noqa: E402
 import sbom  # noqa: E402
 import scenario_index  # noqa: E402
+import schemastore  # noqa: E402
 import spec_text  # noqa: E402
 import weaver_registry  # noqa: E402
 from trainspec_site import generated as site_pages  # noqa: E402
+from trainspec_site import navigation as site_navigation  # noqa: E402
 
 import schemas  # noqa: E402
 from trainspec_validate._version import SPECIFICATION_VERSION  # noqa: E402
@@ -52,10 +54,12 @@ def outputs() -> dict[Path, str]:
     for name, text in {**appendix.pages(), **metric_pages.pages(ROOT / "spec" / "v1")}.items():
         files[ROOT / "spec" / "reference" / name] = text
     files[ROOT / "sbom.cdx.json"] = sbom.document(ROOT)
+    files |= {ROOT / "schemas" / "schemastore" / name: text for name, text in schemastore.files().items()}
     files[ROOT / "spec" / "commands.md"] = cli_reference.page()
     files[ROOT / "spec" / "v1" / "91-hardware.md"] = hardware_pages.page(ROOT / "spec" / "v1")
     files |= {ROOT / path: text for path, text in of_the_metrics(ROOT / "spec" / "v1", entries).items()}
     indexed = [with_documents(entry) for entry in entries]
+    files[ROOT / "mkdocs.yml"] = site_navigation.settings(ROOT)
     pages = site_pages.pages(ROOT, indexed, sources(entries), SPECIFICATION_VERSION)
     files |= {ROOT / "spec" / name: text for name, text in pages.items()}
     return files

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from trainspec_site import browser, playground_assets, print_page, stage, versions
+from trainspec_site.npm import AssetError
 from trainspec_site.redirects import redirect, redirects
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,11 +44,12 @@ def build_version(site: Path) -> versions.Version:
     stage.stage(ROOT, pages, f"{repository}/blob/main")
     try:
         playground_assets.write(ROOT, pages / "assets" / "playground", WORK / "site-cache")
-    except playground_assets.AssetError as error:
+    except AssetError as error:
         print(f"site: the playground has no validator: {error}", file=sys.stderr)
     environment = os.environ | {
         "TRAINSPEC_DOCS": str(pages.relative_to(ROOT)),
         "TRAINSPEC_SITE": str(site.relative_to(ROOT)),
+        "TRAINSPEC_URL": f"{settings()['site_url']}{version.name}/",
         "TRAINSPEC_EDIT": f"{repository}/edit/main/spec/{{path}}",
         "PYTHONPATH": str(ROOT / "tools"),
         "NO_MKDOCS_2_WARNING": "1",

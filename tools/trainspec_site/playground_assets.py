@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
-import tarfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-PYODIDE = "314.0.7"
-PYODIDE_SHA512 = "0YvXxEhfEdpLfb/XkM2BFAeMROq0iMUX2bzzH9pOttyMcWkwq+HbE5uyuGD82LN7y2q+SNvi/6V5JEsOlD2R1A=="
-"""Digest of the package as npm publishes it, in base64."""
+from trainspec_site.npm import PYODIDE, AssetError, run
+
 RUNTIME = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
 WHEEL_TAGS = ["--platform", "pyemscripten_2026_0_wasm32", "--python-version", "3.14", "--abi", "cp314"]
 PURE = ("attr", "attrs", "jsonschema", "pyrsistent", "yaml")
@@ -42,25 +38,16 @@ EXAMPLES: Mapping[str, Mapping[str, str]] = {
 }
 
 
-class AssetError(Exception):
-    """Something that the playground needs cannot be had, or is not what was locked."""
-
-
 def write(root: Path, target: Path, cache: Path) -> None:
     """Write all that the playground loads into a folder; what is fetched once stays in the cache.
 
     Raises:
         AssetError: npm or pip cannot fetch what is not in the cache, or its digest differs.
     """
-    cache.mkdir(parents=True, exist_ok=True)
-    runtime, wheel = _pyodide(cache), _wheel(root / "requirements" / "docs.txt", cache)
+    wheel = _wheel(root / "requirements" / "docs.txt", cache)
     target.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(runtime) as archive:
-        for name in RUNTIME:
-            member = archive.extractfile(f"package/{name}")
-            if member is None:
-                raise AssetError(f"pyodide {PYODIDE} has no {name}")
-            (target / name).write_bytes(member.read())
+    for name, content in PYODIDE.files(cache, *RUNTIME).items():
+        (target / name).write_bytes(content)
     shutil.copy(wheel, target / wheel.name)
     _pack(target / "packages.zip", [*_pure_files(), *_our_files(root)])
     sets = {title: _example(root / "examples", files) for title, files in EXAMPLES.items()}
@@ -76,18 +63,9 @@ def _example(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
     return texts
 
 
-def _pyodide(cache: Path) -> Path:
-    path = cache / f"pyodide-{PYODIDE}.tgz"
-    if not path.exists():
-        _run(["npm", "pack", "--silent", f"pyodide@{PYODIDE}", "--pack-destination", str(cache)])
-    digest = base64.b64encode(hashlib.sha512(path.read_bytes()).digest()).decode()
-    if digest != PYODIDE_SHA512:
-        raise AssetError(f"{path.name} has another digest than the one that is locked: {digest}")
-    return path
-
-
 def _wheel(lock: Path, cache: Path) -> Path:
     """The wheel of msgspec for Pyodide, of the version and with a digest that the lock names."""
+    cache.mkdir(parents=True, exist_ok=True)
     text = lock.read_text(encoding="utf-8")
     pin = re.search(r"^msgspec==(?P<version>\S+) \\\n(?P<hashes>(?:    --hash=\S+(?: \\)?\n)+)", text, re.MULTILINE)
     if pin is None:
@@ -95,20 +73,11 @@ def _wheel(lock: Path, cache: Path) -> Path:
     pattern = f"msgspec-{pin['version']}-*wasm32.whl"
     if not list(cache.glob(pattern)):
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        _run([*pip, "--only-binary=:all:", *WHEEL_TAGS, "--dest", str(cache), f"msgspec=={pin['version']}"])
+        run([*pip, "--only-binary=:all:", *WHEEL_TAGS, "--dest", str(cache), f"msgspec=={pin['version']}"])
     path = next(cache.glob(pattern))
     if f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}" not in pin["hashes"]:
         raise AssetError(f"{path.name} has a digest that {lock.name} does not name")
     return path
-
-
-def _run(command: list[str]) -> None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-    except FileNotFoundError as error:
-        raise AssetError(f"{command[0]} is not installed") from error
-    if done.returncode:
-        raise AssetError(f"{' '.join(command[:2])}: {done.stderr.strip()[-500:]}")
 
 
 def _pure_files() -> Iterator[tuple[str, Path]]:

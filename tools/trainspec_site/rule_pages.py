@@ -66,7 +66,7 @@ def page(entry: Entry, places: SchemaPlaces, module: str) -> str:
 
 
 def _head(entry: Entry) -> Iterator[str]:
-    yield f"# {entry['id']}: {entry['title']}"
+    yield f"# {entry['id']} {entry['name']}: {entry['title']}"
     yield ""
     facts = {
         "level": entry["level"],

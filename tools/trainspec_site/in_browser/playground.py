@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,9 @@ MAX_SHOWN = 100
 def judge(texts: str) -> str:
     """Judge a JSON object of file names and texts; a JSON object with findings and problems."""
     files: dict[str, str] = json.loads(texts)
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    FOLDER.mkdir()
+    FOLDER.mkdir(exist_ok=True)
+    for path in FOLDER.iterdir():
+        path.unlink()
     for name, text in files.items():
         (FOLDER / Path(name).name).write_text(text, encoding="utf-8")
     os.chdir(FOLDER)

@@ -1,0 +1,143 @@
+"""A reader in a browser: chooses a version, searches, follows permanent links, filters tables, reads on a phone."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from site_visit import OLDER, Visit
+
+PHONE = {"width": 360, "height": 740}
+PAGES = ["", "v1/04-parallelism/", "rules/", "rules/PAR/TS-PAR-001/", "reference/metrics/", "playground/"]
+
+
+def search(visit: Visit, words: str) -> list[str]:
+    """Addresses of what the search finds, best first."""
+    page = visit.open("draft/")
+    page.locator("input.md-search__input").click()
+    page.locator("input.md-search__input").fill(words)
+    page.wait_for_selector(".md-search-result__link")
+    return page.eval_on_selector_all(".md-search-result__link", "links => links.map(link => link.href)")
+
+
+def test_the_front_page_leads_to_the_latest_version(visit: Visit) -> None:
+    page = visit.open("")
+    page.wait_for_url("**/latest/")
+    assert page.locator("h1").first.inner_text().startswith("TrainSpec")
+
+
+def test_the_selector_changes_the_version(visit: Visit) -> None:
+    page = visit.open("draft/v1/01-documents/")
+    box = page.locator(".md-version__current").bounding_box()
+    assert box
+    page.mouse.move(box["x"] + 5, box["y"] + 5)
+    page.wait_for_timeout(500)  # the list opens with an animation
+    page.locator(".md-version__link", has_text=OLDER).click()
+    page.wait_for_url(f"**/{OLDER}/**")
+    assert "/v1/01-documents/" in page.url
+
+
+def test_the_status_is_on_every_page(visit: Visit) -> None:
+    page = visit.open("draft/v1/01-documents/")
+    assert page.locator(".ts-status").inner_text() == "Draft"
+
+
+def test_only_a_version_that_is_not_the_latest_says_so(visit: Visit) -> None:
+    page = visit.open("draft/v1/01-documents/")
+    page.get_by_text("This is not the latest version.").wait_for()
+    page = visit.open("latest/v1/01-documents/")
+    page.wait_for_load_state("networkidle")
+    assert not page.get_by_text("This is not the latest version.").is_visible()
+
+
+def test_search_finds_a_requirement_by_its_id(visit: Visit) -> None:
+    assert any("TS-PAR-001" in address for address in search(visit, "TS-PAR-001")[:3])
+
+
+def test_search_finds_a_requirement_by_its_name(visit: Visit) -> None:
+    assert any("TS-PAR-001" in address for address in search(visit, "world-size")[:5])
+
+
+def test_search_finds_a_requirement_by_words(visit: Visit) -> None:
+    found = search(visit, "interval declared")
+    assert any("TS-CKP-001" in address for address in found[:8]), found[:8]
+
+
+@pytest.mark.parametrize("address", ["TS-CKP-011/", "draft/TS-CKP-011/", "v1/10-saves/#TS-CKP-011"])
+def test_a_permanent_link_lands_on_the_requirement(visit: Visit, address: str) -> None:
+    page = visit.open(address)
+    page.wait_for_url(re.compile(r"/(latest|draft)/v1/[\w-]+/#TS-CKP-011$"))
+    heading = page.locator("#TS-CKP-011")
+    heading.wait_for()
+    page.wait_for_function("document.getElementById('TS-CKP-011').getBoundingClientRect().top < innerHeight")
+    assert page.locator("#TS-CKP-011 + .ts-facts .ts-fact-level").inner_text() in {"MUST", "MUST NOT", "SHOULD"}
+
+
+def test_the_facts_of_a_requirement_lead_to_its_page(visit: Visit) -> None:
+    page = visit.open("draft/v1/04-parallelism/#TS-PAR-001")
+    page.locator("#TS-PAR-001 + .ts-facts a").click()
+    page.wait_for_url("**/rules/PAR/TS-PAR-001/")
+    assert "Bad example" in page.locator("article").inner_text()
+
+
+def rows(visit: Visit) -> int:
+    return visit.page.locator(".ts-filterable tbody tr:visible").count()
+
+
+def test_a_table_narrows_to_what_is_asked(visit: Visit) -> None:
+    page = visit.open("draft/rules/")
+    everything = rows(visit)
+    page.get_by_label("level").select_option("SHOULD NOT")
+    fewer = rows(visit)
+    assert 0 < fewer < everything
+    page.get_by_label("contains").fill("TS-PAR")
+    assert rows(visit) < fewer
+    page.get_by_label("level").select_option("all")
+    page.get_by_label("contains").fill("no such requirement")
+    assert rows(visit) == 0
+    assert page.locator(".ts-filter output").inner_text() == f"0 of {everything}"
+
+
+def test_an_example_can_be_copied(visit: Visit) -> None:
+    visit.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = visit.open("draft/rules/PAR/TS-PAR-001/")
+    page.locator("button[title='Copy to clipboard'], button[data-md-type=copy]").first.click()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith("parallelism:")
+
+
+def test_dark_mode_is_kept(visit: Visit) -> None:
+    page = visit.open("draft/")
+    for _ in range(2):
+        page.locator("form[data-md-component=palette] label:visible").click()
+    assert page.locator("body").get_attribute("data-md-color-scheme") == "slate"
+    page = visit.open("draft/v1/01-documents/")
+    assert page.locator("body").get_attribute("data-md-color-scheme") == "slate"
+
+
+def test_a_page_that_is_not_there_says_so(visit: Visit) -> None:
+    page = visit.open("draft/v1/no-such-chapter/")
+    assert "404" in page.locator("h1").inner_text()
+    visit.errors = [text for text in visit.errors if "status of 404" not in text]
+
+
+def test_each_page_can_be_edited(visit: Visit) -> None:
+    page = visit.open("draft/v1/01-documents/")
+    address = page.locator("a[rel=edit]").get_attribute("href") or ""
+    assert address.endswith("/edit/main/spec/v1/01-documents.md")
+
+
+@pytest.mark.parametrize("address", PAGES)
+def test_a_page_fits_a_phone(visit: Visit, address: str) -> None:
+    visit.page.set_viewport_size(PHONE)
+    page = visit.open(f"draft/{address}")
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    assert page.locator("h1").first.is_visible()
+
+
+def test_the_page_for_printing_has_every_requirement(visit: Visit) -> None:
+    page = visit.open("draft/print/")
+    numbers = page.locator("h3[id^=TS-]").count()
+    table = visit.open("draft/rules/")
+    assert numbers == table.locator(".ts-filterable tbody tr").count()

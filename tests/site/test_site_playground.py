@@ -1,0 +1,68 @@
+"""A visitor of the playground: sees the findings of an example, mends them, and breaks a good document."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from site_visit import Visit
+
+pytest.importorskip("playwright", reason="playwright is not installed: run make site-test")
+from playwright.sync_api import Locator, Page, expect
+
+LOADING_MILLISECONDS = 120_000
+
+
+@pytest.fixture
+def page(visit: Visit, built: Path) -> Page:
+    """The playground, with the first example judged."""
+    if not (built / "assets" / "playground" / "pyodide.mjs").exists():
+        pytest.skip("this site was built without Pyodide, for want of npm")
+    opened = visit.open("draft/playground/")
+    expect(status(opened)).to_contain_text("requirements hold", timeout=LOADING_MILLISECONDS)
+    return opened
+
+
+def status(page: Page) -> Locator:
+    return page.locator("[data-part=status]")
+
+
+def finding(page: Page, identifier: str) -> Locator:
+    return page.locator(f"[data-part=findings] li[data-requirement={identifier}]")
+
+
+def test_a_broken_example_is_flagged_and_clears_when_mended(page: Page) -> None:
+    wrong = finding(page, "TS-CLU-001")
+    expect(wrong).to_have_count(1)
+    expect(wrong.locator("pre")).to_contain_text("11 | num_nodes: 9")
+    expect(wrong.locator("pre")).to_contain_text("^")
+    expect(wrong.locator("a")).to_have_attribute("href", re.compile(r"/draft/v1/02-cluster/#TS-CLU-001$"))
+    editor = page.locator("[data-part=editor]")
+    editor.fill(editor.input_value().replace("num_nodes: 9", "num_nodes: 8"))
+    expect(wrong).to_have_count(0)
+
+
+def test_documents_are_judged_together(page: Page) -> None:
+    page.get_by_label("Example").select_option("Llama 3 405B: cluster, plan and policy")
+    expect(status(page)).to_contain_text("no findings")
+    page.get_by_role("button", name="plan.yaml").click()
+    editor = page.locator("[data-part=editor]")
+    editor.fill(editor.input_value().replace("num_accelerators: 16384", "num_accelerators: 160000"))
+    expect(finding(page, "TS-PAR-002")).to_have_count(1)
+
+
+def test_what_a_schema_refuses_is_told_with_its_place(page: Page) -> None:
+    page.get_by_label("Example").select_option("none")
+    expect(status(page)).to_contain_text("Nothing to judge")
+    page.locator("[data-part=editor]").fill("apiVersion: trainspec/v1\nkind: ClusterProfile\nnum_nods: 1\n")
+    told = finding(page, "TS-DOC-005")
+    expect(told).to_contain_text("did you mean 'num_nodes'?")
+    told.get_by_role("button").click()
+    expect(page.locator("[data-part=editor]")).to_be_focused()
+    assert page.evaluate("document.querySelector('[data-part=editor]').selectionStart") == 47
+
+
+def test_text_that_is_no_yaml_is_told(page: Page) -> None:
+    page.locator("[data-part=editor]").fill("a: [1")
+    expect(finding(page, "TS-DOC-001")).to_have_count(1)

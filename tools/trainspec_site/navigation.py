@@ -1,0 +1,64 @@
+"""The only place that orders the pages of the site: chapters by number, all others as the front page names them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+GROUPS = {
+    "02": "Cluster profile",
+    "03": "Topology",
+    "04": "Parallelism",
+    "05": "Communication",
+    "06": "Memory",
+    "08": "Batch",
+    "09": "Telemetry",
+    "10": "Checkpoints",
+    "11": "Recovery",
+    "14": "Conformance",
+}
+"""Names of the parts that several chapters with one number make up."""
+APPENDIX = "9"
+"""First digit of the numbers of appendices; informative all."""
+LINK = re.compile(r"\]\((?P<page>[\w./-]+\.md)")
+START = "nav: # written by tools/trainspec_site/navigation.py from the files; never edited below this line\n"
+
+
+def settings(root: Path) -> str:
+    """The text of mkdocs.yml with the navigation that the pages make."""
+    text = (root / "mkdocs.yml").read_text(encoding="utf-8")
+    return text[: text.index(START)] + START + "".join(f"{line}\n" for line in _lines(root / "spec"))
+
+
+def _lines(pages: Path) -> Iterator[str]:
+    named = [match["page"] for match in LINK.finditer((pages / "index.md").read_text(encoding="utf-8"))]
+    yield "  - Home: index.md"
+    yield "  - Specification:"
+    yield from _chapters(sorted(path.name for path in (pages / "v1").glob("[0-9][0-9]-*.md")))
+    yield "  - Playground: playground.md"
+    yield "  - Requirements:"
+    yield from (f"      - {page}" for page in ("rules/index.md", "changes.md", "downloads.md"))
+    for title, folder in (("How-tos", "guide"), ("Reference", "reference")):
+        yield f"  - {title}:"
+        found = {path.relative_to(pages).as_posix() for path in (pages / folder).glob("*.md")}
+        ordered = [page for page in dict.fromkeys(named) if page in found]
+        yield from (f"      - {page}" for page in [*ordered, *sorted(found.difference(ordered))])
+        if folder == "reference":
+            yield from (f"      - {path.name}" for path in sorted(pages.glob("*.md")) if path.name not in _PLACED)
+
+
+_PLACED = ("index.md", "playground.md", "changes.md", "downloads.md")
+
+
+def _chapters(names: list[str]) -> Iterator[str]:
+    normative = [name for name in names if not name.startswith(APPENDIX)]
+    for number, group in groupby(normative, lambda name: name[:2]):
+        chapters = list(group)
+        if number in GROUPS:
+            yield f"      - {GROUPS[number]}:"
+        indent = " " * (10 if number in GROUPS else 6)
+        yield from (f"{indent}- v1/{name}" for name in chapters)
+    yield "      - Appendices:"
+    yield from (f"          - v1/{name}" for name in names if name.startswith(APPENDIX))
