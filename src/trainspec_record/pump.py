@@ -59,12 +59,16 @@ class Pump:
 
     def _turn(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for tick in tuple(self.ticks):
-            _safely(tick)
+        self.tick()
         for stream in tuple(self.streams):
             _safely(stream.drain)
         for done in waiting:
             done.set()
+
+    def tick(self) -> None:
+        """Call what is due."""
+        for tick in tuple(self.ticks):
+            _safely(tick)
 
     def flush(self, seconds: float = EXIT_SECONDS) -> bool:
         """Wait until what was put in before is written, or for so long; whether it was."""
@@ -113,6 +117,8 @@ def _forget_all() -> None:
 
 def _terminated(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
     """Write what waits, and end as if nobody had listened."""
+    for pump in tuple(_pumps):
+        pump.tick()  # this thread may be within a call that the thread of the pump waits for
     flush_all(EXIT_SECONDS / 2)
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

@@ -11,6 +11,7 @@ from typing import Any
 from trainspec_record import rank, spans
 from trainspec_record.catalog import EVENTS
 from trainspec_record.guard import never_raises, tell_once
+from trainspec_record.pending import TICK_SECONDS, Pending, can_wait
 from trainspec_record.reasons import COMPILATION, NOT_COMMITTED, ended_by
 from trainspec_record.silent import NO_SPAN, SilentSpan
 from trainspec_record.values import is_key
@@ -20,10 +21,6 @@ from trainspec_record.writers import Writers
 
 CATEGORIES_OF_END = {"completed": "completed", "operator": "cancelled"}
 """How a run ends whose attempt ends for a reason; for other reasons another attempt may come."""
-
-
-TICK_SECONDS = 0.1
-"""Longest time that the thread of the pump waits for a call of the script to end."""
 
 
 class Run:
@@ -40,6 +37,7 @@ class Run:
         self.restored_step: int | None = None
         self.alive_us = writers.formed_us
         """When the last update was completed."""
+        self.pending = Pending(self.clock, self.lock)
         self._writers = writers
         self._words = Words(writers)
         self._numbers = count(1)
@@ -49,6 +47,13 @@ class Run:
     def is_active(self) -> bool:
         """Whether something is recorded: not after the end, and not in a forked child."""
         return self._writers.pump.is_alive
+
+    @property
+    def num_steps(self) -> int:
+        """Updates that this rank has completed."""
+        with self.lock:
+            self.pending.apply()
+            return self.rank.step
 
     def __enter__(self) -> Run:
         """The run goes on until the block ends."""
@@ -103,7 +108,7 @@ class Run:
         It is committed at the end of the block. An asynchronous one is committed by `commit` on it, or given up by
         `fail`. Location and durability are words of `train.checkpoint.location` and `train.checkpoint.durability`.
         """
-        identifier = plain_name(name if name is not None else f"step-{self.rank.step}")
+        identifier = plain_name(name if name is not None else f"step-{self.num_steps}")
         places = {spans.PLACES["location"]: location, spans.PLACES["durability"]: durability}
         return spans.Save(self, identifier, asynchronous=asynchronous, size_bytes=size_bytes, places=places)
 
@@ -153,8 +158,12 @@ class Run:
         """
         if not self.is_active:  # a forked child may find the lock held for ever
             return
+        if not values and can_wait(words):
+            self.pending.put(lambda _: self._words.update(words, synchronise=False))
+            return
         with self.lock:
             if self.is_active:
+                self.pending.apply()
                 self._words.update(words, synchronise=synchronise)
                 if values:
                     self._words.moment(self.clock.now_us(), values, attributes or {}, synchronise=synchronise)
@@ -181,6 +190,7 @@ class Run:
         with self.lock:
             if not self.is_active:
                 return
+            self.pending.apply()
             if entry.scope != "job":
                 self.rank.stream.event(self.clock.now_us(), name, step=self.rank.step, **told)
             elif self.job:
@@ -193,6 +203,7 @@ class Run:
             return
         with self.lock:
             if self.is_active:
+                self.pending.apply()
                 self.rank.warm_up_again()
                 if self.job:
                     self.job.warm_up_again()
@@ -206,6 +217,7 @@ class Run:
         if not self.is_active:
             return {}
         with self.lock:
+            self.pending.apply()
             return dict(self.job.progress.counters) if self.job else {}
 
     @never_raises(None)
@@ -234,6 +246,7 @@ class Run:
         self._writers.close()
 
     def _end(self, reason: str, status: str | None, error: str | None) -> None:
+        self.pending.apply()
         now_us = self.clock.now_us()
         for save in tuple(self.open_saves.values()):
             save.end(now_us, NOT_COMMITTED)
@@ -278,6 +291,7 @@ class Run:
             return  # whoever holds it may be waiting for this thread to write
         try:
             if self.is_active:
+                self.pending.apply()
                 now_us = self.clock.now_us()
                 self.rank.tick(now_us)
                 if self.job:

@@ -21,6 +21,9 @@ PLACES = {"location": "train.checkpoint.location", "durability": "train.checkpoi
 class Span(ABC):
     """A block of the training script; what goes wrong in it passes through, and nothing of the recorder does."""
 
+    is_noted = False
+    """Whether its begin and end are noted, for the thread of the pump; else the script does the work."""
+
     def __init__(self, run: Run) -> None:
         self._run = run
 
@@ -39,16 +42,24 @@ class Span(ABC):
     def _begin(self) -> None:
         if not self._run.is_active:
             return
+        if self.is_noted:
+            self._run.pending.put(self._opened)
+            return
         with self._run.lock:
             if self._run.is_active:
+                self._run.pending.apply()
                 self._opened(self._run.clock.now_us())
 
     @never_raises(None)
     def _finish(self, error: str | None) -> None:
         if not self._run.is_active:
             return
+        if self.is_noted:
+            self._run.pending.put(self._closed, error)
+            return
         with self._run.lock:
             if self._run.is_active:
+                self._run.pending.apply()
                 self._closed(self._run.clock.now_us(), error)
 
     @abstractmethod
@@ -67,6 +78,8 @@ class Span(ABC):
 class Step(Span):
     """One optimizer update."""
 
+    is_noted = True
+
     def __init__(self, run: Run, number: int | None) -> None:
         super().__init__(run)
         self.number = number
@@ -81,6 +94,8 @@ class Step(Span):
 
 class Phase(Span):
     """A part of an update that the rank spends on one thing; phases do not overlap."""
+
+    is_noted = True
 
     def __init__(self, run: Run, name: str) -> None:
         super().__init__(run)
@@ -173,6 +188,7 @@ class Save(Span):
         if not self._run.is_active:
             return
         with self._run.lock:
+            self._run.pending.apply()
             if self._run.is_active and (self._is_open or self._is_committed):
                 self._size_bytes = self._size_bytes if size_bytes is None else size_bytes
                 told = {PLACES["location"]: location, PLACES["durability"]: durability}
@@ -186,6 +202,7 @@ class Save(Span):
             return
         with self._run.lock:
             if self._run.is_active:
+                self._run.pending.apply()
                 self.end(self._run.clock.now_us(), reason)
 
     def end(self, now_us: int, reason: str) -> None:

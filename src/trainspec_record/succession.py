@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from trainspec_record import values
@@ -21,7 +22,7 @@ def succeed(past: Past, attempt: int, now_us: int) -> tuple[OpenFault, ...]:
     Raises:
         OSError: the stream of the attempt cannot be written.
     """
-    if not past.files or past.end_reason not in {None, "fault"} or not is_orphan(past.files[-1]):
+    if not past.files or past.end_reason not in {None, "fault"} or not _is_left(past.files[-1]):
         return past.faults
     lines = _Lines(past, attempt, now_us)
     if past.end_reason is None:
@@ -36,6 +37,11 @@ def succeed(past: Past, attempt: int, now_us: int) -> tuple[OpenFault, ...]:
     finally:
         os.close(descriptor)
     return tuple(lines.faults)
+
+
+def _is_left(path: Path) -> bool:
+    """Whether the writer of a file is gone; one that has not written its head yet is about to take the file."""
+    return path.stat().st_size > 0 and is_orphan(path)
 
 
 class _Lines:

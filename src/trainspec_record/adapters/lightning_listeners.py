@@ -42,7 +42,7 @@ class Saves:
         run = self._blocks.run
         if isinstance(run, SilentRun):
             return
-        step = run.rank.step
+        step = run.num_steps
         number = self._numbers[step] = self._numbers.get(step, 0) + 1
         name = f"step-{step}" if number == 1 else f"step-{step}-{number}"
         self._is_whole = False

@@ -135,7 +135,7 @@ class TrainspecCallback(TrainerCallback):  # type: ignore[misc]
 
     def _evaluated(self, control: Any) -> None:
         if control.should_save and self.run.is_active:
-            name = f"checkpoint-{self.run.rank.step}"  # type: ignore[union-attr]
+            name = f"checkpoint-{self.run.num_steps}"  # type: ignore[union-attr]
             self._mark = mark_of(self.run, name)
             self._save = self._blocks.enter(self.run.checkpoint(name, asynchronous=True))
         else:
