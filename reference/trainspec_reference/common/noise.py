@@ -32,17 +32,21 @@ class NoiseMeter:
         units = {"token": 1.0, "sequence": of_sequence, "micro-batch": of_sequence * self.micro_sequences}
         return units[self.settings.noise_unit]
 
-    def reading(self, gradients: Gradients) -> GradientNoise | None:
-        """Signal and noise of a step; None where the step says nothing of them, as with fewer than two groups."""
-        groups = [
-            (size, norm)
+    def groups(self, gradients: Gradients) -> tuple[list[float], list[float]]:
+        """Noise units of each group that has targets, and the squared norm of its mean gradient."""
+        found = [
+            (size / self.targets_per_unit, norm)
             for size, norm in zip(gradients.group_sizes, gradients.group_squared_norms, strict=True)
             if size > 0
         ]
-        if len(groups) < 2 or not gradients.is_finite:
+        return [size for size, _ in found], [norm for _, norm in found]
+
+    def reading(self, gradients: Gradients) -> GradientNoise | None:
+        """Signal and noise of a step; None where the step says nothing of them, as with fewer than two groups."""
+        sizes, norms = self.groups(gradients)
+        if len(sizes) < 2 or not gradients.is_finite:
             return None
-        sizes = [size / self.targets_per_unit for size, _ in groups]
         try:
-            return gradient_noise(sizes, [norm for _, norm in groups], gradients.norm**2)
+            return gradient_noise(sizes, norms, gradients.norm**2)
         except ValueError:
             return None  # rounding of a gradient without noise, or a norm that has overflown

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import trainspec_record
+from trainspec_record.noise.estimate import Norms
+from trainspec_record.noise.meter import NoiseMeter, NoiseSettings
 from trainspec_reference.common.backend import Formation
+from trainspec_reference.common.batch_schedule import shares
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.ranks import RankGrid
-from trainspec_reference.common.state import TrainerState
 from trainspec_validate.costs.layout import Layout
 from trainspec_validate.costs.step_time import Convention, model_flops_per_step
 from trainspec_validate.derived.plan import shape_of
@@ -67,22 +69,10 @@ def flops_per_token(model: Model, convention: str, sequence_length: int) -> floa
 
 
 def _declared(job: Job, formation: Formation) -> dict[str, Any]:
-    place = RankGrid(job.plan.parallelism, formation.num_ranks).place(formation.rank)
-    told: dict[str, Any] = {f"train.parallel.{axis}.rank": number for axis, number in place.items()}
-    settings = job.plan.batch.noise_scale
-    if settings is not None:
-        declared = {
-            "noise_unit": settings.noise_unit,
-            "num_groups": settings.num_groups,
-            "estimator": settings.estimator,
-            "ema_half_life_steps": settings.ema_half_life_steps,
-            "bias_corrected": settings.bias_corrected,
-            "tap": settings.tap,
-            "parameter_scope": "all",
-            "accumulation_format": settings.accumulation_format,
-        }
-        told.update({f"train.gradient.{name}": value for name, value in declared.items()})
-    return told
+    grid = RankGrid(job.plan.parallelism, formation.num_ranks)
+    settings = _noise_settings(job, grid.degrees["data"])
+    of_noise = settings.declared if settings is not None else {}
+    return of_noise | {f"train.parallel.{axis}.rank": number for axis, number in grid.place(formation.rank).items()}
 
 
 class StepTimes:
@@ -103,12 +93,35 @@ class StepTimes:
         self._open.close()
 
 
-def log_noise(recorder: Recorder, state: TrainerState) -> None:
-    """Averages of signal and noise, where there are any; the noise scale only while the signal is above 0."""
-    averages = state.noise
-    named = {
-        "train.gradient.signal": averages.signal_sq,
-        "train.gradient.variance": averages.noise_trace,
-        "train.gradient.noise_scale": averages.noise_scale,
-    }
-    recorder.log({name: value for name, value in named.items() if value is not None})
+class NoiseLog:
+    """Writes the gradient noise of a run, averaged and with intervals; each attempt begins its averages anew."""
+
+    def __init__(self, job: Job, num_data_ranks: int, recorder: Recorder) -> None:
+        settings = _noise_settings(job, num_data_ranks)
+        self._meter = NoiseMeter(settings, recorder) if settings is not None else None
+
+    def add(self, group_units: Sequence[float], group_squared_norms: Sequence[float], norm: float) -> None:
+        """Norms of one update, before clipping."""
+        if self._meter is not None:
+            self._meter.add(Norms.of_groups(group_units, group_squared_norms, norm**2))
+
+
+def _noise_settings(job: Job, num_data_ranks: int) -> NoiseSettings | None:
+    """How noise is estimated; the sizes of groups are those of the first step, with texts of full length."""
+    plan = job.plan.batch
+    if plan.noise_scale is None:
+        return None
+    unit, micro = plan.noise_scale.noise_unit, plan.micro_sequences
+    per_sample = {"token": float(job.model.num_targets_per_sample), "sequence": 1.0, "micro-batch": 1 / micro}[unit]
+    groups = [
+        min(micro, share - start)
+        for share in shares(plan, plan.global_sequences, num_data_ranks)
+        for start in range(0, share, micro)
+    ]
+    return NoiseSettings(
+        noise_unit=unit,
+        group_sizes=[round(size * per_sample) for size in groups],
+        half_life_steps=plan.noise_scale.ema_half_life_steps,
+        every=(job.plan.telemetry.gradient_interval_steps if job.plan.telemetry else None) or 1,
+        loss_reduction=plan.loss_reduction,
+    )

@@ -18,7 +18,7 @@ from trainspec_reference.common.ranks import RankGrid
 from trainspec_reference.common.rates import LearningRates
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.step import Step
-from trainspec_reference.common.telemetry import StepTimes, log_noise
+from trainspec_reference.common.telemetry import NoiseLog, StepTimes
 from trainspec_validate.documents.trace import Decision, FaultSeen
 
 MAX_SKIPPED_IN_A_ROW = 50
@@ -38,6 +38,7 @@ class Trainer:
         self._rates = LearningRates(job.rates, batch)
         per_sample = job.model.num_targets_per_sample
         self._meter = NoiseMeter(batch.noise_scale, per_sample, batch.micro_sequences) if batch.noise_scale else None
+        self._noise_log = NoiseLog(job, grid.degrees["data"], surroundings.recorder)
         self._faults = PlantedFaults(job.faults, formation)
         self._stopwatch = speeds.Stopwatch(job.rebalance_interval_steps or 1)
         self._saved_step = state.step
@@ -170,7 +171,7 @@ class Trainer:
         reading = self._meter.reading(gradients) if self._meter else None
         if self._meter and reading is not None:
             state = replace(state, noise=state.noise.after(reading))
-            log_noise(self.surroundings.recorder, state)
+            self._noise_log.add(*self._meter.groups(gradients), gradients.norm)
         decided = self._feed.schedule.decided(state)
         self.state = state if decided is None else replace(state, global_sequences=decided)
 
