@@ -15,7 +15,6 @@ from trainspec_reference.common.weights import initial_weights
 from trainspec_validate.checkpoints.opening import UnreadableError, read_small
 from trainspec_validate.documents import trace
 
-
 HELD = "peers"
 """Source of a restore that loads no checkpoint, in the stream."""
 

@@ -16,6 +16,8 @@ from trainspec_validate.checkpoints.pointers import pointers
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
 
+_DANGERS = frozenset({"code", "paths", "limits"})
+"""What no digest vouches for: whoever wrote the manifest may have written the rest, too."""
 _MAX_TRAINER_BYTES = 1 << 22
 
 
@@ -95,7 +97,7 @@ def _faults(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
         yield MANIFEST_NAME, f"the manifest cannot be read: {checkpoint.manifest_problem}"
     yield from absent_files(checkpoint)
     yield from ((path, "the manifest does not list this file") for path in unlisted_files(checkpoint))
-    yield from ((trouble.path, trouble.message) for trouble in checkpoint.troubles)
+    yield from ((trouble.path, trouble.message) for trouble in checkpoint.troubles if trouble.aspect in _DANGERS)
     for claim in checkpoint.claims:
         if claim.step != checkpoint.step:
             yield claim.path, f"{claim.words} says step {claim.step:,}"
