@@ -88,15 +88,17 @@ def sacred_coordinator() -> None:
     _ends_if(lambda members: _is_gone(members[0]))
 
 
-@mutant("no-second-fault", "TS-CNF-123", "Waits for ever when a rank is lost while it forms its ranks anew.")
+@mutant("no-second-fault", "TS-CNF-123", "Ends with an error when a second rank is lost before it trains again.",
+        also={"TS-CNF-102": "ranks of a host are lost one by one", "TS-CNF-128": "so are all ranks"})  # fmt: skip
 def no_second_fault() -> None:
     lost = recovery.Recovery.lost
 
-    def ignores(self: recovery.Recovery, worker: crew.Worker, reason: str) -> None:
-        if self._planned is None and self._episode is None:
-            lost(self, worker, reason)
+    def gives_up(self: recovery.Recovery, worker: crew.Worker, reason: str) -> None:
+        if self._planned is not None or self._episode is not None:
+            raise RunEnd("fault", 1, self._best)
+        lost(self, worker, reason)
 
-    recovery.Recovery.lost = ignores  # type: ignore[method-assign]
+    recovery.Recovery.lost = gives_up  # type: ignore[method-assign]
 
 
 @mutant("fresh-without-donor", "TS-CNF-128", "Starts from initial weights when no rank has survived.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from trainspec_conformance.processes import marked, send
-from trainspec_conformance.records import Injected
+from trainspec_conformance.records import Injected, Started
 from trainspec_conformance.view import View
 from trainspec_validate.documents.scenario import Inject
 from trainspec_validate.documents.trace import Save
@@ -44,7 +44,7 @@ def aim(target: str, view: View, mark: str) -> Aim:
         NoTargetError: there is none.
     """
     if target == "everything":
-        return Aim(tuple(process.pid for process in marked(mark)))
+        return Aim(_tree(view) or tuple(process.pid for process in marked(mark)))
     told = view.processes(view.start_seconds)
     if target == "controller":
         pids = tuple(one.pid for (role, _), one in told.items() if role == "controller")
@@ -61,6 +61,16 @@ def aim(target: str, view: View, mark: str) -> Aim:
         chosen = [rank for rank, one in alive.items() if one.host == host]
     hosts = sorted({one.host for rank in chosen if (one := alive[rank]).host is not None})
     return Aim(tuple(alive[rank].pid for rank in chosen), tuple(chosen), tuple(hosts))
+
+
+def _tree(view: View) -> tuple[int, ...]:
+    """The command and what descends from it: a look at all processes of the machine would take longer than a save."""
+    started = [record.pid for _, record in view.of(Started)]
+    try:
+        root = psutil.Process(started[-1])
+        return (root.pid, *(process.pid for process in root.children(recursive=True)))
+    except (IndexError, psutil.Error):
+        return ()
 
 
 def _ranks(target: str, ranks: list[int], view: View) -> list[int]:

@@ -163,7 +163,7 @@ class _Trial:
         if entry is None:
             self._history.tell(Waited(until=act.until, seen=False, reason=self._why()))
             raise _OverError("wait")
-        self._pause(act.seconds if act.until != "time" else 0.0, wanted.delay_seconds)
+        self._pause(act.seconds if act.until != "time" else 0.0, wanted.delay(self._view))
         self._history.tell(Waited(until=act.until, seen=True))
 
     def _until(self, wanted: Condition) -> float | None:

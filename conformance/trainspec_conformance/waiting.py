@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 
 from trainspec_conformance.view import View
 from trainspec_validate.documents.conformance import TestJob
@@ -22,6 +23,13 @@ class Condition:
     test: Test
     delay_seconds: float = 0.0
     """Random part of a step that passes after it came, so that a fault strikes anywhere in a step."""
+    share: float = 0.0
+    """That part."""
+
+    def delay(self, view: View) -> float:
+        """Seconds that pass after it came; of a save, a random part of what earlier saves took."""
+        took = _save_seconds(view) if self.until == "saving" else None
+        return self.delay_seconds if took is None else self.share * took
 
     def holds(self, view: View, since: float, *, is_running: bool) -> bool:
         """Whether it has come, by what was seen after `since`."""
@@ -31,7 +39,8 @@ class Condition:
 def condition(act: Wait, chance: random.Random, job: TestJob) -> Condition:
     """The condition of an act; its random part is drawn now."""
     step = (act.step or 0) + (chance.randrange(act.jitter_steps + 1) if act.jitter_steps else 0)
-    delay = chance.random() * job.step_seconds if act.jitter_steps else 0.0
+    share = chance.random() if act.jitter_steps else 0.0
+    delay = share * job.step_seconds
     stages = {"saving": "begin", "save-failed": "failed"} | {
         name: name for name in ("snapshot", "written", "committed")
     }
@@ -42,7 +51,7 @@ def condition(act: Wait, chance: random.Random, job: TestJob) -> Condition:
             found = [save for _, save in view.saves(stage, since) if save.step >= step]
             return len({save.checkpoint for save in found}) >= act.num
 
-        return Condition(act.until, saved, delay_seconds=delay)
+        return Condition(act.until, saved, delay, share)
     end = time.monotonic() + act.seconds
     tests: dict[str, Test] = {
         "step": lambda view, since: _all_ranks(view, since, step),
@@ -52,7 +61,18 @@ def condition(act: Wait, chance: random.Random, job: TestJob) -> Condition:
         "time": lambda _view, _since: time.monotonic() >= end,
         "end": lambda _view, _since: False,
     }
-    return Condition(act.until, tests[act.until], delay_seconds=delay)
+    return Condition(act.until, tests[act.until], delay, share)
+
+
+def _save_seconds(view: View) -> float | None:
+    """Time from the first sign of a save to its commit, as the median of those that were seen."""
+    begun: dict[str, float] = {}
+    for entry, save in view.saves("begin"):
+        begun.setdefault(save.checkpoint, entry.seconds)
+    took = [
+        entry.seconds - begun[save.checkpoint] for entry, save in view.saves("committed") if save.checkpoint in begun
+    ]
+    return median(took) if took else None
 
 
 def _all_ranks(view: View, since: float, step: int) -> bool:

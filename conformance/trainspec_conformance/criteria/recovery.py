@@ -56,6 +56,23 @@ def detected_within(case: Case, criterion: Criterion) -> Iterator[Problem]:
         yield Problem(f"the fault was reported after {took:.1f} s, not within {limit:g} s", (entry, reported[0][0]))
 
 
+@check("noticed-within")
+def noticed_within(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """A hang that the stack brought about itself is reported in time after the last step before it."""
+    limit = criterion.seconds or case.claims.hang_detection_seconds
+    reported = case.trial.faults()
+    if not reported:
+        yield Problem("the hang was never reported")
+        return
+    entry = reported[0][0]
+    before = [seen.seconds for seen, _ in case.trial.of(StepDone) if seen.seconds <= entry.seconds]
+    if not before:
+        raise CannotJudgeError("the trace tells of no step before the report")
+    if entry.seconds - before[-1] > limit:
+        took = entry.seconds - before[-1]
+        yield Problem(f"the hang was reported {took:.1f} s after the last step, not within {limit:g} s", (entry,))
+
+
 @check("recovered-within")
 def recovered_within(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """All ranks complete a step in time after the fault."""
