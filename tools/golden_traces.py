@@ -1,9 +1,8 @@
 """The only place that makes the golden traces of the reference trainers, and compares a backend with them.
 
-`golden_traces.py` writes them all; `golden_traces.py --check BACKEND PLAN` trains, and prints the largest
-relative difference of a loss. The trace of a plan is that of one worker with the backend that `MAKERS` names; others
-have to follow it. Differences of fp32 come from the order of sums: some 1e-7 for each of the sums that a loss passes
-through, and they grow while weights drift apart; 1e-5 over 100 updates is ten times what was seen.
+`golden_traces.py` writes them all; `golden_traces.py --check BACKEND PLAN [--format bf16]` trains, and prints the
+largest relative difference of a loss. The trace of a plan is that of one worker in fp32 with the backend that `MAKERS`
+names; others have to follow it within `trainspec_reference.common.precision.loss_tolerance`.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from trainspec_reference.common.precision import UNIT_ROUNDOFF, Format, in_format, loss_tolerance
 from trainspec_reference.common.reading import Changes, read_job
 from trainspec_reference.common.rehearsal import rehearse
 
@@ -24,18 +24,12 @@ from trainspec_validate.documents.trace import StepDone
 HOME = Path(__file__).parents[1] / "reference"
 MAKERS = {"state-space": "plain", "transformer": "jax", "convolution": "jax"}
 NUM_STEPS = 100
-TOLERANCE = 1e-5
 
 
-def traced(backend: str, plan: str) -> dict[str, Any]:
-    """The golden trace of a plan as a backend gives it."""
-    job = read_job(HOME / f"plans/{plan}.yaml", None, Changes(NUM_STEPS, 1))
-    return {
-        "plan": f"{plan}.yaml",
-        "backend": backend,
-        "relative_tolerance": TOLERANCE,
-        **numbers(rehearse(backend, job)),
-    }
+def traced(backend: str, plan: str, number_format: Format = "fp32") -> dict[str, Any]:
+    """The trace of a plan as a backend gives it."""
+    job = in_format(read_job(HOME / f"plans/{plan}.yaml", None, Changes(NUM_STEPS, 1)), number_format)
+    return {"plan": f"{plan}.yaml", "backend": backend, **numbers(rehearse(backend, job))}
 
 
 def numbers(steps: list[StepDone]) -> dict[str, Any]:
@@ -73,13 +67,13 @@ def main() -> int:
     """Write, or compare."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", nargs=2, metavar=("BACKEND", "PLAN"))
+    parser.add_argument("--format", choices=UNIT_ROUNDOFF, default="fp32")
     options = parser.parse_args()
     if options.check:
         backend, plan = options.check
-        kept = golden(plan)
-        worst = worst_difference(traced(backend, plan), kept)
-        print(f"{backend} {plan}: {worst:.3g}")
-        return int(not worst <= kept["relative_tolerance"])
+        worst = worst_difference(traced(backend, plan, options.format), golden(plan))
+        print(f"{backend} {plan} {options.format}: {worst:.3g} of {loss_tolerance(options.format):.3g}")
+        return int(not worst <= loss_tolerance(options.format))
     for plan, backend in MAKERS.items():
         (HOME / f"golden/{plan}.json").write_text(json.dumps(traced(backend, plan), indent=1) + "\n")
     return 0

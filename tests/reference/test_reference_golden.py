@@ -12,29 +12,35 @@ import golden_traces
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SLOW = [("torch", "transformer"), ("jax", "transformer"), ("jax", "convolution"), ("jax", "state-space")]
-QUICK = [("plain", "state-space"), ("torch", "state-space"), ("torch", "convolution")]
+FORMATS = ("fp32", "bf16", "fp16")
+QUICK = [("plain", "state-space", each) for each in FORMATS] + [("torch", "state-space", "fp32")]
+SLOW = [
+    *(("torch", "transformer", each) for each in FORMATS),
+    ("torch", "convolution", "fp32"),
+    *(("jax", plan, "fp32") for plan in ("transformer", "convolution", "state-space")),
+    *(("jax", "state-space", each) for each in ("bf16", "fp16")),
+]
 
 
-def _checked(backend: str, plan: str) -> subprocess.CompletedProcess[str]:
+def _checked(backend: str, plan: str, number_format: str) -> subprocess.CompletedProcess[str]:
     """Train in a process of its own, for frameworks keep what one run has set."""
     if backend != "plain" and importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
-    command = [sys.executable, "tools/golden_traces.py", "--check", backend, plan]
+    command = [sys.executable, "tools/golden_traces.py", "--check", backend, plan, "--format", number_format]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
-@pytest.mark.parametrize(("backend", "plan"), QUICK)
-def test_backend_follows_the_golden_trace(backend: str, plan: str) -> None:
-    done = _checked(backend, plan)
+@pytest.mark.parametrize(("backend", "plan", "number_format"), QUICK)
+def test_backend_follows_the_golden_trace(backend: str, plan: str, number_format: str) -> None:
+    done = _checked(backend, plan, number_format)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("backend", "plan"), SLOW)
-def test_larger_model_follows_the_golden_trace(backend: str, plan: str) -> None:
-    done = _checked(backend, plan)
+@pytest.mark.parametrize(("backend", "plan", "number_format"), SLOW)
+def test_larger_model_follows_the_golden_trace(backend: str, plan: str, number_format: str) -> None:
+    done = _checked(backend, plan, number_format)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
