@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,21 @@ TEMPLATES = sorted(path for path in (GITHUB / "ISSUE_TEMPLATE").glob("*.yml") if
 
 def load(path: Path) -> Any:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [
+        ("citation-file-format", ROOT / "CITATION.cff"),
+        ("github-issue-config", GITHUB / "ISSUE_TEMPLATE" / "config.yml"),
+        *(("github-issue-forms", path) for path in TEMPLATES),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.stem,
+)
+def test_a_file_is_what_its_host_reads(schema: str, path: Path) -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 def test_the_citation_is_of_this_version() -> None:
