@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "conformance"), str(Path(__file__).resolve().parent)]
 sys.path.append(str(ROOT))
 
+import api_reference  # noqa: E402
 import appendix  # noqa: E402
 import catalogs  # noqa: E402
 import cli_reference  # noqa: E402
@@ -55,6 +56,7 @@ def outputs() -> dict[Path, str]:
         files[ROOT / "spec" / "reference" / name] = text
     files[ROOT / "sbom.cdx.json"] = sbom.document(ROOT)
     files |= {ROOT / "schemas" / "schemastore" / name: text for name, text in schemastore.files().items()}
+    files[ROOT / "spec" / "python.md"] = api_reference.page()
     files[ROOT / "spec" / "commands.md"] = cli_reference.page()
     files[ROOT / "spec" / "v1" / "91-hardware.md"] = hardware_pages.page(ROOT / "spec" / "v1")
     files |= {ROOT / path: text for path, text in of_the_metrics(ROOT / "spec" / "v1", entries).items()}

@@ -1,0 +1,40 @@
+"""The page of the Python interface has every public name, with the signature that it has."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import trainspec_validate
+from trainspec_record.silent import SilentRun
+
+PAGE = (Path(__file__).resolve().parent.parent / "spec" / "python.md").read_text(encoding="utf-8")
+
+
+def section(name: str) -> str:
+    found = re.search(rf"^### {name}\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    assert found, name
+    return found[1]
+
+
+@pytest.mark.parametrize("name", [name for name in trainspec_validate.__all__ if name != "__version__"])
+def test_a_public_name_has_its_words(name: str) -> None:
+    first = inspect.cleandoc(getattr(trainspec_validate, name).__doc__).splitlines()[0]
+    assert first in section(name)
+
+
+def test_validate_has_its_parameters() -> None:
+    text = section("validate")
+    assert all(f"    {name}: " in text for name in inspect.signature(trainspec_validate.validate).parameters)
+
+
+def test_a_run_shows_what_users_call_and_nothing_else() -> None:
+    shown = re.findall(r"^def (\w+)\(", section("Run"), re.MULTILINE)
+    public = [name for name in dir(SilentRun) if not name.startswith("_")]
+    assert len(shown) == len(set(shown))
+    assert set(shown) <= set(public)
+    assert {"step", "phase", "log", "checkpoint", "restore", "evaluation", "fault", "event", "end"} <= set(shown)
+    assert "noqa" not in PAGE
