@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import signal
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,18 +17,27 @@ from trainspec_reference.common.data import Samples
 from trainspec_reference.common.job import Data, Job, ModelShape, Rates
 from trainspec_reference.common.ranks import RankGrid
 from trainspec_reference.common.weights import initial_weights
+from trainspec_reference.jax import arithmetic
 from trainspec_reference.jax.backend import JaxBackend
+from trainspec_reference.jax.compression import Carried, Compressor
+from trainspec_reference.jax.reduction import summed
+
+from trainspec_validate.documents.communication import Compression
 from trainspec_validate.documents.plan import TrainingPlan
 
 TRANSFORMER = ModelShape(
-    num_layers=2, hidden_size=32, num_heads=4, ffn_hidden_size=64, vocabulary_size=99, sequence_length=16
+    num_layers=1, hidden_size=32, num_heads=4, ffn_hidden_size=64, vocabulary_size=99, sequence_length=16
 )
-CONVOLUTION = ModelShape(family="convolution", num_layers=2, hidden_size=16, vocabulary_size=10, image_size=8)
-STATE_SPACE = ModelShape(family="state-space", num_layers=2, hidden_size=32, vocabulary_size=99, sequence_length=16)
+CONVOLUTION = ModelShape(family="convolution", num_layers=1, hidden_size=16, vocabulary_size=10, image_size=8)
+STATE_SPACE = ModelShape(family="state-space", num_layers=1, hidden_size=32, vocabulary_size=99, sequence_length=16)
 FAMILIES = {shape.family: shape for shape in (TRANSFORMER, CONVOLUTION, STATE_SPACE)}
 GLOBAL_SAMPLES = 8
 DOUBLE = {"compute": "fp64", "parameters": "fp64", "gradients": "fp64", "reduction": "fp64", "optimizer_state": "fp64"}
 SINGLE = {"compute": "fp32", "parameters": "fp32", "gradients": "fp32", "reduction": "fp32"}
+RATES = Rates(peak=1e-2, weight_decay=0.1, clip_norm=1.0)
+
+_BACKENDS: dict[str, list[JaxBackend]] = {}
+"""Those that this process has compiled already; `build` gives them fresh state."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +46,7 @@ class Setup:
 
     parts: Mapping[str, Any] = field(default_factory=dict)
     shape: ModelShape = TRANSFORMER
-    rates: Rates = Rates(peak=1e-2, weight_decay=0.1, clip_norm=1.0)
+    rates: Rates = RATES
     shares: tuple[int, ...] = ()
     """Samples of each data rank; empty for even shares."""
     seed: int = 3
@@ -59,8 +71,12 @@ class Setup:
 
     def backend(self, formation: Formation) -> JaxBackend:
         """A backend that has joined and has its model."""
-        backend = JaxBackend(self.job())
-        backend.join(formation)
+        kept = _BACKENDS.setdefault(repr((self, formation.hosts)), [])
+        if not kept:
+            kept.append(JaxBackend(self.job()))
+            kept[0].join(formation)
+        backend = kept[0]
+        arithmetic.configure(self.job().plan.precision, "cpu")
         backend.build(self.weights())
         return backend
 
@@ -98,8 +114,9 @@ def gradient(formation: Formation, setup: Setup) -> dict[str, Any]:
     """The global gradient of the first step by name, of a rank that holds it whole."""
     backend = setup.backend(formation)
     step(backend, setup, formation, 0)
-    assert backend._gradient is not None
-    return {name: np.array(found) for name, found in backend._programs.layout.divide(backend._gradient[0]).items()}
+    assert backend._exchanged is not None
+    divided = backend._programs.layout.divide(backend._exchanged.gradient)
+    return {name: np.array(found) for name, found in divided.items()}
 
 
 def save(formation: Formation, setup: Setup, directory: Path, num_steps: int) -> tuple[str, int]:
@@ -126,3 +143,75 @@ def resume(
         told.append(step(backend, setup, formation, number))
         backend.update(setup.rates.peak, setup.rates.clip_norm)
     return before, told, backend.digest()
+
+
+def train_of_many(formation: Formation, setups: dict[str, Setup], num_steps: int) -> dict[str, Any]:
+    """What `train` gives for each setup."""
+    return {name: train(formation, setup, num_steps) for name, setup in setups.items()}
+
+
+def residuals(formation: Formation, setup: Setup, directory: Path) -> Any:
+    """The residual of a rank after it has restored a checkpoint."""
+    backend = setup.backend(formation)
+    backend.restore(directory)
+    return np.array(backend._state.residual[0])
+
+
+def compressed(formation: Formation, method: str, num_steps: int) -> tuple[Any, Any, Any]:
+    """Exchange random gradients: those of this rank, the sums that came out, and the residual at the end."""
+    plan = Compression(method=method, error_feedback=True, density=0.1, rank=2)  # type: ignore[arg-type]
+    compressor = Compressor(plan, {"bias": (5,), "matrix": (24, 20)})
+    backend = Setup().backend(formation)
+    group = backend._ranks.everyone
+
+    def body(vector: Any, residual: Any, basis: Any) -> Any:
+        return compressor.exchange(vector, Carried(residual, basis), np.True_, lambda v: summed(v, "automatic"))
+
+    run = group.program(body)
+    residual, basis = group.own(np.zeros(485)), group.own(compressor.first_basis(0).astype(np.float64))
+    own = np.random.default_rng(formation.rank).standard_normal((num_steps, 485))
+    sums = []
+    for vector in own:
+        whole, (residual, basis) = run(group.own(vector), residual, basis)
+        sums.append(np.array(whole[0]))
+    return own, np.array(sums), np.array(residual[0])
+
+
+def flipped(formation: Formation) -> tuple[str, str]:
+    """Digest of a rank after a bit of rank 1 has flipped, and after rank 0 has shared its state."""
+    backend = Setup().backend(formation)
+    if formation.rank == 1:
+        backend.corrupt("flip-parameter-bit")
+    before = backend.digest()
+    backend.share(0)
+    return before, backend.digest()
+
+
+def overflowed(formation: Formation) -> tuple[Gradients, bool, Gradients]:
+    """A step with damage on the last rank, whether the state stayed, and the same step without damage."""
+    setup = Setup()
+    backend = setup.backend(formation)
+    before = backend.digest()
+    if formation.rank == formation.num_ranks - 1:
+        backend.corrupt("inf-gradient")
+    told = step(backend, setup, formation, 0, loss_scale=1024.0)
+    backend.discard()
+    return told, backend.digest() == before, step(backend, setup, formation, 0, loss_scale=1024.0)
+
+
+def lose_a_peer(formation: Formation, is_stopped: bool) -> tuple[str, float, float]:
+    """Steps until the last rank has ended itself; the error, seconds until it, and seconds that leaving takes."""
+    setup = Setup()
+    backend = setup.backend(formation)
+    step(backend, setup, formation, 0)
+    if formation.rank == formation.num_ranks - 1:
+        os.kill(os.getpid(), signal.SIGSTOP if is_stopped else signal.SIGKILL)
+    begin = time.monotonic()
+    try:
+        step(backend, setup, formation, 1)
+        error = "none"
+    except PeerLostError as lost:
+        error = str(lost)
+    seen = time.monotonic()
+    backend.leave()
+    return error, seen - begin, time.monotonic() - seen

@@ -69,8 +69,9 @@ def configure(precision: Precision, device: str) -> None:
     jax.config.update("jax_default_matmul_precision", "tensorfloat32" if precision.compute == "tf32" else "highest")
 
 
-def squared_norm(entries: jax.Array, wide: Any) -> jax.Array:
-    """Sum of squares in two stages, so that the error of a long sum stays small."""
-    flat = entries.reshape(-1).astype(wide)
-    rows = jnp.pad(flat, (0, -flat.size % 1024)).reshape(-1, 1024)
-    return jnp.sum(jnp.sum(rows * rows, axis=1))
+def squared_norm(entries: jax.Array, wide: Any, weights: jax.Array | None = None) -> jax.Array:
+    """Sum of squares, each weighted, in two stages, so that the error of a long sum stays small."""
+    squares = jnp.square(entries.reshape(-1).astype(wide))
+    if weights is not None:
+        squares = squares * weights.reshape(-1)
+    return jnp.sum(jnp.sum(jnp.pad(squares, (0, -squares.size % 1024)).reshape(-1, 1024), axis=1))

@@ -9,17 +9,19 @@ from typing import Any
 
 import jax
 import numpy as np
+import numpy.typing as npt
 
 from trainspec_reference.common.backend import Formation, Gradients, MicroBatch, Snapshot, Weights
 from trainspec_reference.common.digests import state_digest, tensor_digest
 from trainspec_reference.common.job import Job
 from trainspec_reference.jax import arithmetic, checkpoint
 from trainspec_reference.jax.checkpoint import JaxSnapshot
+from trainspec_reference.jax.exchange import Exchanged
 from trainspec_reference.jax.mesh import AXES, Ranks
-from trainspec_reference.jax.processes import CONNECT_SECONDS, Processes
+from trainspec_reference.jax.processes import BUILD_SECONDS, Processes
 from trainspec_reference.jax.programs import Programs
-from trainspec_reference.jax.state import State
-from trainspec_reference.jax.storage import restored, stored, whole_tensors
+from trainspec_reference.jax.state import Arrays, State
+from trainspec_reference.jax.storage import SHARED, restored, stored, whole_tensors
 
 
 class JaxBackend:
@@ -36,6 +38,7 @@ class JaxBackend:
         self._formats = arithmetic.Formats.of(job.plan.precision)
         self._processes = Processes()
         self._corruption: str | None = None
+        self._shapes: dict[str, tuple[int, ...]] = {}
         arithmetic.configure(job.plan.precision, job.device)
 
     def join(self, formation: Formation) -> None:
@@ -52,11 +55,11 @@ class JaxBackend:
     def build(self, weights: Weights) -> None:
         """Lay the state out, and compile the step for micro-batches of the planned shape."""
         shapes = {name: array.shape for name, array in weights.items()}
-        self._programs = Programs(self._job, self._formats, self._ranks, shapes)
+        if self._shapes != shapes:
+            self._programs, self._shapes = Programs(self._job, self._formats, self._ranks, shapes), shapes
         self._state: State = self._programs.maker.fresh(weights)
-        self._gradient: tuple[Any, ...] | None = None
-        self._norm = 0.0
-        self._processes.wait(lambda: self._programs.warm(self._state), CONNECT_SECONDS)
+        self._exchanged: Exchanged | None = None
+        self._processes.wait(lambda: self._programs.warm(self._state), BUILD_SECONDS)
 
     def gradients(
         self,
@@ -70,34 +73,35 @@ class JaxBackend:
         """Add up the gradients of this rank's micro-batches, then exchange the sum."""
         programs, weight = self._programs, loss_scale / num_targets
         batches = self._in_step(micro_batches)
-        sums = self._run(lambda: programs.backward(self._state, batches, weight, measure_noise))
-        gradient = programs.damaged(sums.gradient, self._corruption)
+        sums, squares = self._run(lambda: programs.backward(self._state, batches, weight, measure_noise))
+        sums = sums._replace(gradient=programs.damaged(sums.gradient, self._corruption))
         self._corruption = None
         arrived()
         begin = time.perf_counter()
-        self._gradient = self._processes.wait(lambda: programs.exchange(self._state, gradient, sums.loss, loss_scale))
+        found: Exchanged = self._processes.wait(lambda: programs.exchange(self._state, sums, loss_scale))
         exposed_seconds = time.perf_counter() - begin
-        _, loss, norm, bad, *_ = self._gradient
-        self._norm = float(norm[0])
+        self._exchanged = found
         groups: tuple[tuple[int, ...], tuple[float, ...]] = ((), ())
         if measure_noise:
             sizes = [batch.num_targets for batch in batches]
-            groups = self._groups(sizes, [float(value[0]) / weight**2 for value in sums.squares])
-        return Gradients(float(loss[0]), self._norm, float(bad[0]) == 0, *groups, exposed_seconds)
+            groups = self._groups(sizes, [float(value[0]) / weight**2 for value in squares])
+        loss, norm, bad = float(found.loss[0]), float(found.norm[0]), float(found.num_not_finite[0])
+        return Gradients(loss, norm, bad == 0, *groups, exposed_seconds)
 
     def update(self, learning_rate: float, clip_norm: float | None) -> None:
-        """Apply AdamW to this rank's row, and keep the residual of the exchange."""
-        if self._gradient is None:
+        """Apply AdamW to this rank's row, and keep what compression carries on."""
+        found = self._exchanged
+        if found is None:
             raise ValueError("update without a gradient: call gradients first")
-        own, _, _, _, residual, basis = self._gradient
-        factor = clip_norm / self._norm if clip_norm is not None and self._norm > clip_norm else 1.0
-        state = self._state.changed(residual=residual, basis=basis)
-        self._state = self._processes.wait(lambda: self._programs.update(state, own, learning_rate, factor))
-        self._gradient = None
+        norm = float(found.norm[0])
+        factor = clip_norm / norm if clip_norm is not None and norm > clip_norm else 1.0
+        state = self._state.changed(residual=found.carried.residual, basis=found.carried.basis)
+        self._state = self._processes.wait(lambda: self._programs.update(state, found.gradient, learning_rate, factor))
+        self._exchanged = None
 
     def discard(self) -> None:
         """Drop the gradient, and the residual of its exchange."""
-        self._gradient = None
+        self._exchanged = None
 
     def evaluate(self, micro_batches: Sequence[MicroBatch], *, num_targets: int) -> float:
         """Mean loss over all ranks."""
@@ -128,20 +132,26 @@ class JaxBackend:
             arrays[name] = self._gather(array)[source]
         self._state = self._programs.maker.blocks(arrays)
 
+    def weights(self) -> dict[str, npt.NDArray[np.float32]]:
+        """Whole parameters by name."""
+        found = whole_tensors(self._arrays_of_ranks(("parameters",)), self._programs.maker)
+        return {name.partition("/")[2]: tensor.astype(np.float32) for name, tensor in found}
+
     def digest(self) -> str:
         """Digest of the whole state; only sharded or split state is gathered for it."""
-        arrays = [self._state.arrays()]
-        if not self._programs.are_replicas_whole:
-            gathered = {kind: self._gather(arrays[0][kind]) for kind in ("parameters", "first", "second")}
-            rest = arrays[0]
-            arrays = [
-                {**rest, **{kind: rows[rank] for kind, rows in gathered.items()}}
-                for rank in range(self._ranks.num_ranks)
-            ]
-        digests = [tensor_digest("optimizer/count", arrays[0]["count"].astype(np.int64))]
-        for name, tensor in whole_tensors(arrays, self._programs.maker):
-            digests.append(tensor_digest(name, tensor))
+        digests = [tensor_digest("optimizer/count", np.array(self._state.count[0], np.int64))]
+        for name, tensor in whole_tensors(self._arrays_of_ranks(SHARED), self._programs.maker):
+            # NumPy's word for the two bytes of bfloat16 is the one that ml_dtypes has given it.
+            digests.append(tensor_digest(name, tensor, tensor.dtype.name))
         return state_digest(digests)
+
+    def _arrays_of_ranks(self, kinds: Sequence[str]) -> list[Arrays]:
+        """This rank's own arrays where they are whole, else those of all ranks in order."""
+        own = {kind: np.asarray(getattr(self._state, kind)[0]) for kind in kinds}
+        if self._programs.are_replicas_whole:
+            return [own]
+        gathered = {kind: self._gather(array) for kind, array in own.items()}
+        return [{kind: rows[rank] for kind, rows in gathered.items()} for rank in range(self._ranks.num_ranks)]
 
     def agree(self, value: float) -> tuple[float, ...]:
         """Exchange the bits of one number."""
@@ -187,5 +197,5 @@ class JaxBackend:
         return self._programs.padded(batches, int(wanted[0]), int(wanted[1]))
 
 
-def _gathered_bits(bits: jax.Array) -> jax.Array:
+def _gathered_bits(bits: jax.Array) -> Any:
     return jax.lax.all_gather(bits, AXES)

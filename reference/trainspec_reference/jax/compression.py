@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,15 @@ _DEFAULT_RANK = 4
 
 Sent = tuple[jax.Array, jax.Array, jax.Array]
 """Sum over the data ranks of what each has sent, what this rank has sent of it, and the next basis."""
+
+
+class Carried(NamedTuple):
+    """What one step of compression leaves to the next one."""
+
+    residual: Any
+    """What this rank has not sent yet."""
+    basis: Any
+    """Right factors of PowerSGD."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,25 @@ class Compressor:
             case _:
                 return total(vector_N), vector_N, basis
 
+    def exchange(self, vector_N: jax.Array, carried: Carried, starts: Any, total: Callable[[jax.Array], Any]) -> Any:
+        """Sum of what the ranks send, and what is carried to the next step.
+
+        Nothing is lost: what is sent and the residual that stays add up to the gradient and the residual before it.
+        Until `starts` is true the vector goes as it is.
+        """
+        if self.plan.error_feedback:
+            vector_N = vector_N + carried.residual
+
+        def dense() -> Sent:
+            return total(vector_N), vector_N, carried.basis
+
+        def compressed() -> Sent:
+            return self.send(vector_N, carried.basis, total)
+
+        whole_N, sent_N, basis = jax.lax.cond(starts, compressed, dense)
+        residual_N = vector_N - sent_N if self.plan.error_feedback else carried.residual
+        return whole_N, Carried(residual_N, basis)
+
     def _largest(self, vector_N: jax.Array) -> tuple[jax.Array, jax.Array]:
         count = max(1, math.ceil((self.plan.density or _DEFAULT_DENSITY) * vector_N.size))
         _, places_K = jax.lax.top_k(jnp.abs(vector_N), count)
@@ -114,27 +142,3 @@ class Compressor:
                 found.append(Matrix(begin, rows, columns))
             begin += math.prod(shape)
         return found
-
-
-def exchange(
-    compressor: Compressor,
-    total: Callable[[jax.Array], jax.Array],
-    vector_N: jax.Array,
-    residual_N: jax.Array,
-    basis: jax.Array,
-    starts: Any,
-) -> Sent:
-    """Sum of what the ranks send, the residual that stays here, and the next basis.
-
-    Nothing is lost: what is sent and what stays add up to the gradient and the residual before it. Where `starts` is
-    not positive, the vector goes as it is.
-    """
-    if compressor.plan.error_feedback:
-        vector_N = vector_N + residual_N
-
-    def dense() -> Sent:
-        return total(vector_N), vector_N, basis
-
-    whole_N, sent_N, next_basis = jax.lax.cond(starts, lambda: compressor.send(vector_N, basis, total), dense)
-    rest_N = vector_N - sent_N if compressor.plan.error_feedback else residual_N
-    return whole_N, rest_N, next_basis

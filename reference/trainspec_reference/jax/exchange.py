@@ -5,16 +5,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from trainspec_reference.jax.arithmetic import Formats, squared_norm
-from trainspec_reference.jax.compression import Compressor, exchange
+from trainspec_reference.jax.compression import Carried, Compressor
 from trainspec_reference.jax.layout import Layout
 from trainspec_reference.jax.mesh import DATA_AXES, TENSOR_AXIS
+from trainspec_reference.jax.passes import Sums
 from trainspec_reference.jax.reduction import summed
+
+
+class Exchanged(NamedTuple):
+    """What a rank knows after the exchange."""
+
+    gradient: Any
+    """Of this rank's row."""
+    loss: Any
+    norm: Any
+    num_not_finite: Any
+    """Entries that are not finite, of all ranks."""
+    carried: Carried
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,35 +43,33 @@ class Exchange:
     start_step: int
     """Updates before which nothing is compressed."""
 
-    def run(
-        self, gradient: Any, loss: Any, residual: Any, basis: Any, count: Any, loss_scale: Any, norm_weights_WS: Any
-    ) -> tuple[Any, ...]:
-        """Gradient of this rank's row [S], loss, norm, entries that are not finite, next residual, next basis."""
-        gradient = gradient / loss_scale
+    def run(self, sums: Sums, carried: Carried, count: Any, loss_scale: Any, norm_weights_WS: Any) -> Exchanged:
+        """The exchange, after `count` updates."""
+        gradient = sums.gradient / loss_scale
         if self.shares_parameters:
             own_S = gradient
         else:
-            own_S, residual, basis = self._reduced(gradient, residual, basis, count >= self.start_step)
+            own_S, carried = self._reduced(gradient, carried, count >= self.start_step)
         bad = jnp.sum(~jnp.isfinite(own_S)).astype(jnp.float32)
         if self.num_tensor > 1:
             row = jax.lax.axis_index(DATA_AXES) if self.layout.num_shards > 1 else 0
-            squares = squared_norm(own_S * jnp.sqrt(norm_weights_WS[row]), self.formats.wide)
+            squares = squared_norm(own_S, self.formats.wide, norm_weights_WS[row])
             squares, bad = jax.lax.psum((squares, bad), TENSOR_AXIS)
         else:
             squares = squared_norm(own_S, self.formats.wide)
         if self.layout.num_shards > 1:
             squares, bad = jax.lax.psum((squares, bad), DATA_AXES)
-        total_loss = jax.lax.psum(loss, DATA_AXES) / loss_scale
-        return own_S, total_loss, jnp.sqrt(squares), bad, residual, basis
+        loss = jax.lax.psum(sums.loss, DATA_AXES) / loss_scale
+        return Exchanged(own_S, loss, jnp.sqrt(squares), bad, carried)
 
-    def _reduced(self, gradient_WS: Any, residual: Any, basis: Any, starts: Any) -> tuple[Any, Any, Any]:
+    def _reduced(self, gradient_WS: Any, carried: Carried, starts: Any) -> tuple[Any, Carried]:
         wide, narrow = self.formats.wide, self.formats.reduction
         is_sharded = self.layout.num_shards > 1
         if is_sharded and self.compressor is None and self.algorithm == "automatic":
             own_S = jax.lax.psum_scatter(gradient_WS.astype(narrow), DATA_AXES, scatter_dimension=0)
-            return own_S.astype(wide), residual, basis
+            return own_S.astype(wide), carried
 
-        def total(vector: jax.Array) -> jax.Array:
+        def total(vector: jax.Array) -> Any:
             format_of_sum = narrow if vector.dtype == wide else vector.dtype
             return summed(vector.astype(format_of_sum), self.algorithm).astype(vector.dtype)
 
@@ -66,6 +77,6 @@ class Exchange:
         if self.compressor is None:
             whole_N = total(vector_N)
         else:
-            whole_N, residual, basis = exchange(self.compressor, total, vector_N, residual, basis, starts)
+            whole_N, carried = self.compressor.exchange(vector_N, carried, starts, total)
         whole_WS = whole_N.reshape(gradient_WS.shape)
-        return whole_WS[jax.lax.axis_index(DATA_AXES)] if is_sharded else whole_WS[0], residual, basis
+        return whole_WS[jax.lax.axis_index(DATA_AXES)] if is_sharded else whole_WS[0], carried

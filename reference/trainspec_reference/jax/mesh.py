@@ -28,7 +28,7 @@ class Group:
         self._own = own
         self._sharding = NamedSharding(self.mesh, PartitionSpec(AXES))
 
-    def own(self, value: Any) -> jax.Array:
+    def own(self, value: Any) -> Any:
         """A value of this rank alone, as its block."""
         return jax.device_put(np.asarray(value)[None], self._own)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,23 @@ from trainspec_reference.jax.models import loss_of
 from trainspec_reference.jax.models.parts import GATHERED, Network, Parameters
 
 
+class Sums(NamedTuple):
+    """What the micro-batches of a rank add up to so far."""
+
+    gradient: Any
+    loss: Any
+
+
+class Batch(NamedTuple):
+    """A micro-batch, and what its random numbers come from: the run's key, the data rank, and its own number."""
+
+    inputs: Any
+    targets: Any
+    key: Any
+    rank: Any
+    index: Any
+
+
 @dataclass(frozen=True, slots=True)
 class Passes:
     """The computation of one micro-batch, as functions of one rank's values."""
@@ -31,46 +48,43 @@ class Passes:
     shares_parameters: bool
 
     def backward(self, *, measured: bool) -> Callable[..., Any]:
-        """Function of parameters, gradient and loss so far, inputs, targets, random key, this data rank, the number
-        of the micro-batch, the weight of a target, and the weights in a norm.
+        """A function that adds the gradient and loss of a micro-batch to the sums of those before it.
 
-        It gives the gradient and loss with this micro-batch's added, and the squared norm of its own gradient, which
-        is 0 where it is not measured. Where parameters are sharded, the gradient of other ranks is in it already.
+        It takes parameters, sums, micro-batch, the weight of a target, and the weights of entries in a norm. It gives
+        the new sums, and the squared norm of the micro-batch's own gradient, which is 0 where it is not measured.
+        Where parameters are sharded, the gradient of other ranks is in the sums already.
         """
+        wide = self.formats.wide
 
-        def run(
-            parameters: Any, gradient: Any, loss: Any, inputs: Any, targets: Any, key: Any, rank: Any, index: Any,
-            weight: Any, norm_weights_WS: Any,
-        ) -> Any:  # fmt: skip
-            own_key = jax.random.fold_in(jax.random.fold_in(key, rank), index)
+        def run(parameters: Any, sums: Sums, batch: Batch, weight: Any, norm_weights_WS: Any) -> tuple[Sums, Any]:
+            key = jax.random.fold_in(jax.random.fold_in(batch.key, batch.rank), batch.index)
 
-            def weighted(parameters: Any) -> jax.Array:
-                return self._loss(parameters, inputs, targets, own_key) * weight
+            def weighted(parameters: Any) -> Any:
+                return self._loss(parameters, batch.inputs, batch.targets, key) * weight
 
             if self.shares_parameters and not measured:
-                added, own = jax.value_and_grad(weighted)(parameters)
-                return gradient + own.astype(self.formats.wide), loss + added, jnp.zeros((), self.formats.wide)
-            tree = self._whole(parameters)
-            added, tree_gradient = jax.value_and_grad(weighted)(tree)
-            matrix_WS = self.layout.join(tree_gradient, jnp).astype(self.formats.wide)
-            squares = self._squares(matrix_WS, norm_weights_WS) if measured else jnp.zeros((), self.formats.wide)
+                loss, own_S = jax.value_and_grad(weighted)(parameters)
+                return Sums(sums.gradient + own_S.astype(wide), sums.loss + loss), jnp.zeros((), wide)
+            loss, tree = jax.value_and_grad(weighted)(self._whole(parameters))
+            gradient = self.layout.join(tree, jnp).astype(wide)
+            squares = self._squares(gradient, norm_weights_WS) if measured else jnp.zeros((), wide)
             if self.shares_parameters:
-                matrix_WS = jax.lax.psum_scatter(matrix_WS, DATA_AXES, scatter_dimension=0)
-            return gradient + matrix_WS, loss + added, squares
+                gradient = jax.lax.psum_scatter(gradient, DATA_AXES, scatter_dimension=0)
+            return Sums(sums.gradient + gradient, sums.loss + loss), squares
 
         return run
 
-    def forward(self, parameters: Any, loss: Any, inputs: Any, targets: Any, weight: Any) -> jax.Array:
+    def forward(self, parameters: Any, loss: Any, batch: Batch, weight: Any) -> Any:
         """Loss so far with this micro-batch's added."""
         tree = parameters if self.shares_parameters else self._whole(parameters)
-        return loss + self._loss(tree, inputs, targets, None) * weight
+        return loss + self._loss(tree, batch.inputs, batch.targets, None) * weight
 
     def _whole(self, parameters: Any) -> dict[str, Any]:
         if self.shares_parameters:
             parameters = jax.lax.all_gather(parameters, DATA_AXES)
         return self.layout.divide(parameters)
 
-    def _loss(self, parameters: Any, inputs: Any, targets: Any, key: Any) -> jax.Array:
+    def _loss(self, parameters: Any, inputs: Any, targets: Any, key: Any) -> Any:
         is_shard = not isinstance(parameters, Mapping)
         memory = self.job.plan.memory
         policy = memory.activation_policy if memory is not None else "none"
@@ -96,11 +110,10 @@ class Passes:
 
         return read
 
-    def _squares(self, matrix_WS: jax.Array, norm_weights_WS: jax.Array) -> jax.Array:
+    def _squares(self, matrix_WS: jax.Array, norm_weights_WS: jax.Array) -> Any:
         if self.num_tensor == 1:
             return squared_norm(matrix_WS, self.formats.wide)
-        own = squared_norm(matrix_WS * jnp.sqrt(norm_weights_WS), self.formats.wide)
-        return jax.lax.psum(own, TENSOR_AXIS)
+        return jax.lax.psum(squared_norm(matrix_WS, self.formats.wide, norm_weights_WS), TENSOR_AXIS)
 
 
 def _reader(tree: Parameters) -> Callable[[str], Parameters]:

@@ -18,6 +18,8 @@ LOST_EXIT_CODE = 75
 """Exit of a process that leaves after it lost a peer, where nothing else ends it before the interpreter does."""
 CONNECT_SECONDS = 60.0
 """Longest wait for all peers to appear; they start one after the other and import their libraries first."""
+BUILD_SECONDS = 300.0
+"""Longest wait for all peers to compile their first step."""
 _SHUTDOWN_SECONDS = 1
 _OWN_FAULTS = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "UNIMPLEMENTED")
 

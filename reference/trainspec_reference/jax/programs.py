@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -13,28 +12,18 @@ import numpy as np
 from trainspec_reference.common.backend import MicroBatch
 from trainspec_reference.common.job import Job
 from trainspec_reference.jax.arithmetic import Formats
-from trainspec_reference.jax.compression import Compressor
-from trainspec_reference.jax.exchange import Exchange
+from trainspec_reference.jax.compression import Carried, Compressor
+from trainspec_reference.jax.exchange import Exchange, Exchanged
 from trainspec_reference.jax.layout import Layout, Shape
 from trainspec_reference.jax.mesh import DATA_AXES, Group, Ranks
 from trainspec_reference.jax.models import splits_of
-from trainspec_reference.jax.optimizer import adamw
-from trainspec_reference.jax.passes import Passes
+from trainspec_reference.jax.optimizer import Rate, Trained, adamw
+from trainspec_reference.jax.passes import Batch, Passes, Sums
 from trainspec_reference.jax.reduction import algorithm_of
 from trainspec_reference.jax.state import State, StateMaker
 
 _NEXT_KEY = 2**31 - 1
 """Folded into the key by each update; no rank has this number."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sums:
-    """What a rank's own micro-batches add up to, as blocks."""
-
-    gradient: jax.Array
-    loss: jax.Array
-    squares: list[jax.Array]
-    """Squared norm of the gradient of each micro-batch."""
 
 
 class Programs:
@@ -85,36 +74,37 @@ class Programs:
         shards_moments = self.layout.num_shards > 1 and not self.shares_parameters
         donates = memory is None or memory.donated_buffers is not False
         self._backward = {
-            measured: near.program(passes.backward(measured=measured), (1, 2) if donates else ())
+            measured: near.program(passes.backward(measured=measured), (1,) if donates else ())
             for measured in (False, True)
         }
         self._forward = near.program(passes.forward)
         self._exchange = ranks.everyone.program(exchange.run, (0,) if donates else ())
         self._update = (ranks.everyone if shards_moments else ranks.alone).program(
-            self._updated(shards_moments), tuple(range(5)) if donates else ()
+            self._updated(shards_moments), (0, 1) if donates else ()
         )
 
     def _updated(self, shards_moments: bool) -> Any:
         step = adamw(self._job.rates, self._formats)
 
-        def update(parameters: Any, first: Any, second: Any, count: Any, key: Any, gradient: Any, *rest: Any) -> Any:
-            own = parameters if self.shares_parameters else parameters[0]
+        def update(held: Trained, key: Any, gradient: Any, is_decayed: Any, rate: Rate) -> tuple[Trained, Any]:
+            own = held.parameters if self.shares_parameters else held.parameters[0]
             if shards_moments:
-                own = parameters[jax.lax.axis_index(DATA_AXES)]
-            own, first, second, count = step(own, first, second, count, gradient, *rest)
+                own = held.parameters[jax.lax.axis_index(DATA_AXES)]
+            changed = step(held._replace(parameters=own), gradient, is_decayed, rate)
+            whole = changed.parameters
             if shards_moments:
-                own = jax.lax.all_gather(own, DATA_AXES)
+                whole = jax.lax.all_gather(whole, DATA_AXES)
             elif not self.shares_parameters:
-                own = own[None]
-            return own, first, second, count, jax.random.fold_in(key, _NEXT_KEY)
+                whole = whole[None]
+            return changed._replace(parameters=whole), jax.random.fold_in(key, _NEXT_KEY)
 
         return update
 
     def warm(self, state: State) -> None:
         """Compile the step for the planned micro-batch, and connect to all peers, with samples that count nothing."""
         batch = self._nothing(self._job.plan.batch.micro_sequences)
-        sums = self.backward(state, [batch], 1.0, measured=False)
-        jax.block_until_ready(self.exchange(state, sums.gradient, sums.loss, 1.0))
+        sums, _ = self.backward(state, [batch], 1.0, measured=False)
+        self.exchange(state, sums, 1.0)
 
     def _nothing(self, num_samples: int) -> MicroBatch:
         model = self._job.model
@@ -124,43 +114,51 @@ class Programs:
         tokens = np.zeros((num_samples, model.sequence_length), np.int64)
         return MicroBatch(tokens, np.full(tokens.shape, -1), ())
 
-    def backward(self, state: State, batches: Sequence[MicroBatch], weight: float, measured: bool) -> Sums:
-        """Gradient and loss of this rank's micro-batches, each target weighted alike; complete when it returns."""
-        own, wide = self._ranks.everyone.own, self._formats.wide
+    def backward(
+        self, state: State, batches: Sequence[MicroBatch], weight: float, measured: bool
+    ) -> tuple[Sums, list[jax.Array]]:
+        """Gradient and loss of this rank's micro-batches, each target weighted alike, and the squared norm of each.
+
+        All of it is complete when the call returns.
+        """
         shape = state.first.shape if self.shares_parameters else state.parameters.shape
-        gradient, loss = jnp.zeros(shape, wide), jnp.zeros((1,), wide)
-        rank, weighted, squares = own(np.int32(self._ranks.data_rank)), own(_wide(weight, wide)), []
+        sums = Sums(jnp.zeros(shape, self._formats.wide), jnp.zeros((1,), self._formats.wide))
+        squares = []
         for index, batch in enumerate(batches):
-            gradient, loss, square = self._backward[measured](
-                state.parameters, gradient, loss, *self._inputs(batch), state.key, rank, own(np.int32(index)),
-                weighted, self._norm_weights,
-            )  # fmt: skip
+            inputs = self._inputs(batch, state, index)
+            sums, square = self._backward[measured](
+                state.parameters, sums, inputs, self._number(weight), self._norm_weights
+            )
             squares.append(square)
-        return Sums(*jax.block_until_ready((gradient, loss)), squares)
+        found: tuple[Sums, list[jax.Array]] = complete((sums, squares))
+        return found
 
     def forward(self, state: State, batches: Sequence[MicroBatch], weight: float) -> float:
         """Loss of this rank's micro-batches, each target weighted alike."""
-        own, wide = self._ranks.everyone.own, self._formats.wide
-        loss = jnp.zeros((1,), wide)
-        for batch in batches:
-            loss = self._forward(state.parameters, loss, *self._inputs(batch), own(_wide(weight, wide)))
+        loss = jnp.zeros((1,), self._formats.wide)
+        for index, batch in enumerate(batches):
+            loss = self._forward(state.parameters, loss, self._inputs(batch, state, index), self._number(weight))
         return float(loss[0])
 
-    def exchange(self, state: State, gradient: jax.Array, loss: jax.Array, loss_scale: float) -> tuple[Any, ...]:
-        """Gradient of this rank's row, loss, norm, entries that are not finite, next residual and basis."""
-        scale = self._ranks.everyone.own(_wide(loss_scale, self._formats.wide))
-        residues = state.residual, state.basis, state.count
-        found: tuple[Any, ...] = self._exchange(gradient, loss, *residues, scale, self._norm_weights)
-        return jax.block_until_ready(found)  # type: ignore[no-any-return]
+    def exchange(self, state: State, sums: Sums, loss_scale: float) -> Exchanged:
+        """What all ranks' sums make together, complete when the call returns."""
+        carried = Carried(state.residual, state.basis)
+        scale = self._number(loss_scale)
+        found: Exchanged = complete(self._exchange(sums, carried, state.count, scale, self._norm_weights))
+        return found
 
     def update(self, state: State, gradient: jax.Array, learning_rate: float, clip_factor: float) -> State:
         """The state after one update of AdamW."""
-        own, wide = self._ranks.everyone.own, self._formats.wide
-        held = state.parameters, state.first, state.second, state.count, state.key
-        rates = own(_wide(learning_rate, wide)), own(_wide(clip_factor, wide))
-        changed = jax.block_until_ready(self._update(*held, gradient, self._is_decayed, *rates))
-        names = ("parameters", "first", "second", "count", "key")
-        return state.changed(**dict(zip(names, changed, strict=True)))
+        held = Trained(state.parameters, state.first, state.second, state.count)
+        rate = Rate(self._number(learning_rate), self._number(clip_factor))
+        changed, key = complete(self._update(held, state.key, gradient, self._is_decayed, rate))
+        return state.changed(
+            parameters=changed.parameters,
+            first=changed.first,
+            second=changed.second,
+            count=changed.count,
+            key=key,
+        )
 
     def damaged(self, gradient: jax.Array, fault: str | None) -> jax.Array:
         """The gradient with one entry that is no number, where a test asks for it."""
@@ -182,11 +180,16 @@ class Programs:
             found.append(MicroBatch(inputs, targets, batch.sample_ids))
         return found
 
-    def _inputs(self, batch: MicroBatch) -> tuple[jax.Array, jax.Array]:
+    def _inputs(self, batch: MicroBatch, state: State, index: int) -> Batch:
         own = self._ranks.everyone.own
-        is_image = batch.inputs.dtype.kind == "f"
-        return own(batch.inputs if is_image else batch.inputs.astype(np.int32)), own(batch.targets.astype(np.int32))
+        inputs = batch.inputs if batch.inputs.dtype.kind == "f" else batch.inputs.astype(np.int32)
+        numbers = own(np.int32(self._ranks.data_rank)), own(np.int32(index))
+        return Batch(own(inputs), own(batch.targets.astype(np.int32)), state.key, *numbers)
+
+    def _number(self, value: float) -> jax.Array:
+        return self._ranks.everyone.own(np.asarray(value, self._formats.wide))
 
 
-def _wide(value: float, wide: Any) -> Any:
-    return np.asarray(value, wide)
+def complete(found: Any) -> Any:
+    """The same, once all of it is computed."""
+    return jax.block_until_ready(found)

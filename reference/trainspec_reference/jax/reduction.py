@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 from trainspec_reference.jax.mesh import DATA_AXES
 from trainspec_validate.documents.communication import Communication
 
-Sum = Callable[[jax.Array], jax.Array]
+Sum = Callable[[jax.Array], Any]
 """Sum over the data ranks of a vector that each of them holds; the same on each."""
 
 
@@ -34,7 +35,7 @@ def algorithm_of(communication: Communication | None, num_bytes: int) -> str:
     return "hierarchical" if communication.hierarchical_reduction else "automatic"
 
 
-def summed(vector_N: jax.Array, algorithm: str) -> jax.Array:
+def summed(vector_N: jax.Array, algorithm: str) -> Any:
     """Sum over the data ranks by the algorithm; inside of a mapped function."""
     return _SUMS[algorithm](vector_N)
 
@@ -44,11 +45,11 @@ def num_ranks() -> int:
     return int(jax.lax.axis_size(DATA_AXES))
 
 
-def _at_once(vector_N: jax.Array) -> jax.Array:
+def _at_once(vector_N: jax.Array) -> Any:
     return jax.lax.psum(vector_N, DATA_AXES)
 
 
-def _by_hosts(vector_N: jax.Array) -> jax.Array:
+def _by_hosts(vector_N: jax.Array) -> Any:
     """Reduce-scatter inside the host, all-reduce between hosts, all-gather inside the host."""
     size, local = vector_N.size, int(jax.lax.axis_size("local"))
     padded_N = jnp.pad(vector_N, (0, -size % local))

@@ -109,4 +109,4 @@ class StateMaker:
         share = 1 / self.ranks.num_tensor
         marks = {name: np.full(shape, 1 if name in layout.splits else share) for name, shape in shapes.items()}
         matrix_ws = layout.join(layout.local(marks, self.ranks.tensor_rank), np)
-        return self.ranks.everyone.own(matrix_ws.astype(np.float32))
+        return self.ranks.everyone.own(matrix_ws.astype(self.formats.wide))

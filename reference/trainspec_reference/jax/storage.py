@@ -62,7 +62,7 @@ def whole_tensors(arrays: Sequence[Arrays], maker: StateMaker) -> Iterator[tuple
     layout, ranks = maker.layout, maker.ranks
     is_alone = len(arrays) == 1
     names = {"parameters": "parameters", "first": "optimizer/first", "second": "optimizer/second"}
-    for kind, title in names.items():
+    for kind in arrays[0]:
         dtype = arrays[0][kind].dtype
         whole = {name: np.empty(shape, dtype) for name, shape in layout.shapes.items()}
         marks = {name: np.zeros(shape, np.bool_) for name, shape in layout.shapes.items()}
@@ -72,7 +72,7 @@ def whole_tensors(arrays: Sequence[Arrays], maker: StateMaker) -> Iterator[tuple
             entries = own[kind][row] if own[kind].ndim == 2 else own[kind]
             for columns, piece in layout.pieces(row, place["tensor"]):
                 piece.put(entries[columns], whole[piece.name], marks[piece.name])
-        yield from ((f"{title}/{name}", tensor) for name, tensor in whole.items())
+        yield from ((f"{names[kind]}/{name}", tensor) for name, tensor in whole.items())
 
 
 def _residual(saved: Saved, maker: StateMaker, job: Job) -> npt.NDArray[Any]:

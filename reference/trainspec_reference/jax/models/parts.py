@@ -94,9 +94,9 @@ def cross_entropy(logits_BTV: jax.Array, targets_BT: jax.Array, wide: Any) -> ja
     return jnp.sum(jnp.where(is_counted, losses, 0))
 
 
-def _summed(x: jax.Array, axis: str) -> jax.Array:
+def _summed(x: jax.Array, axis: str) -> Any:
     @jax.custom_vjp
-    def total(x: jax.Array) -> jax.Array:
+    def total(x: jax.Array) -> Any:
         return jax.lax.psum(x, axis)
 
     # Each rank holds the whole gradient of the sum already; the transpose of psum would add them up again.

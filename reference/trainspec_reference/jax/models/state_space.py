@@ -41,7 +41,7 @@ def splits(shape: ModelShape, num_tensor: int) -> Mapping[str, Split]:
     return found
 
 
-def recurrence(decay_D: jax.Array, driven_BTD: jax.Array) -> jax.Array:
+def recurrence(decay_D: jax.Array, driven_BTD: jax.Array) -> Any:
     """States h_t = a h_(t-1) + u_t of every position, in a number of steps that is the logarithm of the positions."""
 
     def combined(before: tuple[jax.Array, jax.Array], after: tuple[jax.Array, jax.Array]) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from trainspec_reference.common.job import ModelShape
 from trainspec_reference.jax.layout import Split
@@ -58,6 +59,8 @@ def _attention(network: Network, own: Parameters, x_BTD: jax.Array) -> jax.Array
     head_size = network.shape.hidden_size // network.shape.num_heads
     qkv_BTE = network.formats.product(x_BTD, own["attention/qkv"])
     qkv_BT3NH = qkv_BTE.reshape(*x_BTD.shape[:2], 3, -1, head_size)
+    if qkv_BT3NH.dtype == jnp.float16 and jax.default_backend() == "cpu":
+        qkv_BT3NH = qkv_BT3NH.astype(network.formats.wide)  # XLA has no half-precision attention for CPUs
     query_BTNH, key_BTNH, value_BTNH = (qkv_BT3NH[:, :, part] for part in range(3))
     mixed_BTNH = jax.nn.dot_product_attention(query_BTNH, key_BTNH, value_BTNH, is_causal=True)
     return network.formats.product(mixed_BTNH.reshape(*x_BTD.shape[:2], -1), own["attention/output"])
