@@ -102,5 +102,5 @@ def test_lower_formats_stay_near(alone: Any, compute: str, tolerance: float) -> 
     setup = tasks.Setup({"precision": precision}, variable_length=True)
     losses, norms, _ = crew().run(tasks.steps_of, 2, setup, 3)[0]
     assert losses == pytest.approx(alone[0], rel=tolerance)
-    assert norms == pytest.approx(alone[1], rel=tolerance)
+    assert norms == pytest.approx(alone[1], rel=4 * tolerance)
     assert losses != alone[0]

@@ -54,7 +54,20 @@ class Turn:
     next_bucket: int = 0
     squared_norms: list[torch.Tensor] = field(default_factory=list)
     """Of each micro-batch, loss scale included."""
+    tables: list[torch.Tensor] = field(default_factory=list)
+    """Of each micro-batch: this stage's part of the gradient of the table that two stages hold."""
     jobs: list[Future[None]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How gradients travel."""
+
+    bucket_bytes: float = DEFAULT_BUCKET_BYTES
+    overlaps: bool = True
+    """Whether a bucket leaves as soon as it is complete, and not after the last backward pass."""
+    table: str | None = None
+    """Name of a parameter that another pipeline stage holds, too."""
 
 
 class GradientExchange:
@@ -64,9 +77,10 @@ class GradientExchange:
     algorithm is made of messages, no two of its messages meet those of another bucket.
     """
 
-    def __init__(self, state: FlatState, total: Sum, wire: Wire, bucket_bytes: float, *, overlaps: bool) -> None:
-        self._state, self._total, self._wire, self._overlaps = state, total, wire, overlaps
-        self.buckets = make_buckets(state, bucket_bytes)
+    def __init__(self, state: FlatState, total: Sum, wire: Wire, settings: Settings) -> None:
+        self._state, self._total, self._wire = state, total, wire
+        self._overlaps, self._table = settings.overlaps, settings.table
+        self.buckets = make_buckets(state, settings.bucket_bytes)
         self._earlier = torch.zeros(0, dtype=state.gradients.dtype)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gradient-exchange")
         self._handles = [
@@ -131,14 +145,32 @@ class GradientExchange:
         """The gradient of one micro-batch is there; the last one sends the sum of all."""
         turn = self._turn
         if turn.measures_noise and turn.squared_norms:
-            owned = [span.of(self._state.gradients) for span in bucket.spans if span.region.is_owned]
-            turn.squared_norms[-1] += squared_norm(owned)
+            turn.squared_norms[-1] += self._squared_norm(bucket)
             if turn.num_micro_batches > 1:
                 first, last = bucket.spans[0].start, bucket.spans[-1].stop
                 self._earlier[first:last] += bucket.gradient
                 bucket.gradient.copy_(self._earlier[first:last]) if self._is_last else bucket.gradient.zero_()
         if self._is_last:
             turn.jobs.append(self._thread.submit(self._send, bucket, turn.loss_scale))
+
+    def _squared_norm(self, bucket: Bucket) -> torch.Tensor:
+        """Of what this rank answers for; a table that another stage adds to is put aside."""
+        owned = []
+        for span in bucket.spans:
+            gradient = span.of(self._state.gradients)
+            if span.region.name == self._table:
+                self._turn.tables.append(gradient.clone())
+            elif span.region.is_owned:
+                owned.append(gradient)
+        return squared_norm(owned)
+
+    def join_tables(self, total: Sum, *, counts: bool) -> None:
+        """Add the norms of the table's gradients, of each micro-batch, once its stages have summed them."""
+        if self._turn.tables:
+            tables = torch.stack(self._turn.tables)
+            total(tables)
+            for number, table in enumerate(tables):
+                self._turn.squared_norms[number] += squared_norm([table]) * counts
 
     @property
     def _is_last(self) -> bool:

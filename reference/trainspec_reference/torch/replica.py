@@ -13,7 +13,7 @@ from trainspec_reference.common.backend import Weights
 from trainspec_reference.common.job import Job
 from trainspec_reference.torch.algorithms import DataSum
 from trainspec_reference.torch.checkpoint import FIRST_MOMENTS, PARAMETERS, SECOND_MOMENTS, Box, host_copy, read
-from trainspec_reference.torch.exchange import DEFAULT_BUCKET_BYTES, Dense, GradientExchange
+from trainspec_reference.torch.exchange import DEFAULT_BUCKET_BYTES, Dense, GradientExchange, Settings
 from trainspec_reference.torch.feedback import Feedback
 from trainspec_reference.torch.flat import FlatState, Span, boxes_of, even_stretches, flip_bit
 from trainspec_reference.torch.groups import Groups, peers_needed
@@ -46,12 +46,14 @@ class Replica:
             self.state.own(0, 1, self._job.rates)
         self.state.renew_gradients()
         plan = self._job.plan.communication
-        bucket_bytes = plan.bucket_bytes if plan and plan.bucket_bytes else DEFAULT_BUCKET_BYTES
-        overlaps = not plan or plan.overlap_gradients is not False
         if self.feedback:
             self.feedback.connect(groups)
-        wire = self.feedback or Dense()
-        self.exchange = GradientExchange(self.state, DataSum(groups, plan), wire, bucket_bytes, overlaps=overlaps)
+        settings = Settings(
+            bucket_bytes=plan.bucket_bytes if plan and plan.bucket_bytes else DEFAULT_BUCKET_BYTES,
+            overlaps=plan is None or plan.overlap_gradients is not False,
+            table="token_embedding" if groups.ends is not None else None,
+        )
+        self.exchange = GradientExchange(self.state, DataSum(groups, plan), self.feedback or Dense(), settings)
 
     def disconnect(self) -> None:
         """Exchange no more; parameters and moments stay."""
@@ -61,8 +63,12 @@ class Replica:
         """Sum the gradient of the table that the first and the last stage both hold."""
         if self._groups.ends is not None:
             table = next(span for span in self.state.spans if span.region.name == "token_embedding")
-            with peers_needed():
-                dist.all_reduce(table.of(self.state.gradients), group=self._groups.ends)
+            self._sum_over_ends(table.of(self.state.gradients))
+            self.exchange.join_tables(self._sum_over_ends, counts=table.region.is_owned)
+
+    def _sum_over_ends(self, tensor: torch.Tensor) -> None:
+        with peers_needed():
+            dist.all_reduce(tensor, group=self._groups.ends)
 
     def squared_norm(self) -> torch.Tensor:
         """What this rank adds to the squared norm of the global gradient."""
