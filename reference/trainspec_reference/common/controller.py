@@ -6,6 +6,7 @@ import fcntl
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Sequence
 from types import FrameType
@@ -48,6 +49,7 @@ class Controller:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
+            print(f"{self._settings.directory}: another process runs this", file=sys.stderr)  # noqa: T201 - the answer
             return IN_USE
         handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
