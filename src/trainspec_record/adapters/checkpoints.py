@@ -31,7 +31,7 @@ class Mark(NamedTuple):
 def mark_of(run: Run | SilentRun, checkpoint: str) -> Mark | None:
     """What is to be written beside a checkpoint of the state as it is now; None on ranks that do not write it."""
     counters = run.state()
-    return Mark(checkpoint, run.rank.step, counters) if counters and not isinstance(run, SilentRun) else None
+    return Mark(checkpoint, run.num_steps, counters) if counters and not isinstance(run, SilentRun) else None
 
 
 @never_raises(None)
