@@ -18,7 +18,9 @@ from trainspec_reference.common.ports import Outcome, Wish
 from trainspec_reference.common.state import TrainerState
 
 from tests.reference.plain_crew import Desk, Result, tiny_job, train
+from trainspec_validate.documents import changed
 from trainspec_validate.documents.batch import BatchController, BatchStage, ElasticBatch, LearningRateRule, NoiseScale
+from trainspec_validate.documents.checkpoint import Interval
 from trainspec_validate.documents.precision import LossScaling
 
 NOISE = NoiseScale(
@@ -195,6 +197,18 @@ def test_ports_are_told_in_order(tmp_path: Path) -> None:
     assert list(worker.desk.saved) == [25, 50]
     assert worker.desk.saved[25].num_samples == 25 * 16
     assert TrainerState.from_json(worker.desk.saved[50].to_json()) == worker.state
+
+
+def test_saves_by_time_come_at_the_same_step_of_all_ranks(tmp_path: Path) -> None:
+    job = tiny_job(6, 2)
+    assert job.policy is not None
+    often = changed(job.policy, interval=Interval(seconds=1e-9))
+    workers = train(replace(job, policy=often), tmp_path)
+    assert [worker.error for worker in workers] == [None, None]
+    assert [list(worker.desk.saved) for worker in workers] == [[1, 2, 3, 4, 5, 6]] * 2
+    never = changed(job.policy, interval=Interval(final_only=True))
+    assert list(train(replace(job, policy=never), tmp_path / "final")[0].desk.saved) == [6]
+    assert list(train(replace(job, policy=None), tmp_path / "none")[0].desk.saved) == []
 
 
 # --- samples --------------------------------------------------------------------------------------------------

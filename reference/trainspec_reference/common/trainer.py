@@ -41,7 +41,7 @@ class Trainer:
         self._noise_log = NoiseLog(job, grid.degrees["data"], surroundings.recorder)
         self._faults = PlantedFaults(job.faults, formation)
         self._stopwatch = speeds.Stopwatch(job.rebalance_interval_steps or 1)
-        self._saved_step = state.step
+        self._saved_step, self._saved_at = state.step, time.monotonic()
         self.state = state if len(state.shares) == grid.degrees["data"] else replace(state, shares=())
         """After the last completed step."""
 
@@ -71,12 +71,21 @@ class Trainer:
     def _wish(self) -> Wish:
         """The wishes of all ranks, which are granted by all ranks or by none."""
         mine = self.surroundings.ports.wishes()
+        if self._is_save_due():
+            mine |= Wish.SAVE
         if self.surroundings.formation.num_ranks == 1:
             return mine
         joined = Wish.NONE
         for value in self.backend.agree(float(mine)):
             joined |= Wish(int(value))
         return joined
+
+    def _is_save_due(self) -> bool:
+        """Whether the time between saves is over, by the clock of rank 0, where the policy counts no updates."""
+        interval = self.job.policy.interval if self.job.policy is not None else None
+        if interval is None or interval.seconds is None or interval.steps is not None:
+            return False
+        return self.surroundings.formation.rank == 0 and time.monotonic() - self._saved_at >= interval.seconds
 
     # --- one step -------------------------------------------------------------------------------------------
 
@@ -200,7 +209,7 @@ class Trainer:
     def _save(self) -> None:
         if self.job.policy is None or self._saved_step == self.state.step:
             return
-        self._saved_step = self.state.step
+        self._saved_step, self._saved_at = self.state.step, time.monotonic()
         self.state = replace(self.state, counters=self.surroundings.recorder.state())
         self.surroundings.ports.save(self.state)
 
