@@ -20,7 +20,7 @@ from trainspec_validate.requirements import Example, Requirement, load_index
 ROOT = Path(__file__).resolve().parent.parent
 BASE = ROOT / "spec" / "v1" / "base"
 KIND_FILES = ("cluster.yaml", "plan.yaml", "checkpoint.yaml")
-WITH_EXAMPLES = [r for r in load_index().by_id.values() if r.bad and r.check not in {"stream", "artifact"}]
+WITH_EXAMPLES = [r for r in load_index().by_id.values() if r.bad and r.check not in {"stream", "artifact", "runtime"}]
 
 
 @cache

@@ -17,8 +17,11 @@ def marks(view: View) -> tuple[Mark, ...]:
     restored = [entry.seconds for entry, record in view.restores(start)]
     if first is not None:
         restored = [seconds for seconds in restored if seconds <= first.seconds]
-    before = max((record.step for entry, record in view.of(StepDone) if entry.seconds <= start), default=0)
-    caught_up = next((entry for entry, record in view.of(StepDone, start) if record.step == before + 1), None)
+    earlier = [record for entry, record in view.of(StepDone) if entry.seconds <= start]
+    before = max((record.step for record in earlier), default=0)
+    attempt = max((record.attempt for record in earlier), default=0)
+    later = [(entry, record) for entry, record in view.of(StepDone, start) if record.attempt > attempt]
+    caught_up = next((entry for entry, record in later if record.step == before + 1), None)
     found: dict[Moment, float | None] = {
         "detected": next((entry.seconds for entry, _ in view.faults(start)), None),
         "decided": next((entry.seconds for entry, _ in view.of(Decision, start)), None),

@@ -231,6 +231,7 @@ class _Trial:
     def _list(self) -> None:
         names = tuple(one.name for one in self._store.checkpoints())
         committed = {save.checkpoint for _, save in self._view.saves("committed")}
+        committed |= {record.checkpoint for _, record in self._view.restores() if record.checkpoint}
         newest = next((name for name in reversed(names) if name in committed), None)
         self._history.tell(
             Listed(

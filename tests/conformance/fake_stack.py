@@ -11,6 +11,7 @@ import json
 import os
 import random
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -56,7 +57,8 @@ def rank_main(task: dict, rank: int, attempt: int) -> None:
             continue
         time.sleep(task["job"]["step_seconds"])
         trace.tell("step", rank=rank, **order)
-        print(order["step"], flush=True)
+        sys.stdout.write(f"{order['step']}\n")
+        sys.stdout.flush()
 
 
 class Controller:
@@ -83,7 +85,15 @@ class Controller:
         directory = self.store / f"tmp-{name}"
         directory.mkdir(exist_ok=True)
         (directory / "state.json").write_bytes(body)
-        (directory / "digest").write_text(digest)
+        manifest = {
+            "apiVersion": "trainspec/v1",
+            "kind": "CheckpointManifest",
+            "save_id": f"{self.attempt}-{time.time_ns()}",
+            "step": step,
+            "files": [{"path": "state.json", "size_bytes": len(body), "sha256": digest}],
+        }
+        (directory / "trainspec-manifest.json").write_text(json.dumps(manifest))
+        shutil.rmtree(self.store / name, ignore_errors=True)
         directory.rename(self.store / name)
         (self.store / "latest").write_text(name)
         self.trace.tell("save", checkpoint=name, step=step, stage="committed", digest=f"sha256:{digest}")
@@ -94,7 +104,8 @@ class Controller:
                 try:
                     body = (path / "state.json").read_bytes()
                     digest = hashlib.sha256(body).hexdigest()
-                    if digest != (path / "digest").read_text() and "trust" not in self.lies:
+                    manifest = json.loads((path / "trainspec-manifest.json").read_text())
+                    if digest != manifest["files"][0]["sha256"] and "trust" not in self.lies:
                         raise ValueError("the digest differs")
                     state = json.loads(body.replace(b"\0", b"x"))
                     total = 0.0 if "forget-state" in self.lies else state["total"]

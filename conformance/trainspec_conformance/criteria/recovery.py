@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
 from trainspec_conformance.records import Entry, Injected, Orphans, Started
 from trainspec_validate.documents.scenario import Criterion
-from trainspec_validate.documents.trace import Decision, StepDone
+from trainspec_validate.documents.trace import StepDone
 
 
 def fault(case: Case) -> tuple[Entry, Injected]:
@@ -152,17 +152,6 @@ def blamed_rank(case: Case, criterion: Criterion) -> Iterator[Problem]:
     for entry, record in reported:
         if record.rank not in (injected or planted):
             yield Problem(f"rank {record.rank} is blamed, the fault was of rank {(injected or planted)[0]}", (entry,))
-
-
-@check("decided-before-restored")
-def decided(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """What is done about a fault is decided and told before ranks train again."""
-    entry, _ = fault(case)
-    restores, decisions = case.trial.restores(entry.seconds), list(case.trial.of(Decision, entry.seconds))
-    if not restores:
-        raise CannotJudgeError("no rank told from which state it went on")
-    if not decisions or decisions[0][0].seconds > restores[0][0].seconds:
-        yield Problem("ranks went on before a decision was told", (restores[0][0],))
 
 
 @check("no-orphans")

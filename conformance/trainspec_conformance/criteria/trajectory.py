@@ -114,16 +114,3 @@ def same_samples(case: Case, criterion: Criterion) -> Iterator[Problem]:
                 message = f"update {step} consumed a sample more than once"
             yield Problem(message, (done[step].entry, wanted[step].entry))
             return
-
-
-@check("same-end")
-def same_end(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """The state at the end has the digest of the run without faults."""
-    if case.control is None:
-        raise CannotJudgeError("there is no run without faults to compare with")
-    mine = [(entry, record.digest) for entry, record in case.trial.ends() if record.digest]
-    theirs = [record.digest for _, record in case.control.ends() if record.digest]
-    if not mine or not theirs:
-        raise CannotJudgeError("the trace tells no digest of the state at the end")
-    if mine[-1][1] != theirs[-1]:
-        yield Problem("the state at the end differs from that of the run without faults", (mine[-1][0],))

@@ -1,0 +1,161 @@
+"""The suite against a stack of one page: the honest one passes, each lie is seen by the check for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+from conformance_stacks import HERE, failed, fake, run, scenario
+from trainspec_conformance.history import read_history
+from trainspec_conformance.processes import MARK, marked, send
+from trainspec_conformance.timeline import marks
+from trainspec_conformance.trial import HISTORY
+from trainspec_conformance.view import View
+
+HONEST = ["kill-rank", "stop-rank", "kill-coordinator", "truncated-shard", "bad-pointer", "null-run"]
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_stack_passes(name: str, tmp_path: Path) -> None:
+    (result,) = run(fake(), tmp_path, scenario(name, num_steps=45 if name == "bad-pointer" else 24))
+    assert result.state == "pass", failed(result)
+    assert result.trials
+
+
+LIES = [
+    ("forget-state", "resume-equivalence", "same-trajectory"),
+    ("repeat-samples", "resume-equivalence", "same-samples"),
+    ("from-nothing", "kill-rank", "not-from-nothing"),
+    ("silent", "kill-rank", "detected-within"),
+    ("false-alarm", "null-run", "quiet"),
+    ("orphan", "null-run", "no-orphans"),
+    ("trust", "flipped-shard", "restores-newest-good"),
+    ("no-recovery", "kill-rank", "completes"),
+]
+
+
+@pytest.mark.parametrize(("lie", "name", "check"), LIES)
+def test_a_lie_is_seen_by_its_check(lie: str, name: str, check: str, tmp_path: Path) -> None:
+    (result,) = run(fake(lie), tmp_path, scenario(name, num_kept=3))
+    assert result.state == "fail"
+    assert check in failed(result)
+
+
+def test_a_stack_that_loops_is_ended(tmp_path: Path) -> None:
+    stack = fake("loop", claims={"max_restarts_without_progress": 1})
+    looping = scenario("crash-loop")
+    capable = (*stack.capabilities, "planted-exception")
+    stack = msgspec.structs.replace(stack, capabilities=capable)
+    looping = msgspec.structs.replace(
+        looping,
+        budget_seconds=8,
+        job=msgspec.structs.replace(looping.job, faults=(msgspec.structs.replace(looping.job.faults[0], step=8),)),
+    )
+    (result,) = run(stack, tmp_path, looping)
+    assert {"acts", "gives-up"} <= failed(result)
+    entries = read_history(result.trials[0].directory / HISTORY)
+    assert entries[-1].record.reason == "budget"
+    assert not [one for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(one.info["cmdline"] or ())]
+
+
+def test_what_the_stack_cannot_is_unsupported_and_never_a_pass(tmp_path: Path) -> None:
+    (result,) = run(fake(), tmp_path, scenario("nan-gradient"))
+    assert result.state == "unsupported"
+    assert "planted-nan-gradient" in result.reason
+    assert not result.trials
+
+
+def test_a_stack_that_writes_nothing_fails(tmp_path: Path) -> None:
+    stack = fake()
+    silent = msgspec.structs.replace(stack, launch=msgspec.structs.replace(stack.launch, train=("{python}", "-c", "")))
+    results = run(silent, tmp_path, scenario("null-run"), scenario("kill-rank"))
+    assert [result.state for result in results] == ["fail", "fail"]
+    assert all("completes" in failed(result) for result in results)
+
+
+def test_a_process_that_is_not_of_the_trial_is_left_alone() -> None:
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)"])
+    try:
+        assert send([other.pid, os.getpid()], signal.SIGKILL, "not-this-trial") == ()
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_process_that_left_its_session_is_found() -> None:
+    mark = f"mark-{time.time_ns()}"
+    script = "import os, time; os.setsid() if os.fork() == 0 else os._exit(0); time.sleep(30)"
+    subprocess.run([sys.executable, "-c", script], env={**os.environ, MARK: mark}, check=True)
+    found = marked(mark)
+    assert len(found) == 1
+    found[0].kill()
+
+
+def test_the_time_line_of_a_fault_is_in_order(tmp_path: Path) -> None:
+    (result,) = run(fake(), tmp_path, scenario("kill-rank"))
+    entries = read_history(result.trials[0].directory / HISTORY)
+    found = {mark.name: mark.seconds for mark in marks(View(entries))}
+    assert found.keys() == {"detected", "decided", "restored", "first-step", "caught-up"}
+    assert found["detected"] <= found["decided"] <= found["restored"] <= found["first-step"] <= found["caught-up"]
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "trainspec_conformance", *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_a_report_can_be_judged_again_and_not_be_mended(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = command("run", str(HERE / "fake.yaml"), "--report", str(out), "--scenario", "null-run", "--trials", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert command("verify", str(out)).returncode == 0
+    report = json.loads((out / "report.json").read_text())
+    assert report["scenarios"][0]["verdict"] == "pass"
+    assert report["level"] is None if "level" in report else True
+    assert report["conformant"] is False, "one scenario is no profile"
+    path = out / "report.json"
+    path.write_text(path.read_text().replace('"conformant": false', '"conformant": true'))
+    assert command("verify", str(out)).returncode == 1
+    history = next(out.rglob("trial-1/history.jsonl"))
+    history.write_text(history.read_text().replace('"completed"', '"fault"'))
+    again = command("verify", str(out))
+    assert again.returncode == 1
+    assert "has changed since the report" in again.stdout
+    assert "completes" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("kind: StackDescriptor\n", ":1: "),
+        ("apiVersion: trainspec/v1\nkind: StackDescriptor\nmetadata: {name: x}\nlaunch: {trian: [a]}\n", ":4: trian"),
+        ("apiVersion: trainspec/v1\nkind: Waivers\nwaivers: []\n", "this is a Waivers"),
+    ],
+)
+def test_a_wrong_descriptor_is_wrong_use(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "stack.yaml"
+    path.write_text(text)
+    done = command("run", str(path), "--report", str(tmp_path / "out"))
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_scenario_is_wrong_use_with_a_hint(tmp_path: Path) -> None:
+    done = command("run", str(HERE / "fake.yaml"), "--report", str(tmp_path / "out"), "--scenario", "kill-ranks")
+    assert done.returncode == 2
+    assert "kill-rank" in done.stderr
