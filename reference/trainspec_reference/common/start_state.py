@@ -25,8 +25,19 @@ class StartState:
     def __init__(self, job: Job, backend: Backend, checkpoint_directory: Path) -> None:
         self._job, self._backend, self._checkpoints = job, backend, checkpoint_directory
         self._is_built = False
+        self._digested: tuple[int, str] | None = None
+        """Updates in the state that was digested last, and its digest."""
         self.held: TrainerState | None = None
         """State of the trainer that belongs to the tensors of the backend; None where those are undefined."""
+
+    @property
+    def digest(self) -> str | None:
+        """Of the state that is held, to be asked for before the formation is left; None where nothing is held."""
+        if self.held is None:
+            return None
+        if self._digested is None or self._digested[0] != self.held.step:
+            self._digested = self.held.step, self._backend.digest()
+        return self._digested[1]
 
     def forget(self) -> None:
         """What the backend holds must not be used."""
@@ -49,7 +60,7 @@ class StartState:
             case "initial":
                 self._build()
                 state, digest = TrainerState(), self._backend.digest()
-        self.held = state
+        self.held, self._digested = state, (state.step, digest)
         surroundings.trace.tell(
             trace.Restore,
             rank=surroundings.formation.rank,

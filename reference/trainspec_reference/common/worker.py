@@ -148,11 +148,11 @@ class WorkerProcess:
         number = self._formation if self._formation is not None else -1
         if self._ports:
             self._ports.end()
+        held = self._start.held
+        digest = self._start.digest if replicas_are_whole(self._job) else None
         self._backend.leave()
         self._backend.discard()
         self._end_recording(reason, error)
-        held = self._start.held
-        digest = self._backend.digest() if held is not None and replicas_are_whole(self._job) else None
         self._formation = None
         self._link.say(
             say.Left(
