@@ -56,9 +56,19 @@ def _losses(directory: Path) -> dict[int, float]:
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_run_validates_clean(tmp_path: Path, alone: bool) -> None:
-    out = tmp_path / "run"
-    status, text = _run("plain", *PAPERS, "--out", str(out), "--steps", "50", *(["--alone"] if alone else []))
-    assert (status, text) == (0, "")
+    _validates(tmp_path / "run", "plain", *(["--alone"] if alone else []))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_a_run_of_a_framework_validates_clean(tmp_path: Path, backend: str) -> None:
+    pytest.importorskip(backend)
+    _validates(tmp_path / "run", backend)
+
+
+def _validates(out: Path, *arguments: str) -> None:
+    status, text = _run(*arguments, *PAPERS, "--out", str(out), "--steps", "50")
+    assert status == 0, text
     report = validate([str(out)])
     assert report.at_or_above(Severity.ERROR) == ()
     # Nothing on a machine without accelerators can write of devices.
