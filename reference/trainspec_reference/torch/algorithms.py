@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from trainspec_reference.torch.groups import Groups, peers_needed
+from trainspec_reference.torch.groups import Groups, all_gather_flat, peers_needed, reduce_scatter_flat
 from trainspec_validate.documents.communication import CollectiveChoice, Communication
 
 Sum = Callable[[torch.Tensor], None]
@@ -96,9 +96,9 @@ def hierarchical(tensor_N: torch.Tensor, groups: Groups) -> None:
         size = dist.get_world_size(groups.in_host)
         padded_P = torch.nn.functional.pad(tensor_N, (0, -tensor_N.numel() % size))
         piece_C = padded_P.new_empty(padded_P.numel() // size)
-        dist.reduce_scatter_tensor(piece_C, padded_P, group=groups.in_host)
+        reduce_scatter_flat(piece_C, padded_P, group=groups.in_host)
         dist.all_reduce(piece_C, group=groups.across_hosts)
-        dist.all_gather_into_tensor(padded_P, piece_C, group=groups.in_host)
+        all_gather_flat(padded_P, piece_C, group=groups.in_host)
         tensor_N.copy_(padded_P[: tensor_N.numel()])
     else:
         _by_leaders(tensor_N, groups)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -214,6 +215,7 @@ def read(boxes: Mapping[str, Box], directory: Path) -> None:
     """
     planner = _LoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     try:
+        warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)  # it is so by intention
         load(dict(boxes), storage_reader=IndexReader(directory), planner=planner, no_dist=True)
     except CheckpointException as error:
         causes = "; ".join(str(failure[0]) for failure in error.failures.values())

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from trainspec_reference.torch.algorithms import Sum
 from trainspec_reference.torch.exchange import Bucket
 from trainspec_reference.torch.flat import FlatState, Span
-from trainspec_reference.torch.groups import peers_needed
+from trainspec_reference.torch.groups import all_gather_flat, peers_needed
 from trainspec_validate.documents.communication import Compression
 
 CAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -63,7 +63,7 @@ class Cast:
             dist.all_to_all_single(received_WC, sent_WC, group=self._group)
             sum_C = received_WC.to(gradient_N.dtype).sum(0)
             cast_C = sum_C.to(self._dtype)
-            dist.all_gather_into_tensor(sent_WC.view(-1), cast_C, group=self._group)
+            all_gather_flat(sent_WC.view(-1), cast_C, group=self._group)
         own = slice(self._rank * chunk, min((self._rank + 1) * chunk, len(gradient_N)))
         residual_N[own] += (sum_C - cast_C)[: len(residual_N[own])]
         gradient_N.copy_(sent_WC.flatten()[: len(gradient_N)])
@@ -91,8 +91,8 @@ class TopK:
         places_WK = places_K.new_empty((self._size * num_kept,))
         values_WK = values_K.new_empty((self._size * num_kept,))
         with peers_needed():
-            dist.all_gather_into_tensor(places_WK, places_K, group=self._group)
-            dist.all_gather_into_tensor(values_WK, values_K, group=self._group)
+            all_gather_flat(places_WK, places_K, group=self._group)
+            all_gather_flat(values_WK, values_K, group=self._group)
         gradient_N.zero_()
         for places, values in zip(places_WK.chunk(self._size), values_WK.chunk(self._size), strict=True):
             gradient_N[places] += values

@@ -12,6 +12,7 @@ import torch
 
 from trainspec_reference.torch.algorithms import Sum
 from trainspec_reference.torch.flat import FlatState, Span, squared_norm
+from trainspec_reference.torch.streams import SideStream
 
 DEFAULT_BUCKET_BYTES = 25e6
 """As large as PyTorch's own; the first bucket starts when the last layer's gradients are there."""
@@ -82,6 +83,7 @@ class GradientExchange:
         self._overlaps, self._table = settings.overlaps, settings.table
         self.buckets = make_buckets(state, settings.bucket_bytes)
         self._earlier = torch.zeros(0, dtype=state.gradients.dtype)
+        self._stream = SideStream(state.parameters.device)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gradient-exchange")
         self._handles = [
             tensor.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
@@ -101,7 +103,7 @@ class GradientExchange:
         """Say that a backward pass is about to begin."""
         turn = self._turn
         turn.micro_batch, turn.next_bucket = turn.micro_batch + 1, 0
-        turn.squared_norms.append(torch.zeros((), dtype=torch.float64))
+        turn.squared_norms.append(torch.zeros((), dtype=torch.float64, device=self._state.parameters.device))
         for bucket in self.buckets:
             bucket.num_missing = len(bucket.spans)
 
@@ -116,9 +118,11 @@ class GradientExchange:
             PeerLostError: a peer is gone.
         """
         self._advance(len(self.buckets))  # a rank without a micro-batch has sent nothing yet
+        self._stream.finish_computing()
         start = time.perf_counter()
         for job in self._turn.jobs:
             job.result()
+        self._stream.finish()
         return time.perf_counter() - start
 
     def close(self) -> None:
@@ -151,7 +155,7 @@ class GradientExchange:
                 self._earlier[first:last] += bucket.gradient
                 bucket.gradient.copy_(self._earlier[first:last]) if self._is_last else bucket.gradient.zero_()
         if self._is_last:
-            turn.jobs.append(self._thread.submit(self._send, bucket, turn.loss_scale))
+            turn.jobs.append(self._thread.submit(self._send, bucket, turn.loss_scale, self._stream.mark()))
 
     def _squared_norm(self, bucket: Bucket) -> torch.Tensor:
         """Of what this rank answers for; a table that another stage adds to is put aside."""
@@ -176,8 +180,8 @@ class GradientExchange:
     def _is_last(self) -> bool:
         return self._turn.micro_batch == self._turn.num_micro_batches - 1
 
-    def _send(self, bucket: Bucket, loss_scale: float) -> None:
-        with torch.no_grad():
+    def _send(self, bucket: Bucket, loss_scale: float, ready: torch.cuda.Event | None) -> None:
+        with torch.no_grad(), self._stream.after(ready):
             if loss_scale != 1.0:
                 bucket.gradient.div_(loss_scale)
             self._wire.reduce(bucket, self._total)

@@ -18,6 +18,10 @@ from trainspec_reference.torch.parts import Part
 
 _PEER_WORDS = re.compile(r"gloo/|nccl|timed? ?out|connection|socket|broken pipe|by peer", re.IGNORECASE)
 
+all_gather_flat = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+reduce_scatter_flat = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+"""Under the names of PyTorch 2.13, or those before it."""
+
 
 @contextmanager
 def peers_needed() -> Iterator[None]:
@@ -38,6 +42,9 @@ class Groups:
     def __init__(self, formation: Formation, grid: RankGrid, device: torch.device) -> None:
         self.device = device
         self.formation, self.grid, self.place = formation, grid, grid.place(formation.rank)
+        if device.type == "cuda":
+            hosts = formation.hosts[: formation.rank]
+            torch.cuda.set_device(hosts.count(formation.hosts[formation.rank]) % torch.cuda.device_count())
         with peers_needed():
             self._join(formation, device)
             self.world = dist.group.WORLD
@@ -119,7 +126,7 @@ class Groups:
             return values[None]
         gathered = values.new_empty((self.formation.num_ranks * values.numel(),))
         with peers_needed():
-            dist.all_gather_into_tensor(gathered, values.contiguous().flatten())
+            all_gather_flat(gathered, values.contiguous().flatten())
         return gathered.view(self.formation.num_ranks, *values.shape)
 
     def leave(self) -> None:

@@ -21,7 +21,7 @@ from trainspec_reference.common.backend import Weights
 from trainspec_reference.common.job import Job
 from trainspec_reference.torch.checkpoint import FIRST_MOMENTS, PARAMETERS, SECOND_MOMENTS, Box, host_copy, read
 from trainspec_reference.torch.flat import flip_bit, make_optimizer, set_moments, squared_norm
-from trainspec_reference.torch.groups import Groups
+from trainspec_reference.torch.groups import Groups, reduce_scatter_flat
 from trainspec_reference.torch.parts import Region
 
 
@@ -46,11 +46,9 @@ class ShardedExchange(ReduceScatter):
     ) -> dist.Work | None:
         """Sum whole gradients of all ranks, of which each keeps its share."""
         if self._measures_noise:
-            self._squared_norms[-1] += squared_norm([input_tensor])
+            self._squared_norms[-1] = squared_norm([input_tensor]) + self._squared_norms[-1]
         start = time.perf_counter()
-        work: dist.Work | None = dist.reduce_scatter_tensor(
-            output_tensor, input_tensor, group=group, op=op, async_op=async_op
-        )
+        work: dist.Work | None = reduce_scatter_flat(output_tensor, input_tensor, group=group, op=op, async_op=async_op)
         self._seconds += time.perf_counter() - start
         return work
 
