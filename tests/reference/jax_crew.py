@@ -46,25 +46,29 @@ class JaxCrew:
         """What the task returned on a rank."""
         process, connection = self._groups[size][1][rank]
         if not connection.poll(TASK_SECONDS):
-            self.close()
+            self._end(size)
             raise TimeoutError(f"rank {rank} (process {process.pid}) has not ended its task")
         try:
             failure, answer = connection.recv()
         except (EOFError, OSError):
-            failure, answer = f"process {process.pid} is gone", None
+            self._end(size)
+            raise RuntimeError(f"rank {rank}: process {process.pid} is gone") from None
         if failure:
-            self.close()
+            if size > 1:  # the other ranks may wait for this one
+                self._end(size)
             raise RuntimeError(f"rank {rank}: {failure}")
         return answer
 
     def close(self) -> None:
         """End all processes."""
-        for _, members in self._groups.values():
-            for process, connection in members:
-                connection.close()
-                process.kill()
-                process.join(10)
-        self._groups.clear()
+        for size in list(self._groups):
+            self._end(size)
+
+    def _end(self, size: int) -> None:
+        for process, connection in self._groups.pop(size)[1]:
+            connection.close()
+            process.kill()
+            process.join(10)
 
 
 def _free_port() -> int:

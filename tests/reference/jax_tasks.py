@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from trainspec_reference.common.backend import Formation, Gradients, MicroBatch, PeerLostError, Weights
+from trainspec_reference.common.backend import Backend, Formation, Gradients, MicroBatch, PeerLostError, Weights, make
 from trainspec_reference.common.data import Samples
 from trainspec_reference.common.job import Data, Job, ModelShape, Rates
 from trainspec_reference.common.ranks import RankGrid
@@ -93,7 +93,7 @@ class Setup:
         return batches, samples.num_targets(ids)
 
 
-def step(backend: JaxBackend, setup: Setup, formation: Formation, number: int, **asked: Any) -> Gradients:
+def step(backend: Backend, setup: Setup, formation: Formation, number: int, **asked: Any) -> Gradients:
     """One step up to the gradient."""
     batches, num_targets = setup.batches(formation, number)
     options = {"loss_scale": 1.0, "measure_noise": False, "arrived": lambda: None} | asked
@@ -215,3 +215,16 @@ def lose_a_peer(formation: Formation, is_stopped: bool) -> tuple[str, float, flo
     seen = time.monotonic()
     backend.leave()
     return error, seen - begin, time.monotonic() - seen
+
+
+def losses(formation: Formation, name: str, setup: Setup, num_steps: int) -> tuple[str, list[float]]:
+    """Digest before the first step, and the loss of each, with a backend of that name."""
+    backend = make(name, setup.job())
+    backend.join(formation)
+    backend.build(setup.weights())
+    digest, told = backend.digest(), []
+    for number in range(num_steps):
+        found = step(backend, setup, formation, number)
+        told.append(found.loss)
+        backend.update(setup.rates.peak, setup.rates.clip_norm)
+    return digest, told
