@@ -88,7 +88,7 @@ class Loop:
             else:
                 loaded = self._feed.loader.made(self._feed._request(self._state, self._feed.schedule.at(self._state)))
             found = self._backend.gradients(
-                loaded.micro_batches, num_targets=loaded.num_targets, loss_scale=1.0, measure_noise=False
+                loaded.micro_batches, num_targets=loaded.num_targets, loss_scale=1.0, measure_noise=False, arrived=int
             )
             exposed += found.exposed_seconds
             self._backend.update(1e-3, 1.0)

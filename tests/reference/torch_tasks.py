@@ -97,7 +97,9 @@ def train(
     found = []
     for step in steps:
         batches, num_targets = setup.batches(step, place["data"], degrees["data"])
-        result = backend.gradients(batches, num_targets=num_targets, loss_scale=loss_scale, measure_noise=False)
+        result = backend.gradients(
+            batches, num_targets=num_targets, loss_scale=loss_scale, measure_noise=False, arrived=int
+        )
         backend.update(1e-3, clip_norm)
         found.append(result)
     return found
@@ -203,14 +205,16 @@ def noise_of(formation: Formation, setup: Setup) -> Any:
     """Sizes and norms of the groups of a step, the same computed one group at a time, and the norm of the mean."""
     backend = setup.backend(formation)
     batches, num_targets = setup.batches(0, formation.rank, formation.num_ranks)
-    found = backend.gradients(batches, num_targets=num_targets, loss_scale=4.0, measure_noise=True)
+    found = backend.gradients(batches, num_targets=num_targets, loss_scale=4.0, measure_noise=True, arrived=int)
     backend.discard()
     backend.leave()
     alone = setup.backend(replace(formation, rank=0, hosts=("alone",), address=f"127.0.0.1:{free_port()}"))
     sizes, norms = [], []
     for rank in range(formation.num_ranks):
         for batch in setup.batches(0, rank, formation.num_ranks)[0]:
-            group = alone.gradients([batch], num_targets=batch.num_targets, loss_scale=1.0, measure_noise=False)
+            group = alone.gradients(
+                [batch], num_targets=batch.num_targets, loss_scale=1.0, measure_noise=False, arrived=int
+            )
             alone.discard()
             sizes.append(batch.num_targets)
             norms.append(group.norm**2)
@@ -234,7 +238,7 @@ def spoilt_step(formation: Formation, setup: Setup, fault: str) -> Any:
     if formation.rank == 1:
         backend.corrupt(fault)
     batches, num_targets = setup.batches(0, formation.rank, formation.num_ranks)
-    spoilt = backend.gradients(batches, num_targets=num_targets, loss_scale=1.0, measure_noise=False)
+    spoilt = backend.gradients(batches, num_targets=num_targets, loss_scale=1.0, measure_noise=False, arrived=int)
     backend.discard()
     after = backend.digest()
     healthy = train(backend, setup, [0])[0]
@@ -271,7 +275,7 @@ def conservation(formation: Formation, setup: Setup, num_steps: int) -> tuple[fl
     wire.reduce = note
     for step in range(num_steps):
         batches, num_targets = setup.batches(step % 4, formation.rank, formation.num_ranks)
-        backend.gradients(batches[:1], num_targets=num_targets, loss_scale=1.0, measure_noise=False)
+        backend.gradients(batches[:1], num_targets=num_targets, loss_scale=1.0, measure_noise=False, arrived=int)
         applied += replica.state.gradients
         backend.update(1e-3, None)
     residual = feedback.residual.double()
@@ -289,7 +293,7 @@ def residual_around_discard(formation: Formation, setup: Setup) -> tuple[float, 
     assert feedback is not None
     before = float(feedback.residual.norm())
     batches, num_targets = setup.batches(2, formation.rank, formation.num_ranks)
-    backend.gradients(batches, num_targets=num_targets, loss_scale=1.0, measure_noise=False)
+    backend.gradients(batches, num_targets=num_targets, loss_scale=1.0, measure_noise=False, arrived=int)
     backend.discard()
     after = float(feedback.residual.norm())
     backend.leave()
@@ -312,7 +316,7 @@ def everything_of(formation: Formation, setup: Setup, num_steps: int) -> Any:
     backend = setup.backend(formation)
     place, degrees = backend._joined().place, backend._joined().grid.degrees
     batches, num_targets = setup.batches(0, place["data"], degrees["data"])
-    measured = backend.gradients(batches, num_targets=num_targets, loss_scale=1.0, measure_noise=True)
+    measured = backend.gradients(batches, num_targets=num_targets, loss_scale=1.0, measure_noise=True, arrived=int)
     backend.discard()
     found = train(backend, setup, range(num_steps), clip_norm=0.5)
     evaluated = backend.evaluate(batches, num_targets=num_targets)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from trainspec_reference.common.backend import Formation, Gradients, MicroBatch, Snapshot, Weights
@@ -15,17 +16,18 @@ from trainspec_reference.common.job import Job
 from trainspec_reference.common.ranks import RankGrid
 from trainspec_reference.torch import checkpoint, digest, noise, random
 from trainspec_reference.torch.activations import keeper
-from trainspec_reference.torch.checkpoint import NUM_RANKS, UPDATES, Box, HostSnapshot
+from trainspec_reference.torch.checkpoint import NUM_RANKS, PARAMETERS, UPDATES, Box, HostSnapshot
 from trainspec_reference.torch.feed import blank
 from trainspec_reference.torch.groups import Groups
 from trainspec_reference.torch.models import make_model
+from trainspec_reference.torch.parts import plain_shape
 from trainspec_reference.torch.passes import Passes
 from trainspec_reference.torch.precision import parameter_dtype, prepare
 from trainspec_reference.torch.replica import Replica
 from trainspec_reference.torch.sharded import ShardedReplica
 
-_FACTORS = {"nan-gradient": math.nan, "inf-gradient": math.inf}
-"""What a planted fault multiplies the next loss by."""
+_PLANTED = {"nan-gradient": math.nan, "inf-gradient": math.inf}
+"""What a planted fault puts into the next gradient."""
 
 
 class TorchBackend:
@@ -39,7 +41,7 @@ class TorchBackend:
         self._dtype = parameter_dtype(job.plan.precision)
         self._groups: Groups | None = None
         self._replica: Replica | ShardedReplica | None = None
-        self._factor, self._norm = 1.0, 0.0
+        self._norm = 0.0
         prepare(job.plan.precision)
 
     def join(self, formation: Formation) -> None:
@@ -80,7 +82,13 @@ class TorchBackend:
         self._seed()
 
     def gradients(
-        self, micro_batches: Sequence[MicroBatch], *, num_targets: int, loss_scale: float, measure_noise: bool
+        self,
+        micro_batches: Sequence[MicroBatch],
+        *,
+        num_targets: int,
+        loss_scale: float,
+        measure_noise: bool,
+        arrived: Callable[[], None],
     ) -> Gradients:
         """Forward and backward pass over the micro-batches, with the exchange beside it."""
         groups, replica = self._joined(), self._built()
@@ -88,8 +96,8 @@ class TorchBackend:
         self._model.train()
         micro_batches = self._evened(micro_batches)
         exchange.begin(len(micro_batches), loss_scale, measures_noise=measure_noise)
-        factor, self._factor = loss_scale * self._factor / num_targets, 1.0
-        loss = self._passes.train(micro_batches, factor, exchange).cpu()
+        loss = self._passes.train(micro_batches, loss_scale / num_targets, exchange).cpu()
+        arrived()
         exposed_seconds = exchange.wait()
         replica.join_copies()
         counts = groups.part.is_last and not groups.part.tensor_rank
@@ -159,6 +167,11 @@ class TorchBackend:
         """Copy the whole replica of one rank to the others; each keeps its random state."""
         self._built().share(source)
 
+    def weights(self) -> dict[str, npt.NDArray[np.float32]]:
+        """Global parameters by name."""
+        whole = digest.global_tensors(PARAMETERS, self._built(), self._shapes, self._joined(), self._dtype)
+        return {name: plain_shape(name, tensor.numpy()).astype(np.float32) for name, tensor in whole}
+
     def digest(self) -> str:
         """State digest, of tensors that this rank holds whole from its own copies."""
         return digest.digest(self._built(), self._shapes, self._joined(), self._dtype)
@@ -176,10 +189,10 @@ class TorchBackend:
         """
         if fault == "flip-parameter-bit":
             self._built().flip_bit()
-        elif fault in _FACTORS:
-            self._factor = _FACTORS[fault]
+        elif fault in _PLANTED:
+            self._built().exchange.planted = _PLANTED[fault]
         else:
-            raise ValueError(f"{fault!r} is no fault: one of flip-parameter-bit, {', '.join(_FACTORS)}")
+            raise ValueError(f"{fault!r} is no fault: one of flip-parameter-bit, {', '.join(_PLANTED)}")
 
     def _evened(self, micro_batches: Sequence[MicroBatch]) -> Sequence[MicroBatch]:
         """As many on every rank where passes gather parameters from all; what is added counts for nothing."""

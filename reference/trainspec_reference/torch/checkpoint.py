@@ -33,9 +33,9 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from trainspec_reference.common.backend import CheckpointUnreadableError, PeerLostError
 from trainspec_reference.torch.groups import peers_needed
 
-UPDATES, NUM_RANKS = "optimizer/num_updates", "layout/num_ranks"
+UPDATES, NUM_RANKS = "optimizer/count", "layout/num_ranks"
 """Names of the updates that the moments hold, and of the number of ranks that wrote the checkpoint."""
-PARAMETERS, FIRST_MOMENTS, SECOND_MOMENTS = "parameters", "optimizer/first_moment", "optimizer/second_moment"
+PARAMETERS, FIRST_MOMENTS, SECOND_MOMENTS = "parameters", "optimizer/first", "optimizer/second"
 """First words of the names of tensors in a checkpoint; the name of the parameter follows."""
 
 

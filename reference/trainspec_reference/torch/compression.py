@@ -34,6 +34,8 @@ class Compressor(Protocol):
 
     factors: Mapping[str, torch.Tensor]
     """What it has learnt, by name of the parameter; alike on all ranks."""
+    num_sent_bytes: int
+    """Of the last bucket's message, places and factors included."""
 
     def commit(self) -> None:
         """Keep what was learnt in this step."""
@@ -49,12 +51,14 @@ class Cast:
     def __init__(self, dtype: torch.dtype, group: dist.ProcessGroup) -> None:
         self._dtype, self._group = dtype, group
         self.factors: Mapping[str, torch.Tensor] = {}
+        self.num_sent_bytes = 0
         self._rank, self._size = dist.get_rank(group), dist.get_world_size(group)
 
     def send(self, bucket: Bucket, total: Sum) -> torch.Tensor:  # noqa: ARG002 - the sum is made of other messages
         """Exchange chunks, sum them wide, and exchange the sums."""
         gradient_N = bucket.gradient
         sent_N = gradient_N.to(self._dtype)
+        self.num_sent_bytes = sent_N.nbytes
         residual_N = gradient_N - sent_N
         chunk = -(-len(gradient_N) // self._size)
         sent_WC = torch.nn.functional.pad(sent_N, (0, chunk * self._size - len(sent_N))).view(self._size, chunk)
@@ -79,6 +83,7 @@ class TopK:
     def __init__(self, density: float, group: dist.ProcessGroup) -> None:
         self._density, self._group, self._size = density, group, dist.get_world_size(group)
         self.factors: Mapping[str, torch.Tensor] = {}
+        self.num_sent_bytes = 0
 
     def send(self, bucket: Bucket, total: Sum) -> torch.Tensor:  # noqa: ARG002 - sparse sums are made of gathers
         """Gather the entries of all ranks, and add them up in order of rank."""
@@ -86,6 +91,7 @@ class TopK:
         num_kept = max(1, round(self._density * len(gradient_N)))
         places_K = gradient_N.abs().topk(num_kept).indices.to(torch.int32)
         values_K = gradient_N[places_K]
+        self.num_sent_bytes = places_K.nbytes + values_K.nbytes
         residual_N = gradient_N.clone()
         residual_N[places_K] = 0
         places_WK = places_K.new_empty((self._size * num_kept,))
@@ -110,6 +116,7 @@ class PowerSgd:
 
     def __init__(self, rank: int, state: FlatState) -> None:
         self._rank, self._next = rank, dict[str, torch.Tensor]()
+        self.num_sent_bytes = 0
         self.factors: Mapping[str, torch.Tensor] = {
             span.region.name: self._start(span, state) for span in state.spans if self._is_thin(span)
         }
@@ -134,6 +141,7 @@ class PowerSgd:
             if span.region.name in matrices:
                 residual_N[span.start - start : span.stop - start] = views[span.region.name]
         dense = [view for name, view in views.items() if name not in matrices]
+        self.num_sent_bytes = sum(tensor.nbytes for tensor in (*left_RM, *right_CM, *dense))
         _sum_together([*right_CM, *dense], total)
         for name, left, right in zip(matrices, left_RM, right_CM, strict=True):
             matrices[name].copy_(left @ right.T)

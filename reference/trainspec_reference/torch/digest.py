@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -44,12 +44,24 @@ def digest(state: Digested, shapes: Mapping[str, tuple[int, ...]], groups: Group
     """
     digests = [tensor_digest(UPDATES, np.array(state.num_updates, np.int64))]
     digests += [_one(name, box.tensor) for name, box in state.whole_tensors()]
-    boxes = state.split_tensors()
     for kind in state.split_kinds():
-        for name, shape in shapes.items():
-            whole = assembled(boxes.get(f"{kind}/{name}"), shape, groups, dtype)
-            digests.append(_one(f"{kind}/{name}", whole))
+        for name, tensor in global_tensors(kind, state, shapes, groups, dtype):
+            digests.append(_one(f"{kind}/{name}", tensor))
     return state_digest(digests)
+
+
+def global_tensors(
+    kind: str, state: Digested, shapes: Mapping[str, tuple[int, ...]], groups: Groups, dtype: torch.dtype
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Global tensors of a kind, by the name of the parameter, in host memory; all ranks call it."""
+    if kind not in state.split_kinds():
+        for name, box in state.whole_tensors():
+            if name.startswith(f"{kind}/"):
+                yield name.removeprefix(f"{kind}/"), box.tensor.detach().cpu()
+        return
+    boxes = state.split_tensors()
+    for name, shape in shapes.items():
+        yield name, assembled(boxes.get(f"{kind}/{name}"), shape, groups, dtype).cpu()
 
 
 def assembled(box: Box | None, whole_shape: tuple[int, ...], groups: Groups, dtype: torch.dtype) -> torch.Tensor:

@@ -29,7 +29,7 @@ class Feedback:
         self._plan, self._state = plan, state
         self.residual, self._pending = (torch.zeros_like(state.parameters) for _ in range(2))
         self._rank, self._num_ranks = 0, 0
-        self._compressor: Compressor | None = None
+        self.compressor: Compressor | None = None
 
     def connect(self, groups: Groups) -> None:
         """Go on among these data ranks; of another number, only `redistribute` keeps what is left to send.
@@ -47,27 +47,32 @@ class Feedback:
                 self.residual.zero_()
         factors = self._factors
         self._num_ranks = num_ranks
-        self._compressor = make_compressor(self._plan, self._state, groups.data) if groups.data else None
+        self.compressor = make_compressor(self._plan, self._state, groups.data) if groups.data else None
         for name, factor in self._factors.items():
             factor.copy_(factors.get(name, factor))
 
     def reduce(self, bucket: Bucket, total: Sum) -> None:
         """Replace the bucket's gradient by the sum of what all ranks sent, or by the sum before the first such step."""
-        if self._compressor is None or not self._has_begun:
+        if self.compressor is None or not self._has_begun:
             total(bucket.gradient)
             return
         place = slice(bucket.spans[0].start, bucket.spans[-1].stop)
         if self._plan.error_feedback:
             bucket.gradient.add_(self.residual[place])
-        kept = self._compressor.send(bucket, total)
+        kept = self.compressor.send(bucket, total)
         if self._plan.error_feedback:
             self._pending[place] = kept
 
+    @property
+    def num_sent_bytes(self) -> int:
+        """Of the last bucket, as this rank sent it to one other; 0 where it was not compressed."""
+        return self.compressor.num_sent_bytes if self.compressor else 0
+
     def commit(self) -> None:
         """The step is applied: what it did not send waits for the next one."""
-        if self._compressor is not None and self._has_begun:
+        if self.compressor is not None and self._has_begun:
             self.residual, self._pending = self._pending, self.residual
-            self._compressor.commit()
+            self.compressor.commit()
 
     def copied_boxes(self) -> dict[str, Box]:
         """Copies of this rank's residual, and of what all ranks have learnt alike from the first of them."""
@@ -113,7 +118,7 @@ class Feedback:
 
     @property
     def _factors(self) -> Mapping[str, torch.Tensor]:
-        return self._compressor.factors if self._compressor else {}
+        return self.compressor.factors if self.compressor else {}
 
     @property
     def _has_begun(self) -> bool:

@@ -126,10 +126,10 @@ def set_moments(
 
 
 def flip_bit(tensor: torch.Tensor) -> None:
-    """Damage the first number of a tensor: the lowest bit of its exponent turns over."""
+    """Damage the first number of a tensor: the highest bit of its mantissa turns over."""
     is_narrow = tensor.itemsize == 4
     words = tensor.view(torch.int32 if is_narrow else torch.int64).view(-1)
-    words[0] ^= 1 << (23 if is_narrow else 52)
+    words[0] ^= 1 << (22 if is_narrow else 51)
 
 
 def even_stretches(spans: Sequence[Span], num_owners: int) -> list[tuple[int, int]]:
