@@ -71,8 +71,8 @@ def _validates(out: Path, *arguments: str) -> None:
     assert status == 0, text
     report = validate([str(out)])
     assert report.at_or_above(Severity.ERROR) == ()
-    # Nothing on a machine without accelerators can write of devices.
-    assert {finding.requirement for finding in report.findings} <= {"TS-TEL-071"}
+    # Nothing on a machine without accelerators can write of devices; heads of files differ in size by the format.
+    assert {finding.requirement for finding in report.findings} <= {"TS-TEL-071", "TS-TEL-062"}
     names = sorted(path.name for path in (out / "checkpoints").iterdir())
     assert names == ["latest", "step-00000025", "step-00000050"]
     assert sorted(_losses(out)) == list(range(1, 51))
