@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import Empty
@@ -31,6 +32,7 @@ from trainspec_validate.documents.precision import LossScaling
 
 MAX_RANKS = 16
 _WAIT_SECONDS = 120.0
+_POLL_SECONDS = 0.5
 _SHAPE = ModelShape(family="state-space", num_layers=1, hidden_size=16, vocabulary_size=128, sequence_length=16)
 _LARGE_EPSILON, _LARGE_RATE = 1e4, 1e8
 """With them the first update of AdamW is its gradient times their ratio, so that the gradient can be read off."""
@@ -110,14 +112,29 @@ def _of_ranks(backend: str, job: Job, ids: Sequence[int], micro: int) -> tuple[f
     try:
         for process in processes:
             process.start()
-        loss, gradient = results.get(timeout=_WAIT_SECONDS)
-        return loss, gradient
-    except Empty as error:
-        raise RuntimeError(f"{num_ranks} ranks gave no gradient in {_WAIT_SECONDS:g} s") from error
+        return _first_answer(results, processes)
     finally:
         for process in processes:
             process.kill()
             process.join()
+
+
+def _first_answer(results: Any, processes: Sequence[Any]) -> tuple[float, Array]:
+    """What rank 0 tells.
+
+    Raises:
+        RuntimeError: a rank failed, or it took too long.
+    """
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            loss, gradient = results.get(timeout=_POLL_SECONDS)
+            return loss, gradient
+        except Empty:
+            failed = [rank for rank, process in enumerate(processes) if process.exitcode]
+            if failed:
+                raise RuntimeError(f"rank {failed[0]} of {len(processes)} failed") from None
+    raise RuntimeError(f"{len(processes)} ranks gave no gradient in {_WAIT_SECONDS:g} s")
 
 
 def _work(share: _Share, results: Any) -> None:
