@@ -12,6 +12,7 @@ pytest.importorskip("playwright", reason="playwright is not installed: run make 
 from playwright.sync_api import Locator, Page, expect
 
 LOADING_MILLISECONDS = 120_000
+expect.set_options(timeout=60_000)
 
 
 @pytest.fixture

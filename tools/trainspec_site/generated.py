@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trainspec_site import changes, downloads, rule_pages
+from trainspec_site import changes, downloads, figures, metric_table, rule_pages
 from trainspec_site.rule_pages import Entry
 
 
 def pages(root: Path, entries: Sequence[Entry], sources: Mapping[str, str], version: str) -> dict[str, str]:
     """Text of every such page, by its path below `spec/`."""
     rules = rule_pages.pages(entries, root / "schemas" / "v1", sources)
+    drawn = figures.figures(root)
     return {f"rules/{name}": text for name, text in rules.items()} | {
         "downloads.md": downloads.page(root / "schemas" / "v1", version),
+        "figures.md": figures.page(drawn),
+        "catalog.md": metric_table.page(root / "spec" / "v1"),
+        **{f"figures/{name}": text for name, text in drawn.items()},
         "changes.md": changes.page(root / "spec" / "history", version, entries),
     }

@@ -93,4 +93,14 @@ def _additional(validator: Any, allowed: Any, instance: Any, schema: Mapping[str
         yield _told(PlainError(f"unexpected: {', '.join(unexpected)}"), kind)
 
 
-_Telling = validators.extend(PlainValidator, {"required": _required, "additionalProperties": _additional})
+def _names(validator: Any, names: Any, instance: Any, _: Any) -> Iterator[PlainError]:
+    """The mapping is told, once for each of its keys that is wrong; not the key, which has no place of its own."""
+    if isinstance(instance, dict):
+        for key in instance:
+            if not validator.evolve(schema=names).is_valid(key):
+                yield _told(PlainError(f"the name {key!r} has a wrong form"), Kind("propertyNames"))
+
+
+_Telling = validators.extend(
+    PlainValidator, {"required": _required, "additionalProperties": _additional, "propertyNames": _names}
+)

@@ -1,0 +1,133 @@
+"""The generated parts of the site: short addresses, links to the repository, changes, figures, versions, the twin."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from site_visit import ROOT
+from trainspec_site import changes, figures, navigation, redirects, stage
+
+from trainspec_validate import schema
+
+INDEX = stage.requirements(ROOT)
+BROKEN: list[tuple[str, Any]] = [
+    ("TrainingPlan", {}),
+    ("TrainingPlan", {"apiVersion": "trainspec/v1", "kind": "TrainingPlan", "modell": {}, "model": None}),
+    ("TrainingPlan", {"parallelism": {"tensor": "x", "bogus": 1}, "batch": {"global_sequences": 0}}),
+    ("ClusterProfile", {"num_nodes": -1, "node_groups": [], "metadata": {"name": "a b"}, "extensions": {"x": 1}}),
+    ("ClusterProfile", {"node_groups": [{"num_nodes": 1.5, "accelerator": {"peak_rates": [{"format": "b"}]}}]}),
+    ("CheckpointPolicy", {"recovery": [{"fault": "none"}], "interval": {"steps": True}, "tiers": "x"}),
+]
+
+
+@pytest.fixture
+def twin(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module that stands for jsonschema_rs in a browser."""
+    path = ROOT / "tools" / "trainspec_site" / "in_browser" / "jsonschema_rs.py"
+    spec = importlib.util.spec_from_file_location("twin_of_jsonschema_rs", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def told(kind: str, data: Any) -> list[str]:
+    return sorted(map(str, schema.failures(kind, data)))
+
+
+@pytest.mark.parametrize(("kind", "data"), BROKEN)
+def test_the_playground_judges_schemas_as_the_program_does(
+    twin: ModuleType, monkeypatch: pytest.MonkeyPatch, kind: str, data: Any
+) -> None:
+    schema._validator.cache_clear()
+    expected = told(kind, data)
+    schema._validator.cache_clear()
+    monkeypatch.setitem(sys.modules, "jsonschema_rs", twin)
+    try:
+        assert expected
+        assert told(kind, data) == expected
+    finally:
+        schema._validator.cache_clear()
+
+
+def test_a_short_address_leads_to_the_place() -> None:
+    entry = {"id": "TS-PAR-001", "title": "A & B", "chapter": "04-parallelism"}
+    (path, text), *rest = redirects.redirects([entry]).items()
+    assert path == "TS-PAR-001/index.html"
+    assert 'content="0; url=../v1/04-parallelism/#TS-PAR-001"' in text
+    assert "A &amp; B" in text
+    assert rest == []
+
+
+def test_links_out_of_the_pages_lead_to_the_repository(tmp_path: Path) -> None:
+    page = tmp_path / "spec" / "v1" / "a.md"
+    page.parent.mkdir(parents=True)
+    (tmp_path / "LICENSE").touch()
+    page.write_text("[l](../../LICENSE) [b](b.md#c)\n\n```yaml\n[x](../../LICENSE)\n```\n", encoding="utf-8")
+    text = stage.with_repository_links(page, tmp_path, "https://host/blob")
+    assert text == "[l](https://host/blob/LICENSE) [b](b.md#c)\n\n```yaml\n[x](../../LICENSE)\n```\n"
+    page.write_text("[l](../../LICENCE)", encoding="utf-8")
+    with pytest.raises(stage.BrokenLinkError, match=r"spec/v1/a\.md: \.\./\.\./LICENCE does not exist"):
+        stage.with_repository_links(page, tmp_path, "https://host/blob")
+
+
+def test_changes_are_told_between_indexes(tmp_path: Path) -> None:
+    gone, kept, new = ({**entry} for entry in INDEX[:3])
+    (tmp_path / "1.0.json").write_text(json.dumps({"requirements": [gone, kept]}), encoding="utf-8")
+    later = {**kept, "level": "MAY", "why": "Another."}
+    text = changes.page(tmp_path, "1.1", [later, new])
+    newest = text[text.index("## Version 1.1") : text.index("## Version 1.0")]
+    assert "1 added, 1 removed, 1 changed." in newest
+    assert f"- {gone['id']} ({gone['level']})" in newest
+    assert f"level {kept['level']} → MAY; the reason is worded anew" in newest
+    assert "The first version: 2 requirements" in text
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    text = navigation.settings(ROOT)
+    pages = [path.relative_to(ROOT / "spec").as_posix() for path in (ROOT / "spec").rglob("*.md")]
+    assert not [page for page in pages if "/TS-" not in page and f" {page}\n" not in text]
+
+
+@pytest.mark.parametrize("name", ["documents", "recovery", "collectives", "interval", "sharding"])
+def test_a_figure_has_words_for_those_who_do_not_see_it(name: str) -> None:
+    root = ET.fromstring(figures.figures(ROOT)[f"{name}.svg"])
+    title, words = root[0], root[1]
+    assert title.text
+    assert words.text
+    assert len(words.text) > 80
+    assert root.get("role") == "img"
+
+
+def test_the_time_line_has_the_marks_of_the_chapter() -> None:
+    chapter = (ROOT / "spec" / "v1" / "11-recovery.md").read_text(encoding="utf-8")
+    text = figures.recovery_line(chapter).text()
+    assert all(f">{mark}<" in text for mark in ("fault", "detected", "restored", "first step", "caught up"))
+    assert all(f">{phase}<" in text for phase in ("detect", "decide", "restart", "restore", "replay"))
+
+
+def test_what_is_released_stays_as_it_was(tmp_path: Path) -> None:
+    pytest.importorskip("mike", reason="mike is not installed: run make site-test")
+    from trainspec_site import versions
+
+    page = tmp_path / "built" / "index.html"
+    page.parent.mkdir()
+    page.write_text("first", encoding="utf-8")
+    stores = [tmp_path / name for name in ("a", "b", "c")]
+    versions.publish(page.parent, versions.Version("1.0", "Approved"), stores[0])
+    page.write_text("second", encoding="utf-8")
+    with pytest.raises(versions.FrozenVersionError, match=r"1\.0 is Approved"):
+        versions.publish(page.parent, versions.Version("1.0", "Approved"), stores[1], stores[0])
+    versions.publish(page.parent, versions.Version("1.1-draft", "Draft"), stores[2], stores[0])
+    versions.export(stores[2], tmp_path / "www")
+    assert (tmp_path / "www" / "latest" / "index.html").read_text(encoding="utf-8") == "first"
+    assert (tmp_path / "www" / "draft" / "index.html").read_text(encoding="utf-8") == "second"
