@@ -258,7 +258,7 @@ def test_action_passes_inputs_as_they_are(tmp_path: Path) -> None:
 
 
 def label(path: Path) -> str:
-    return path.relative_to(ROOT / "src").as_posix()
+    return path.relative_to(ROOT).as_posix()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=label)
