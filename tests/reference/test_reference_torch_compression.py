@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch_compression_tasks as compression_tasks
 import torch_tasks as tasks
 from torch_crew import crew
 
@@ -26,7 +27,7 @@ def compressed(method: str, **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_gradients_are_what_was_applied_and_what_is_left(method: str) -> None:
-    answers = crew().run(tasks.conservation, 3, tasks.Setup(compressed(method)), 200)
+    answers = crew().run(compression_tasks.conservation, 3, tasks.Setup(compressed(method)), 200)
     for error, left, sent in answers:
         assert error <= 1e-5
         assert left > 1e-6, "nothing was left: the compressor sent everything"
@@ -42,13 +43,15 @@ def test_resume_is_bitwise_with_what_is_left_to_send(method: str, tmp_path: Path
 
 @pytest.mark.parametrize("method", ["top-k", "power-sgd"])
 def test_without_feedback_something_is_lost(method: str) -> None:
-    for error, left, _ in crew().run(tasks.conservation, 2, tasks.Setup(compressed(method, error_feedback=False)), 20):
+    for error, left, _ in crew().run(
+        compression_tasks.conservation, 2, tasks.Setup(compressed(method, error_feedback=False)), 20
+    ):
         assert error > 0.1
         assert left == 0
 
 
 def test_a_discarded_step_leaves_residuals_as_they_were() -> None:
-    for before, after in crew().run(tasks.residual_around_discard, 2, tasks.Setup(compressed("top-k"))):
+    for before, after in crew().run(compression_tasks.residual_around_discard, 2, tasks.Setup(compressed("top-k"))):
         assert before == after != 0
 
 
@@ -63,7 +66,9 @@ def test_the_first_steps_are_dense() -> None:
 def test_other_numbers_of_ranks_take_residuals_as_the_plan_says(policy: str, kept: float, tmp_path: Path) -> None:
     setup = tasks.Setup(compressed("top-k", residual_on_resize=policy))
     crew().run(tasks.saved, 3, setup, tmp_path, 3)
-    sums = {num_ranks: crew().run(tasks.residual_sum, num_ranks, setup, tmp_path)[0] for num_ranks in (2, 3)}
+    sums = {
+        num_ranks: crew().run(compression_tasks.residual_sum, num_ranks, setup, tmp_path)[0] for num_ranks in (2, 3)
+    }
     assert sums[3] > 0
     assert sums[2] == pytest.approx(kept * sums[3], rel=1e-5)
 

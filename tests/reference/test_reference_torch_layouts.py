@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch_tasks as tasks
 from torch_crew import crew
@@ -74,6 +75,15 @@ def check_resume(losses: Any, ends: Any, saved: Any) -> str:
     assert ends[0] == ends[1]
     assert saved[0] == saved[1]
     return str(saved[0])
+
+
+@pytest.mark.parametrize("layout", ["optimizer", "parameters", "tensor-pipeline"])
+def test_divided_weights_are_put_together_again(layout: str) -> None:
+    num_ranks, setup = setup_of(layout)
+    expected = setup.weights()
+    for found in crew().run(tasks.weights_of, num_ranks, setup):
+        assert found.keys() == expected.keys()
+        assert all(np.array_equal(found[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

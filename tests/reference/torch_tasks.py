@@ -257,60 +257,6 @@ def flipped(formation: Formation, setup: Setup) -> Any:
     return before, after
 
 
-def conservation(formation: Formation, setup: Setup, num_steps: int) -> tuple[float, float, float]:
-    """Relative error of sum of gradients = sum of applied + residuals, norm of the residuals, and of the applied."""
-    import torch
-
-    backend = setup.backend(formation)
-    replica = backend._built()
-    wire, feedback = replica.exchange._wire, replica.feedback
-    assert feedback is not None
-    own, applied = (torch.zeros_like(replica.state.parameters, dtype=torch.float64) for _ in range(2))
-    reduce = wire.reduce
-
-    def note(bucket: Any, total: Any) -> None:
-        own[bucket.spans[0].start : bucket.spans[-1].stop] += bucket.gradient
-        reduce(bucket, total)
-
-    wire.reduce = note
-    for step in range(num_steps):
-        batches, num_targets = setup.batches(step % 4, formation.rank, formation.num_ranks)
-        backend.gradients(batches[:1], num_targets=num_targets, loss_scale=1.0, measure_noise=False, arrived=int)
-        applied += replica.state.gradients
-        backend.update(1e-3, None)
-    residual = feedback.residual.double()
-    sums = backend._joined().sum_of(torch.stack([own, residual]))
-    backend.leave()
-    error = (sums[0] - applied - sums[1]).norm() / sums[0].norm()
-    return float(error), float(sums[1].norm()), float(applied.norm())
-
-
-def residual_around_discard(formation: Formation, setup: Setup) -> tuple[float, float]:
-    """Norm of the residual around a step that is discarded."""
-    backend = setup.backend(formation)
-    train(backend, setup, range(2))
-    feedback = backend._built().feedback
-    assert feedback is not None
-    before = float(feedback.residual.norm())
-    batches, num_targets = setup.batches(2, formation.rank, formation.num_ranks)
-    backend.gradients(batches, num_targets=num_targets, loss_scale=1.0, measure_noise=False, arrived=int)
-    backend.discard()
-    after = float(feedback.residual.norm())
-    backend.leave()
-    return before, after
-
-
-def residual_sum(formation: Formation, setup: Setup, directory: Path) -> float:
-    """Norm of the sum of all ranks' residuals after a restore."""
-    backend = setup.backend(formation)
-    backend.restore(directory)
-    feedback = backend._built().feedback
-    assert feedback is not None
-    total = backend._joined().sum_of(feedback.residual.clone())
-    backend.leave()
-    return float(total.norm())
-
-
 def everything_of(formation: Formation, setup: Setup, num_steps: int) -> Any:
     """Losses, norms, a loss without training, groups of the noise, and the digest."""
     backend = setup.backend(formation)
@@ -324,3 +270,11 @@ def everything_of(formation: Formation, setup: Setup, num_steps: int) -> Any:
     backend.leave()
     noise = measured.group_sizes, measured.group_squared_norms
     return [result.loss for result in found], [result.norm for result in found], evaluated, noise, digest
+
+
+def weights_of(formation: Formation, setup: Setup) -> Any:
+    """Global parameters after they were divided among the ranks."""
+    backend = setup.backend(formation)
+    found = backend.weights()
+    backend.leave()
+    return found
