@@ -76,15 +76,40 @@ def job_of(test: TestJob) -> Job:
 
 
 def _plan(test: TestJob) -> TrainingPlan:
-    per_rank = -(-test.global_sequences // (test.num_ranks * test.accumulation_steps))
-    batch: dict[str, Any] = {
+    model = {name: getattr(MODEL, name) for name in ("num_layers", "hidden_size", "vocabulary_size", "sequence_length")}
+    return msgspec.convert(
+        {
+            "apiVersion": "trainspec/v1",
+            "kind": "TrainingPlan",
+            "metadata": {"name": "conformance"},
+            "model": {
+                **model,
+                "name": "tiny-state-space",
+                "family": "state-space",
+                "num_parameters": NUM_PARAMETERS,
+                "tied_embeddings": True,
+            },
+            "parallelism": {"num_accelerators": test.num_ranks, "data": test.num_ranks},
+            "batch": _batch(test),
+            "precision": _precision(test),
+            "telemetry": {"profile": "core", "step_interval": 1},
+            "job": {"num_steps": test.num_steps, "seed": test.seed},
+            **_compression(test),
+        },
+        TrainingPlan,
+    )
+
+
+def _batch(test: TestJob) -> dict[str, Any]:
+    return {
         "global_sequences": test.global_sequences,
-        "micro_sequences": per_rank,
+        "micro_sequences": -(-test.global_sequences // (test.num_ranks * test.accumulation_steps)),
         "accumulation_steps": test.accumulation_steps,
+        **({"ramp": _ramp(test)} if test.batch_ramp else {}),
     }
-    if test.batch_ramp:
-        batch["ramp"] = _ramp(test)
-    half = test.precision != "fp32"
+
+
+def _precision(test: TestJob) -> dict[str, Any]:
     precision: dict[str, Any] = {
         "compute": test.precision,
         "parameters": test.precision,
@@ -93,35 +118,13 @@ def _plan(test: TestJob) -> TrainingPlan:
         "reduction": "fp32",
         "nonfinite_action": "skip-step",
         "deterministic": True,
-        **({"master_parameters": "fp32"} if half else {}),
     }
+    if test.precision != "fp32":
+        precision["master_parameters"] = "fp32"
     if test.precision == "fp16":
         precision["loss_scaling"] = {"mode": "dynamic", "initial_scale": 65536, "growth_factor": 2,
                                      "backoff_factor": 0.5, "growth_interval_steps": 20}  # fmt: skip
-    return msgspec.convert(
-        {
-            "apiVersion": "trainspec/v1",
-            "kind": "TrainingPlan",
-            "metadata": {"name": "conformance"},
-            "model": {
-                "name": "tiny-state-space",
-                "family": "state-space",
-                "num_parameters": NUM_PARAMETERS,
-                "num_layers": MODEL.num_layers,
-                "hidden_size": MODEL.hidden_size,
-                "vocabulary_size": MODEL.vocabulary_size,
-                "sequence_length": MODEL.sequence_length,
-                "tied_embeddings": True,
-            },
-            "parallelism": {"num_accelerators": test.num_ranks, "data": test.num_ranks},
-            "batch": batch,
-            "precision": precision,
-            "telemetry": {"profile": "core", "step_interval": 1},
-            "job": {"num_steps": test.num_steps, "seed": test.seed},
-            **_compression(test),
-        },
-        TrainingPlan,
-    )
+    return precision
 
 
 def _compression(test: TestJob) -> dict[str, Any]:
