@@ -97,8 +97,8 @@ def _names(validator: Any, names: Any, instance: Any, _: Any) -> Iterator[PlainE
     """The mapping is told, once for each of its keys that is wrong; not the key, which has no place of its own."""
     if isinstance(instance, dict):
         for key in instance:
-            if not validator.evolve(schema=names).is_valid(key):
-                yield _told(PlainError(f"the name {key!r} has a wrong form"), Kind("propertyNames"))
+            for error in validator.evolve(schema=names).iter_errors(key):
+                yield _told(PlainError(error.message, schema_path=error.schema_path), Kind("propertyNames"))
 
 
 _Telling = validators.extend(
