@@ -186,7 +186,7 @@ class Programs:
         numbers = own(np.int32(self._ranks.data_rank)), own(np.int32(index))
         return Batch(own(inputs), own(batch.targets.astype(np.int32)), state.key, *numbers)
 
-    def _number(self, value: float) -> jax.Array:
+    def _number(self, value: float) -> Any:
         return self._ranks.everyone.own(np.asarray(value, self._formats.wide))
 
 

@@ -96,14 +96,14 @@ class StateMaker:
         own = self.ranks.everyone.own
         return State(**{name: own(value.astype(formats.get(name, value.dtype))) for name, value in arrays.items()})
 
-    def decayed(self) -> jax.Array:
+    def decayed(self) -> Any:
         """Entries of this rank's row that weight decay applies to: those of parameters of two axes or more."""
         shapes, layout = self.layout.shapes, self.layout
         marks = {name: np.full(shape, len(shape) > 1) for name, shape in shapes.items()}
         matrix_ws = layout.join(layout.local(marks, self.ranks.tensor_rank), np)
         return self.ranks.everyone.own(matrix_ws[self.row])
 
-    def weights_in_norm(self) -> jax.Array:
+    def weights_in_norm(self) -> Any:
         """Weight of each entry [W, S] in a sum over tensor ranks: an even part where all of them hold it."""
         layout, shapes = self.layout, self.layout.shapes
         share = 1 / self.ranks.num_tensor
