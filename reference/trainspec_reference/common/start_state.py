@@ -59,7 +59,7 @@ class StartState:
                 state, digest = self._from_checkpoint(start, surroundings)
             case "initial":
                 self._build()
-                state, digest = TrainerState(), self._backend.digest()
+                state, digest = TrainerState.first(self._job.plan), self._backend.digest()
         self.held, self._digested = state, (state.step, digest)
         surroundings.trace.tell(
             trace.Restore,
