@@ -129,6 +129,7 @@ def test_the_first_attempt_can_go_on_from_another_run() -> None:
     reason = "no restore names a checkpoint of the run"
     assert why_not(RESTORABLE, restored(0, "llama-base", att=0)) == reason
     assert why_not(RESTORABLE, trained(2), Stream(1, 900).restore(901, 902, 0, "none")) == reason
+    assert why_not(RESTORABLE, trained(2), Stream(1, 900).restore(901, 902, 6, "peers")) == reason
 
 
 def test_a_restore_that_was_given_up_can_name_anything() -> None:

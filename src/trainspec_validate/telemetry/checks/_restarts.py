@@ -15,6 +15,8 @@ RESTORE = "train.checkpoint.restore.begin"
 STEP, SOURCE = "train.restore.step", "train.restore.source"
 NOTHING = "none"
 """Source of an attempt that starts from nothing."""
+PEERS = "peers"
+"""Source of a restore from the memory of ranks that are left."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, c
 from trainspec_validate.telemetry.checks._attributes import whole, word
 from trainspec_validate.telemetry.checks._intervals import Interval
 from trainspec_validate.telemetry.checks._progress import median_step_seconds, progress
-from trainspec_validate.telemetry.checks._restarts import NOTHING, completed_restores
+from trainspec_validate.telemetry.checks._restarts import NOTHING, PEERS, completed_restores
 from trainspec_validate.telemetry.checks._saves import Save, committed_saves, saves
 from trainspec_validate.telemetry.checks._unsaved import Unsaved, unsaved
 from trainspec_validate.telemetry.checks._words import few, moment, seconds_in_words
@@ -99,10 +99,10 @@ def checkpoint_restorable(run: RunView) -> Iterator[Deviation]:
 
 
 def _source(restore: Interval) -> str | None:
-    """The checkpoint that a restore names; None for a start from nothing."""
+    """The checkpoint that a restore names; None for a start from nothing, or from the memory of ranks that are left."""
     events = (restore.opened, restore.closed)
     named = next((found for e in events if e and (found := word(e, "train.restore.source"))), None)
-    return None if named == NOTHING else named
+    return None if named in {NOTHING, PEERS} else named
 
 
 def _is_foreign(run: RunView, restore: Interval, known: dict[str, Save]) -> bool:
