@@ -97,3 +97,11 @@ def test_an_empty_directory_of_the_next_step_is_told(tmp_path: Path) -> None:
     (tmp_path / "120").mkdir()
     found = [(f.requirement, Path(f.path).name) for f in validate([tmp_path]).findings if f.severity == "error"]
     assert found == [("TS-CKP-080", "120")]
+
+
+def test_ranks_that_save_alone_have_a_mark_each(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        made(tmp_path / "60" / f"rank-{rank}" / "arrays", new=True)
+    assert told(tmp_path / "60") == []
+    (tmp_path / "60" / "rank-1" / "arrays" / "_CHECKPOINT_METADATA").unlink()
+    assert told(tmp_path / "60") == [("mark", "rank-1/arrays/default")]

@@ -163,7 +163,7 @@ class Loop:
 
     @never_raises(None)
     def _complete(self, update: _Update) -> None:
-        jax.block_until_ready(update.words)  # type: ignore[no-untyped-call]
+        jax.block_until_ready(update.words)
         words = {word: _number(value) for word, value in update.words.items()}
         if update.is_compiled and self._has_completed:  # the first update warms up anyway
             self.run.warm_up_again()

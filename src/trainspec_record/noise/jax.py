@@ -50,7 +50,7 @@ class Groups(NamedTuple):
         sums = jnp.stack([self.squares, self.num_units, self.num_groups])
         total = self.total
         if axis_name is not None:
-            total, sums = jax.lax.psum((total, sums), axis_name)  # type: ignore[no-untyped-call]
+            total, sums = jax.lax.psum((total, sums), axis_name)
         mean = jax.tree.map(lambda each: each / sums[1].astype(each.dtype), total)
         return mean, jnp.concatenate([sums, squared_norm(mean)[None]])
 

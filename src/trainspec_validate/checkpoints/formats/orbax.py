@@ -42,23 +42,31 @@ def read(checkpoint: Checkpoint) -> None:
 
 
 def _read_mark(checkpoint: Checkpoint) -> None:
-    if MARK not in checkpoint.files:
+    """Every tree stands in a save that was committed; ranks that save alone leave several of them side by side."""
+    marked = {path.rpartition("/")[0] for path in checkpoint.files if path.rpartition("/")[2] == MARK}
+    trees = {path.rpartition("/")[0] for path in checkpoint.files if path.rpartition("/")[2] == _TREE}
+    bare = {folder for folder in trees if not marked & {"", folder, folder.rpartition("/")[0]}} if marked else {""}
+    for folder in sorted(bare):
         words = f"{MARK}, which Orbax completes when a save is committed, is missing"
-        checkpoint.report("mark", "", words, "the save was interrupted: resume from an earlier checkpoint")
-        return
-    checkpoint.marks += [name for name in (MARK, _SUCCESS) if name in checkpoint.files]
-    data = _json(checkpoint, MARK)
+        checkpoint.report("mark", folder, words, "the save was interrupted: resume from an earlier checkpoint")
+    for folder in sorted(marked):
+        _read_save(checkpoint, f"{folder}/" if folder else "")
+
+
+def _read_save(checkpoint: Checkpoint, prefix: str) -> None:
+    checkpoint.marks += [f"{prefix}{name}" for name in (MARK, _SUCCESS) if f"{prefix}{name}" in checkpoint.files]
+    data = _json(checkpoint, f"{prefix}{MARK}")
     if not isinstance(data, dict):
         return
     begun, ended = data.get("init_timestamp_nsecs"), data.get("commit_timestamp_nsecs")
     if type(ended) is not int or (type(begun) is int and ended < begun):
         shown = "no time of the commit" if type(ended) is not int else "a commit before its begin"
-        checkpoint.report("mark", MARK, f"the metadata say {shown}", "resume from an earlier checkpoint")
+        checkpoint.report("mark", f"{prefix}{MARK}", f"the metadata say {shown}", "resume from an earlier checkpoint")
     items = data.get("item_handlers")
     for item in items if isinstance(items, dict) else ():
-        if not any(path.startswith(f"{item}/") for path in checkpoint.files):
+        if not any(path.startswith(f"{prefix}{item}/") for path in checkpoint.files):
             words = f"the directory of the item {item!r}, which {MARK} names, is missing or empty"
-            checkpoint.report("files", "", words, _BROKEN)
+            checkpoint.report("files", prefix.rstrip("/"), words, _BROKEN)
 
 
 def _json(checkpoint: Checkpoint, path: str) -> Any:
