@@ -8,7 +8,7 @@ from statistics import fmean
 
 import pytest
 
-from tests.adapters.stacks import LOSS, OF_NODES, Recorded, clean, need, run
+from tests.adapters.stacks import LOSS, Recorded, clean, need, run
 
 BATCH, NUM_BATCHES, NUM_EPOCHS = 4, 6, 3
 EVALUATION = "train.evaluation.loss{train.evaluation.set=validation,train.loss.name=total}"
@@ -48,9 +48,7 @@ def test_fit_is_recorded(tmp_path: Path, backend: str) -> None:
 def test_several_updates_of_one_execution_are_counted(tmp_path: Path, backend: str) -> None:
     need("keras", backend)
     found = fit(tmp_path, backend, executions=3)
-    assert found.code == 0, found.output
-    # the first report stands for three updates, which the check of time takes for one: it is most of so short a run
-    assert found.findings <= {*OF_NODES, "TS-TEL-049"}
+    clean(found)
     assert found.values("train.step.count")[-1] == NUM_EPOCHS * NUM_BATCHES
     losses = list(found.steps(LOSS).values())
     assert len(losses) == NUM_EPOCHS * NUM_BATCHES // 3

@@ -97,6 +97,25 @@ def test_a_norm_that_is_not_finite_is_a_skipped_update() -> None:
     assert refused("TS-TEL-042", finite).startswith("no update with a loss or gradient that is not finite")
 
 
+@pytest.mark.parametrize(("kind", "name", "num"), [("mean", "total", 1), ("max", "total", 1), ("mean", "z", 0)])
+def test_an_objective_that_is_not_finite_is_a_skipped_update(kind: str, name: str, num: int) -> None:
+    loss = f"train.loss.{kind}{{train.loss.name={name}}}"
+    applied, counted = skipping([0, 0, 0, 0], [1.5, 1.4, 1.4, 1.3]), skipping([0, 1, 1, 1], [1.5, 1.4, 1.4, 1.3])
+    for stream in (applied, counted):
+        stream.sample(20, {loss: "NaN"}, step=2)
+    assert judged("TS-TEL-042", view(counted)) == [] if num else refused("TS-TEL-042", view(counted))
+    found = messages("TS-TEL-042", view(applied)) if num else []
+    assert [each.partition(" at ")[0] for each in found] == [f"{loss} is not finite"] * num
+
+
+def test_one_update_is_told_of_once() -> None:
+    stream = Stream()
+    for step, value in enumerate([1.5, "NaN", 1.4, 1.3], start=1):
+        norm = {"train.gradient.norm": value, "train.loss.mean{train.loss.name=total}": value}
+        stream.sample(10 * step, {SKIPPED: 0, **norm}, step=step)
+    assert len(judged("TS-TEL-042", view(stream))) == 1
+
+
 def test_a_value_of_the_weights_is_no_skipped_update() -> None:
     stream = skipping([0, 0, 0], [1.5, 1.4, 1.3]).event(25, "nonfinite.detected", {"train.nonfinite.where": "weights"})
     assert refused("TS-TEL-042", view(stream)).startswith("no update with")
@@ -129,3 +148,23 @@ def test_productive_time_is_time_of_updates() -> None:
         stream.sample(60 + 10 * step, {"train.step.duration": 8.0}, step=step)
     (found,) = messages("TS-TEL-049", view(stream))
     assert found == "1 min are productive, and the updates of that time took 48 s"
+
+
+@pytest.mark.parametrize(
+    ("counts", "first", "interval", "num"),
+    [
+        ({}, 3, 3, 0),  # three updates since nothing, as the head says
+        ({60: 0}, 3, 3, 0),
+        ({60: 9}, 12, 4, 0),  # three updates since a restore
+        ({}, 3, 1, 1),  # each update has a report: those before stand in no record
+        ({60: 2}, 3, 3, 1),
+    ],
+)
+def test_the_first_report_stands_for_its_updates(counts: dict[int, int], first: int, interval: int, num: int) -> None:
+    stream = Stream(report_interval_steps=interval)
+    for seconds, count in counts.items():
+        stream.sample(seconds, {"train.step.count": count}, step=count)
+    stream.sample(60, {GOODPUT % "productive": 0.0})
+    stream.sample(90, {"train.step.duration": 10.0}, step=first)
+    stream.sample(120, {"train.step.duration": 10.0}, step=first + 3).sample(120, {GOODPUT % "productive": 60.0})
+    assert len(judged("TS-TEL-049", view(stream))) == num

@@ -44,13 +44,32 @@ def held_at(series: JobSeries, attempt: int, times_us: Any) -> Any:
     return values[np.where(place >= 0, place, len(order))]
 
 
-def updates_of(series: JobSeries, mine: slice) -> Any:
+def report_interval(run: RunView, attempt: int) -> int:
+    """Updates from one report of an attempt to the next, as its heads say."""
+    return max((head.record.report_interval_steps for head in run.heads if head.record.att == attempt), default=1)
+
+
+def updates_of(run: RunView, series: JobSeries, mine: slice) -> Any:
     """Updates that each report of an attempt stands for: by the steps between reports, else by its histogram."""
-    steps, weight = series.step[mine], np.asarray(series.weight[mine], dtype=np.float64)
-    if len(steps) < 2:
+    steps, weight = series.step[mine], np.array(series.weight[mine], dtype=np.float64)
+    if not len(steps):
         return weight
+    weight[0] = _updates_of_first(run, series, mine.start)
     known = (steps[1:] >= 0) & (steps[:-1] >= 0)
     return np.concatenate([weight[:1], np.where(known, np.diff(steps), weight[1:])])
+
+
+def _updates_of_first(run: RunView, series: JobSeries, first: int) -> float:
+    """Updates of the first report of an attempt: since the count before it, else what a report stands for."""
+    step, attempt, weight = int(series.step[first]), int(series.attempt[first]), float(series.weight[first])
+    if step < 1:
+        return weight
+    counts = run.job.get("train.step.count")
+    if counts is not None:
+        before = (counts.attempt == attempt) & (counts.time_us < series.time_us[first]) & (counts.value < step)
+        if before.any():
+            return step - float(counts.value[before].max())
+    return max(weight, min(report_interval(run, attempt), step))
 
 
 def stretches(wrong: Any, least: int) -> Iterator[tuple[int, int]]:

@@ -15,7 +15,8 @@ from trainspec_validate.telemetry.checks._words import damaged, few, number, sec
 from trainspec_validate.telemetry.view import JobSeries, Location, RunView
 
 SKIPPED = "train.step.skipped"
-NORM = "train.gradient.norm"
+OF_UPDATES = (*(f"train.loss.{kind}{{train.loss.name=total}}" for kind in ("mean", "max")), "train.gradient.norm")
+"""What an update cannot be applied with unless it is finite: its objective and its gradient."""
 GOODPUT = "train.goodput.time"
 PRODUCTIVE = f"{GOODPUT}{{train.time.category=productive}}"
 DURATION = "train.step.duration"
@@ -27,7 +28,7 @@ GOODPUT_TOLERANCE = 0.01
 
 
 class _BadUpdate(NamedTuple):
-    """An update whose loss or gradient is not finite, as an event or the norm itself says."""
+    """An update whose loss or gradient is not finite, as an event or the value itself says."""
 
     time_us: int
     attempt: int
@@ -43,7 +44,8 @@ def skip_consistency(run: RunView) -> Iterator[Deviation]:
     skipped = [series for series in run.job.values() if series.key.metric == SKIPPED]
     if not skipped:
         raise NotJudged(f"no {SKIPPED}")
-    answers = [(bad, _growth(bad, skipped)) for bad in sorted(_bad_updates(run))]
+    bad_updates = {(bad.time_us, bad.attempt): bad for bad in sorted(_bad_updates(run), reverse=True)}
+    answers = [(bad, _growth(bad, skipped)) for _, bad in sorted(bad_updates.items())]
     if all(growth is None for _, growth in answers):
         raise NotJudged("no update with a loss or gradient that is not finite, with reports around it")
     yield from few(
@@ -63,11 +65,10 @@ def _bad_updates(run: RunView) -> Iterator[_BadUpdate]:
         where = event.attribute("train.nonfinite.where")
         if where in NOT_FINITE_PLACES:
             yield _BadUpdate(event.time_us, event.attempt, event.location, f"the {where} is not finite")
-    norm = run.job.get(NORM)
-    if norm is not None:
-        for index in np.flatnonzero(~np.isfinite(norm.value)).tolist():
-            place = norm.location(index)
-            yield _BadUpdate(int(norm.time_us[index]), int(norm.attempt[index]), place, f"{NORM} is not finite")
+    for series in (run.job[key] for key in OF_UPDATES if key in run.job):
+        for index in np.flatnonzero(~np.isfinite(series.value)).tolist():
+            place, words = series.location(index), f"{series.key} is not finite"
+            yield _BadUpdate(int(series.time_us[index]), int(series.attempt[index]), place, words)
 
 
 def _growth(bad: _BadUpdate, skipped: Sequence[JobSeries]) -> float | None:
@@ -102,7 +103,7 @@ def goodput_closed(run: RunView) -> Iterator[Deviation]:
     duration, productive = run.job.get(DURATION), run.job.get(PRODUCTIVE)
     if duration is None or productive is None:
         return
-    taken = _time_of_updates(duration, first, last)
+    taken = _time_of_updates(run, duration, first, last)
     claimed = _grown(productive, first)
     if taken and claimed > (1 + GOODPUT_TOLERANCE) * taken:
         yield Deviation(
@@ -127,12 +128,12 @@ def _place_at(categories: Sequence[JobSeries], time_us: int) -> Location:
     return min(places, default=Location(-1, -1))
 
 
-def _time_of_updates(duration: JobSeries, first_us: int, last_us: int) -> float:
+def _time_of_updates(run: RunView, duration: JobSeries, first_us: int, last_us: int) -> float:
     """Seconds of the updates that were completed between two moments."""
     total = 0.0
     for attempt in np.unique(duration.attempt):
         mine = of_attempt(duration, int(attempt))
-        times, values = duration.time_us[mine], duration.value[mine] * updates_of(duration, mine)
+        times, values = duration.time_us[mine], duration.value[mine] * updates_of(run, duration, mine)
         inside = (times > first_us) & (times <= last_us) & np.isfinite(values)
         total += float(values[inside].sum())
     return total

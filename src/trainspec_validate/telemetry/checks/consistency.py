@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
-from trainspec_validate.telemetry.checks._job import at_times, held_at
+from trainspec_validate.telemetry.checks._job import at_times, held_at, report_interval
 from trainspec_validate.telemetry.checks._pauses import Pauses, evaluations, of_attempt
 from trainspec_validate.telemetry.checks._rows import finite, has_times, refuse_snapshot
 from trainspec_validate.telemetry.checks._words import damaged, few, number
@@ -37,7 +37,7 @@ def rate_consistency(run: RunView) -> Iterator[Deviation]:
                 judged = True
                 yield from answer
         if samples is not None and batch is not None:
-            for answer in _samples_against_batch(span, samples, batch, _report_interval(run, span)):
+            for answer in _samples_against_batch(span, samples, batch, report_interval(run, span.number)):
                 judged = True
                 yield from answer
     if not judged:
@@ -74,10 +74,6 @@ def _rate_against_count(
             Evidence(RATE, "", int(times[0]), int(times[-1]), int(usable.sum())),
         )
     ]
-
-
-def _report_interval(run: RunView, span: AttemptSpan) -> int:
-    return max((head.record.report_interval_steps for head in run.heads if head.record.att == span.number), default=1)
 
 
 def _samples_against_batch(

@@ -188,7 +188,7 @@ def duration_vs_clock(run: RunView) -> Iterator[Deviation]:
             continue
         times = series.time_us[mine]
         elapsed = np.diff(times) / 1e6
-        updates = updates_of(series, mine)[1:]
+        updates = updates_of(run, series, mine)[1:]
         claimed = series.value[mine][1:] * updates
         usable = (elapsed > 0) & (updates > 0) & np.isfinite(claimed) & (pauses.covered_us(times[:-1], times[1:]) == 0)
         if usable.sum() < FEWEST_INTERVALS:

@@ -9,7 +9,7 @@ import numpy as np
 
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
 from trainspec_validate.telemetry.checks._cadences import Cadences
-from trainspec_validate.telemetry.checks._job import stretches
+from trainspec_validate.telemetry.checks._job import report_interval, stretches
 from trainspec_validate.telemetry.checks._pauses import Pauses, end_us, of_attempt, standstills
 from trainspec_validate.telemetry.checks._progress import STEPS, Progress, progress
 from trainspec_validate.telemetry.checks._rows import finite, refuse_snapshot, refuse_timeless, rows_of, when
@@ -56,8 +56,7 @@ def _starts_beyond(run: RunView, known: Progress) -> Iterator[Deviation]:
         first, before = known.first(attempt), known.largest(below=attempt)
         if first is None or before is None:
             continue
-        interval = max((h.record.report_interval_steps for h in run.heads if h.record.att == attempt), default=1)
-        if first.step > before.step + interval:
+        if first.step > before.step + report_interval(run, attempt):
             yield Deviation(
                 first.location,
                 f"attempt {attempt} begins with step {first.step:,}, and no attempt before came beyond {before.step:,}",
