@@ -1,0 +1,79 @@
+"""The only place that trains the example with the Trainer of Hugging Face, as a user of it does, and tells a trace."""
+
+# ruff: noqa: ARG002 - callbacks have the form that the stack calls
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from example import Model, Samples
+from tracing import Rank, read_task
+from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers.trainer_utils import get_last_checkpoint
+
+
+class Telling(TrainerCallback):  # type: ignore[misc]
+    """Callbacks that tell, and plant the exception of the task; they change nothing."""
+
+    def __init__(self, rank: Rank, model: Model, found: str | None) -> None:
+        self._rank, self._model = rank, model
+        self._found = found
+        self._learning_rate = 0.0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """State is restored."""
+        self._rank.restored(state.global_step, Path(self._found).name if self._found else None)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The first micro-batch of an update is next."""
+        self._rank.fail_if_planned(state.global_step)
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Gradients are there."""
+        self._learning_rate = kwargs["optimizer"].param_groups[0]["lr"]
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """An update has ended."""
+        loss, sample_ids = self._model.taken()
+        self._rank.stepped(state.global_step, loss, self._learning_rate, sample_ids)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The Trainer says that a save has ended."""
+        self._rank.saved(state.global_step, f"checkpoint-{state.global_step}")
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The loop has ended."""
+        self._rank.ended(state.global_step)
+
+
+def main(path: str) -> None:
+    """Train as the task says, on one rank."""
+    rank = Rank(read_task(path), int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"]))
+    job = rank.job
+    set_seed(job["seed"])
+    model = Model(job["dropout"])
+    arguments = TrainingArguments(
+        output_dir=rank.checkpoints,
+        max_steps=job["num_steps"],
+        per_device_train_batch_size=rank.micro_batch,
+        gradient_accumulation_steps=job["accumulation_steps"],
+        learning_rate=3e-3,
+        warmup_steps=10,
+        save_steps=job["checkpoint_interval_steps"],
+        save_total_limit=job["num_kept"],
+        enable_jit_checkpoint=True,
+        seed=job["seed"],
+        use_cpu=True,
+        report_to=[],
+        disable_tqdm=True,
+    )
+    found = get_last_checkpoint(rank.checkpoints) if rank.resumes and Path(rank.checkpoints).is_dir() else None
+    samples = Samples(job["samples_per_epoch"], job["seed"])
+    trainer = Trainer(model=model, args=arguments, train_dataset=samples, callbacks=[Telling(rank, model, found)])
+    trainer.train(resume_from_checkpoint=found)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

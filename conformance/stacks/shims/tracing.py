@@ -1,0 +1,83 @@
+"""The only place that reads a task and writes trace records for stacks that know nothing of either."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+
+class Trace:
+    """The records of one process; each is written at once, so that a kill loses none."""
+
+    def __init__(self, directory: str, role: str, attempt: int, rank: int | None = None) -> None:
+        self.attempt = attempt
+        name = role if rank is None else f"{role}-{rank}"
+        self._file = (Path(directory) / f"{name}-{os.getpid()}.jsonl").open("a", encoding="utf-8")
+        self.tell("process", role=role, pid=os.getpid(), **({} if rank is None else {"rank": rank}))
+
+    def tell(self, k: str, **fields: Any) -> None:
+        """Write one record of a kind."""
+        record = {"k": k, "time_us": time.time_ns() // 1000, "attempt": self.attempt, **fields}
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+
+
+class Rank:
+    """What one rank of a stack knows of its task, and tells of its training."""
+
+    def __init__(self, task: dict[str, Any], rank: int, num_restarts: int = 0) -> None:
+        self.job: dict[str, Any] = task["job"]
+        self.rank = rank
+        self.attempt = task["attempt"] + num_restarts
+        self.resumes = bool(task["resume"] or num_restarts)
+        self.checkpoints = task["checkpoint_directory"]
+        self.trace = Trace(task["trace_directory"], "rank", self.attempt, rank)
+        self._began = time.monotonic()
+
+    @property
+    def micro_batch(self) -> int:
+        """Samples of one forward pass of one rank."""
+        return int(self.job["global_sequences"] // (self.job["num_ranks"] * self.job["accumulation_steps"]))
+
+    def restored(self, step: int, checkpoint: str | None) -> None:
+        """Training is about to go on from a state."""
+        found = {"source": "checkpoint", "checkpoint": checkpoint} if checkpoint else {"source": "initial"}
+        self.trace.tell("restore", rank=self.rank, step=step, **found)
+        self._began = time.monotonic()
+
+    def stepped(self, step: int, loss: float, learning_rate: float, sample_ids: list[int]) -> None:
+        """An update has ended; waits until it took as long as the task asks for."""
+        self.trace.tell(
+            "step", rank=self.rank, step=step, loss=loss, learning_rate=learning_rate, sample_ids=sample_ids
+        )
+        time.sleep(max(self.job["step_seconds"] - (time.monotonic() - self._began), 0))
+        self._began = time.monotonic()
+
+    def saved(self, step: int, checkpoint: str) -> None:
+        """The stack has said that a save is done; one rank tells it."""
+        if self.rank == 0:
+            self.trace.tell("save", checkpoint=checkpoint, step=step, stage="committed")
+
+    def ended(self, step: int) -> None:
+        """The loop has ended; one rank tells it."""
+        if self.rank == 0:
+            reason = "completed" if step >= self.job["num_steps"] else "preempted"
+            self.trace.tell("end", reason=reason, step=step)
+
+    def fail_if_planned(self, step: int) -> None:
+        """Raise the exception that the task plants, before the update that follows so many."""
+        for fault in self.job["faults"]:
+            strikes = fault["every_attempt"] or self.attempt == 0
+            if fault["kind"] == "exception" and fault["step"] == step and strikes:
+                rank = fault["rank"] % self.job["num_ranks"]
+                if rank == self.rank:
+                    raise RuntimeError(f"the exception that the task plants at update {step}")
+
+
+def read_task(path: str) -> dict[str, Any]:
+    """The task that the suite gives."""
+    found: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+    return found
