@@ -5,17 +5,19 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from trainspec_conformance import commands
+from trainspec_conformance.starting import DEMO_SCENARIOS, demo_stack
 from trainspec_validate import terminal
 
 PROGRAM = "trainspec-conformance"
 _EPILOG = """\b
 Exit codes:
-  0    every scenario that was chosen passed, or the evidence bears the report out
-  1    a scenario failed or is unsupported, or the evidence says something else
+  0    every scenario that was chosen passed or is a declared gap; the evidence bears it out; nothing is worse
+  1    a scenario did not pass, or a gap is idle or has ended; the evidence says something else; something is worse
   2    wrong use, or input that cannot be read
   3    a mistake of ours; please report it
 """
@@ -32,19 +34,34 @@ def command() -> None:
 
 
 @command.command("run", epilog=_EPILOG)
-@click.argument("stack", type=_file)
+@click.argument("stack", type=_file, required=False)
+@click.option("--demo", is_flag=True, help="A few quick scenarios of the reference trainer, in place of a STACK.")
 @click.option("--report", "out", type=_directory, required=True, help="New directory for report and evidence.")
 @click.option("--scenario", "names", multiple=True, metavar="NAME", help="Only this scenario. Repeatable.")
 @click.option("--profile", type=click.Choice(["core", "full"]), help="Scenarios to run. Default: what is claimed.")
 @click.option("--trials", type=click.IntRange(1), help="Trials of each scenario. Default: what the claim needs.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of all random choices.")
-@click.option("--gaps", type=_file, help="File of declared gaps, as waivers with reason and expiry.")
+@click.option("--gaps", type=_file, help="Declared gaps: a document of kind Waivers; they change the exit code only.")
 @click.option("--dry-run", is_flag=True, help="Say what would be run, and run nothing.")
 @click.pass_context
-def run(context: click.Context, /, stack: Path, **options: object) -> None:
-    """Run scenarios against the STACK of a descriptor."""
+def run(context: click.Context, /, stack: Path | None, demo: bool, **options: Any) -> None:
+    """Run scenarios against the STACK of a descriptor, and write a report with its evidence."""
+    if (stack is None) != demo:
+        raise click.UsageError("name the descriptor of a stack, or --demo, and not both")
+    if stack is None:
+        stack = demo_stack()
+        options["names"] = options["names"] or DEMO_SCENARIOS
+        options["trials"] = options["trials"] or 1
     again = f"{PROGRAM} " + shlex.join(sys.argv[1:])
-    context.exit(commands.run(commands.RunRequest(stack=stack, command=(again,), **options)))  # type: ignore[arg-type]
+    context.exit(commands.run(commands.RunRequest(stack=stack, command=(again,), **options)))
+
+
+@command.command("init")
+@click.argument("directory", type=_directory, default=Path())
+@click.pass_context
+def init(context: click.Context, directory: Path) -> None:
+    """Write a descriptor and a shim into DIRECTORY that run as they stand, to begin with."""
+    context.exit(commands.init(directory))
 
 
 @command.command("list")
@@ -59,6 +76,16 @@ def list_scenarios() -> None:
 def verify(context: click.Context, directory: Path) -> None:
     """Judge the report in DIRECTORY again, from its evidence alone."""
     context.exit(commands.verify(directory))
+
+
+@command.command("diff", epilog=_EPILOG)
+@click.argument("before", type=click.Path(exists=True, path_type=Path))
+@click.argument("after", type=click.Path(exists=True, path_type=Path))
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.pass_context
+def diff(context: click.Context, before: Path, after: Path, form: str) -> None:
+    """Tell what changed from one report to another; each is a directory or its report.json."""
+    context.exit(commands.diff(before, after, form))
 
 
 def main() -> None:

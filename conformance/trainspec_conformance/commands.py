@@ -8,13 +8,20 @@ from pathlib import Path
 
 import click
 
+from trainspec_conformance.described import errors, gather
+from trainspec_conformance.diffing import as_json, as_text, changes, read_report
+from trainspec_conformance.formats import write_all
+from trainspec_conformance.gaps import Gaps, read_gaps, uncovered
 from trainspec_conformance.launching import versions
 from trainspec_conformance.reading import DocumentError, read
 from trainspec_conformance.reporting import REPORT, Circumstances, make_report, text
 from trainspec_conformance.scenarios import all_scenarios
-from trainspec_conformance.suite import Order, ScenarioResult, lacking, num_trials, run_suite
+from trainspec_conformance.starting import write_templates
+from trainspec_conformance.suite import Order, lacking, num_trials, run_suite
+from trainspec_conformance.summary import show
 from trainspec_conformance.verifying import differences
 from trainspec_validate.documents.conformance import StackDescriptor
+from trainspec_validate.documents.conformance_report import ConformanceReport
 from trainspec_validate.documents.scenario import Scenario
 from trainspec_validate.suggest import did_you_mean
 
@@ -41,6 +48,7 @@ def run(request: RunRequest) -> int:
     try:
         stack = read(request.stack, StackDescriptor)
         chosen = _chosen(request, stack)
+        gaps = read_gaps(request.gaps, request.stack)
     except DocumentError as error:
         return _refuse(str(error))
     except KeyError as error:
@@ -53,16 +61,32 @@ def run(request: RunRequest) -> int:
         return OK
     if request.out.exists() and any(request.out.iterdir()):
         return _refuse(f"{request.out}: the directory is not empty; name a new one")
+    try:
+        report = _measure(request, stack, chosen, gaps)
+    except DocumentError as error:
+        return _refuse(str(error))
+    show(report)
+    verdicts = {one.requirement: one.verdict for one in report.scenarios}
+    complaints = gaps.complaints(verdicts)
+    for complaint in complaints:
+        click.echo(f"{request.gaps}: {complaint}")
+    verdict = "conformant" if report.conformant else "not conformant"
+    path = request.out.resolve() / REPORT
+    click.echo(f"level: {report.level or 'none'}, {verdict} to the claim {stack.claims.level}; {path}")
+    return FOUND if complaints or uncovered(gaps.reasons, verdicts) else OK
+
+
+def _measure(request: RunRequest, stack: StackDescriptor, chosen: Sequence[Scenario], gaps: Gaps) -> ConformanceReport:
+    """Run the scenarios, and write the report in all its forms."""
     base = request.stack.resolve().parent
     out = request.out.resolve()
-    order = Order(stack, base, out, chosen, request.seed, request.trials, told=click.echo)
-    results = run_suite(order)
-    report = make_report(stack, results, Circumstances(out, request.command, versions(stack, base)))
+    documents = gather(request.stack, stack, out)
+    results = run_suite(Order(stack, base, out, chosen, request.seed, request.trials, told=click.echo))
+    about = Circumstances(out, request.command, versions(stack, base), gaps.reasons, documents, errors(out, documents))
+    report = make_report(stack, results, about)
     (out / REPORT).write_bytes(text(report))
-    _summary(results)
-    verdict = "conformant" if report.conformant else "not conformant"
-    click.echo(f"level: {report.level or 'none'}, {verdict} to the claim {stack.claims.level}; {request.out / REPORT}")
-    return OK if all(one.state == "pass" for one in results) else FOUND
+    write_all(report, out)
+    return report
 
 
 def _chosen(request: RunRequest, stack: StackDescriptor) -> list[Scenario]:
@@ -75,17 +99,6 @@ def _chosen(request: RunRequest, stack: StackDescriptor) -> list[Scenario]:
         return [known[name] for name in known if name in request.names]
     profile = request.profile or stack.claims.profile
     return [one for one in known.values() if profile == "full" or one.tier == "core"]
-
-
-def _summary(results: Sequence[ScenarioResult]) -> None:
-    for result in results:
-        click.echo(f"{result.state:<12} {result.scenario.requirement} {result.scenario.metadata.name}")
-        if result.reason:
-            click.echo(f"             {result.reason}")
-        for trial in result.trials:
-            for judged in trial.judged:
-                for message in judged.messages[:3]:
-                    click.echo(f"             {trial.directory.name}: {judged.check}: {message}")
 
 
 def show_scenarios() -> None:
@@ -105,6 +118,29 @@ def verify(directory: Path) -> int:
     if not found:
         click.echo("the evidence bears the report out")
     return FOUND if found else OK
+
+
+def init(directory: Path) -> int:
+    """Write a descriptor and a shim to begin with, and give the exit code."""
+    try:
+        paths = write_templates(directory)
+    except OSError as error:
+        return _refuse(str(error))
+    for path in paths:
+        click.echo(f"wrote {path}")
+    out = directory / "report"
+    click.echo(f"try: trainspec-conformance run {paths[0]} --scenario null-run --trials 1 --report {out}")
+    return OK
+
+
+def diff(before: Path, after: Path, form: str) -> int:
+    """Tell what changed between two reports, and give the exit code."""
+    try:
+        found = changes(read_report(before), read_report(after))
+    except DocumentError as error:
+        return _refuse(str(error))
+    click.echo(as_json(found) if form == "json" else as_text(found))
+    return FOUND if any(one.is_worse for one in found) else OK
 
 
 def _refuse(message: str) -> int:

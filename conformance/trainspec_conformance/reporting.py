@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 import psutil
 
+from trainspec_conformance.described import DIRECTORY
+from trainspec_conformance.figures import figures
 from trainspec_conformance.history import read_history
 from trainspec_conformance.judging import Judged
 from trainspec_conformance.scenarios import all_scenarios
@@ -49,13 +51,17 @@ class Circumstances:
     command: Sequence[str]
     versions: Mapping[str, str] = field(default_factory=dict)
     gaps: Mapping[str, str] = field(default_factory=dict)
-    """Reasons of failures that are declared, by requirement."""
+    """Reasons of declared gaps, by requirement."""
+    documents: tuple[str, ...] = ()
+    """Copies of the stack's documents, below the directory of the report."""
+    document_errors: tuple[str, ...] = ()
 
 
 def make_report(stack: StackDescriptor, results: Sequence[ScenarioResult], about: Circumstances) -> ConformanceReport:
     """The report of what was run."""
     scenarios = tuple(_scenario(one, about) for one in results)
-    level = highest_level(scenarios, stack.claims.profile)
+    is_described = bool(about.documents) and not about.document_errors
+    level = highest_level(scenarios, stack.claims.profile, is_described=is_described)
     index = (DATA_DIRECTORY / "requirements.json").read_bytes()
     return ConformanceReport(
         apiVersion="trainspec/v1",
@@ -69,6 +75,8 @@ def make_report(stack: StackDescriptor, results: Sequence[ScenarioResult], about
         machine=machine(),
         command=tuple(about.command),
         claims=stack.claims,
+        documents=about.documents,
+        document_errors=tuple(error[:MAX_TEXT] for error in about.document_errors),
         level=level,
         conformant=level is not None and LEVELS.index(level) >= LEVELS.index(stack.claims.level),
         scenarios=scenarios,
@@ -76,13 +84,16 @@ def make_report(stack: StackDescriptor, results: Sequence[ScenarioResult], about
     )
 
 
-def highest_level(scenarios: Sequence[ScenarioReport], profile: str) -> ConformanceLevel | None:
+def highest_level(scenarios: Sequence[ScenarioReport], profile: str, *, is_described: bool) -> ConformanceLevel | None:
     """The highest level of which, as of all below, every scenario of the profile passed.
 
-    A scenario that was not chosen, or that the stack does not support, has not passed.
+    A scenario that was not chosen, or that the stack does not support, has not passed. Below all levels of scenarios
+    is the one of documents.
     """
+    if not is_described:
+        return None
     verdicts = {one.scenario: one.verdict for one in scenarios}
-    reached: ConformanceLevel | None = None
+    reached: ConformanceLevel = LEVELS[0]
     for level in LEVELS[1:]:
         needed = [
             name
@@ -121,7 +132,8 @@ def _processor() -> str:
 def _scenario(result: ScenarioResult, about: Circumstances) -> ScenarioReport:
     scenario = result.scenario
     controls = {one.control for one in result.trials if one.control is not None}
-    gap = about.gaps.get(scenario.requirement) if result.state == "fail" else None
+    gap = about.gaps.get(scenario.requirement) if result.state != "pass" else None
+    trials = tuple(_trial(number, one, about.out) for number, one in enumerate(result.trials, start=1))
     return ScenarioReport(
         scenario=scenario.metadata.name,
         requirement=scenario.requirement,
@@ -131,7 +143,8 @@ def _scenario(result: ScenarioResult, about: Circumstances) -> ScenarioReport:
         reason=result.reason[:MAX_TEXT] or None,
         gap=gap,
         control=next((one.relative_to(about.out).as_posix() for one in controls), None),
-        trials=tuple(_trial(number, one, about.out) for number, one in enumerate(result.trials, start=1)),
+        figures=figures(trials),
+        trials=trials,
     )
 
 
@@ -165,8 +178,10 @@ def evidence(out: Path) -> list[Evidence]:
 
 
 def _is_evidence(path: Path) -> bool:
-    is_trace = len(path.parts) >= 2 and path.parts[-2] == "trace"
-    return path.name == HISTORY or is_trace or path.name.startswith(("task-", "log-", "probe-", "answer-"))
+    is_told = len(path.parts) >= 2 and path.parts[-2] in {"trace", "stream"}
+    if path.name == HISTORY or path.parts[0] == DIRECTORY:
+        return True
+    return is_told or path.name.startswith(("task-", "log-", "probe-", "answer-"))
 
 
 def text(report: ConformanceReport) -> bytes:

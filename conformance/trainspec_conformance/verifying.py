@@ -6,12 +6,16 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from trainspec_conformance.described import errors
+from trainspec_conformance.figures import figures
 from trainspec_conformance.history import read_history
 from trainspec_conformance.judging import judge_trial
 from trainspec_conformance.reading import read
 from trainspec_conformance.reporting import LEVELS, REPORT, highest_level, scenarios_digest, verdict
 from trainspec_conformance.scenarios import all_scenarios
+from trainspec_conformance.timeline import marks
 from trainspec_conformance.trial import HISTORY
+from trainspec_conformance.view import View
 from trainspec_validate.documents.conformance_report import ConformanceReport, ScenarioReport
 
 
@@ -33,7 +37,9 @@ def differences(directory: Path) -> Iterator[str]:
     yield from _files(directory, report)
     for one in report.scenarios:
         yield from _scenario(directory, report, one)
-    level = highest_level(report.scenarios, report.claims.profile)
+    yield from _documents(directory, report)
+    is_described = bool(report.documents) and not report.document_errors
+    level = highest_level(report.scenarios, report.claims.profile, is_described=is_described)
     if level != report.level:
         yield f"the verdicts bear out the level {level}, the report says {report.level}"
     conformant = level is not None and LEVELS.index(level) >= LEVELS.index(report.claims.level)
@@ -53,6 +59,17 @@ def _files(directory: Path, report: ConformanceReport) -> Iterator[str]:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != one.sha256:
             yield f"{one.path}: the file has changed since the report"
+
+
+def _documents(directory: Path, report: ConformanceReport) -> Iterator[str]:
+    listed = {evidence.path for evidence in report.evidence}
+    absent = [name for name in report.documents if name not in listed or _below(directory, name) is None]
+    if absent:
+        yield f"documents that are not among the evidence: {', '.join(absent)}"
+    elif len(report.documents) != len(report.stack.documents):
+        yield "the documents are not those that the stack names"
+    elif errors(directory, report.documents) != report.document_errors:
+        yield "judged again, the documents have other errors"
 
 
 def _below(directory: Path, name: str) -> Path | None:
@@ -82,6 +99,10 @@ def _scenario(directory: Path, report: ConformanceReport, one: ScenarioReport) -
         if again != trial.checks:
             names = sorted({mine.check for mine in {*again} ^ {*trial.checks}})
             yield f"{one.scenario}, trial {trial.number}: judged again, {', '.join(names)} differ"
+        if marks(View(entries)) != trial.marks:
+            yield f"{one.scenario}, trial {trial.number}: measured again, the moments differ"
+    if figures(one.trials) != one.figures:
+        yield f"{one.scenario}: the figures are not those of its trials"
     if one.verdict == "pass" and not (one.trials and all(c.passed for t in one.trials for c in t.checks)):
         yield f"{one.scenario}: says pass, but not every check of a trial does"
     if one.verdict == "fail" and all(c.passed for t in one.trials for c in t.checks):

@@ -154,6 +154,9 @@ class StackDescriptor(Record, frozen=True, kw_only=True, tag_field="kind", tag="
     """Identity of the stack."""
     components: Annotated[tuple[SoftwareComponent, ...], Meta(min_length=1)]
     """What the stack is made of, for the report; `launch.versions` says more exactly what is installed."""
+    documents: tuple[Annotated[str, Meta(min_length=1, max_length=1024)], ...] = ()
+    """Cluster profile, training plan and checkpoint policy of the stack, as paths from this file; with those that they
+    refer to."""
     modifications: tuple[Text, ...] = ()
     """Every way in which the stack that is launched differs from what its makers ship."""
     launch: Launch

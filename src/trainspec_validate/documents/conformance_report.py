@@ -50,6 +50,29 @@ class Mark(Record, frozen=True, kw_only=True):
     """When it was."""
 
 
+class MomentFigures(Record, frozen=True, kw_only=True):
+    """How long one moment of the way back took, over all trials of a scenario.
+
+    A quantile is there only where the number of trials bears it, and where so many trials have seen the moment: 5
+    trials for the median, 29 for 90 %, 59 for 95 %.
+    """
+
+    name: Moment
+    """Which moment."""
+    num_trials: Count
+    """Trials with a fault."""
+    num_seen: Count
+    """Those in which it came."""
+    p50_seconds: Seconds | None = None
+    """Median."""
+    p90_seconds: Seconds | None = None
+    """Within which 90 % of the trials stay."""
+    p95_seconds: Seconds | None = None
+    """Within which 95 % of the trials stay."""
+    largest_seconds: Seconds
+    """Longest that was seen."""
+
+
 class TrialReport(Record, frozen=True, kw_only=True):
     """One trial of a scenario."""
 
@@ -83,9 +106,11 @@ class ScenarioReport(Record, frozen=True, kw_only=True):
     reason: Text | None = None
     """Why it was not run, or what the stack lacks."""
     gap: Text | None = None
-    """Reason under which this failure is declared; it stays a failure."""
+    """Reason under which it is declared that this does not pass; the verdict stays."""
     control: Text | None = None
     """Directory of the run without faults."""
+    figures: tuple[MomentFigures, ...] = ()
+    """How long the way back from the fault took."""
     trials: tuple[TrialReport, ...] = ()
     """All trials."""
 
@@ -130,6 +155,10 @@ class ConformanceReport(Record, frozen=True, kw_only=True, tag_field="kind", tag
     """Command that does the same again."""
     claims: Claims
     """What was judged by."""
+    documents: tuple[Text, ...] = ()
+    """Copies of the documents of the stack, below the directory of the report."""
+    document_errors: tuple[Text, ...] = ()
+    """What is wrong with them, each as `file: id: message`; the level `described` needs documents without any."""
     level: ConformanceLevel | None = None
     """Highest level of which every scenario of the claimed profile passed, and of all levels below; None if none."""
     conformant: bool

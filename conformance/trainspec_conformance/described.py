@@ -1,0 +1,55 @@
+"""The only place that judges the documents by which a stack describes itself, on copies that lie with the evidence."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from trainspec_conformance.reading import DocumentError
+from trainspec_validate.documents.conformance import StackDescriptor
+
+DIRECTORY = "documents"
+MAX_DOCUMENT_BYTES = 16_000_000
+MAX_ERRORS = 200
+
+
+def gather(descriptor: Path, stack: StackDescriptor, out: Path) -> tuple[str, ...]:
+    """Copy the documents of a stack below the directory of a report, as they lie to each other; gives their paths.
+
+    Raises:
+        DocumentError: one is no file, or too large.
+    """
+    files = [Path(os.path.normpath(descriptor.resolve().parent / name)) for name in stack.documents]
+    for file in files:
+        if not file.is_file():
+            raise DocumentError(descriptor.as_posix(), 1, f"documents: {file} is no file")
+        if file.stat().st_size > MAX_DOCUMENT_BYTES:
+            raise DocumentError(descriptor.as_posix(), 1, f"documents: {file} is too large")
+    if not files:
+        return ()
+    above = Path(os.path.commonpath([file.parent for file in files]))
+    found = []
+    for file in files:
+        copy = out / DIRECTORY / file.relative_to(above)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
+        found.append(copy.relative_to(out).as_posix())
+    return tuple(found)
+
+
+def errors(out: Path, documents: tuple[str, ...]) -> tuple[str, ...]:
+    """What the validator finds wrong with the copies, each as `file: id: message`; nothing where there are none."""
+    if not documents:
+        return ()
+    from trainspec_validate.check import InputError, Terms, examine  # noqa: PLC0415 - most runs have no documents
+    from trainspec_validate.findings import Severity  # noqa: PLC0415
+
+    out = out.resolve()
+    root = os.fspath(out) + os.sep
+    try:
+        report = examine([out / name for name in documents], Terms(num_workers=1))
+    except (InputError, OSError) as error:
+        return (f"{DIRECTORY}: unreadable: {error}".replace(root, ""),)
+    found = report.at_or_above(Severity.ERROR)[:MAX_ERRORS]
+    return tuple(f"{one.path}: {one.requirement}: {one.message}".replace(root, "") for one in found)

@@ -1,0 +1,25 @@
+"""The only place that knows in which forms a report is written beside `report.json`; each is one module."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+from trainspec_validate.documents.conformance_report import ConformanceReport
+
+FORMATS: dict[str, str] = {
+    "report.html": "trainspec_conformance.formats.page",
+    "junit.xml": "trainspec_conformance.formats.junit",
+    "ctrf.json": "trainspec_conformance.formats.ctrf",
+    "report.sarif": "trainspec_conformance.formats.sarif",
+    "badge.svg": "trainspec_conformance.formats.badge",
+    "statement.json": "trainspec_conformance.formats.statement",
+}
+"""Name of the file to the module whose `render(report)` gives its text."""
+
+
+def write_all(report: ConformanceReport, directory: Path) -> None:
+    """Write every form of a report into its directory."""
+    for name, module in FORMATS.items():
+        text: str = import_module(module).render(report)
+        (directory / name).write_text(text, encoding="utf-8")

@@ -1,0 +1,24 @@
+"""The only place that tells in words why a scenario did not pass."""
+
+from __future__ import annotations
+
+from trainspec_validate.documents.conformance_report import ScenarioReport
+from trainspec_validate.report.terminal import printable
+
+
+def reasons(one: ScenarioReport) -> list[str]:
+    """What is wrong, as `trial 2: check: message`, and the reason of a gap; safe to print."""
+    found = [one.reason] if one.reason else []
+    for trial in one.trials:
+        for check in trial.checks:
+            if not check.passed:
+                messages = check.messages or ("does not hold",)
+                found += [f"trial {trial.number}: {check.check}: {message}" for message in messages]
+    if one.gap:
+        found.append(f"declared gap: {one.gap}")
+    return [printable(reason) for reason in found]
+
+
+def seconds_of(one: ScenarioReport) -> float:
+    """Time of all trials together."""
+    return sum(trial.seconds for trial in one.trials)

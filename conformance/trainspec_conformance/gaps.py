@@ -1,0 +1,79 @@
+"""The only place that reads which failures of a stack are declared, with reason and end, and sees whether they hold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from trainspec_conformance.reading import DocumentError, read
+from trainspec_conformance.scenarios import all_scenarios
+from trainspec_validate.documents import Waiver, Waivers
+from trainspec_validate.suggest import did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Declared gaps of one stack."""
+
+    reasons: Mapping[str, str]
+    """Reason of each gap that holds today, by requirement."""
+    ended: tuple[str, ...] = ()
+    """What is to be said of gaps whose day has passed."""
+
+    def complaints(self, verdicts: Mapping[str, str]) -> list[str]:
+        """What is wrong with the declaration, given the verdict of each requirement that was run."""
+        idle = [
+            f"the gap of {requirement} is not needed: it passed; remove it"
+            for requirement in self.reasons
+            if verdicts.get(requirement) == "pass"
+        ]
+        return [*self.ended, *idle]
+
+
+def read_gaps(file: Path | None, descriptor: Path, today: date | None = None) -> Gaps:
+    """The gaps that a file of kind Waivers declares for the stack of a descriptor.
+
+    Raises:
+        DocumentError: the file cannot be used, or names a requirement that no scenario tests.
+    """
+    if file is None:
+        return Gaps({})
+    now = today or datetime.now(UTC).date()
+    name = os.path.relpath(descriptor.resolve(), file.resolve().parent).replace(os.sep, "/")
+    reasons, ended = {}, []
+    for number, one in enumerate(read(file, Waivers).waivers, start=1):
+        requirement = _requirement(file, number, one)
+        if not fnmatchcase(name, os.path.normpath(one.file).replace(os.sep, "/")):
+            continue
+        if _last_day(file, number, one) < now:
+            ended.append(f"the gap of {requirement} ended on {one.expires}; mend it, or let {one.owner} set a new day")
+        else:
+            reasons[requirement] = f"{one.reason} (until {one.expires}, {one.owner})"
+    return Gaps(reasons, tuple(ended))
+
+
+def uncovered(reasons: Mapping[str, str], verdicts: Mapping[str, str]) -> Sequence[str]:
+    """Requirements that did not pass and are no declared gap."""
+    return [name for name, verdict in verdicts.items() if verdict != "pass" and name not in reasons]
+
+
+def _requirement(file: Path, number: int, one: Waiver) -> str:
+    known = all_scenarios()
+    if one.requirement in known:
+        return known[one.requirement].requirement
+    if any(scenario.requirement == one.requirement for scenario in known.values()):
+        return one.requirement
+    hint = did_you_mean(one.requirement, known) or ""
+    raise DocumentError(file.as_posix(), 1, f"waiver {number}: no scenario tests {one.requirement!r}", hint)
+
+
+def _last_day(file: Path, number: int, one: Waiver) -> date:
+    try:
+        return date.fromisoformat(one.expires)
+    except ValueError as error:
+        message = f"waiver {number}: {one.expires} is not a day of the calendar"
+        raise DocumentError(file.as_posix(), 1, message, "write the last day as YYYY-MM-DD") from error

@@ -1,0 +1,35 @@
+"""The only place that writes the first descriptor and shim of a new stack, and finds the stack of the demonstration."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+TEMPLATES = Path(__file__).with_name("templates")
+FILES = ("stack.yaml", "shim.py")
+STACKS = (Path(__file__).parent / "stacks", Path(__file__).parents[1] / "stacks")
+"""In a wheel they lie in the package, in a clone beside it."""
+DEMO_STACK = "reference-plain.yaml"
+DEMO_SCENARIOS = ("null-run", "kill-rank", "truncated-shard", "bad-pointer")
+"""What is quick and shows a control run, a fault, damage and a lie of the store."""
+
+
+def write_templates(directory: Path) -> list[Path]:
+    """Write a descriptor and a shim that run as they stand; gives their paths.
+
+    Raises:
+        FileExistsError: one of them is there already; nothing was written.
+    """
+    paths = [directory / name for name in FILES]
+    for path in paths:
+        if path.exists():
+            raise FileExistsError(f"{path} is there already; name another directory")
+    directory.mkdir(parents=True, exist_ok=True)
+    for path in paths:
+        shutil.copyfile(TEMPLATES / path.name, path)
+    return paths
+
+
+def demo_stack() -> Path:
+    """The descriptor of the reference trainer that needs no framework."""
+    return next(directory for directory in STACKS if directory.is_dir()) / DEMO_STACK
