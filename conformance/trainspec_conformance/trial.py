@@ -170,9 +170,10 @@ class _Trial:
         since = self._view.start_seconds
         while True:
             self._poll()
-            if wanted.holds(self._view, since, is_running=self._launcher.is_running):
+            goes_on = self._launcher.is_running or self._launcher.restart_is_due
+            if wanted.holds(self._view, since, is_running=goes_on):
                 return self._history.seconds
-            if not (self._launcher.is_running or self._launcher.restart_is_due or wanted.until == "time"):
+            if not (goes_on or wanted.until == "time"):
                 self._poll()
                 holds = wanted.holds(self._view, since, is_running=False)
                 return self._history.seconds if holds else None
