@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from trainspec_validate.documents.conformance import Task
 
-MODULES = ("lies_of_recovery", "lies_of_checkpoints", "lies_of_resumes")
+MODULES = ("lies_of_recovery", "lies_of_checkpoints", "lies_of_resumes", "lies_of_numbers", "lies_of_telemetry")
 Patch = Callable[[], None]
 
 

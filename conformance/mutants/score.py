@@ -54,8 +54,11 @@ class Score:
 def descriptor(one: Mutant) -> StackDescriptor:
     """The descriptor of a mutant."""
     stack = read(HERE / "mutant.yaml", StackDescriptor)
-    train = tuple(argument.replace("{name}", one.name) for argument in stack.launch.train)
-    return msgspec.structs.replace(stack, launch=msgspec.structs.replace(stack.launch, train=train))
+    named = {
+        key: tuple(argument.replace("{name}", one.name) for argument in getattr(stack.launch, key) or ())
+        for key in ("train", "probe")
+    }
+    return msgspec.structs.replace(stack, launch=msgspec.structs.replace(stack.launch, **named))
 
 
 def score(one: Mutant, out: Path, *, everything: bool) -> Score:

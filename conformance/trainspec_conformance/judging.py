@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, all_checks
-from trainspec_conformance.records import Ended, Entry, Malformed, Waited
+from trainspec_conformance.records import Ended, Entry, Malformed, Probed, Waited
 from trainspec_conformance.view import View
 from trainspec_validate.documents.conformance import StackDescriptor
 from trainspec_validate.documents.scenario import Criterion, Scenario
@@ -70,3 +72,14 @@ def _orderly(view: View) -> Judged:
     elif ended[-1].reason == "budget":
         messages.append("the budget of time was spent, and the processes were ended")
     return Judged("acts", not messages, tuple(messages))
+
+
+def unsupported(entries: Iterable[Entry]) -> str:
+    """What the stack said that it has no code for when it was asked; empty where it answered all questions."""
+    reasons = []
+    for entry in entries:
+        if isinstance(entry.record, Probed) and entry.record.status == 0:
+            found = msgspec.json.decode(entry.record.output)
+            if isinstance(found, dict) and "unsupported" in found:
+                reasons.append(f"{entry.record.case}: {str(found['unsupported'])[:1000]}")
+    return "; ".join(reasons)

@@ -30,7 +30,10 @@ def judge_streams(directory: Path) -> Streams:
     except (InputError, OSError) as error:
         return Streams(num_files=len(files), findings=(f"error unreadable: {error}",))
     metrics = {name for coverage in report.coverage for name in coverage.metrics_seen}
-    return Streams(num_files=len(files), findings=_told(report), metrics=tuple(sorted(metrics)))
+    absent = {name for coverage in report.coverage for name in coverage.metrics_absent}
+    return Streams(
+        num_files=len(files), findings=_told(report), metrics=tuple(sorted(metrics)), absent=tuple(sorted(absent))
+    )
 
 
 def _told(report: Report) -> tuple[str, ...]:

@@ -51,9 +51,8 @@ class Prober:
         if done.returncode or not answer.is_file() or answer.stat().st_size > MAX_ANSWER_BYTES:
             reason = done.stderr.decode("utf-8", "replace").strip()[-1000:] or "it wrote no answer"
             return Probed(case=case, status=done.returncode, input=msgspec.Raw(text), reason=reason)
-        output = answer.read_bytes()
         try:
-            msgspec.json.decode(output)
+            output = msgspec.json.encode(msgspec.json.decode(answer.read_bytes()))
         except msgspec.DecodeError as error:
             return Probed(case=case, status=0, input=msgspec.Raw(text), reason=f"the answer is no JSON: {error}")
         return Probed(case=case, status=0, input=msgspec.Raw(text), output=msgspec.Raw(output))

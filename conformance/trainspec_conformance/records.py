@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -110,6 +110,24 @@ class Streams(_Record, frozen=True, kw_only=True, tag="streams"):
     num_files: int
     findings: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    """Metrics that are owed, neither seen nor declared as unsupported."""
+
+
+class Streamed(_Record, frozen=True, kw_only=True, tag="streamed"):
+    """A record of a metric stream, read after the end; its `seconds` say nothing of when it was written."""
+
+    kind: Literal["head", "sample", "event"]
+    attempt: int
+    time_us: int
+    """By the clock of the stack."""
+    name: str = ""
+    """Of an event."""
+    rank: int | None = None
+    step: int | None = None
+    values: dict[str, float | str] = {}
+    """By metric; a text where a number is not finite, and of a histogram the sum."""
+    attributes: dict[str, Any] = {}
 
 
 class Ended(_Record, frozen=True, kw_only=True, tag="ended"):
@@ -118,7 +136,9 @@ class Ended(_Record, frozen=True, kw_only=True, tag="ended"):
     reason: Literal["done", "budget", "wait"]
 
 
-SuiteRecord = Started | Exited | Injected | Damaged | Listed | Waited | Orphans | Malformed | Probed | Streams | Ended
+SuiteRecord = (
+    Started | Exited | Injected | Damaged | Listed | Waited | Orphans | Malformed | Probed | Streams | Streamed | Ended
+)
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from trainspec_conformance.judging import Judged, State, judge_trial
+from trainspec_conformance.judging import Judged, State, judge_trial, unsupported
 from trainspec_conformance.records import Entry
 from trainspec_conformance.trial import Setting, UnsupportedError, run_trial
 from trainspec_validate.documents.conformance import StackDescriptor
@@ -28,6 +28,8 @@ class TrialResult:
     seconds: float
     judged: tuple[Judged, ...]
     control: Path | None = None
+    unsupported: str = ""
+    """What the stack said, when it was asked, that it has no code for."""
 
     @property
     def passed(self) -> bool:
@@ -92,8 +94,11 @@ def _scenario(order: Order, scenario: Scenario, controls: dict[bytes, tuple[Path
         control = _control(order, scenario, controls) if scenario.control else None
         for number in range(1, count + 1):
             done.append(_trial(order, scenario, number, control))
+            if done[-1].unsupported:
+                raise UnsupportedError(done[-1].unsupported)
             order.told(f"{name}: trial {number} of {count}: {'pass' if done[-1].passed else 'fail'}")
     except UnsupportedError as error:
+        order.told(f"{name}: unsupported: {error}")
         return ScenarioResult(scenario, "unsupported", str(error), tuple(done))
     return ScenarioResult(scenario, "pass" if all(one.passed for one in done) else "fail", trials=tuple(done))
 
@@ -104,7 +109,14 @@ def _trial(order: Order, scenario: Scenario, number: int, control: tuple[Path, l
     began = time.monotonic()
     entries = run_trial(Setting(order.stack, order.base, scenario, directory, seed))
     judged = judge_trial(order.stack, scenario, entries, control[1] if control else None)
-    return TrialResult(directory, seed, time.monotonic() - began, tuple(judged), control[0] if control else None)
+    return TrialResult(
+        directory,
+        seed,
+        time.monotonic() - began,
+        tuple(judged),
+        control[0] if control else None,
+        unsupported(entries),
+    )
 
 
 def _control(

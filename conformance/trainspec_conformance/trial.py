@@ -20,6 +20,7 @@ from trainspec_conformance.probing import Prober
 from trainspec_conformance.processes import describe, end_all, marked
 from trainspec_conformance.records import Ended, Entry, Listed, Orphans, Waited
 from trainspec_conformance.store import CheckpointStore
+from trainspec_conformance.streams import read_streams
 from trainspec_conformance.view import View
 from trainspec_conformance.waiting import Condition, condition
 from trainspec_validate.documents.conformance import StackDescriptor
@@ -221,13 +222,18 @@ class _Trial:
         if stubborn:
             self._history.tell(Orphans(processes=tuple(stubborn)))
         self._list()
-        self._history.tell(judge_streams(self._launcher.stream_directory))
+        self._read_streams()
         if self._disk is not None:
             kept = self._setting.directory / "store"
             shutil.copytree(self._disk.directory, kept, symlinks=True, ignore_dangling_symlinks=True)
             self._disk.close()
         self._history.tell(Ended(reason="budget" if reason == "budget" else "wait" if reason == "wait" else "done"))
         self._history.close()
+
+    def _read_streams(self) -> None:
+        self._history.tell(judge_streams(self._launcher.stream_directory))
+        for path, line, record in read_streams(self._launcher.stream_directory):
+            self._history.see(record, path.relative_to(self._setting.directory).as_posix(), line)
 
     def _list(self) -> None:
         names = tuple(one.name for one in self._store.checkpoints())

@@ -147,6 +147,8 @@ class Criterion(Record, frozen=True, kw_only=True):
     """Largest relative difference."""
     words: tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...] = ()
     """Words that are allowed."""
+    case: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
+    """Numeric case whose answer is judged."""
 
 
 class Trials(Record, frozen=True, kw_only=True):

@@ -1,0 +1,193 @@
+"""The only place for lies about numbers: what a stack computes of gradients, scales and plans."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from registry import mutant
+from trainspec_reference.common import batch_schedule, loss_scale, noise
+from trainspec_reference.common.backend import Gradients, MicroBatch
+from trainspec_reference.common.batch_schedule import StepBatch
+from trainspec_reference.common.probe_parts import Formats
+from trainspec_reference.common.rates import LearningRates
+from trainspec_reference.plain import backend, compression, exchange, formats, optimizer, probes, reduction
+from trainspec_reference.plain.backend import PlainBackend
+from trainspec_reference.plain.compression import GradientCompressor
+
+from trainspec_validate.costs import elastic, transformer
+from trainspec_validate.costs.noise_scale import GradientNoise, NoiseAverages, gradient_noise
+from trainspec_validate.documents.precision import LossScaling
+
+LAYOUT = "another layout adds in another order there"
+
+
+@mutant("averages-ratios", "TS-CNF-201", "Averages the ratio of noise and signal.",
+        also={"TS-CNF-202": "the noise scale is read there too"})  # fmt: skip
+def averages_ratios() -> None:
+    after, ratios = NoiseAverages.after, [0.0]
+
+    def noting(self: NoiseAverages, reading: GradientNoise) -> NoiseAverages:
+        ratios.append(reading.noise_scale or 0.0)
+        return after(self, reading)
+
+    NoiseAverages.after = noting  # type: ignore[method-assign]
+    NoiseAverages.noise_scale = property(lambda self: sum(ratios) / len(ratios))  # type: ignore[method-assign, assignment]
+
+
+@mutant("makes-up-variance", "TS-CNF-201", "Reports a tenth of the squared norm as gradient variance.",
+        also={"TS-CNF-202": "readings are compared too", "TS-CNF-203": "readings are compared too"})  # fmt: skip
+def makes_up_variance() -> None:
+    def made_up(self: noise.NoiseMeter, gradients: Gradients) -> GradientNoise:
+        return GradientNoise(0.9 * gradients.norm**2, 0.1 * gradients.norm**2, sum(gradients.group_sizes))
+
+    noise.NoiseMeter.reading = made_up  # type: ignore[method-assign]
+
+
+@mutant("unweighted-groups", "TS-CNF-202", "Takes groups of gradients for equally large.")
+def unweighted_groups() -> None:
+    def even(sizes: Sequence[float], norms: Sequence[float], mean: float) -> GradientNoise:
+        return gradient_noise([sum(sizes) / len(sizes)] * len(sizes), norms, mean)
+
+    noise.gradient_noise = even
+
+
+@mutant("measures-scaled", "TS-CNF-203", "Leaves the loss scale in the gradients whose noise it measures.")
+def measures_scaled() -> None:
+    measured = probes.BackendProbes.group_squared_norms
+
+    def scaled(self: probes.BackendProbes, terms: Sequence[Any], weights: Sequence[float], of: Formats) -> list[float]:
+        return measured(self, terms, [weight / sum(weights) for weight in weights], of)
+
+    probes.BackendProbes.group_squared_norms = scaled  # type: ignore[method-assign]
+
+
+@mutant("averages-of-averages", "TS-CNF-204", "Averages the means of its ranks, however many targets each has.",
+        also={"TS-CNF-127": LAYOUT, "TS-CNF-205": LAYOUT, "TS-CNF-207": "ranks have unequal shares there",
+              "TS-CNF-314": "three ranks have unequal shares"})  # fmt: skip
+def averages_of_averages() -> None:
+    gradients = PlainBackend.gradients
+
+    def of_means(self: PlainBackend, micro_batches: Sequence[MicroBatch], **more: Any) -> Gradients:
+        mine = sum(batch.num_targets for batch in micro_batches)
+        more["num_targets"] = mine * self._formation.num_ranks
+        return gradients(self, micro_batches, **more)
+
+    PlainBackend.gradients = of_means  # type: ignore[method-assign]
+
+
+@mutant("rate-follows-ranks", "TS-CNF-205", "Takes a larger learning rate where more ranks train.",
+        also={"TS-CNF-127": "the number of ranks changes", "TS-CNF-314": "the number of ranks changes"})  # fmt: skip
+def rate_follows_ranks() -> None:
+    at = LearningRates.at
+
+    def follows(self: LearningRates, update: int, step: StepBatch, noise_sequences: float | None) -> float:
+        return at(self, update, step, noise_sequences) * int(os.environ.get("WORLD_SIZE", "1"))
+
+    LearningRates.at = follows  # type: ignore[method-assign]
+
+
+@mutant("powers-of-two", "TS-CNF-206", "Knows powers of two alone.")
+def powers_of_two() -> None:
+    degrees = elastic.data_degrees
+
+    def few(sequences: int, micros: Sequence[int], bounds: elastic.Bounds) -> list[int]:
+        return [one for one in degrees(sequences, micros, bounds) if one & (one - 1) == 0]
+
+    elastic.data_degrees = few
+
+
+@mutant("even-shares", "TS-CNF-207", "Shares samples evenly, and reports no rank as slow.",
+        also={"TS-CNF-117": "the slow rank is to be reported there"})  # fmt: skip
+def even_shares() -> None:
+    fitted = batch_schedule.fitted
+
+    def even(sequences: int, speeds: tuple[float, ...]) -> tuple[int, ...]:
+        return fitted(sequences, (1.0,) * len(speeds))
+
+    batch_schedule.fitted = even
+
+
+@mutant("forgets-residual", "TS-CNF-208", "Compresses without error feedback.")
+def forgets_residual() -> None:
+    encoded = GradientCompressor.encoded
+
+    def forgetful(self: GradientCompressor, vector: Any) -> bytes:
+        self.residual = np.zeros_like(self.residual)
+        payload = encoded(self, vector)
+        self.residual = np.zeros_like(self.residual)
+        return payload
+
+    GradientCompressor.encoded = forgetful  # type: ignore[method-assign]
+
+
+def _upwards(values: Any, number_format: str, random: np.random.Generator) -> Any:
+    exact = values.astype(np.float32)
+    return ((exact.view(np.uint32) + np.uint32(0xFFFF)) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+@mutant("rounds-away", "TS-CNF-209", "Rounds away from zero where it is asked to round by chance.")
+def rounds_away() -> None:
+    probes.stochastically_rounded = _upwards
+
+
+@mutant("sends-the-first", "TS-CNF-210", "Sends the first entries, and not the largest.")
+def sends_the_first() -> None:
+    def first(values: Any, kth: int) -> Any:
+        return np.arange(len(values)) if kth else np.argsort(values)
+
+    class Numbers:
+        argpartition = staticmethod(first)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(np, name)
+
+    compression.np = Numbers()  # type: ignore[assignment]
+
+
+@mutant("counts-values-alone", "TS-CNF-212", "Leaves the places of numbers out of its count of bytes.")
+def counts_values_alone() -> None:
+    sent = probes._Compressor.sent
+
+    def values_alone(self: probes._Compressor, gradient: Any) -> tuple[Any, int]:
+        found, num_bytes = sent(self, gradient)
+        return found, num_bytes // 2
+
+    probes._Compressor.sent = values_alone  # type: ignore[method-assign]
+
+
+@mutant("never-tolerates", "TS-CNF-213", "Backs the loss scale off at each overflow, also where one is tolerated.")
+def never_tolerates() -> None:
+    def at_once(self: loss_scale.LossScale, rule: LossScaling) -> loss_scale.LossScale:
+        return loss_scale.LossScale(max(self.scale * (rule.backoff_factor or 0.5), rule.min_scale or 1.0))
+
+    loss_scale.LossScale._overflown = at_once  # type: ignore[method-assign]
+
+
+@mutant("reduces-in-bf16", "TS-CNF-214", "Adds gradients up in bf16, and says fp32.",
+        also={"TS-CNF-204": "sums differ by layout", "TS-CNF-127": LAYOUT, "TS-CNF-205": LAYOUT, "TS-CNF-314": LAYOUT,
+              "TS-CNF-203": "the mean gradient is coarser than its groups", "TS-CNF-207": LAYOUT,
+              "TS-CNF-201": "the mean gradient is coarse", "TS-CNF-202": "the mean gradient is coarse"})  # fmt: skip
+def reduces_in_bf16() -> None:
+    summed = formats.summed
+
+    def coarsely(parts: Sequence[Any], number_format: str) -> Any:
+        return summed(parts, "bf16")
+
+    for module in (backend, exchange, probes, reduction):
+        module.summed = coarsely  # type: ignore[attr-defined]
+
+
+@mutant("loses-small-updates", "TS-CNF-215", "Rounds parameters to the nearest number, and says by chance.")
+def loses_small_updates() -> None:
+    def nearest(values: Any, number_format: str, random: np.random.Generator) -> Any:
+        return formats.rounded(values, number_format)
+
+    optimizer.stochastically_rounded = nearest
+
+
+@mutant("counts-all-experts", "TS-CNF-218", "Counts experts that a token does not visit.")
+def counts_all_experts() -> None:
+    transformer.Parameters.active = property(lambda self: self.total)  # type: ignore[method-assign, assignment]

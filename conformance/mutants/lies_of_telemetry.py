@@ -1,0 +1,187 @@
+"""The only place for lies about what a stack tells of itself, and about the batch that its ranks share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from registry import mutant
+from trainspec_reference.common import feed, order, step, telemetry
+from trainspec_reference.common.batch_schedule import BatchSchedule, StepBatch
+from trainspec_reference.common.loader import Request
+from trainspec_reference.common.ports import Surroundings
+from trainspec_reference.common.state import TrainerState
+from trainspec_reference.common.trace import TraceWriter
+
+from trainspec_record import job, rank, stream
+from trainspec_record.silent import SilentRun
+from trainspec_record.spans import Save
+from trainspec_validate.documents.trace import StepDone
+
+SHARED = "the samples of a batch are compared there too"
+
+
+@mutant("tells-milliseconds", "TS-CNF-301", "Writes the time of its records in milliseconds.",
+        also={"TS-CNF-308": "the stream is judged there too"})  # fmt: skip
+def tells_milliseconds() -> None:
+    put = stream.Stream._put
+
+    def coarse(self: stream.Stream, record: dict[str, Any]) -> None:
+        put(self, {**record, "time_us": record["time_us"] // 1000})
+
+    stream.Stream._put = coarse  # type: ignore[method-assign]
+
+
+@mutant("one-rank-only", "TS-CNF-302", "Lets rank 0 alone write a stream.",
+        also={"TS-CNF-221": "the last rank waits for data there"})  # fmt: skip
+def one_rank_only() -> None:
+    begin = telemetry.begin
+
+    def first_alone(job: Any, formation: Any, documents: Any = ()) -> telemetry.Recorder:
+        return SilentRun() if formation.rank else begin(job, formation, documents)
+
+    telemetry.begin = first_alone
+
+
+def _logs(change: Callable[[step.Step, dict[str, Any]], dict[str, Any]]) -> None:
+    """Change the words of each step before they reach the recorder."""
+
+    class Changed:
+        def __init__(self, recorder: Any, of: step.Step) -> None:
+            self._recorder, self._of = recorder, of
+
+        def log(self, **words: Any) -> None:
+            self._recorder.log(**change(self._of, words))
+
+    log = step.Step.log
+
+    def changed(self: step.Step, surroundings: Surroundings, clip_norm: float | None) -> None:
+        recorder: Any = Changed(surroundings.recorder, self)
+        log(self, replace(surroundings, recorder=recorder), clip_norm)
+
+    step.Step.log = changed  # type: ignore[method-assign]
+
+
+@mutant("counts-skipped", "TS-CNF-303", "Counts updates that it skipped as completed.")
+def counts_skipped() -> None:
+    _logs(lambda _, words: {**words, "skipped": None})
+
+
+def _durations(change: Callable[[int], int]) -> None:
+    of_rank, of_job = rank.Rank.complete, job.Job.complete
+
+    def rank_tells(self: rank.Rank, now_us: int, duration_us: int, gauges: Any) -> None:
+        of_rank(self, now_us, change(duration_us), gauges)
+
+    def job_tells(self: job.Job, now_us: int, duration_us: int, counted: Any, gauges: Any) -> None:
+        of_job(self, now_us, change(duration_us), counted, gauges)
+
+    rank.Rank.complete, job.Job.complete = rank_tells, job_tells  # type: ignore[method-assign]
+
+
+@mutant("constant-step-time", "TS-CNF-304", "Tells the same time for each update.")
+def constant_step_time() -> None:
+    _durations(lambda _: 50_000)
+
+
+@mutant("tenth-of-step-time", "TS-CNF-304", "Divides the time of updates by ten, and reports each.")
+def tenth_of_step_time() -> None:
+    _durations(lambda duration_us: duration_us // 10)
+
+
+@mutant("counts-own-samples", "TS-CNF-305", "Counts the samples of one rank.",
+        also={"TS-CNF-311": "the stream tells the batch there"})  # fmt: skip
+def counts_own_samples() -> None:
+    _logs(lambda of, words: {**words, "samples": len(of.loaded.sample_ids)})
+
+
+@mutant("smooths-loss", "TS-CNF-306", "Tells a moving average of the loss as the loss.")
+def smooths_loss() -> None:
+    average: dict[str, float] = {}
+
+    def smooth(_: step.Step, words: dict[str, Any]) -> dict[str, Any]:
+        average["loss"] = 0.9 * average.get("loss", words["loss"]) + 0.1 * words["loss"]
+        return {**words, "loss": average["loss"]}
+
+    _logs(smooth)
+
+
+@mutant("forgets-saves", "TS-CNF-307", "Tells every second save.")
+def forgets_saves() -> None:
+    commit, count = Save.commit, [0]
+
+    def sometimes(self: Save, **more: Any) -> None:
+        count[0] += 1
+        if count[0] % 2:
+            commit(self, **more)
+
+    Save.commit = sometimes  # type: ignore[method-assign]
+
+
+@mutant("hides-faults", "TS-CNF-308", "Recovers, and tells of no fault in its stream.")
+def hides_faults() -> None:
+    event = job.Job.event
+
+    def quiet(self: job.Job, time_us: int, name: str, **more: Any) -> None:
+        if not name.startswith(("train.fault", "train.recovery")):
+            event(self, time_us, name, **more)
+
+    job.Job.event = quiet  # type: ignore[method-assign]
+
+
+@mutant("ramps-mid-step", "TS-CNF-311", "Lets one rank take the next batch of a ramp an update early.")
+def ramps_mid_step() -> None:
+    at = BatchSchedule.at
+
+    def early(self: BatchSchedule, state: TrainerState) -> StepBatch:
+        ahead = at(self, state).global_sequences * self.sequence_length if os.environ.get("RANK") == "1" else 0
+        return at(self, replace(state, num_tokens=state.num_tokens + ahead))
+
+    BatchSchedule.at = early  # type: ignore[method-assign]
+
+
+@mutant("shards-nothing", "TS-CNF-312", "Gives all ranks the same samples.",
+        also={f"TS-CNF-{number}": SHARED for number in (127, 205, 207, 305, 311, 314)})  # fmt: skip
+def shards_nothing() -> None:
+    request = feed.Feed._request
+
+    def same(self: feed.Feed, state: TrainerState, batch: StepBatch) -> Request:
+        return replace(request(self, state, batch), data_rank=0)
+
+    feed.Feed._request = same  # type: ignore[method-assign]
+
+
+@mutant("draws-with-replacement", "TS-CNF-312", "Draws each sample anew, so that some come twice and some never.")
+def draws_with_replacement() -> None:
+    ids = order.SampleOrder.ids
+
+    def drawn(self: order.SampleOrder, position: int, count: int) -> tuple[int, ...]:
+        places = (hash((7, position + one)) % self.num_samples for one in range(count))
+        return tuple(ids(self, place, 1)[0] for place in places)
+
+    order.SampleOrder.ids = drawn  # type: ignore[method-assign]
+
+
+@mutant("tells-own-norm", "TS-CNF-313", "Tells a norm of the gradient that each rank has for itself.",
+        also={"TS-CNF-306": "the norm is compared with the stream", "TS-CNF-311": "ranks are compared there too"})  # fmt: skip
+def tells_own_norm() -> None:
+    tell = TraceWriter.tell
+
+    def own(self: TraceWriter, kind: Any, /, **told: Any) -> None:
+        if kind is StepDone:
+            told["gradient_norm"] *= 1 + told["rank"] / 100
+        tell(self, kind, **told)
+
+    TraceWriter.tell = own  # type: ignore[method-assign]
+
+
+@mutant("never-waits", "TS-CNF-221", "Tells time that it waits for data as time of computation.")
+def never_waits() -> None:
+    enter = telemetry.StepTimes.enter
+
+    def busy(self: telemetry.StepTimes, phase: str) -> None:
+        enter(self, "forward_backward" if phase == "data_wait" else phase)
+
+    telemetry.StepTimes.enter = busy  # type: ignore[method-assign]

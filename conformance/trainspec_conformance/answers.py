@@ -1,0 +1,68 @@
+"""The only place that finds the answer of a stack to a numeric question, and reads it without trusting its form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from trainspec_conformance.arrays import Array, unpacked
+from trainspec_conformance.criteria import CannotJudgeError, Case
+from trainspec_conformance.records import Entry, Probed
+from trainspec_validate.documents.scenario import Criterion
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was asked and what was answered."""
+
+    entry: Entry
+    question: dict[str, Any]
+    found: dict[str, Any]
+
+    def value(self, key: str) -> Any:
+        """A value of the answer.
+
+        Raises:
+            CannotJudgeError: it is not there.
+        """
+        if key not in self.found:
+            raise CannotJudgeError(f"the answer has no {key}")
+        return self.found[key]
+
+    def array(self, key: str, shape: tuple[int, ...]) -> Array:
+        """An array of the answer, which has to have that shape.
+
+        Raises:
+            CannotJudgeError: it is not there, or of another shape.
+        """
+        try:
+            found = unpacked(self.value(key))
+        except ValueError as error:
+            raise CannotJudgeError(f"{key} of the answer: {error}") from error
+        if found.shape != shape:
+            raise CannotJudgeError(f"{key} of the answer has the shape {list(found.shape)}, wanted {list(shape)}")
+        return found
+
+    def asked(self, key: str) -> Array:
+        """An array of the question."""
+        return unpacked(self.question[key])
+
+
+def answer_of(case: Case, criterion: Criterion) -> Answer:
+    """The answer that a criterion is about.
+
+    Raises:
+        CannotJudgeError: there is none, the stack failed, or it says that it has no code for that.
+    """
+    for entry, record in case.trial.of(Probed):
+        if record.case != criterion.case:
+            continue
+        found = msgspec.json.decode(record.output)
+        if record.status != 0 or not isinstance(found, dict):
+            raise CannotJudgeError(f"the stack gave no answer: {record.reason or 'it is no object'}")
+        if "unsupported" in found:
+            raise CannotJudgeError(f"unsupported: {found['unsupported']}")
+        return Answer(entry, msgspec.json.decode(record.input), found)
+    raise CannotJudgeError(f"the stack was not asked for {criterion.case}")

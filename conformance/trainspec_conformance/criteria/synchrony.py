@@ -1,0 +1,136 @@
+"""The only place that judges what all ranks have in common: the batch of each update, its rate, and its number."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from trainspec_conformance import told
+from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
+from trainspec_conformance.criteria.trajectory import Step, final_steps
+from trainspec_conformance.view import View
+from trainspec_validate.documents.conformance import TestJob
+from trainspec_validate.documents.scenario import Criterion
+from trainspec_validate.documents.trace import StepDone
+
+AHEAD_STEPS = 2
+"""How far a rank may be ahead of another: the update that the other is in, and one line that is not seen yet."""
+
+
+def batch_of(job: TestJob, step: int) -> int:
+    """Samples of an update, 1 for the first, by the job."""
+    stages = [stage for stage in job.batch_ramp if stage.from_step < step]
+    return stages[-1].global_sequences if stages else job.global_sequences
+
+
+def _done(case: Case) -> dict[int, Step]:
+    done = final_steps(case.trial)
+    if not done or not any(one.sample_ids for one in done.values()):
+        raise CannotJudgeError("the trace names no samples")
+    return done
+
+
+@check("batch-as-asked")
+def batch_as_asked(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """All ranks together consume exactly the batch of each update, from the first update of each stage on."""
+    for step, one in sorted(_done(case).items()):
+        wanted = batch_of(case.scenario.job, step)
+        if len(one.sample_ids) != wanted:
+            message = f"update {step} consumed {len(one.sample_ids)} samples, its batch has {wanted}"
+            yield Problem(message, (one.entry,))
+            return
+
+
+@check("batch-as-told")
+def batch_as_told(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """Each change of the batch is in the stream: the samples that are counted grow by the batch of each update."""
+    counts = {step: point for (_, step), point in told.of_job(case.trial, "train.sample.count").items()}
+    grown = [step for step in sorted(counts) if step - 1 in counts]
+    if len(grown) < (criterion.num or 1):
+        raise CannotJudgeError(f"the stream counts the samples of {len(grown)} updates, wanted {criterion.num or 1}")
+    for step in grown:
+        mine, wanted = counts[step].value - counts[step - 1].value, batch_of(case.scenario.job, step)
+        if mine != wanted:
+            yield Problem(
+                f"update {step} is told to have {mine:g} samples, its batch has {wanted}", (counts[step].entry,)
+            )
+            return
+
+
+@check("once-per-epoch")
+def once_per_epoch(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """No sample is consumed again before every sample was: after any update, counts differ by one at most."""
+    consumed: Counter[int] = Counter()
+    total, size = 0, case.scenario.job.samples_per_epoch
+    for step, one in sorted(_done(case).items()):
+        consumed.update(one.sample_ids)
+        total += len(one.sample_ids)
+        most, least = -(-total // size), total // size
+        repeated = [sample for sample in one.sample_ids if consumed[sample] > most]
+        if repeated:
+            yield Problem(f"update {step} consumes sample {repeated[0]} for the {most + 1}th time", (one.entry,))
+            return
+        behind = least and (len(consumed) < size or min(consumed.values()) < least)
+        if behind:
+            yield Problem(f"after update {step} not every sample was consumed {least} times", (one.entry,))
+            return
+
+
+@check("ranks-agree")
+def ranks_agree(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """All ranks tell each update once, with one loss, one learning rate, one norm and one scale."""
+    told_of: dict[tuple[int, int], dict[int, StepDone]] = {}
+    for _, record in case.trial.of(StepDone):
+        if record.skipped is None:
+            of_step = told_of.setdefault((record.attempt, record.step), {})
+            if record.rank in of_step:
+                yield Problem(f"rank {record.rank} tells update {record.step} twice in attempt {record.attempt}")
+                return
+            of_step[record.rank] = record
+    if not told_of or case.trial.num_ranks < 2:
+        raise CannotJudgeError("fewer than two ranks told of an update")
+    for (_, step), of_step in sorted(told_of.items()):
+        if len(of_step) != case.trial.num_ranks:
+            yield Problem(f"update {step} is told by {len(of_step)} ranks of {case.trial.num_ranks}")
+            return
+        for key in ("loss", "learning_rate", "gradient_norm", "loss_scale"):
+            values = {getattr(record, key) for record in of_step.values()}
+            if len(values) > 1:
+                yield Problem(f"ranks have different {key} in update {step}: {sorted(map(str, values))}")
+                return
+
+
+@check("in-step")
+def in_step(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """No rank completes updates that another one has not begun."""
+    ranks = range(case.trial.num_ranks)
+    reached = dict.fromkeys(ranks, 0)
+    for entry, record in case.trial.of(StepDone):
+        if record.skipped is None and record.rank in reached:
+            reached[record.rank] = record.step
+            if reached[record.rank] - min(reached.values()) > AHEAD_STEPS + (criterion.steps or 0):
+                message = f"rank {record.rank} has completed update {record.step}, another one {min(reached.values())}"
+                yield Problem(message, (entry,))
+                return
+    if not any(reached.values()):
+        raise CannotJudgeError("no rank told of an update")
+
+
+@check("slow-rank-answered")
+def slow_rank_answered(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """A rank that is slow gets less to do than the others, or is reported as slow."""
+    planted = [one for one in case.scenario.job.faults if one.kind == "slow"]
+    if not planted:
+        raise CannotJudgeError("no rank was made slow")
+    slow = planted[0].rank % case.trial.num_ranks
+    reported = any(record.kind == "slow" and record.rank == slow for _, record in case.trial.faults())
+    shares = _last_shares(case.trial)
+    others = [share for rank, share in shares.items() if rank != slow]
+    relieved = bool(others) and shares.get(slow, 0) < min(others)
+    if not reported and not relieved:
+        yield Problem(f"rank {slow} is slow, is not reported, and has {shares.get(slow)} samples of each update")
+
+
+def _last_shares(view: View) -> dict[int, int]:
+    last = max((record.step for _, record in view.of(StepDone)), default=0)
+    return {record.rank: len(record.sample_ids) for _, record in view.of(StepDone) if record.step == last}

@@ -1,0 +1,110 @@
+"""The only place that compares what metric streams tell of saves, faults and waits with what the suite did and saw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from trainspec_conformance import told
+from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
+from trainspec_conformance.records import Entry, Streamed
+from trainspec_conformance.view import View
+from trainspec_validate.documents.scenario import Criterion
+from trainspec_validate.documents.trace import StepDone
+
+BEGIN, COMMIT = "train.checkpoint.begin", "train.checkpoint.commit"
+
+
+@check("saves-as-seen")
+def saves_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """Each checkpoint that was committed has its events, at its update, and none that was not has them."""
+    committed = sorted(record.step for _, record in case.trial.saves("committed"))
+    if not committed:
+        raise CannotJudgeError("no checkpoint was committed")
+    for name in (BEGIN, COMMIT):
+        found = sorted(record.step or 0 for _, record in told.events(case.trial, name))
+        if found != committed:
+            yield Problem(f"{name} is told at updates {found}, the trace has checkpoints of {committed}")
+    newest = list(told.points(case.trial, "train.checkpoint.step"))
+    if not newest or max(point.value for point in newest) != committed[-1]:
+        yield Problem(f"train.checkpoint.step never says {committed[-1]}, the newest checkpoint that was committed")
+
+
+@check("save-time-as-seen")
+def save_time_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """The time between beginning and commit of a save is as long as the suite saw it, within what it can see."""
+    begun = {record.checkpoint: entry.seconds for entry, record in reversed(case.trial.saves("begin"))}
+    reported = dict(_durations(case.trial))
+    seen = {
+        record.step: entry.seconds - begun[record.checkpoint]
+        for entry, record in case.trial.saves("committed")
+        if record.checkpoint in begun
+    }
+    common = sorted(seen.keys() & reported.keys())
+    if not common:
+        raise CannotJudgeError("no duration of a save is told, or none was seen to begin")
+    observed, claimed = median(seen[step] for step in common), median(reported[step] for step in common)
+    if not abs(claimed - observed) <= (criterion.tolerance or 0) * observed + (criterion.seconds or 0):
+        yield Problem(f"a save takes {claimed:.3g} s as it is told, {observed:.3g} s by the clock of the suite")
+
+
+def _durations(view: View) -> Iterator[tuple[int, float]]:
+    labels = "train.checkpoint.phase=total"
+    for point in told.points(view, "train.checkpoint.duration", labels):
+        yield point.record.step or 0, point.value
+
+
+@check("faults-as-seen")
+def faults_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """Each fault that the suite brought about is told, and none beside it; each attempt starts and ends."""
+    injected = len(case.trial.injections())
+    found = told.events(case.trial, "train.fault.detected")
+    if len(found) != injected:
+        yield Problem(f"{len(found)} faults are told, the suite brought about {injected}", _entries(found))
+    starts = told.events(case.trial, "train.attempt.start")
+    wanted = {record.attempt for _, record in case.trial.of(StepDone)}
+    if {record.attempt for _, record in starts} != wanted:
+        told_of = sorted(record.attempt for _, record in starts)
+        yield Problem(f"attempts {told_of} start in the stream, {sorted(wanted)} trained", _entries(starts))
+    ended = told.events(case.trial, "train.recovery.end")
+    if injected and len(ended) != injected:
+        yield Problem(f"{len(ended)} recoveries are told as complete, wanted {injected}", _entries(ended))
+
+
+def _entries(found: list[tuple[Entry, Streamed]]) -> tuple[Entry, ...]:
+    return tuple(entry for entry, _ in found)
+
+
+@check("waits-as-seen")
+def waits_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """Time that a rank waits for data is told as long as steps are longer for it than in the run without delay."""
+    planted = [one for one in case.scenario.job.faults if one.kind == "data-delay"]
+    if case.control is None or not planted:
+        raise CannotJudgeError("no delay of data was planted, or there is no run without one")
+    fault = planted[0]
+    rank = fault.rank % case.trial.num_ranks
+    first, last = fault.step + 2, fault.step + fault.num_steps
+    extra = _pace(case.trial, rank, first, last) - _pace(case.control, rank, first, last)
+    waits = {
+        step: point for (_, step), point in told.of_ranks(case.trial, "train.data.wait.time").get(rank, {}).items()
+    }
+    between = [step for step in sorted(waits) if first <= step <= last]
+    if len(between) < 2:
+        raise CannotJudgeError(f"rank {rank} tells no time that it waits for data")
+    wait = (waits[between[-1]].value - waits[between[0]].value) / (between[-1] - between[0])
+    if not abs(wait - extra) <= (criterion.tolerance or 0) * extra + (criterion.seconds or 0):
+        message = f"rank {rank} tells a wait of {wait:.4f} s for data in each step, which took {extra:.4f} s longer"
+        yield Problem(message, (waits[between[-1]].entry,))
+
+
+def _pace(view: View, rank: int, first: int, last: int) -> float:
+    """Median time of steps of a rank, by the clock of the suite.
+
+    Raises:
+        CannotJudgeError: fewer than five were seen.
+    """
+    seen = {record.step: entry.seconds for entry, record in view.of(StepDone) if record.rank == rank}
+    times = [seen[step] - seen[step - 1] for step in range(first, last + 1) if step in seen and step - 1 in seen]
+    if len(times) < 5:
+        raise CannotJudgeError(f"only {len(times)} steps of rank {rank} were seen")
+    return median(times)
