@@ -172,6 +172,14 @@ def test_metrics_are_written_with_what_they_mean(folder: Path) -> None:
     assert not errors(folder)
 
 
+def test_a_scale_without_an_interval_is_not_written(folder: Path) -> None:
+    found = recorded(folder, [Norms(8, 32, 10.0, 1.3 + (-1) ** number) for number in range(40)])  # signal is not sure
+    told = {name for each in found for name in each.get("m", {})}  # type: ignore[attr-defined]
+    assert {"train.gradient.variance", "train.gradient.signal"} <= told
+    assert "train.gradient.noise_scale" not in told
+    assert not errors(folder)
+
+
 def test_updates_that_overflowed_are_left_out(folder: Path) -> None:
     norms = updates([4] * 8, 10, 1)
     with trainspec_record.run(declared=SETTINGS.declared) as run:

@@ -110,7 +110,7 @@ def _values(reading: Reading) -> Iterator[tuple[str, float, Interval | None]]:
     noise, of_noise = reading.noise_trace, reading.noise_interval
     yield metrics.GRADIENT_VARIANCE.name, noise, of_noise
     yield metrics.GRADIENT_SIGNAL.name, reading.signal_sq, reading.signal_interval
-    if reading.noise_scale is not None and reading.noise_scale >= 0:
+    if reading.noise_scale is not None and reading.noise_scale >= 0 and reading.scale_interval is not None:
         yield metrics.GRADIENT_NOISE_SCALE.name, reading.noise_scale, reading.scale_interval
     shares = {
         metrics.GRADIENT_APPLIED_VARIANCE: reading.applied_variance,
