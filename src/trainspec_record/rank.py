@@ -42,10 +42,8 @@ class Rank:
 
     def spend(self, phase: str, spent_us: int) -> None:
         """Time of the update that is under way goes into a phase of it."""
-        if not self._phases_us:
-            self._phases_us = dict.fromkeys((*PHASES, "other"), 0)
-        self._phases_us[phase] += spent_us
-        self._phases_us["other"] -= spent_us
+        for name, grown_us in ((phase, spent_us), ("other", -spent_us)):
+            self._phases_us[name] = self._phases_us.get(name, 0) + grown_us
 
     def complete(self, now_us: int, duration_us: int, gauges: Mapping[str, Any]) -> None:
         """An update was completed in so many microseconds."""
@@ -79,7 +77,7 @@ class Rank:
     def _values(self, now_us: int, *, is_due: bool = False) -> dict[str, Any]:
         self._written_us = now_us
         m: dict[str, Any] = {"train.rank.step": self.step, **self._counters}
-        if self._phases_us:
+        if "data_wait" in self._phases_us:
             m["train.data.wait.time"] = self._phases_us["data_wait"] / 1e6
         if is_due or now_us - self._slow_us >= SLOW_SECONDS * 1e6:
             self._slow_us = now_us

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import trainspec_record
-from trainspec_record import rank as rank_module
 from trainspec_record.ledger import CATEGORIES, Ledger
 from trainspec_record.past import MAX_SEARCHED_BYTES, counters_at, read_past
 from trainspec_record.progress import TOKENS, Progress
@@ -138,9 +137,7 @@ def test_phases_add_up_to_the_update(folder: Path) -> None:
     last = records(folder / "rank-000000.0.jsonl")
     phases = [r["m"] for r in last if "train.step.phase.time{train.phase=other}" in r.get("m", {})]
     durations = values(folder / "rank-000000.0.jsonl", "train.step.duration")
-    grown = [
-        sum(m[f"train.step.phase.time{{train.phase={p}}}"] for p in (*rank_module.PHASES, "other")) for m in phases
-    ]
+    grown = [sum(value for key, value in m.items() if key.startswith("train.step.phase.time{")) for m in phases]
     assert grown[-1] == pytest.approx(sum(durations), rel=0.02)
     assert values(folder / "rank-000000.0.jsonl", "train.data.wait.time")[-1] > 0
 
