@@ -109,6 +109,11 @@ class Job:
         m = {**self.progress.skip(reason), **gauges}
         self.stream.sample(now_us, m, step=self.progress.step)
 
+    def miss(self, num_updates: int) -> None:
+        """Updates were completed of which nothing is recorded."""
+        self.progress.step += num_updates
+        self._booked.is_replay = self.progress.is_replay
+
     def complete(self, now_us: int, duration_us: int, counted: Mapping[str, float], gauges: Mapping[str, Any]) -> None:
         """An update was completed in so many microseconds."""
         found = self.progress.complete(duration_us, counted)
@@ -139,9 +144,11 @@ class Job:
         self._is_warmup = False
         self.stream.sample(now_us, m, step=self.progress.step, a=a)
 
-    def warm_up_again(self) -> None:
+    def warm_up_again(self, now_us: int, reason: str) -> None:
         """The next report is no sign of the pace."""
         self._is_warmup = True
+        a = {"train.reason": reason}
+        self.stream.event(now_us, events.STEP_WARMUP_RESET.name, step=self.progress.step + 1, a=a)
 
     def slow(self, now_us: int) -> None:
         """What is owed every minute."""

@@ -11,6 +11,7 @@ from typing import Any
 from trainspec_record import rank, spans
 from trainspec_record.catalog import EVENTS
 from trainspec_record.guard import never_raises, tell_once
+from trainspec_record.numbering import Numbering
 from trainspec_record.pending import TICK_SECONDS, Pending, can_wait
 from trainspec_record.reasons import COMPILATION, NOT_COMMITTED, ended_by
 from trainspec_record.silent import NO_SPAN, SilentSpan
@@ -40,6 +41,7 @@ class Run:
         self.pending = Pending(self.clock, self.lock)
         self._writers = writers
         self._words = Words(writers)
+        self._numbering = Numbering(writers)
         self._numbers = count(1)
         writers.pump.ticks.append(self._tick)
 
@@ -76,7 +78,7 @@ class Run:
     def step(self, number: int | None = None) -> spans.Span | SilentSpan:
         """One optimizer update; `number` is how many are completed before it, as `range` counts.
 
-        The number is taken from the first update of an attempt; from then on each update that is not skipped counts.
+        Each update that is not skipped counts. A number beyond the count tells of updates that were not recorded.
         """
         return spans.Step(self, number)
 
@@ -206,10 +208,7 @@ class Run:
                 self.pending.apply()
                 self.rank.warm_up_again()
                 if self.job:
-                    self.job.warm_up_again()
-                    step = self.job.progress.step + 1
-                    a = {"train.reason": reason}
-                    self.job.stream.event(self.clock.now_us(), "train.step.warmup_reset", step=step, a=a)
+                    self.job.warm_up_again(self.clock.now_us(), reason)
 
     @never_raises(dict[str, float]())
     def state(self) -> dict[str, float]:
@@ -262,6 +261,7 @@ class Run:
 
     def begin_training(self, number: int | None, now_us: int) -> None:
         """An update begins; the first one says where the attempt starts."""
+        self._numbering.begin(number)
         if self.ledger.trains:
             return
         if self.restored_step is None:

@@ -21,11 +21,16 @@ class Blocks:
         self.run = run
         self._update: Span | SilentSpan | None = None
         self._part: Span | SilentSpan | None = None
+        self._has_begun = False
 
     def begin(self, number: int | None = None) -> None:
-        """An update begins, unless one is under way; `number` is how many are completed before it."""
+        """An update begins, unless one is under way; `number` is how many are completed before it.
+
+        It is taken of the first one. Frameworks count in their own ways: Lightning each optimizer of a loop.
+        """
         if self._update is None:
-            self._update = self.run.step(number)
+            self._update = self.run.step(None if self._has_begun else number)
+            self._has_begun = True
             self._update.__enter__()
 
     def complete(self, **words: Any) -> None:
