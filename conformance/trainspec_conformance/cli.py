@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from trainspec_conformance import commands
 from trainspec_conformance.starting import DEMO_SCENARIOS, demo_stack
 from trainspec_validate import terminal
 
@@ -46,6 +45,8 @@ def command() -> None:
 @click.pass_context
 def run(context: click.Context, /, stack: Path | None, demo: bool, **options: Any) -> None:
     """Run scenarios against the STACK of a descriptor, and write a report with its evidence."""
+    from trainspec_conformance import commands  # noqa: PLC0415 - help needs none of it
+
     if (stack is None) != demo:
         raise click.UsageError("name the descriptor of a stack, or --demo, and not both")
     if stack is None:
@@ -61,12 +62,16 @@ def run(context: click.Context, /, stack: Path | None, demo: bool, **options: An
 @click.pass_context
 def init(context: click.Context, directory: Path) -> None:
     """Write a descriptor and a shim into DIRECTORY that run as they stand, to begin with."""
+    from trainspec_conformance import commands  # noqa: PLC0415 - help needs none of it
+
     context.exit(commands.init(directory))
 
 
 @command.command("list")
 def list_scenarios() -> None:
     """List all scenarios with their requirements."""
+    from trainspec_conformance import commands  # noqa: PLC0415 - help needs none of it
+
     commands.show_scenarios()
 
 
@@ -75,6 +80,8 @@ def list_scenarios() -> None:
 @click.pass_context
 def verify(context: click.Context, directory: Path) -> None:
     """Judge the report in DIRECTORY again, from its evidence alone."""
+    from trainspec_conformance import commands  # noqa: PLC0415 - help needs none of it
+
     context.exit(commands.verify(directory))
 
 
@@ -85,6 +92,8 @@ def verify(context: click.Context, directory: Path) -> None:
 @click.pass_context
 def diff(context: click.Context, before: Path, after: Path, form: str) -> None:
     """Tell what changed from one report to another; each is a directory or its report.json."""
+    from trainspec_conformance import commands  # noqa: PLC0415 - help needs none of it
+
     context.exit(commands.diff(before, after, form))
 
 

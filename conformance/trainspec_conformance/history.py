@@ -106,7 +106,8 @@ class Watcher:
         """What was written since the last time."""
         for path in sorted(self._directory.glob("*.jsonl")):
             if path not in self._tails and path.is_file() and not path.is_symlink():
-                self._tails[path] = _Tail(path, path.relative_to(self._root).as_posix())
+                name = path.relative_to(self._root).as_posix()
+                self._tails[path] = _Tail(path, name.encode("utf-8", "backslashreplace").decode())
         return [entry for tail in self._tails.values() for entry in self._new(tail)]
 
     def _new(self, tail: _Tail) -> Iterator[Entry]:

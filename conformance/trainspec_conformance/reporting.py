@@ -34,6 +34,7 @@ from trainspec_validate.documents.conformance_report import (
     TrialReport,
 )
 from trainspec_validate.documents.scenario import Scenario
+from trainspec_validate.report.terminal import printable
 from trainspec_validate.requirements import DATA_DIRECTORY, load_index
 
 REPORT = "report.json"
@@ -71,7 +72,9 @@ def make_report(stack: StackDescriptor, results: Sequence[ScenarioResult], about
         scenarios_sha256=scenarios_digest([one.scenario for one in results]),
         suite_version=__version__,
         stack=stack,
-        versions=dict(about.versions),
+        versions={
+            printable(name)[:200] or "unnamed": printable(told) or "unknown" for name, told in about.versions.items()
+        },
         machine=machine(),
         command=tuple(about.command),
         claims=stack.claims,
@@ -169,12 +172,18 @@ def evidence(out: Path) -> list[Evidence]:
     """Every history, trace, task and log below a directory, with its digest; checkpoints are too large to keep."""
     found = []
     for path in sorted(out.rglob("*")):
-        if path.is_symlink() or not path.is_file() or not _is_evidence(path.relative_to(out)):
+        name = path.relative_to(out)
+        if path.is_symlink() or not path.is_file() or not _is_evidence(name) or not _is_text(name.as_posix()):
             continue
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        found.append(Evidence(path=path.relative_to(out).as_posix(), size_bytes=path.stat().st_size, sha256=digest))
+        found.append(Evidence(path=name.as_posix(), size_bytes=path.stat().st_size, sha256=digest))
     return found
+
+
+def _is_text(name: str) -> bool:
+    """Whether JSON can hold the name of a file; a stack may have given it any bytes."""
+    return name == name.encode("utf-8", "replace").decode()
 
 
 def _is_evidence(path: Path) -> bool:

@@ -14,8 +14,12 @@ import msgspec
 import psutil
 import pytest
 from conformance_stacks import HERE, failed, fake, run, scenario
+from trainspec_conformance.diffing import read_report
 from trainspec_conformance.history import read_history
+from trainspec_conformance.launching import versions
 from trainspec_conformance.processes import MARK, marked, send
+from trainspec_conformance.records import Started
+from trainspec_conformance.reporting import REPORT, Circumstances, make_report, text
 from trainspec_conformance.timeline import marks
 from trainspec_conformance.trial import HISTORY
 from trainspec_conformance.view import View
@@ -79,6 +83,31 @@ def test_a_stack_that_writes_nothing_fails(tmp_path: Path) -> None:
     results = run(silent, tmp_path, scenario("null-run"), scenario("kill-rank"))
     assert [result.state for result in results] == ["fail", "fail"]
     assert all("completes" in failed(result) for result in results)
+
+
+def test_a_platform_starts_again_what_ended_with_an_error(tmp_path: Path) -> None:
+    stack = fake("no-recovery")
+    stack = msgspec.structs.replace(stack, launch=msgspec.structs.replace(stack.launch, restarts="platform"))
+    (result,) = run(stack, tmp_path, scenario("kill-rank"))
+    assert result.state == "pass", failed(result)
+    started = [
+        one.record for one in read_history(result.trials[0].directory / HISTORY) if isinstance(one.record, Started)
+    ]
+    assert [one.by_platform for one in started] == [False, True]
+
+
+def test_names_that_are_no_text_do_no_harm(tmp_path: Path) -> None:
+    command = ("bash", "-c", 'printf "{}\\n" > "$(dirname "$1")/out/trace/$(printf "\\377").jsonl"', "-", "{task}")
+    stack = fake()
+    stack = msgspec.structs.replace(
+        stack,
+        launch=msgspec.structs.replace(stack.launch, train=command, versions=("echo", r'{"\ud800": "\ud800", "": ""}')),
+    )
+    results = run(stack, tmp_path, scenario("null-run"))
+    about = Circumstances(tmp_path, (), versions(stack, HERE))
+    (tmp_path / REPORT).write_bytes(text(make_report(stack, results, about)))
+    assert read_report(tmp_path).versions == {r"\ud800": r"\ud800", "unnamed": "unknown"}
+    assert "acts" in failed(results[0])
 
 
 def test_a_process_that_is_not_of_the_trial_is_left_alone() -> None:

@@ -1,0 +1,77 @@
+"""Declared gaps change the exit code, never a verdict; one that is idle or has ended fails."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+
+import pytest
+from conformance_stacks import HERE
+from trainspec_conformance import commands
+from trainspec_conformance.gaps import read_gaps, uncovered
+from trainspec_conformance.reading import DocumentError
+
+TODAY = date(2026, 6, 1)
+
+
+def declare(
+    folder: Path, requirement: str = "kill-rank", expires: str = "2026-06-01", file: str = "stack.yaml"
+) -> Path:
+    path = folder / "gaps.yaml"
+    one = {"requirement": requirement, "file": file, "reason": "not built", "owner": "us", "expires": expires}
+    path.write_text(json.dumps({"apiVersion": "trainspec/v1", "kind": "Waivers", "waivers": [one]}))
+    return path
+
+
+@pytest.mark.parametrize("requirement", ["kill-rank", "TS-CNF-101"])
+def test_a_gap_covers_its_requirement_until_its_last_day(requirement: str, tmp_path: Path) -> None:
+    found = read_gaps(declare(tmp_path, requirement), tmp_path / "stack.yaml", TODAY)
+    assert found.reasons == {"TS-CNF-101": "not built (until 2026-06-01, us)"}
+    assert not found.complaints({"TS-CNF-101": "fail"})
+    assert uncovered(found.reasons, {"TS-CNF-101": "fail", "TS-CNF-130": "unsupported"}) == ["TS-CNF-130"]
+
+
+def test_a_gap_that_has_ended_covers_nothing_and_is_told(tmp_path: Path) -> None:
+    found = read_gaps(declare(tmp_path, expires="2026-05-31"), tmp_path / "stack.yaml", TODAY)
+    assert not found.reasons
+    (told,) = found.complaints({"TS-CNF-101": "fail"})
+    assert "ended on 2026-05-31" in told
+
+
+def test_a_gap_of_what_was_not_run_is_not_idle(tmp_path: Path) -> None:
+    found = read_gaps(declare(tmp_path), tmp_path / "stack.yaml", TODAY)
+    assert not found.complaints({"TS-CNF-130": "pass"})
+    (idle,) = found.complaints({"TS-CNF-101": "pass"})
+    assert "not needed" in idle
+
+
+def test_a_gap_of_another_stack_does_not_count(tmp_path: Path) -> None:
+    assert not read_gaps(declare(tmp_path, file="other.yaml"), tmp_path / "stack.yaml", TODAY).reasons
+    assert read_gaps(declare(tmp_path, file="st*.yaml"), tmp_path / "stack.yaml", TODAY).reasons
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"requirement": "kill-ranks"}, "kill-rank"), ({"expires": "2026-02-30"}, "not a day of the calendar")],
+)
+def test_a_gap_that_makes_no_sense_is_wrong_use(changes: dict[str, str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(DocumentError, match=message):
+        read_gaps(declare(tmp_path, **changes), tmp_path / "stack.yaml", TODAY)
+
+
+@pytest.mark.parametrize(
+    ("expires", "status", "said"), [("2999-01-01", 0, "declared gap"), ("2020-01-01", 1, "ended on 2020-01-01")]
+)
+def test_only_the_exit_code_changes(
+    expires: str, status: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gaps = declare(tmp_path, "grace-signal", expires, file="**/fake.yaml")
+    request = commands.RunRequest(HERE / "fake.yaml", tmp_path / "out", ("grace-signal",), trials=1, gaps=gaps)
+    assert commands.run(request) == status
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    (one,) = report["scenarios"]
+    assert one["verdict"] == "unsupported"
+    assert one.get("gap") == ("not built (until 2999-01-01, us)" if status == 0 else None)
+    assert report["conformant"] is False
+    assert said in capsys.readouterr().out

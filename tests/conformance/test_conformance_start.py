@@ -1,0 +1,121 @@
+"""What `init` writes runs as it stands, documents of a stack are judged, and start-up stays light."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conformance_stacks import HERE
+from trainspec_conformance import commands
+from trainspec_conformance.described import errors, gather
+from trainspec_conformance.reading import DocumentError, read
+from trainspec_conformance.scenarios import all_scenarios
+from trainspec_conformance.starting import DEMO_SCENARIOS, demo_stack
+from trainspec_conformance.verifying import differences
+
+from trainspec_validate.documents import changed
+from trainspec_validate.documents.conformance import StackDescriptor
+
+ROOT = HERE.parents[1]
+PLANS = ROOT / "reference" / "plans"
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "trainspec_conformance", *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_what_init_writes_passes_without_a_change(tmp_path: Path) -> None:
+    assert commands.init(tmp_path / "mine") == 0
+    request = commands.RunRequest(
+        tmp_path / "mine" / "stack.yaml", tmp_path / "out", ("null-run", "kill-rank"), trials=1
+    )
+    assert commands.run(request) == 0
+    assert not list(differences(tmp_path / "out"))
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "This is a modified stack" in page
+
+
+def test_init_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "shim.py").write_text("mine")
+    assert commands.init(tmp_path) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["shim.py"]
+
+
+def test_the_demonstration_is_there() -> None:
+    assert read(demo_stack(), StackDescriptor).metadata.name == "reference-plain"
+    assert set(DEMO_SCENARIOS) <= all_scenarios().keys()
+
+
+def test_a_stack_or_the_demonstration_is_named() -> None:
+    for arguments in ((), ("--demo", str(HERE / "fake.yaml"))):
+        done = command("run", "--report", "never", *arguments)
+        assert done.returncode == 2
+        assert "--demo" in done.stderr
+
+
+def described(folder: Path, *documents: str) -> tuple[Path, StackDescriptor]:
+    stack = changed(read(HERE / "fake.yaml", StackDescriptor), documents=documents)
+    return folder / "stack.yaml", stack
+
+
+def test_documents_are_copied_as_they_lie_to_each_other(tmp_path: Path) -> None:
+    shutil.copytree(PLANS, tmp_path / "plans")
+    (tmp_path / "job").mkdir()
+    shutil.copy(PLANS / "policy.yaml", tmp_path / "job" / "policy.yaml")
+    policy = tmp_path / "job" / "policy.yaml"
+    policy.write_text(policy.read_text().replace("file: cluster.yaml", "file: ../plans/cluster.yaml"))
+    out = tmp_path / "out"
+    out.mkdir()
+    found = gather(*described(tmp_path, "plans/cluster.yaml", "job/policy.yaml"), out)
+    assert found == ("documents/plans/cluster.yaml", "documents/job/policy.yaml")
+    assert errors(out, found) == ()
+
+
+def test_a_document_that_refers_to_none_of_the_others_is_an_error(tmp_path: Path) -> None:
+    shutil.copy(PLANS / "policy.yaml", tmp_path)
+    out = tmp_path / "out"
+    out.mkdir()
+    (error,) = errors(out, gather(*described(tmp_path, "policy.yaml"), out))
+    assert error.startswith("documents/policy.yaml: TS-DOC-")
+    assert str(tmp_path) not in error, "it says the same wherever the report lies"
+
+
+def test_a_document_that_is_not_there_is_wrong_use(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError, match="is no file"):
+        gather(*described(tmp_path, "nothing.yaml"), tmp_path)
+
+
+def test_a_report_of_a_described_stack_reaches_that_level_and_holds_it(tmp_path: Path) -> None:
+    stack = json.loads(subprocess.check_output([sys.executable, "-c", LOAD, str(HERE / "fake.yaml")]))
+    stack["documents"] = ["cluster.yaml"]
+    stack["launch"]["train"][1] = str(HERE / "fake_stack.py")
+    (tmp_path / "stack.json").write_text(json.dumps(stack))
+    shutil.copy(PLANS / "cluster.yaml", tmp_path)
+    out = tmp_path / "out"
+    assert commands.run(commands.RunRequest(tmp_path / "stack.json", out, ("grace-signal",), trials=1)) == 1
+    assert json.loads((out / "report.json").read_text())["level"] == "described"
+    assert not list(differences(out))
+    copy = out / "documents" / "cluster.yaml"
+    copy.write_text(copy.read_text().replace("kind: ClusterProfile", "kind: TrainingPlan"))
+    assert {line.partition(":")[0] for line in differences(out)} >= {"documents/cluster.yaml"}
+    assert "judged again, the documents have other errors" in differences(out)
+
+
+LOAD = "import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1]))))"
+
+
+def test_start_up_imports_nothing_heavy() -> None:
+    script = "import sys, trainspec_conformance.cli; print(*sys.modules)"
+    loaded = set(subprocess.check_output([sys.executable, "-c", script], text=True).split())
+    assert not loaded & {"numpy", "rich", "torch", "jax", "trainspec_validate.check", "xml.etree.ElementTree"}
