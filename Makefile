@@ -14,7 +14,7 @@ LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test lint format generate check-generated promtool stacks-test bench bench-streams \
-	bench-short site site-test dist lock clean
+	bench-short conformance conformance-short site site-test dist lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -112,6 +112,26 @@ bench-short: $(READY) ## the same in short, for CI
 	@$(BIN)/python benchmarks/run.py --short
 	@$(BIN)/python benchmarks/plans.py --short
 	@$(BIN)/python benchmarks/stream_speed.py --short
+
+CONFORM := OMP_NUM_THREADS=1 $(BIN)/trainspec-conformance
+REPORTS := build/conformance
+QUICK_SCENARIOS := null-run kill-rank kill-coordinator truncated-shard bad-pointer resume-equivalence
+QUICK_MUTANTS := false-alarm follows-pointer trusts-newest verifies-sizes-only forgets-optimizer starts-from-nothing \
+	forgets-position repeats-a-batch
+
+conformance: $(READY) ## test the reference trainers, and every mutant by every scenario (hours)
+	@rm -rf $(REPORTS)
+	@for stack in plain torch jax; do echo "== reference-$$stack, core =="; \
+		$(CONFORM) run conformance/stacks/reference-$$stack.yaml --profile core --report $(REPORTS)/$$stack || exit 1; done
+	@echo "== mutants, all scenarios =="
+	@OMP_NUM_THREADS=1 $(BIN)/python conformance/mutants/score.py --all
+
+conformance-short: $(READY) ## the same in short: quick scenarios, one trial each, and eight mutants
+	@echo "== conformance, short =="
+	@rm -rf $(REPORTS)/short
+	@$(CONFORM) run conformance/stacks/reference-plain.yaml --trials 1 --report $(REPORTS)/short \
+		$(foreach name,$(QUICK_SCENARIOS),--scenario $(name))
+	@OMP_NUM_THREADS=1 $(BIN)/python conformance/mutants/score.py $(QUICK_MUTANTS)
 
 DOCS := .venv-docs
 DOCS_READY := $(DOCS)/.installed

@@ -25,7 +25,20 @@ LOOPS = {"fold", "parse"}
 """The two compiled loops: taking `parse` apart into functions that pass its arrays on made it 2.5 times slower."""
 TARGETS = [
     *("help", "setup", "demo", "test", "lint", "format", "generate", "check-generated"),
-    *("promtool", "stacks-test", "bench", "bench-streams", "bench-short", "site", "site-test", "dist", "lock", "clean"),
+    *(
+        "promtool",
+        "stacks-test",
+        "bench",
+        "bench-streams",
+        "bench-short",
+        "conformance",
+        "conformance-short",
+        "site",
+        "site-test",
+        "dist",
+        "lock",
+        "clean",
+    ),
 ]
 
 
