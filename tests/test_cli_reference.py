@@ -8,6 +8,7 @@ from pathlib import Path
 import cli_reference
 import click
 import pytest
+from trainspec_conformance.cli import command as conformance
 
 from trainspec_validate.cli import command as gate
 from trainspec_validate.toolbox import command as toolbox
@@ -23,7 +24,8 @@ def sections() -> dict[str, str]:
 
 def test_every_command_has_a_section() -> None:
     names = [f"trainspec {name}" for name in toolbox.list_commands(click.Context(toolbox))]
-    assert {"trainspec-validate", "trainspec", *names} <= set(sections())
+    names += [f"trainspec-conformance {name}" for name in conformance.list_commands(click.Context(conformance))]
+    assert {"trainspec-validate", "trainspec", "trainspec-conformance", *names} <= set(sections())
     assert "trainspec checkpoint seal" in sections()
 
 
