@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.trace import TraceWriter
 
 from trainspec_record import job, rank, stream
+from trainspec_record.noise import meter
 from trainspec_record.silent import SilentRun
 from trainspec_record.spans import Save
 from trainspec_validate.documents.trace import StepDone
@@ -108,6 +109,17 @@ def smooths_loss() -> None:
     _logs(smooth)
 
 
+@mutant("made-up-noise", "TS-CNF-309", "Tells a constant as gradient variance.")
+def made_up_noise() -> None:
+    values = meter._values
+
+    def constant(reading: Any) -> Iterator[Any]:
+        for name, value, interval in values(reading):
+            yield name, 0.125 if name == "train.gradient.variance" else value, interval
+
+    meter._values = constant
+
+
 @mutant("forgets-saves", "TS-CNF-307", "Tells every second save.")
 def forgets_saves() -> None:
     commit, count = Save.commit, [0]
@@ -165,7 +177,8 @@ def draws_with_replacement() -> None:
 
 
 @mutant("tells-own-norm", "TS-CNF-313", "Tells a norm of the gradient that each rank has for itself.",
-        also={"TS-CNF-306": "the norm is compared with the stream", "TS-CNF-311": "ranks are compared there too"})  # fmt: skip
+        also={"TS-CNF-306": "the stream has another norm", "TS-CNF-311": "ranks are compared there too",
+              "TS-CNF-309": "noise is compared with the norm"})  # fmt: skip
 def tells_own_norm() -> None:
     tell = TraceWriter.tell
 

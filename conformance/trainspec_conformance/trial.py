@@ -233,7 +233,8 @@ class _Trial:
     def _read_streams(self) -> None:
         self._history.tell(judge_streams(self._launcher.stream_directory))
         for path, line, record in read_streams(self._launcher.stream_directory):
-            self._history.see(record, path.relative_to(self._setting.directory).as_posix(), line)
+            name = path.relative_to(self._setting.directory).as_posix()
+            self._history.see(record, name.encode("utf-8", "backslashreplace").decode(), line)
 
     def _list(self) -> None:
         names = tuple(one.name for one in self._store.checkpoints())

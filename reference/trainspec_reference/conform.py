@@ -106,6 +106,7 @@ def _batch(test: TestJob) -> dict[str, Any]:
         "micro_sequences": -(-test.global_sequences // (test.num_ranks * test.accumulation_steps)),
         "accumulation_steps": test.accumulation_steps,
         **({"ramp": _ramp(test)} if test.batch_ramp else {}),
+        **_noise_scale(test),
     }
 
 
@@ -125,6 +126,20 @@ def _precision(test: TestJob) -> dict[str, Any]:
         precision["loss_scaling"] = {"mode": "dynamic", "initial_scale": 65536, "growth_factor": 2,
                                      "backoff_factor": 0.5, "growth_interval_steps": 20}  # fmt: skip
     return precision
+
+
+def _noise_scale(test: TestJob) -> dict[str, Any]:
+    if test.gradient_noise_half_life_steps is None:
+        return {}
+    settings = {
+        "noise_unit": "sequence",
+        "tap": "after-unscale-before-clip",
+        "num_groups": test.num_ranks * test.accumulation_steps,
+        "estimator": "size-weighted",
+        "ema_half_life_steps": test.gradient_noise_half_life_steps,
+        "bias_corrected": True,
+    }
+    return {"noise_scale": settings}
 
 
 def _compression(test: TestJob) -> dict[str, Any]:

@@ -40,6 +40,7 @@ Capability = Literal[
     "loss-scale",
     "batch-ramp",
     "evaluation",
+    "gradient-noise",
     "several-hosts",
     "planted-exception",
     "planted-nan-gradient",
@@ -236,6 +237,8 @@ class TestJob(Record, frozen=True, kw_only=True):
     """Updates between evaluations."""
     rebalance_interval_steps: Count | None = None
     """Updates between measurements of speed, by which samples are shared anew."""
+    gradient_noise_half_life_steps: Annotated[float, Meta(ge=1, le=1e7)] | None = None
+    """Updates after which a reading of gradient noise counts half; absent asks for no such reading."""
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0
     """Share of activations that are set to zero by a random state of each rank."""
     faults: tuple[Fault, ...] = ()
