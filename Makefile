@@ -167,6 +167,8 @@ lock: $(VENV)/.locked ## pin requirements/*.txt again from pyproject.toml (UPGRA
 	@$(LOCK) --output-file requirements/run.txt pyproject.toml
 	@$(LOCK) --output-file requirements/dev.txt --extra dev --all-build-deps \
 		--constraint requirements/run.txt pyproject.toml
+	@$(LOCK) --output-file requirements/conformance.txt --extra conformance \
+		--constraint requirements/dev.txt pyproject.toml
 	@$(LOCK) --output-file requirements/stacks.txt --extra stacks --all-build-deps \
 		--constraint requirements/dev.txt pyproject.toml
 	@$(LOCK) --output-file requirements/build.txt --only-build-deps --all-build-deps \

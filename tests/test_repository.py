@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-LOCKS = ("run", "dev", "build", "docs", "dist")
+LOCKS = ("run", "dev", "build", "docs", "dist", "conformance")
 MODULES = sorted(path for folder in ("src", "reference", "conformance") for path in (ROOT / folder).rglob("*.py"))
 MAX_MODULE_LINES = 300
 MAX_FUNCTION_LINES = 40
@@ -116,6 +116,7 @@ def test_a_lock_satisfies_the_project(name: str) -> None:
         "run": PROJECT["project"]["dependencies"],
         "dev": PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["dev"],
         "build": PROJECT["build-system"]["requires"],
+        "conformance": PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["conformance"],
         "docs": PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["docs"],
         "dist": PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["dist"],
     }
