@@ -13,7 +13,7 @@ LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format generate check-generated promtool stacks-test bench bench-streams \
+.PHONY: help setup demo test test-long lint format generate check-generated promtool stacks-test bench bench-streams \
 	bench-short conformance conformance-short site site-test dist lock clean
 
 help: ## list the targets
@@ -54,6 +54,10 @@ demo: $(READY) ## validate the examples, then a broken file
 test: lint check-generated ## everything that must be green before a change is merged
 	@echo "== pytest =="
 	@$(BIN)/python -m pytest -n 2
+
+test-long: $(READY) ## the tests that take tens of seconds each
+	@echo "== pytest, long =="
+	@$(BIN)/python -m pytest -m long
 
 lint: $(READY) ## ruff and mypy --strict
 	@echo "== ruff, mypy =="

@@ -21,7 +21,7 @@ Member = tuple[BaseProcess, Connection]
 class JaxCrew:
     """Groups of processes with JAX loaded, one of each size that was asked for."""
 
-    def __init__(self, timeout_seconds: float = 20.0) -> None:
+    def __init__(self, timeout_seconds: float = 120.0) -> None:
         self._groups: dict[int, tuple[int, list[Member]]] = {}
         self._timeout_seconds = timeout_seconds
 

@@ -96,7 +96,7 @@ def formations(num_ranks: int, number: int = 0) -> Iterator[Formation]:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     for rank in range(num_ranks):
-        yield Formation(number, rank, ("localhost",) * num_ranks, address, timeout_seconds=20)
+        yield Formation(number, rank, ("localhost",) * num_ranks, address, timeout_seconds=60)
 
 
 def train(

@@ -19,7 +19,7 @@ from tests.reference.plain_crew import PLANS
 from trainspec_validate import Severity, validate
 from trainspec_validate.documents.trace import End, Restore, StepDone, TraceRecord
 
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = 240
 PAPERS = ("--plan", "state-space.yaml", "--cluster", "cluster.yaml", "--checkpoint", "policy.yaml")
 
 

@@ -56,6 +56,7 @@ def test_the_state_space_gradient_is_that_of_numpy() -> None:
     assert_equal(found, {name: np.sum([part[name] for part in parts], axis=0) for name in weights}, 1e-9)
 
 
+@pytest.mark.long
 def test_all_reduce_algorithms_agree() -> None:
     hosts = ["a", "a", "b", "b"]
     setups = {name: Setup(reduced_by(name)) for name in ("automatic", "ring", "tree", "hierarchical")}
@@ -66,6 +67,7 @@ def test_all_reduce_algorithms_agree() -> None:
         assert [told.norm for told in ranks[0][name][0]] == pytest.approx(wanted, rel=1e-9), name
 
 
+@pytest.mark.long
 def test_shards_and_tensor_ranks_train_alike() -> None:
     setups = {
         "optimizer": Setup(parallel(sharding="optimizer")),
@@ -82,6 +84,7 @@ def test_shards_and_tensor_ranks_train_alike() -> None:
             assert found == pytest.approx([getattr(told, key) for told in alone], rel=1e-7), (name, key)
 
 
+@pytest.mark.long
 def test_groups_of_noise_are_those_of_one_rank() -> None:
     wanted = CREW.run(tasks.train, 1, Setup(), 1, True)[0][0][0]
     plain = CREW.run(tasks.train, 1, Setup(), 1)[0][0][0]
