@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -24,7 +25,7 @@ class AgentLog(logging.Handler):
         """Tell of a line, where it is about a failure."""
         line = record.getMessage()
         if line.startswith("failed (exitcode:"):
-            self._trace.tell("fault", kind="process", rank=int(record.args[1]), reason=line[:200])  # type: ignore[index,call-overload,arg-type]
+            self._trace.tell("fault", kind="process", rank=int(record.args[1]), reason=line.partition(" (pid")[0])  # type: ignore[index,call-overload,arg-type]
         elif "will restart worker group" in line:
             self._trace.tell("decision", action="restart", reason=line[:200])
             self._trace.attempt += 1
@@ -34,6 +35,7 @@ def main(arguments: list[str]) -> int:
     """Run a shim with as many ranks as the task wants, as `torchrun --standalone` does."""
     shim, path = arguments
     task = read_task(path)
+    os.environ.pop("TRAINSPEC_RUN", None)  # a recorder that is installed beside the stack would make it another one
     trace = Trace(task["trace_directory"], "agent", task["attempt"])
     handler = AgentLog(trace)
     for name in ("agent.server.api", "multiprocessing.api"):

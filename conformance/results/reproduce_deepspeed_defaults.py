@@ -1,0 +1,57 @@
+"""The only place that shows, without the suite, what DeepSpeed does unasked: clip, and forget random states.
+
+Run it with one process: `DS_ACCELERATOR=cpu torchrun --standalone --nproc-per-node=1 reproduce_deepspeed_defaults.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # it looks for ninja there
+
+import deepspeed
+import torch
+
+
+def engine() -> Any:
+    """An engine that names no clipping."""
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Dropout(0.1), torch.nn.Linear(32, 1))
+    settings = {"train_batch_size": 4, "zero_allow_untested_optimizer": True, "steps_per_print": 10**9}
+    made = deepspeed.initialize(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=1e-2), config=settings)
+    return made[0]
+
+
+def losses(one: Any, num_steps: int) -> list[float]:
+    """Losses of some updates with the same batch."""
+    batch, found = torch.ones(4, 8), []
+    for _ in range(num_steps):
+        loss = (one(batch) - 100).square().mean()
+        one.backward(loss)
+        one.step()
+        found.append(loss.item())
+    return found
+
+
+def main() -> None:
+    """Tell the limit of clipping, and compare a resumed run with one that was not stopped."""
+    deepspeed.init_distributed("gloo")
+    whole = engine()
+    print(f"gradient_clipping of an engine whose configuration does not name it: {whole.gradient_clipping()}")  # noqa: T201
+    with TemporaryDirectory() as directory:
+        losses(whole, 3)
+        whole.save_checkpoint(directory, tag="saved")
+        wanted = losses(whole, 3)
+        resumed = engine()
+        resumed.load_checkpoint(directory)
+        found = losses(resumed, 3)
+    print(f"uninterrupted {wanted}, resumed {found}, equal: {wanted == found}")  # noqa: T201
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""The only place that starts ranks for stacks that bring no launcher: if one ends with an error, all end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+from tracing import read_task
+
+POLL_SECONDS = 0.05
+
+
+def main(arguments: list[str]) -> int:
+    """Run a shim with as many ranks as the task wants; the platform starts the job again."""
+    shim, path, port = arguments
+    num_ranks = read_task(path)["job"]["num_ranks"]
+    command = [sys.executable, str(Path(__file__).with_name(shim)), path]
+    kept = {key: value for key, value in os.environ.items() if key != "TRAINSPEC_RUN"}
+    ranks = [
+        subprocess.Popen(command, env={**kept, "RANK": str(rank), "WORLD_SIZE": str(num_ranks), "PORT": port})  # noqa: S603
+        for rank in range(num_ranks)
+    ]
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        for one in ranks:
+            one.send_signal(number)
+
+    signal.signal(signal.SIGTERM, forward)
+    while True:
+        statuses = [one.poll() for one in ranks]
+        if all(status == 0 for status in statuses):
+            return 0
+        if any(statuses):
+            for one in ranks:
+                one.kill()
+                one.wait()
+            return 1
+        time.sleep(POLL_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
