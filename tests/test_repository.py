@@ -149,7 +149,7 @@ def test_ci_runs_the_targets() -> None:
     lines = text(".ci/run").splitlines()
     assert "set -euo pipefail" in lines
     made = [line.removeprefix("make ") for line in lines if line.startswith("make")]
-    assert made == ["test", "bench-short", "demo"]
+    assert made == ["test", "conformance-short", "bench-short", "demo"]
 
 
 def test_workflow_runs_the_same_script_on_every_supported_python() -> None:
