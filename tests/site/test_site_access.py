@@ -47,7 +47,9 @@ def serious(visit: Visit, axe: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize("address", PAGES.values(), ids=PAGES)
 def test_nothing_serious(visit: Visit, axe: str, address: str, scheme: Any) -> None:
     visit.page.emulate_media(color_scheme=scheme)
-    visit.open(address).wait_for_load_state("networkidle")
+    page = visit.open(address)
+    if page.locator(".md-header").count():
+        page.wait_for_selector(".md-version")
     assert serious(visit, axe) == {}
 
 

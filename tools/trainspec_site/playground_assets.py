@@ -19,7 +19,7 @@ WHEEL_TAGS = ["--platform", "pyemscripten_2026_0_wasm32", "--python-version", "3
 PURE = ("attr", "attrs", "jsonschema", "pyrsistent", "yaml")
 PURE_NOTICES = ("attrs", "jsonschema", "pyrsistent", "PyYAML")
 OURS = ("trainspec_validate",)
-KEPT = {".py", ".json", ".yaml", ".yml"}
+NATIVE = {".so", ".pyd"}
 FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 """The date of every file in the archive, so that equal contents make equal archives."""
 EXAMPLES: Mapping[str, Mapping[str, str]] = {
@@ -85,7 +85,7 @@ def _pure_files() -> Iterator[tuple[str, Path]]:
     home = Path(sysconfig.get_path("purelib"))
     notices = [path.name for name in PURE_NOTICES for path in home.glob(f"{name}-*.dist-info")]
     for name in (*PURE, *notices):
-        yield from _files(home / name, name, any_kind=name in notices)
+        yield from _files(home / name, name)
 
 
 def _our_files(root: Path) -> Iterator[tuple[str, Path]]:
@@ -94,9 +94,9 @@ def _our_files(root: Path) -> Iterator[tuple[str, Path]]:
     yield from _files(Path(__file__).parent / "in_browser", "")
 
 
-def _files(folder: Path, prefix: str, *, any_kind: bool = False) -> Iterator[tuple[str, Path]]:
+def _files(folder: Path, prefix: str) -> Iterator[tuple[str, Path]]:
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts and (any_kind or path.suffix in KEPT):
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix not in NATIVE:
             yield f"{prefix}/{path.relative_to(folder).as_posix()}".lstrip("/"), path
 
 

@@ -6,7 +6,15 @@
       const words = `${found.textContent.trim()}: select version`;
       if (found.getAttribute("aria-label") !== words) found.setAttribute("aria-label", words);
     });
+    document.querySelectorAll(".md-typeset__scrollwrap:not([tabindex])").forEach((found) => {
+      if (found.scrollWidth <= found.clientWidth) return;
+      found.setAttribute("tabindex", "0");
+      found.setAttribute("role", "group");
+      found.setAttribute("aria-label", "Table, wider than the page");
+    });
   };
   name();
-  new MutationObserver(name).observe(document.querySelector(".md-header"), { childList: true, subtree: true });
+  [".md-header", ".md-content"].forEach((part) => {
+    new MutationObserver(name).observe(document.querySelector(part), { childList: true, subtree: true });
+  });
 })();
