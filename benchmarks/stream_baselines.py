@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -87,8 +86,6 @@ def main(arguments: list[str]) -> None:
         decode(Path(rest[0]), int(rest[1]))
     elif name == "mllog":
         mllog(Path(rest[0]), int(rest[1]))
-    elif name == "any":
-        subprocess.run([sys.executable, *rest], check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     else:
         by_schema(name, Path(rest[0]), int(rest[1]))
 
