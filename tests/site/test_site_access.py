@@ -19,7 +19,6 @@ PAGES = {
     "guide": "draft/guide/validate/",
     "playground": "draft/playground/",
     "changes": "draft/changes/",
-    "print": "draft/print/",
 }
 SERIOUS = {"serious", "critical"}
 
@@ -51,6 +50,15 @@ def test_nothing_serious(visit: Visit, axe: str, address: str, scheme: Any) -> N
     if page.locator(".md-header").count():
         page.wait_for_selector(".md-version")
     assert serious(visit, axe) == {}
+
+
+def test_nothing_serious_on_paper(visit: Visit, axe: str) -> None:
+    """It is twenty times as long as any other page: contrast, which takes minutes there, is that of the pages."""
+    visit.open("draft/print/")
+    visit.page.evaluate(axe)
+    rules = ["image-alt", "link-name", "document-title", "html-has-lang", "duplicate-id-aria", "empty-heading"]
+    found = visit.page.evaluate("rules => axe.run(document, {runOnly: rules})", rules)
+    assert [entry["id"] for entry in found["violations"]] == []
 
 
 def test_the_check_notices_an_image_without_words(visit: Visit, axe: str) -> None:
