@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from promql import Alert, Group
 
+from trainspec_validate.telemetry.checks.clocks import LARGEST_OFFSET_SECONDS
+from trainspec_validate.telemetry.checks.pace import DRIFT, SLOW_FACTOR
+from trainspec_validate.telemetry.checks.transport import LONGEST_LAG_SECONDS
+from trainspec_validate.telemetry.checks.work import BUSY_SHARE, WORK_SHARE
+
 CRITICAL, WARNING = "critical", "warning"
 
 PROGRESS = (
@@ -19,15 +24,15 @@ unless group by (<run>) (present_over_time(<train.step.count>[5m]))""",
         *("TrainNoProgress", CRITICAL, "", "TS-TEL-033"),
         "Run {{ $labels.<run> }} completes no update while its devices are busy",
         "Busy devices are no progress: a collective that hangs keeps them at 100 %. Look for the rank that is behind.",
-        """
+        f"""
 (
   changes(train_run:step_count:max[15m]) == 0
   and train_run:step_count:max
   and train_run:step_count:max offset 15m
 )
-and on (<run>) train_run:busy:avg > 0.9
+and on (<run>) train_run:busy:avg > {BUSY_SHARE:g}
 unless on (<run>) sum by (<run>) (
-  rate(train_run:time_seconds:max{<@train.time.category>=~"evaluation|checkpoint_.+|initialization"}[5m])
+  rate(train_run:time_seconds:max{{<@train.time.category>=~"evaluation|checkpoint_.+|initialization"}}[5m])
 ) > 0.5""",
     ),
     Alert(
@@ -43,11 +48,11 @@ and train_run:step_count:max offset 1h""",
         *("TrainSlowedDown", WARNING, "15m", "TS-TEL-036"),
         "Updates of run {{ $labels.<run> }} take {{ $value | humanizePercentage }} of what they took",
         "The time of an update rose without a change of the batch or of the ranks. One slow node is enough.",
-        """
+        f"""
 (
     avg_over_time(train_run:step_duration_seconds:mean[30m])
   / quantile_over_time(0.5, train_run:step_duration_seconds:mean[6h] offset 30m)
-) > 1.03
+) > {1 + DRIFT:g}
 unless on (<run>) max by (<run>) (changes(<train.batch.size>[6h])) > 0
 unless on (<run>) max by (<run>) (changes(<train.world.active>[6h])) > 0""",
     ),
@@ -109,7 +114,7 @@ and on (<run>, <attempt>, <@train.group.name>)
         *("TrainStraggler", WARNING, "10m", "TS-TEL-035"),
         "Rank {{ $labels.<rank> }} on {{ $labels.<host> }} takes {{ $value | humanizePercentage }} of its peers' time",
         "All ranks wait for the slowest. Look at the clock, the temperature and the links of its device first.",
-        "train_rank:slowdown:avg10m > 1.5",
+        f"train_rank:slowdown:avg10m > {SLOW_FACTOR:g}",
     ),
 )
 
@@ -126,7 +131,7 @@ unless on (<run>) max by (<run>) (changes(<train.world.active>[1h])) > 0""",
         *("TrainBusyWithoutWork", WARNING, "10m", "TS-TEL-041"),
         "Devices of run {{ $labels.<run> }} are busy and their matrix units are idle",
         "A kernel that waits counts as busy. The job hangs in communication, or something else runs on the devices.",
-        "train_run:busy:avg > 0.9 and on (<run>) train_run:matrix_active:avg < 0.02",
+        f"train_run:busy:avg > {BUSY_SHARE:g} and on (<run>) train_run:matrix_active:avg < {WORK_SHARE:g}",
     ),
     Alert(
         *("TrainMemoryNearLimit", WARNING, "10m", "TS-MEM-005"),
@@ -229,13 +234,13 @@ and on (<run>) group by (<run>) (present_over_time(<train.telemetry.lag>[3m]))""
         *("TrainTelemetryLate", WARNING, "5m", "TS-TEL-051"),
         "Records of run {{ $labels.<run> }} come {{ $value | humanizeDuration }} late",
         "Later than two cadences. Alerts on this run are late by as much.",
-        "train_run:telemetry_lag_seconds:max > 60",
+        f"train_run:telemetry_lag_seconds:max > {LONGEST_LAG_SECONDS:g}",
     ),
     Alert(
         *("TrainClockOff", WARNING, "10m", "TS-TEL-050"),
         "The clock of {{ $labels.<host> }} can be {{ $value | humanizeDuration }} off",
         "Its events cannot be ordered with those of other nodes. Look at its time service.",
-        "train_host:clock_distance_seconds:max > 0.1",
+        f"train_host:clock_distance_seconds:max > {LARGEST_OFFSET_SECONDS:g}",
     ),
 )
 

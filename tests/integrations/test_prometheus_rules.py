@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 from typing import Any
 
+import prometheus_alerts
 import prometheus_rules
 import pytest
 import spec_text
 import yaml
-from promql import Names
+from promql import Alert, Names
 
 from tests.integrations.promql_words import FOLDER, promtool, words
 from trainspec_validate.metrics import metrics
@@ -32,6 +34,40 @@ RECORDS = [rule["record"] for rule in EVERY if "record" in rule]
 
 def rule_id(rule: dict[str, Any]) -> str:
     return str(rule.get("alert") or rule.get("record"))
+
+
+# --- limits -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("module", "constant", "alerts"),
+    [
+        ("clocks", "LARGEST_OFFSET_SECONDS", ["TrainClockOff"]),
+        ("pace", "DRIFT", ["TrainSlowedDown"]),
+        ("pace", "SLOW_FACTOR", ["TrainStraggler"]),
+        ("transport", "LONGEST_LAG_SECONDS", ["TrainTelemetryLate"]),
+        ("work", "BUSY_SHARE", ["TrainBusyWithoutWork", "TrainNoProgress"]),
+        ("work", "WORK_SHARE", ["TrainBusyWithoutWork"]),
+    ],
+)
+def test_limits_of_alerts_are_those_of_the_checks(
+    module: str, constant: str, alerts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = expressions()
+    monkeypatch.setattr(f"trainspec_validate.telemetry.checks.{module}.{constant}", 7.25)
+    try:
+        importlib.reload(prometheus_alerts)
+        after = expressions()
+    finally:
+        monkeypatch.undo()
+        importlib.reload(prometheus_alerts)
+    assert sorted(name for name, expression in after.items() if expression != before[name]) == alerts
+    assert all("7.25" in after[name] or "8.25" in after[name] for name in alerts)
+
+
+def expressions() -> dict[str, str]:
+    rules = (rule for group in prometheus_alerts.GROUPS for rule in group.rules)
+    return {rule.name: rule.template for rule in rules if isinstance(rule, Alert)}
 
 
 # --- names --------------------------------------------------------------------------------------------------
