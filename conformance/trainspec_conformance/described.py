@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import chdir
 from pathlib import Path
 
 from trainspec_conformance.reading import DocumentError
@@ -45,11 +46,10 @@ def errors(out: Path, documents: tuple[str, ...]) -> tuple[str, ...]:
     from trainspec_validate.check import InputError, Terms, examine  # noqa: PLC0415 - most runs have no documents
     from trainspec_validate.findings import Severity  # noqa: PLC0415
 
-    out = out.resolve()
-    root = os.fspath(out) + os.sep
-    try:
-        report = examine([out / name for name in documents], Terms(num_workers=1))
-    except (InputError, OSError) as error:
-        return (f"{DIRECTORY}: unreadable: {error}".replace(root, ""),)
+    with chdir(out / DIRECTORY):  # they can refer to each other, and to nothing above them
+        try:
+            report = examine([Path(name).relative_to(DIRECTORY) for name in documents], Terms(num_workers=1))
+        except (InputError, OSError) as error:
+            return (f"{DIRECTORY}: unreadable: {error}",)
     found = report.at_or_above(Severity.ERROR)[:MAX_ERRORS]
-    return tuple(f"{one.path}: {one.requirement}: {one.message}".replace(root, "") for one in found)
+    return tuple(f"{DIRECTORY}/{one.path}: {one.requirement}: {one.message}" for one in found)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from trainspec_conformance.described import errors
+from trainspec_conformance.described import DIRECTORY, errors
 from trainspec_conformance.figures import figures
 from trainspec_conformance.history import read_history
 from trainspec_conformance.judging import judge_trial
@@ -63,13 +63,18 @@ def _files(directory: Path, report: ConformanceReport) -> Iterator[str]:
 
 def _documents(directory: Path, report: ConformanceReport) -> Iterator[str]:
     listed = {evidence.path for evidence in report.evidence}
-    absent = [name for name in report.documents if name not in listed or _below(directory, name) is None]
+    absent = [name for name in report.documents if name not in listed or not _is_copy(directory, name)]
     if absent:
         yield f"documents that are not among the evidence: {', '.join(absent)}"
     elif len(report.documents) != len(report.stack.documents):
         yield "the documents are not those that the stack names"
     elif errors(directory, report.documents) != report.document_errors:
         yield "judged again, the documents have other errors"
+
+
+def _is_copy(directory: Path, name: str) -> bool:
+    path = _below(directory, name)
+    return path is not None and path.is_file() and PurePosixPath(name).parts[0] == DIRECTORY
 
 
 def _below(directory: Path, name: str) -> Path | None:
