@@ -120,6 +120,18 @@ def made_up_noise() -> None:
     meter._values = constant
 
 
+@mutant("constant-utilisation", "TS-CNF-310", "Tells a constant as utilisation.")
+def constant_utilisation() -> None:
+    put = stream.Stream._put
+
+    def constant(self: stream.Stream, record: dict[str, Any]) -> None:
+        if "train.flops.utilization" in record.get("m", {}):
+            record["m"]["train.flops.utilization"] = 0.42
+        put(self, record)
+
+    stream.Stream._put = constant  # type: ignore[method-assign]
+
+
 @mutant("forgets-saves", "TS-CNF-307", "Tells every second save.")
 def forgets_saves() -> None:
     commit, count = Save.commit, [0]

@@ -11,19 +11,19 @@ import msgspec
 
 from trainspec_conformance.launching import fill
 from trainspec_conformance.numerics import case_input
-from trainspec_conformance.processes import KEPT_VARIABLES
+from trainspec_conformance.processes import KEPT_VARIABLES, MARK
 from trainspec_conformance.records import Probed
 from trainspec_validate.documents.conformance import StackDescriptor
 
-PROBE_SECONDS = 120
+PROBE_SECONDS = 300
 MAX_ANSWER_BYTES = 64_000_000
 
 
 class Prober:
     """Questions to one stack in one trial."""
 
-    def __init__(self, stack: StackDescriptor, base: Path, directory: Path) -> None:
-        self._stack, self._base, self._directory = stack, base, directory
+    def __init__(self, stack: StackDescriptor, base: Path, directory: Path, mark: str) -> None:
+        self._stack, self._base, self._directory, self._mark = stack, base, directory, mark
 
     def ask(self, case: str, seed: int) -> Probed:
         """Give the input of a numeric case to the stack, and take its answer."""
@@ -40,7 +40,7 @@ class Prober:
             done = subprocess.run(  # noqa: S603 - the command of the descriptor
                 [fill(argument, words) for argument in self._stack.launch.probe],
                 cwd=self._base,
-                env={**kept, **more},
+                env={**kept, **more, MARK: self._mark},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=PROBE_SECONDS,

@@ -85,7 +85,7 @@ class _Trial:
         self._disk = self._mount()
         self._injector = Injector(self._mark, self._disk)
         self._launcher = Launcher(setting.stack, setting.base, setting.directory, self._mark, self._history)
-        self._prober = Prober(setting.stack, setting.base, setting.directory)
+        self._prober = Prober(setting.stack, setting.base, setting.directory, self._mark)
         self._watcher = Watcher(self._launcher.trace_directory, setting.directory, self._history)
 
     def _mount(self) -> SmallDisk | None:

@@ -95,6 +95,7 @@ def _plan(test: TestJob) -> TrainingPlan:
             "telemetry": {"profile": "core", "step_interval": 1},
             "job": {"num_steps": test.num_steps, "seed": test.seed},
             **_compression(test),
+            **_performance(test),
         },
         TrainingPlan,
     )
@@ -126,6 +127,14 @@ def _precision(test: TestJob) -> dict[str, Any]:
         precision["loss_scaling"] = {"mode": "dynamic", "initial_scale": 65536, "growth_factor": 2,
                                      "backoff_factor": 0.5, "growth_interval_steps": 20}  # fmt: skip
     return precision
+
+
+def _performance(test: TestJob) -> dict[str, Any]:
+    """What utilisation is told against; the network is no transformer, so that parameters alone are counted."""
+    if test.peak_flops_per_second is None:
+        return {}
+    told = {"kind": "predicted", "flops_convention": "6n", "peak_flops_per_second": test.peak_flops_per_second}
+    return {"performance": told}
 
 
 def _noise_scale(test: TestJob) -> dict[str, Any]:

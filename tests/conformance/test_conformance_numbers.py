@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import psutil
 import pytest
 from conformance_stacks import failed, fake, run
 from trainspec_conformance.arrays import packed, unpacked
@@ -27,6 +28,7 @@ from trainspec_validate.documents.scenario import Probe
 SUMS = """
 import base64, json, sys
 import numpy as np
+import psutil
 asked = json.load(open(sys.argv[1]))
 array = asked["gradients"]
 terms = np.frombuffer(base64.b64decode(array["base64"]), "<f4").reshape(array["shape"]).astype(FORMAT)
@@ -120,3 +122,11 @@ def test_the_references_of_planning_know_published_examples() -> None:
     found = operations({"model": model, "convention": "6n-full-attention", "sequence_length": 2048})
     printed = 72 * 96 * 12288**2 * (1 + 2048 / (6 * 12288) + 51200 / (12 * 12288 * 96))
     assert found == pytest.approx(printed, rel=1e-4)
+
+
+def test_a_process_that_a_probe_leaves_is_ended(tmp_path: Path) -> None:
+    code = "import subprocess, sys; print(subprocess.Popen(['sleep', '60']).pid, file=open(sys.argv[2] + '.pid', 'w'))"
+    result = _result(code, tmp_path)
+    told = [int(path.read_text()) for path in result.trials[0].directory.glob("*.pid")]
+    assert told
+    assert not any(psutil.pid_exists(pid) for pid in told)

@@ -56,14 +56,16 @@ def begin(job: Job, formation: Formation, documents: Sequence[Path] = ()) -> Rec
 
 
 def flops_per_token(model: Model, convention: str, sequence_length: int) -> float | None:
-    """Operations of one token, forward and backward, by a convention; None for what is no transformer.
+    """Operations of one token, forward and backward, by a convention.
+
+    Of what is no transformer `6n` is known, which counts parameters alone; None for other conventions.
 
     Raises:
         ValueError: the convention is not known.
     """
     shape = shape_of(model)
     if shape is None:
-        return None
+        return 6 * (model.num_active_parameters or model.num_parameters) if convention == "6n" else None
     layout = Layout(sequence_length=sequence_length)
     return model_flops_per_step(shape, layout, cast("Convention", convention)) / sequence_length
 

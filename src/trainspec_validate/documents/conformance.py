@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from trainspec_validate.documents.base import (
+    AcceleratorFlopsPerSecond,
     Count,
     CountOrZero,
     Extensions,
@@ -41,6 +42,7 @@ Capability = Literal[
     "batch-ramp",
     "evaluation",
     "gradient-noise",
+    "utilisation",
     "several-hosts",
     "planted-exception",
     "planted-nan-gradient",
@@ -239,6 +241,8 @@ class TestJob(Record, frozen=True, kw_only=True):
     """Updates between measurements of speed, by which samples are shared anew."""
     gradient_noise_half_life_steps: Annotated[float, Meta(ge=1, le=1e7)] | None = None
     """Updates after which a reading of gradient noise counts half; absent asks for no such reading."""
+    peak_flops_per_second: AcceleratorFlopsPerSecond | None = None
+    """Peak of one rank that utilisation is told against; absent asks for no utilisation."""
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0
     """Share of activations that are set to zero by a random state of each rank."""
     faults: tuple[Fault, ...] = ()
