@@ -36,23 +36,33 @@ class Prober:
         words = {"python": sys.executable, "input": os.fspath(question), "output": os.fspath(answer)}
         kept = {key: value for key, value in os.environ.items() if key in KEPT_VARIABLES}
         more = {name: fill(value, words) for name, value in self._stack.launch.environment.items()}
+        log = self._directory / f"log-probe-{case}.txt"
         try:
-            done = subprocess.run(  # noqa: S603 - the command of the descriptor
-                [fill(argument, words) for argument in self._stack.launch.probe],
-                cwd=self._base,
-                env={**kept, **more, MARK: self._mark},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=PROBE_SECONDS,
-                check=False,
-            )
+            with log.open("wb") as file:
+                done = subprocess.run(  # noqa: S603 - the command of the descriptor
+                    [fill(argument, words) for argument in self._stack.launch.probe],
+                    cwd=self._base,
+                    env={**kept, **more, MARK: self._mark},
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,  # a pipe would be waited for as long as a process holds it that the probe left
+                    stderr=subprocess.STDOUT,
+                    timeout=PROBE_SECONDS,
+                    check=False,
+                )
         except (OSError, subprocess.TimeoutExpired) as error:
             return Probed(case=case, status=-1, input=msgspec.Raw(text), reason=str(error)[:1000])
         if done.returncode or not answer.is_file() or answer.stat().st_size > MAX_ANSWER_BYTES:
-            reason = done.stderr.decode("utf-8", "replace").strip()[-1000:] or "it wrote no answer"
+            reason = _end(log) or "it wrote no answer"
             return Probed(case=case, status=done.returncode, input=msgspec.Raw(text), reason=reason)
         try:
             output = msgspec.json.encode(msgspec.json.decode(answer.read_bytes()))
         except msgspec.DecodeError as error:
             return Probed(case=case, status=0, input=msgspec.Raw(text), reason=f"the answer is no JSON: {error}")
         return Probed(case=case, status=0, input=msgspec.Raw(text), output=msgspec.Raw(output))
+
+
+def _end(log: Path) -> str:
+    """The last lines that a probe wrote."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 1000))
+        return file.read().decode("utf-8", "replace").strip()

@@ -129,4 +129,5 @@ def test_a_process_that_a_probe_leaves_is_ended(tmp_path: Path) -> None:
     result = _result(code, tmp_path)
     told = [int(path.read_text()) for path in result.trials[0].directory.glob("*.pid")]
     assert told
-    assert not any(psutil.pid_exists(pid) for pid in told)
+    running = [one for one in psutil.process_iter(["pid", "status"]) if one.info["pid"] in told]
+    assert not [one for one in running if one.info["status"] != psutil.STATUS_ZOMBIE]
