@@ -44,6 +44,9 @@ LAYERS: dict[str, set[str]] = {
         *("findings", "documents", "engine", "kind"),
         *("collect", "load", "requirements", "schema"),
     },
+    # what judges: rules and checks
+    "registry": {"documents"},
+    "answers": {"documents", "findings", "registry", "requirements"},
     # from documents to findings
     "units": {"quantities"},
     "derived": {"documents", "costs", "catalog"},
@@ -51,7 +54,7 @@ LAYERS: dict[str, set[str]] = {
     "forecast": {"documents", "costs", "catalog", "derived", "topology"},
     "rules": {
         *("findings", "documents", "costs", "catalog", "quantities", "suggest"),
-        *("units", "derived", "topology", "forecast"),
+        *("registry", "units", "derived", "topology", "forecast"),
     },
     "planner": {
         *("_version", "documents", "costs", "catalog", "suggest", "units", "commented"),
@@ -66,7 +69,7 @@ LAYERS: dict[str, set[str]] = {
     "references": {"findings", "documents", "engine", "suggest"},
     "suppress": {"findings", "documents", "suggest", "collect", "load", "requirements"},
     # checkpoints on disk
-    "checkpoints": {"findings", "documents", "requirements"},
+    "checkpoints": {"answers", "findings", "documents", "registry", "requirements"},
     "stored": {"checkpoints", "documents", "engine", "findings", "requirements", "selection", "streamed"},
     "check": {
         *("_version", "findings", "documents", "catalog", "suggest"),
@@ -77,7 +80,7 @@ LAYERS: dict[str, set[str]] = {
     "coverage": {"checkpoints", "documents", "requirements", "rules", "schema", "telemetry"},
     # from records to findings
     "telemetry": {
-        *("findings", "documents", "costs", "derived", "metrics", "requirements"),
+        *("answers", "findings", "documents", "costs", "derived", "metrics", "registry", "requirements"),
         *("schema", "streams", "suggest", "units"),
     },
     "streamed": {

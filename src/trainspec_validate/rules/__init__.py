@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, Document, TrainingPlan
 from trainspec_validate.findings import Pointer
+from trainspec_validate.registry import Registry
 
 
 class NotApplicable(Exception):  # noqa: N818 - an answer, not an error
@@ -62,51 +62,7 @@ class Rule:
         return frozenset(kind for _, kind in self.parameters)
 
 
-_ANNOTATIONS: Mapping[str, type[Document]] = {
-    kind.__name__: kind for kind in (ClusterProfile, TrainingPlan, CheckpointPolicy)
-}
-_REGISTRY: dict[str, Rule] = {}
-
-
-def rule(requirement: str) -> Callable[[RuleFunction], RuleFunction]:
-    """Register a generator as the check of one requirement.
-
-    The parameters' annotations name the documents that the rule wants; it runs once for every set of documents
-    that belong together. The function's name is the requirement's readable name with underscores.
-
-    Raises:
-        ValueError: the id is taken, or an annotation is not a document kind.
-    """
-
-    def register(function: RuleFunction) -> RuleFunction:
-        if requirement in _REGISTRY:
-            raise ValueError(f"{requirement} has two rules: {_REGISTRY[requirement].name} and {function.__name__}")
-        parameters = []
-        for name, annotation in function.__annotations__.items():
-            if name == "return":
-                continue
-            if annotation not in _ANNOTATIONS:
-                raise ValueError(f"{function.__name__}: {name} is annotated {annotation!r}, which is no document kind")
-            parameters.append((name, _ANNOTATIONS[annotation]))
-        name = function.__name__.replace("_", "-")
-        _REGISTRY[requirement] = Rule(requirement, name, function, tuple(parameters))
-        return function
-
-    return register
-
-
-def rules_of(wanted: Iterable[tuple[str, str]]) -> Iterator[Rule]:
-    """The rules with these modules and requirement ids; imports no other module, since start-up pays for each."""
-    for module, requirement in wanted:
-        importlib.import_module(f"{__name__}.{module}")
-        yield _REGISTRY[requirement]
-
-
-def all_rules() -> Mapping[str, Rule]:
-    """Every rule by requirement id; imports every module of this package."""
-    import pkgutil  # noqa: PLC0415
-
-    for module in pkgutil.iter_modules(__path__):
-        if not module.name.startswith("_"):
-            importlib.import_module(f"{__name__}.{module.name}")
-    return _REGISTRY
+_REGISTRY = Registry[Rule, RuleFunction](__name__, (ClusterProfile, TrainingPlan, CheckpointPolicy), Rule)
+rule = _REGISTRY.register
+"""Decorator of a generator whose annotations name the documents that it wants; it runs once for each set of those."""
+rules_of, all_rules = _REGISTRY.of, _REGISTRY.every

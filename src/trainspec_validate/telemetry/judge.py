@@ -6,18 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainspec_validate.answers import Case, answer
 from trainspec_validate.documents import Document
-from trainspec_validate.findings import Coverage, Finding, Outcome, Related, Severity, Span, Verdict
+from trainspec_validate.findings import Coverage, Finding, Outcome, Related, Span
 from trainspec_validate.requirements import Index, Requirement
-from trainspec_validate.telemetry.checks import Check, Deviation, NotJudged, Unsupported, checks_of
+from trainspec_validate.telemetry.checks import Deviation, checks_of
 from trainspec_validate.telemetry.covered import coverage_of
 from trainspec_validate.telemetry.engine import Options, read_run
 from trainspec_validate.telemetry.reader import RunFile
 from trainspec_validate.telemetry.source import lines_at
 from trainspec_validate.telemetry.view import NOWHERE, Location, RunView
-
-MAX_FINDINGS = 1_000
-"""Findings of one requirement that are told one by one; a check groups what has one cause."""
 
 
 @dataclass(slots=True)
@@ -50,49 +48,17 @@ def judge_view(
 ) -> Judgement:
     """Judge what was folded out of the streams of a run."""
     judgement = Judgement(view)
+    case = Case(view, documents, "streams", f"of run {view.run!r}")
     deviations: list[tuple[Requirement, Deviation]] = []
     requirements = list(wanted)
     for requirement, one in zip(requirements, checks_of((r.module, r.id) for r in requirements), strict=True):
-        found, outcome = _run(one, requirement, view, documents)
+        found, outcome = answer(case, one, requirement)
         deviations += ((requirement, deviation) for deviation in found)
         judgement.outcomes.append(outcome)
     places = Places(files, _first_head(view))
     judgement.findings = list(_findings(deviations, index, places))
     judgement.coverage = coverage_of(view, documents, judgement.outcomes)
     return judgement
-
-
-def _run(
-    one: Check, requirement: Requirement, view: RunView, documents: Mapping[type[Document], Document]
-) -> tuple[list[Deviation], Outcome]:
-    absent = [kind.__name__ for _, kind in one.documents if kind not in documents]
-    if absent:
-        reason = f"no {' and no '.join(absent)} beside the streams"
-        return [], Outcome(requirement.id, Verdict.NOT_APPLICABLE, reason=reason)
-    arguments = {name: documents[kind] for name, kind in one.documents}
-    found: list[Deviation] = []
-    try:
-        for deviation in one.function(view, **arguments):
-            found.append(deviation)
-            if len(found) == MAX_FINDINGS:
-                break
-    except Unsupported as answer:
-        if not found:
-            return [], Outcome(requirement.id, Verdict.UNSUPPORTED, reason=str(answer))
-    except NotJudged as answer:
-        if not found:
-            return [], Outcome(requirement.id, Verdict.NOT_APPLICABLE, reason=str(answer))
-    except Exception as error:
-        error.add_note(f"while judging the streams of run {view.run!r} by {requirement.id}")
-        raise
-    return found, _outcome(requirement, len(found))
-
-
-def _outcome(requirement: Requirement, num_findings: int) -> Outcome:
-    if not num_findings:
-        return Outcome(requirement.id, Verdict.PASS)
-    verdict = Verdict.FAIL if requirement.severity is Severity.ERROR else Verdict.WARN
-    return Outcome(requirement.id, verdict, num_findings)
 
 
 def _first_head(view: RunView) -> Location:
