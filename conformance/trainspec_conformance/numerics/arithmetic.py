@@ -102,27 +102,17 @@ def updates_to_nearest(seed: int) -> dict[str, Any]:
     return _stored(seed, "nearest")
 
 
-def _reduce(seed: int, reduction: str) -> dict[str, Any]:
+@case("reduce-fp32")
+def reduce_wide(seed: int) -> dict[str, Any]:
+    """Four ranks of 32 micro-batches, whose terms bf16 holds exactly, added up in fp32."""
     chance = np.random.default_rng([seed, 14])
     terms_RME = 1 + 0.5 * chance.standard_normal((4, 32, 128))
     coarse_RME = np.round(terms_RME * 64) / 64
     return {
         "operation": "reduce",
         "gradients": packed(coarse_RME.astype(np.float32)),
-        "gradient_format": "bf16",
-        "accumulation_format": reduction,
-        "reduction_format": reduction,
+        "gradient_format": "fp32",
+        "accumulation_format": "fp32",
+        "reduction_format": "fp32",
         "arrays": "base64",
     }
-
-
-@case("reduce-fp32")
-def reduce_wide(seed: int) -> dict[str, Any]:
-    """Four ranks of 32 micro-batches, whose terms all formats hold exactly, added up in fp32."""
-    return _reduce(seed, "fp32")
-
-
-@case("reduce-bf16")
-def reduce_narrow(seed: int) -> dict[str, Any]:
-    """The same, added up in bf16."""
-    return _reduce(seed, "bf16")
