@@ -1,4 +1,4 @@
-"""The only place that shows, without the suite, what DeepSpeed does unasked: clip, and forget random states.
+"""The only place that shows, without the suite, what DeepSpeed does: clip, forget random states, trust `latest`.
 
 Run it with one process: `DS_ACCELERATOR=cpu torchrun --standalone --nproc-per-node=1 reproduce_deepspeed_defaults.py`.
 """
@@ -49,6 +49,11 @@ def main() -> None:
         resumed = engine()
         resumed.load_checkpoint(directory)
         found = losses(resumed, 3)
+        (Path(directory) / "latest").write_text("")
+        try:
+            resumed.load_checkpoint(directory)
+        except AssertionError as error:
+            print(f"load_checkpoint with an empty file `latest`: {type(error).__name__} {error}")  # noqa: T201
     print(f"uninterrupted {wanted}, resumed {found}, equal: {wanted == found}")  # noqa: T201
     torch.distributed.destroy_process_group()
 
