@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from trainspec_conformance.starting import DEMO_SCENARIOS, demo_stack
+from trainspec_conformance.starting import DEMO_SCENARIOS, DEMO_STACK
 from trainspec_validate import terminal
 
 PROGRAM = "trainspec-conformance"
@@ -50,7 +50,7 @@ def run(context: click.Context, /, stack: Path | None, demo: bool, **options: An
     if (stack is None) != demo:
         raise click.UsageError("name the descriptor of a stack, or --demo, and not both")
     if stack is None:
-        stack = demo_stack()
+        stack = DEMO_STACK
         options["names"] = options["names"] or DEMO_SCENARIOS
         options["trials"] = options["trials"] or 1
     again = f"{PROGRAM} " + shlex.join(sys.argv[1:])

@@ -7,9 +7,8 @@ from pathlib import Path
 
 TEMPLATES = Path(__file__).with_name("templates")
 FILES = ("stack.yaml", "shim.py")
-STACKS = (Path(__file__).parent / "stacks", Path(__file__).parents[1] / "stacks")
-"""In a wheel they lie in the package, in a clone beside it."""
-DEMO_STACK = "reference-plain.yaml"
+DEMO_STACK = TEMPLATES / "demo.yaml"
+"""The reference trainer, with the backend that needs no framework."""
 DEMO_SCENARIOS = ("null-run", "kill-rank", "truncated-shard", "bad-pointer")
 """What is quick and shows a control run, a fault, damage and a lie of the store."""
 
@@ -28,8 +27,3 @@ def write_templates(directory: Path) -> list[Path]:
     for path in paths:
         shutil.copyfile(TEMPLATES / path.name, path)
     return paths
-
-
-def demo_stack() -> Path:
-    """The descriptor of the reference trainer that needs no framework."""
-    return next(directory for directory in STACKS if directory.is_dir()) / DEMO_STACK
