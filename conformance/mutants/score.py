@@ -118,6 +118,9 @@ def main() -> int:
         print(f"there is no mutant {', '.join(unknown)}", file=sys.stderr)
         return 2
     chosen = [one for one in known.values() if not arguments.names or one.name in arguments.names]
+    # Two threads that read documents of one type for the first time crash msgspec: read all types once before.
+    all_scenarios()
+    descriptor(chosen[0])
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(arguments.jobs) as pool:
         out = arguments.out or Path(temporary)
         scores = list(pool.map(lambda one: score(one, out, everything=arguments.all), chosen))
