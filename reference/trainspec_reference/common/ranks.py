@@ -1,4 +1,4 @@
-"""The only place that tells the place of a rank in the grid of a plan: its data, tensor, pipeline and context number."""
+"""The only place that tells where a rank stands in the grid of a plan: its number on each axis."""
 
 from __future__ import annotations
 

@@ -42,7 +42,17 @@ class Wait(_Act, frozen=True, kw_only=True, tag="wait"):
     """Waits until something is seen in the trace; a trial fails where it is not seen in time."""
 
     until: Literal[
-        "step", "committed", "save-failed", "saving", "snapshot", "written", "fault", "restored", "first-step", "end", "time"
+        "step",
+        "committed",
+        "save-failed",
+        "saving",
+        "snapshot",
+        "written",
+        "fault",
+        "restored",
+        "first-step",
+        "end",
+        "time",
     ]
     """An update of all ranks, a stage of a save, a fault that was reported, the end of all processes, or mere time."""
     step: CountOrZero | None = None
