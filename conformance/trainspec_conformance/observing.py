@@ -14,8 +14,10 @@ MAX_FINDINGS = 200
 
 def judge_checkpoint(path: Path) -> tuple[str, ...]:
     """Findings of at least the severity of a warning about one checkpoint on disk, each as `severity id: message`."""
+    alone = path.is_file()  # a file of its own is told for a checkpoint by the directory that it lies in
     try:
-        return _told(examine([path], Terms(num_workers=1)))
+        report = examine([path.parent if alone else path], Terms(num_workers=1))
+        return _told(report, path.name if alone else "")
     except (InputError, OSError) as error:
         return (f"error unreadable: {error}",)
 
@@ -36,6 +38,6 @@ def judge_streams(directory: Path) -> Streams:
     )
 
 
-def _told(report: Report) -> tuple[str, ...]:
-    found = report.at_or_above(Severity.WARNING)
+def _told(report: Report, name: str = "") -> tuple[str, ...]:
+    found = [one for one in report.at_or_above(Severity.WARNING) if name in one.path]
     return tuple(f"{one.severity.value} {one.requirement}: {one.message}" for one in found[:MAX_FINDINGS])

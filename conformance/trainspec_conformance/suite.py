@@ -13,7 +13,7 @@ from trainspec_conformance.judging import Judged, State, judge_trial, unsupporte
 from trainspec_conformance.records import Entry
 from trainspec_conformance.trial import Setting, UnsupportedError, run_trial
 from trainspec_validate.documents.conformance import StackDescriptor
-from trainspec_validate.documents.scenario import Scenario, Start, Wait
+from trainspec_validate.documents.scenario import Damage, Scenario, Start, Wait
 
 BASIC, STANDARD, STRICT = 0.5, 0.9, 0.95
 """Quantiles of the three numbers of trials."""
@@ -73,7 +73,11 @@ def lacking(stack: StackDescriptor, scenario: Scenario) -> str:
     """What a stack lacks for a scenario, with its own reasons; empty where it lacks nothing."""
     reasons = {one.capability: one.reason for one in stack.missing}
     missing = [need for need in scenario.needs if need not in stack.capabilities]
-    return "; ".join(f"{need}: {reasons.get(need, 'not among its capabilities')}" for need in missing)
+    told = [f"{need}: {reasons.get(need, 'not among its capabilities')}" for need in missing]
+    wants_pointer = any(isinstance(act, Damage) and act.kind.startswith("pointer-") for act in scenario.acts)
+    if wants_pointer and stack.store.pointer is None:
+        told.append("its store has no file that points to the newest checkpoint")
+    return "; ".join(told)
 
 
 def num_trials(stack: StackDescriptor, scenario: Scenario) -> int:

@@ -81,7 +81,9 @@ class _Trial:
         self._mark = uuid.uuid4().hex
         self._history = History(setting.directory / HISTORY)
         self._store = CheckpointStore(self._out, setting.stack.store)
-        self._deadline = time.monotonic() + setting.scenario.budget_seconds
+        num_starts = sum(isinstance(act, Start) for act in setting.scenario.acts)
+        starting_seconds = num_starts * setting.stack.launch.start_seconds
+        self._deadline = time.monotonic() + setting.scenario.budget_seconds + starting_seconds
         self._disk = self._mount()
         self._injector = Injector(self._mark, self._disk)
         self._launcher = Launcher(setting.stack, setting.base, setting.directory, self._mark, self._history)

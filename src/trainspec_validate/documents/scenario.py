@@ -200,7 +200,7 @@ class Scenario(Record, frozen=True, kw_only=True, tag_field="kind", tag="Scenari
     trials: Trials = Trials(basic=1, standard=1, strict=1)
     """How often it is run."""
     budget_seconds: PositiveSeconds = 180
-    """Longest time of one trial; what runs longer is ended and fails."""
+    """Longest time of one trial, beside the time that the stack says it takes to start; it is ended then, and fails."""
     notes: Text | None = None
     """Anything a reader should know."""
     extensions: Extensions = msgspec.field(default_factory=dict)
