@@ -21,6 +21,8 @@ SITE = "https://trainspec.org"
 DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
 DRAFT_07 = "http://json-schema.org/draft-07/schema#"
 
+OF_TAGS = {"kind": "Kind of the document.", "act": "What is done."}
+"""Keys that tell one alternative from another, which no field of a type declares."""
 BY_KEYWORD = {
     "additionalProperties": "TS-DOC-005",
     "required": "TS-DOC-006",
@@ -81,7 +83,7 @@ def document_schema(kind: str) -> dict[str, Any]:
     definitions = generated["$defs"]
     docstrings = _docstrings()
     for name, definition in definitions.items():
-        _describe_fields(definition, docstrings.get(name, {}))
+        _describe_fields(definition, {**OF_TAGS, **docstrings.get(name, {})})
     root = definitions.pop(model.__name__)
     _plain(root)
     _plain(definitions)
