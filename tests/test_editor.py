@@ -170,7 +170,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def open_document(server: Server, name: str, text: str) -> str:
-    address = f"file:///work/{name}"
+    address = f"file:///documents/{name}"
     document = {"uri": address, "languageId": "yaml", "version": 1, "text": text}
     server.tell("textDocument/didOpen", {"textDocument": document})
     return address
