@@ -63,16 +63,20 @@ def test_a_run_validates_clean(tmp_path: Path, alone: bool) -> None:
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_a_run_of_a_framework_validates_clean(tmp_path: Path, backend: str) -> None:
     pytest.importorskip(backend)
-    _validates(tmp_path / "run", backend)
+    _validates(tmp_path / "run", backend, of_storage=COMPRESSED.get(backend, frozenset()))
 
 
-def _validates(out: Path, *arguments: str) -> None:
+COMPRESSED = {"jax": frozenset({"TS-CKP-096"})}
+"""Orbax compresses arrays, so that two checkpoints of a small model differ by more than 1 %."""
+
+
+def _validates(out: Path, *arguments: str, of_storage: frozenset[str] = frozenset()) -> None:
     status, text = _run(*arguments, *PAPERS, "--out", str(out), "--steps", "50")
     assert status == 0, text
     report = validate([str(out)])
     assert report.at_or_above(Severity.ERROR) == ()
     # Nothing on a machine without accelerators can write of devices; heads of files differ in size by the format.
-    assert {finding.requirement for finding in report.findings} <= {"TS-TEL-071", "TS-TEL-062"}
+    assert {finding.requirement for finding in report.findings} <= {"TS-TEL-071", "TS-TEL-062"} | of_storage
     names = sorted(path.name for path in (out / "checkpoints").iterdir())
     assert names == ["latest", "step-00000025", "step-00000050"]
     assert sorted(_losses(out)) == list(range(1, 51))
