@@ -289,3 +289,20 @@ def test_a_manifest_that_does_not_fit_leaves_what_was_there(vault: Vault) -> Non
     assert vault.names() == [name_of(10)]
     assert found_step(vault) == 10
     assert (vault.root / POINTER).read_text() == "step-00000010\n"
+
+
+def test_a_rank_that_writes_on_cannot_keep_a_save_that_was_given_up(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staging = vault.stage("given-up")
+    (staging / "state.bin").write_bytes(b"x")
+    remove = shutil.rmtree
+
+    def slow(path: Path, **options: Any) -> None:
+        with pytest.raises(FileNotFoundError):
+            (staging / "late.bin").write_bytes(b"x")
+        remove(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", slow)
+    vault.discard("given-up")
+    assert list(vault.root.iterdir()) == []

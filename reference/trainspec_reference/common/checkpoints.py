@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterable
@@ -104,8 +105,14 @@ class Vault:
         return path
 
     def discard(self, save_id: str) -> None:
-        """Give a save up; committed checkpoints are as they were."""
-        _remove(self.root / f"{_STAGED}{save_id}")
+        """Give a save up; committed checkpoints are as they were.
+
+        The directory loses its name first: a rank that still writes cannot put a file into what is being removed.
+        """
+        staging, gone = self.root / f"{_STAGED}{save_id}", self.root / f"{_REMOVED}{save_id}"
+        with contextlib.suppress(OSError):
+            staging.rename(gone)
+        _remove(gone)
 
     def commit(self, facts: SaveFacts, files: Iterable[File]) -> tuple[str, int]:
         """Make a checkpoint of a save whose files are durable; gives its name and size in bytes.

@@ -58,6 +58,7 @@ class Controller:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
             self._crew.end_all()
+            self._recovery.close()
             self._trace.close()
             os.close(lock)
 

@@ -61,6 +61,10 @@ class Recovery:
         if self._team:
             self._team.watch.forgive()
 
+    def close(self) -> None:
+        """Remove what saves that came to nothing left behind; no worker lives any more."""
+        self._regroup.tidy()
+
     def stop(self) -> None:
         """Have all workers save and finish, now or as soon as they train."""
         self._is_stopping = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -83,6 +84,11 @@ class Regroup:
         if choice is None:
             raise RunEnd("fault", NOTHING_RESTORABLE, 0)
         return Planned(members, choice)
+
+    def tidy(self) -> None:
+        """Clear up after the last worker; what cannot be removed now is removed at the next start."""
+        with contextlib.suppress(OSError):
+            self._vault.tidy()
 
     def after(self, episode: Episode, remains: Remains, best: int) -> Planned:
         """The formation after a fault. All of the old one have left it or are dead: none of them can write.
