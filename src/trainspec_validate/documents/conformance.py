@@ -51,6 +51,7 @@ Capability = Literal[
     "planted-livelock",
     "planted-slow-rank",
     "planted-data-delay",
+    "sequential-order",
     "probe-noise",
     "probe-accumulate",
     "probe-compress",
@@ -60,6 +61,12 @@ Capability = Literal[
     "probe-stochastic-rounding",
     "probe-elastic",
     "probe-flops",
+    "probe-update",
+    "probe-converge",
+    "probe-memory",
+    "probe-peaks",
+    "probe-kernels",
+    "probe-energy",
 ]
 ConformanceLevel = Literal["described", "observable", "recoverable", "efficient"]
 Probability = Annotated[float, Meta(ge=0.5, lt=1)]
@@ -217,6 +224,8 @@ class TestJob(Record, frozen=True, kw_only=True):
     """Samples of one update."""
     samples_per_epoch: Count = 4000
     """Samples of the data set: each is consumed once before any is consumed again."""
+    sample_order: Literal["any", "sequential"] = "any"
+    """`sequential` asks for the samples in the order of their numbers, from 0 on, in each epoch."""
     accumulation_steps: Count = 1
     """Micro-batches of one rank in one update."""
     checkpoint_interval_steps: Count = 10
