@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from trainspec_reference.common.alone import train_alone
 from trainspec_reference.common.assignment import Assignment
@@ -21,6 +22,8 @@ from trainspec_validate.report.concise import render
 from trainspec_validate.report.options import Options
 
 BACKENDS = ("torch", "jax", "plain")
+WAYS = ("restart", "replace", "shrink")
+"""What can be asked for when a worker is lost; `shrink` needs elastic degrees in the plan."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -59,6 +62,7 @@ def _add_training(command: argparse.ArgumentParser) -> None:
     command.add_argument("--seed", type=int, help="seed, in place of the plan's")
     command.add_argument("--device", choices=("cpu", "cuda"), help="device, in place of the plan's")
     command.add_argument("--standby", type=int, default=0, help="workers that stand by for those that are lost")
+    command.add_argument("--on-loss", choices=WAYS, help="what is done about a lost worker, in place of the policy's")
     command.add_argument("--alone", action="store_true", help="one process, without a controller")
 
 
@@ -69,14 +73,23 @@ def _positive(text: str) -> int:
     return value
 
 
-def _train(options: argparse.Namespace) -> int:
-    papers = [path for path in (options.plan, options.cluster, options.checkpoint) if path is not None]
+def _holds(papers: Sequence[Path]) -> bool:
+    """Whether documents have no error; their findings are printed where they have."""
     report = validate([str(path) for path in papers])
     if report.at_or_above(Severity.ERROR):
         print(render(report, Options()), file=sys.stderr)  # noqa: T201 - findings are the answer
+        return False
+    return True
+
+
+def _train(options: argparse.Namespace) -> int:
+    if not _holds([path for path in (options.plan, options.cluster, options.checkpoint) if path is not None]):
         return IN_USE
     changes = Changes(options.steps, 1 if options.alone else options.ranks, options.seed, options.device)
     job = read_job(options.plan, options.checkpoint, changes)
+    with TemporaryDirectory() as trial:  # a run leaves nothing behind that never began
+        if not _holds(write_documents(job, options.cluster, Path(trial))):
+            return IN_USE
     out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
     stream = out / "streams" / out.resolve().name
@@ -88,6 +101,7 @@ def _train(options: argparse.Namespace) -> int:
         trace_directory=out / "trace",
         run=stream.name,
         environment={"TRAINSPEC_RUN": str(stream), **os.environ},
+        way=options.on_loss,
         num_standby=options.standby,
     )
     documents = write_documents(job, options.cluster, out)

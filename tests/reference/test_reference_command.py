@@ -82,6 +82,12 @@ def _validates(out: Path, *arguments: str, of_storage: frozenset[str] = frozense
     assert sorted(_losses(out)) == list(range(1, 51))
 
 
+def test_a_run_without_a_profile_validates(tmp_path: Path) -> None:
+    arguments = ("plain", "--plan", "state-space.yaml", "--out", str(tmp_path), "--alone", "--steps", "3")
+    assert _run(*arguments)[0] == 0
+    assert validate([str(tmp_path / "plan.json")]).at_or_above(Severity.ERROR) == ()
+
+
 def test_a_run_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     whole, out = tmp_path / "whole", tmp_path / "stopped"
     assert _run("plain", *PAPERS, "--out", str(whole), "--steps", "150", "--alone")[0] == 0
@@ -122,6 +128,8 @@ def test_damage_is_not_trained_from(tmp_path: Path) -> None:
         (("plain", "--plan", "absent.yaml"), "absent.yaml"),
         (("plain", "--plan", "policy.yaml"), "missing required field `kind` with the value TrainingPlan"),
         (("plain", "--plan", "state-space.yaml", "--ranks", "0"), "0 is not 1 or more"),
+        (("plain", "--plan", "state-space.yaml", "--ranks", "3"), "TS-BAT-001"),
+        (("plain", "--plan", "state-space.yaml", "--on-loss", "pray"), "invalid choice: 'pray'"),
         (("plain", "--plan", "broken.yaml"), "TS-DOC"),
     ],
 )

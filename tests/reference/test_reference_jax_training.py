@@ -73,6 +73,10 @@ def test_shards_and_tensor_ranks_train_alike() -> None:
         "optimizer": Setup(parallel(sharding="optimizer")),
         "parameters": Setup(parallel(sharding="parameters"), shares=(5, 3)),
         "tensor": Setup(parallel(tensor=2)),
+        "sequence": Setup(parallel(tensor=2, sequence=True)),
+        "sequence that does not divide": Setup(
+            parallel(tensor=2, sequence=True), shape=replace(tasks.STATE_SPACE, sequence_length=15)
+        ),
         "tensor of the state-space family": Setup(parallel(tensor=2), shape=tasks.STATE_SPACE),
     }
     ranks = CREW.run(tasks.train_of_many, 2, setups, 3)

@@ -74,6 +74,7 @@ def test_micro_batches_shrink_where_ranks_do_not_divide() -> None:
         ({"extensions": {EXTENSION: []}}, "takes model"),
         ({"model": {"family": "other"}}, "model.family other is none of"),
         ({"synchrony": {"mode": "asynchronous"}}, "synchrony.mode"),
+        ({"parallelism": {"num_accelerators": 2, "context": 2}}, "parallelism.context"),
         ({"batch": {"loss_reduction": "sum"}}, "batch.loss_reduction"),
         ({"precision": {"recipe": {"format": "mxfp8"}}}, "precision.recipe"),
         ({"job": {"num_steps": None}}, "job.num_steps of the plan is missing"),

@@ -115,7 +115,9 @@ def test_a_crash_loop_ends_with_a_status_of_its_own(make_run: MakeRun) -> None:
     assert [each["action"] for each in run.records("decision")] == ["restart"] * 3 + ["stop"]
     assert one(run, "end")["reason"] == "crash-loop"
     assert max(run.losses()) == 25
-    assert (run.checkpoints / "latest").read_text() == "step-00000020\n"
+    newest = max(each["step"] for each in run.records("save") if each["stage"] == "committed")
+    assert newest in {10, 20}  # the later one is given up where a crash comes before its end
+    assert (run.checkpoints / "latest").read_text() == f"step-{newest:08}\n"
 
 
 def test_a_second_fault_during_the_recovery_is_mended_too(make_run: MakeRun, uninterrupted: Run) -> None:

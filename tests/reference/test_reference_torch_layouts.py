@@ -17,10 +17,12 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
     "gradients": (2, {"sharding": "gradients"}),
     "parameters": (2, {"sharding": "parameters"}),
     "tensor": (2, {"tensor": 2}),
+    "sequence": (2, {"tensor": 2, "sequence": True}),
     "tensor-data": (4, {"tensor": 2, "data": 2, "sharding": "optimizer"}),
     "pipeline": (2, {"pipeline": 2, "schedule": "1f1b"}),
     "pipeline-data": (4, {"pipeline": 2, "data": 2, "schedule": "gpipe"}),
     "tensor-pipeline": (4, {"tensor": 2, "pipeline": 2, "schedule": "1f1b"}),
+    "sequence-pipeline": (4, {"tensor": 2, "sequence": True, "pipeline": 2, "schedule": "1f1b"}),
 }
 FAMILIES = {"transformer": tasks.SHAPE, "convolution": tasks.CONVOLUTION, "state-space": tasks.STATE_SPACE}
 
@@ -49,6 +51,15 @@ def test_a_divided_model_follows_a_whole_one(alone: Any, layout: str) -> None:
         assert sorted(noise[1]) == pytest.approx(sorted(alone[3][1]), rel=1e-9)
 
 
+def test_a_sequence_that_tensor_ranks_do_not_divide_is_padded() -> None:
+    setup = tasks.Setup(shape=replace(tasks.SHAPE, sequence_length=15))
+    losses, norms, _ = crew().run(tasks.steps_of, 1, setup, 2)[0]
+    parts = {"parallelism": {"num_accelerators": 2, "tensor": 2, "sequence": True}}
+    for found in crew().run(tasks.steps_of, 2, replace(setup, parts=parts), 2):
+        assert found[0] == pytest.approx(losses, rel=EXACT)
+        assert found[1] == pytest.approx(norms, rel=EXACT)
+
+
 def test_ranks_with_fewer_micro_batches_wait_for_nobody(alone: Any) -> None:
     _, setup = setup_of("parameters")
     for losses, norms, evaluated, noise, _ in crew().run(tasks.everything_of, 3, setup, 3):
@@ -58,7 +69,7 @@ def test_ranks_with_fewer_micro_batches_wait_for_nobody(alone: Any) -> None:
         assert sum(noise[0]) == sum(alone[3][0])
 
 
-@pytest.mark.parametrize("layout", ["gradients", "parameters", "tensor-data", "tensor-pipeline"])
+@pytest.mark.parametrize("layout", ["gradients", "parameters", "tensor-data", "tensor-pipeline", "sequence"])
 def test_resume_is_bitwise_and_others_read_the_save(layout: str, tmp_path: Path) -> None:
     num_ranks, setup = setup_of(layout, shape=replace(tasks.SHAPE, dropout=0.1))
     (saved_digest,) = {check_resume(*answer) for answer in crew().run(tasks.resumed, num_ranks, setup, tmp_path, 2, 2)}

@@ -22,6 +22,8 @@ _FAMILIES = {"dense-transformer": "transformer", "cnn": "convolution", "state-sp
 _SIZES = ("num_layers", "hidden_size", "ffn_hidden_size", "vocabulary_size", "sequence_length")
 _SECTIONS = {"model": ModelShape, "rates": Rates, "data": Data}
 _ALONE = ("device", "evaluation_interval_steps", "replica_check_steps", "rebalance_interval_steps", "min_step_seconds")
+_REFERENCES = {"plan", "policy", "cluster"}
+"""Keys of a document that name another one."""
 Part = TypeVar("Part", ModelShape, Rates, Data)
 
 
@@ -142,6 +144,7 @@ def _refuse(job: Job) -> None:
     wrong = {
         "synchrony.mode": plan.synchrony.mode != "synchronous",
         "parallelism.expert": plan.parallelism.expert != 1,
+        "parallelism.context": plan.parallelism.context != 1,
         "batch.loss_reduction": batch.loss_reduction != "global-token-mean",
         "batch.controller.signal": batch.controller is not None and batch.controller.signal != "gradient-noise-scale",
         "batch.noise_scale (beside compression)": batch.noise_scale is not None and is_compressed,
@@ -176,7 +179,7 @@ def write_documents(job: Job, cluster: Path | None, directory: Path) -> tuple[Pa
     if cluster is not None:
         texts["cluster"] = load_file(cluster).data
     for text in texts.values():
-        for key in texts.keys() & text.keys():
+        for key in _REFERENCES & text.keys():
             text[key].pop("file", None)  # the files of the run have names of their own
     found = []
     for name, text in texts.items():

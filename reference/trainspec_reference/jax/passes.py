@@ -18,6 +18,7 @@ from trainspec_reference.jax.layout import Layout
 from trainspec_reference.jax.mesh import DATA_AXES, TENSOR_AXIS
 from trainspec_reference.jax.models import loss_of
 from trainspec_reference.jax.models.parts import GATHERED, Network, Parameters
+from trainspec_reference.jax.models.tensor_split import TensorSplit
 
 
 class Sums(NamedTuple):
@@ -94,7 +95,7 @@ class Passes:
             self._gathered(parameters) if is_shard else _reader(parameters),
             key if self.job.model.dropout else None,
             policy,
-            TENSOR_AXIS if self.num_tensor > 1 else None,
+            TensorSplit(TENSOR_AXIS if self.num_tensor > 1 else None, self.job.plan.parallelism.sequence),
             is_shard,
         )
         return loss_of(self.job.model)(network, inputs, targets)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from trainspec_reference.torch.groups import Groups, all_gather_flat, peers_needed, reduce_scatter_flat
+from trainspec_reference.torch.flat_collectives import all_gather_flat, reduce_scatter_flat
+from trainspec_reference.torch.groups import Groups, peers_needed
 from trainspec_validate.documents.communication import CollectiveChoice, Communication
 
 Sum = Callable[[torch.Tensor], None]

@@ -202,8 +202,10 @@ class TorchBackend:
         return [*micro_batches, *[blank(self._job.model)] * (int(counts.max()) - len(micro_batches))]
 
     def _seed(self) -> None:
-        groups = self._joined()
-        random.seed(self._job.seed, groups.place["data"], groups.place["pipeline"], self._built().num_updates)
+        place, num_updates = self._joined().place, self._built().num_updates
+        words = (self._job.seed, place["data"], place["pipeline"], num_updates)
+        # Ranks that hold the same activations drop the same of them; by sequence each holds others.
+        random.seed(*words, *([place["tensor"]] if self._plan.parallelism.sequence else []))
 
     def _joined(self) -> Groups:
         if self._groups is None:

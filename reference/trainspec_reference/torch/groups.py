@@ -14,13 +14,11 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from trainspec_reference.common.backend import Formation, PeerLostError
 from trainspec_reference.common.ranks import RankGrid
+from trainspec_reference.torch.flat_collectives import all_gather_flat
 from trainspec_reference.torch.parts import Part
+from trainspec_reference.torch.tensor_parallel import TensorSplit
 
 _PEER_WORDS = re.compile(r"gloo/|nccl|timed? ?out|connection|socket|broken pipe|by peer", re.IGNORECASE)
-
-all_gather_flat = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-reduce_scatter_flat = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-"""Under the names of PyTorch 2.13, or those before it."""
 
 
 @contextmanager
@@ -110,7 +108,7 @@ class Groups:
             num_stages=degrees["pipeline"],
             tensor_rank=self.place["tensor"],
             tensor_degree=degrees["tensor"],
-            tensor_group=self.tensor,
+            split=TensorSplit(self.tensor, self.grid.parallelism.sequence),
         )
 
     def sum_of(self, values: torch.Tensor) -> torch.Tensor:

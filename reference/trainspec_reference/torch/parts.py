@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.distributed as dist
 
 from trainspec_reference.common.backend import Weights
+from trainspec_reference.torch.tensor_parallel import WHOLE, TensorSplit
 
 SPLIT_AXES = {"attention/qkv": 2, "attention/output": 0, "ffn/up": 1, "ffn/down": 0}
 """Axis along which tensor ranks split a matrix of each layer; all other parameters they hold whole.
@@ -27,7 +27,8 @@ class Part:
     num_stages: int = 1
     tensor_rank: int = 0
     tensor_degree: int = 1
-    tensor_group: dist.ProcessGroup | None = None
+    split: TensorSplit = WHOLE
+    """How activations pass between the tensor ranks."""
 
     @property
     def is_first(self) -> bool:

@@ -13,7 +13,8 @@ from torch import nn
 from torch._C._distributed_c10d import HashStore
 
 from trainspec_reference.common.job import Rates
-from trainspec_reference.common.probe_parts import Compressor, Formats, UnsupportedError
+from trainspec_reference.common.probe_parts import Compressor, Formats, Machine, UnsupportedError
+from trainspec_reference.torch import floors
 from trainspec_reference.torch.compression import make_compressor
 from trainspec_reference.torch.exchange import make_buckets
 from trainspec_reference.torch.feedback import Feedback
@@ -25,7 +26,7 @@ from trainspec_validate.documents.communication import Compression
 Array = npt.NDArray[Any]
 
 
-class BackendProbes:
+class BackendProbes(Machine):
     """As `common.probe_parts.Probes`."""
 
     def reduced(self, terms: Sequence[Sequence[Array]], formats: Formats) -> Array:
@@ -66,6 +67,19 @@ class BackendProbes:
         if number_format not in ("fp32", "fp64") or rounding != "nearest":
             raise UnsupportedError("parameters are updated in fp32 or fp64, rounded to nearest")
         return np.asarray((torch.as_tensor(values).to(_dtype(number_format)) + increment).numpy())
+
+    def kernels(self) -> dict[str, Any]:
+        """As `Machine.kernels`."""
+        if not torch.cuda.is_available():
+            raise UnsupportedError("kernels are measured on an accelerator, and this machine has none")
+        return floors.measure(torch.device("cuda"))
+
+    def work(self) -> None:
+        """As `Machine.work`."""
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        side = 8192 if device.type == "cuda" else 512
+        values = torch.ones((side, side), device=device)
+        (values @ values).sum().item()
 
 
 class _Compressor:

@@ -21,7 +21,8 @@ from trainspec_reference.common.backend import Weights
 from trainspec_reference.common.job import Job
 from trainspec_reference.torch.checkpoint import FIRST_MOMENTS, PARAMETERS, SECOND_MOMENTS, Box, host_copy, read
 from trainspec_reference.torch.flat import flip_bit, make_optimizer, set_moments, squared_norm
-from trainspec_reference.torch.groups import Groups, reduce_scatter_flat
+from trainspec_reference.torch.flat_collectives import reduce_scatter_flat
+from trainspec_reference.torch.groups import Groups
 from trainspec_reference.torch.parts import Region
 
 

@@ -1,4 +1,4 @@
-"""The only place that holds what the networks share: reading of layers, norms, dropout, loss, and tensor ranks."""
+"""The only place that holds what the networks share: reading of layers, norms, dropout and loss."""
 
 # ruff: noqa: N803, N806 - shapes stand in names
 
@@ -14,6 +14,7 @@ import optax
 
 from trainspec_reference.common.job import ModelShape
 from trainspec_reference.jax.arithmetic import Formats
+from trainspec_reference.jax.models.tensor_split import WHOLE, TensorSplit
 
 NORM_EPSILON = 1e-5
 GATHERED = "gathered"
@@ -34,16 +35,18 @@ class Network:
     """Random key of dropout; None leaves it out."""
     activation_policy: str = "none"
     """What is recomputed in the backward pass: none, selective, full."""
-    tensor_axis: str | None = None
-    """Mesh axis of the tensor ranks; None where they are not split."""
+    tensor: TensorSplit = WHOLE
+    """How activations pass between the tensor ranks."""
     shares_layers: bool = False
     """Whether layers are gathered from shards, and gathered anew in the backward pass."""
 
     def layers(self, prefix: str, body: Callable[[Parameters, jax.Array, Any], jax.Array], x: jax.Array) -> jax.Array:
         """Run x through all layers; `body` takes the layer's parameters without their prefix, x and a key."""
+        length, x = x.shape[1], self.tensor.begin(x)
         for index in range(self.shape.num_layers):
             x = self._kept(f"{prefix}/{index}", body)(x, self._key_of(index))
-        return x
+        whole: jax.Array = self.tensor.end(x, length)
+        return whole
 
     def dropped(self, x: jax.Array, key: Any) -> jax.Array:
         """Dropout as the job asks."""
@@ -52,17 +55,17 @@ class Network:
         keeps = jax.random.bernoulli(key, 1 - self.shape.dropout, x.shape)
         return jnp.where(keeps, x / (1 - self.shape.dropout), 0).astype(x.dtype)
 
-    def split(self, x: jax.Array) -> jax.Array:
-        """What each tensor rank computes its own part from; gradients of the parts are summed on the way back."""
-        return x if self.tensor_axis is None else _summed_back(x, self.tensor_axis)
-
     def joined(self, x: jax.Array) -> jax.Array:
         """Sum of the parts of all tensor ranks, in the wide format."""
-        wide = x.astype(self.formats.wide)
-        return wide if self.tensor_axis is None else _summed(wide, self.tensor_axis)
+        total: jax.Array = self.tensor.leave(x.astype(self.formats.wide))
+        return total
+
+    def norm(self, x_BTD: jax.Array, scale_D: jax.Array, bias_D: jax.Array) -> jax.Array:
+        """Norm of the positions that this rank holds."""
+        return layer_norm(x_BTD, self.tensor.shared(scale_D), self.tensor.shared(bias_D), self.formats.wide)
 
     def _key_of(self, index: int) -> Any:
-        return None if self.key is None else jax.random.fold_in(self.key, index)
+        return None if self.key is None else jax.random.fold_in(self.tensor.own_key(self.key), index)
 
     def _kept(self, unit: str, body: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
         def run(x: jax.Array, key: Any) -> jax.Array:
@@ -92,22 +95,3 @@ def cross_entropy(logits_BTV: jax.Array, targets_BT: jax.Array, wide: Any) -> ja
     is_counted = targets_BT >= 0
     losses = optax.softmax_cross_entropy_with_integer_labels(logits_BTV.astype(wide), jnp.maximum(targets_BT, 0))
     return jnp.sum(jnp.where(is_counted, losses, 0))
-
-
-def _summed(x: jax.Array, axis: str) -> Any:
-    @jax.custom_vjp
-    def total(x: jax.Array) -> Any:
-        return jax.lax.psum(x, axis)
-
-    # Each rank holds the whole gradient of the sum already; the transpose of psum would add them up again.
-    total.defvjp(lambda x: (total(x), None), lambda _, gradient: (gradient,))
-    return total(x)
-
-
-def _summed_back(x: jax.Array, axis: str) -> jax.Array:
-    @jax.custom_vjp
-    def same(x: jax.Array) -> jax.Array:
-        return x
-
-    same.defvjp(lambda x: (x, None), lambda _, gradient: (jax.lax.psum(gradient, axis),))
-    return same(x)

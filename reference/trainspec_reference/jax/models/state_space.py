@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from trainspec_reference.common.job import ModelShape
 from trainspec_reference.jax.layout import Split
-from trainspec_reference.jax.models.parts import Network, Parameters, cross_entropy, layer_norm
+from trainspec_reference.jax.models.parts import Network, Parameters, cross_entropy
 
 
 def loss_sum(network: Network, tokens_BT: jax.Array, targets_BT: jax.Array) -> jax.Array:
@@ -54,7 +54,7 @@ def recurrence(decay_D: jax.Array, driven_BTD: jax.Array) -> Any:
 
 def _block(network: Network, own: Parameters, x_BTD: jax.Array, key: Any) -> jax.Array:
     formats = network.formats
-    normed_BTD = network.split(layer_norm(x_BTD, own["norm/scale"], own["norm/bias"], formats.wide))
+    normed_BTD = network.tensor.enter(network.norm(x_BTD, own["norm/scale"], own["norm/bias"]))
     value_BTE, gate_BTE = jnp.split(formats.product(normed_BTD, own["in_proj"]).astype(formats.wide), 2, axis=-1)
     decay_E = jax.nn.sigmoid(own["decay"].astype(formats.wide))
     states_BTE = recurrence(decay_E, own["input_gain"].astype(formats.wide) * value_BTE)

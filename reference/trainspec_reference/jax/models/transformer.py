@@ -47,11 +47,11 @@ def splits(shape: ModelShape, num_tensor: int) -> Mapping[str, Split]:
 def _block(network: Network, own: Parameters, x_BTD: jax.Array, key: Any) -> jax.Array:
     formats = network.formats
     keys = (None, None) if key is None else tuple(jax.random.split(key))
-    normed_BTD = layer_norm(x_BTD, own["attention_norm/scale"], own["attention_norm/bias"], formats.wide)
-    attended_BTD = _attention(network, own, network.split(normed_BTD))
+    normed_BTD = network.norm(x_BTD, own["attention_norm/scale"], own["attention_norm/bias"])
+    attended_BTD = _attention(network, own, network.tensor.enter(normed_BTD))
     x_BTD = x_BTD + network.dropped(network.joined(attended_BTD), keys[0])
-    normed_BTD = layer_norm(x_BTD, own["ffn_norm/scale"], own["ffn_norm/bias"], formats.wide)
-    inner_BTF = jax.nn.gelu(formats.product(network.split(normed_BTD), own["ffn/up"]), approximate=True)
+    normed_BTD = network.norm(x_BTD, own["ffn_norm/scale"], own["ffn_norm/bias"])
+    inner_BTF = jax.nn.gelu(formats.product(network.tensor.enter(normed_BTD), own["ffn/up"]), approximate=True)
     return x_BTD + network.dropped(network.joined(formats.product(inner_BTF, own["ffn/down"])), keys[1])
 
 

@@ -27,13 +27,19 @@ def empty(*axes: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(axes))
 
 
+def unshared(parameter: torch.Tensor) -> torch.Tensor:
+    """The parameter itself, where a rank applies it to all positions."""
+    return parameter
+
+
 class LayerNorm(nn.Module):
     """Norm over the width, in one kernel."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, shared: Callable[[torch.Tensor], torch.Tensor] = unshared) -> None:
         super().__init__()
-        self.scale, self.bias = empty(width), empty(width)
+        self.scale, self.bias, self.shared = empty(width), empty(width), shared
 
     def forward(self, hidden_BTD: torch.Tensor) -> torch.Tensor:
         """[B, T, D] to [B, T, D]."""
-        return F.layer_norm(hidden_BTD, self.scale.shape, self.scale, self.bias, NORM_EPSILON)
+        scale, bias = self.shared(self.scale), self.shared(self.bias)
+        return F.layer_norm(hidden_BTD, scale.shape, scale, bias, NORM_EPSILON)

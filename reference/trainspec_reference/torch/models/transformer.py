@@ -11,7 +11,6 @@ from torch import nn
 from trainspec_reference.common.job import ModelShape
 from trainspec_reference.torch.models.blocks import Keep, LayerNorm, empty, keep_all
 from trainspec_reference.torch.parts import Part
-from trainspec_reference.torch.tensor_parallel import enter_split, leave_split
 
 
 def causal_attention(q_BHTK: torch.Tensor, k_BHTK: torch.Tensor, v_BHTK: torch.Tensor) -> torch.Tensor:
@@ -26,17 +25,17 @@ class Attention(nn.Module):
         super().__init__()
         if shape.num_heads % part.tensor_degree:
             raise ValueError(f"{part.tensor_degree} tensor ranks do not divide {shape.num_heads} heads")
-        self.num_heads, self.group = shape.num_heads // part.tensor_degree, part.tensor_group
+        self.num_heads, self.split = shape.num_heads // part.tensor_degree, part.split
         width = shape.hidden_size // part.tensor_degree
         self.qkv, self.output = empty(shape.hidden_size, 3, width), empty(width, shape.hidden_size)
         self.attend = causal_attention
 
     def forward(self, hidden_BTD: torch.Tensor) -> torch.Tensor:
         """[B, T, D] to [B, T, D]."""
-        qkv_BTW = enter_split(hidden_BTD, self.group) @ self.qkv.flatten(1)
+        qkv_BTW = self.split.enter(hidden_BTD) @ self.qkv.flatten(1)
         heads = qkv_BTW.view(*qkv_BTW.shape[:2], 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
         mixed_BHTK = self.attend(heads[0], heads[1], heads[2])
-        return leave_split(mixed_BHTK.transpose(1, 2).flatten(2) @ self.output, self.group)
+        return self.split.leave(mixed_BHTK.transpose(1, 2).flatten(2) @ self.output)
 
 
 class FeedForward(nn.Module):
@@ -46,13 +45,13 @@ class FeedForward(nn.Module):
         super().__init__()
         if shape.ffn_hidden_size % part.tensor_degree:
             raise ValueError(f"{part.tensor_degree} tensor ranks do not divide {shape.ffn_hidden_size} inner units")
-        inner, self.group = shape.ffn_hidden_size // part.tensor_degree, part.tensor_group
+        inner, self.split = shape.ffn_hidden_size // part.tensor_degree, part.split
         self.up, self.down = empty(shape.hidden_size, inner), empty(inner, shape.hidden_size)
 
     def forward(self, hidden_BTD: torch.Tensor) -> torch.Tensor:
         """[B, T, D] to [B, T, D]."""
-        inner_BTF = F.gelu(enter_split(hidden_BTD, self.group) @ self.up, approximate="tanh")
-        return leave_split(inner_BTF @ self.down, self.group)
+        inner_BTF = F.gelu(self.split.enter(hidden_BTD) @ self.up, approximate="tanh")
+        return self.split.leave(inner_BTF @ self.down)
 
 
 class TransformerBlock(nn.Module):
@@ -61,8 +60,9 @@ class TransformerBlock(nn.Module):
     def __init__(self, shape: ModelShape, part: Part) -> None:
         super().__init__()
         self.dropout = shape.dropout
-        self.attention_norm, self.attention = LayerNorm(shape.hidden_size), Attention(shape, part)
-        self.ffn_norm, self.ffn = LayerNorm(shape.hidden_size), FeedForward(shape, part)
+        width, shared = shape.hidden_size, part.split.shared
+        self.attention_norm, self.attention = LayerNorm(width, shared), Attention(shape, part)
+        self.ffn_norm, self.ffn = LayerNorm(width, shared), FeedForward(shape, part)
 
     def forward(self, hidden_BTD: torch.Tensor) -> torch.Tensor:
         """[B, T, D] to [B, T, D]."""
@@ -94,8 +94,10 @@ class TransformerModel(nn.Module):
         hidden_BTD = inputs
         if self.part.is_first:
             hidden_BTD = F.embedding(inputs, self.token_embedding) + self.position_embedding[: inputs.shape[1]]
+        hidden_BTD = self.part.split.begin(hidden_BTD)
         for block in self.layers.values():
             hidden_BTD = self.keep(block, hidden_BTD)
+        hidden_BTD = self.part.split.end(hidden_BTD, inputs.shape[1])
         if not self.part.is_last:
             return hidden_BTD
         return F.linear(self.final_norm(hidden_BTD), self.token_embedding)
