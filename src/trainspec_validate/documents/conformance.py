@@ -44,6 +44,7 @@ Capability = Literal[
     "gradient-noise",
     "utilisation",
     "several-hosts",
+    "separate-hosts",
     "planted-exception",
     "planted-nan-gradient",
     "planted-inf-gradient",
@@ -258,6 +259,19 @@ class TestJob(Record, frozen=True, kw_only=True):
     """Planted faults."""
 
 
+class TaskHost(Record, frozen=True, kw_only=True):
+    """A host with a network, a clock or a disk of its own, on which ranks have to run."""
+
+    name: Name
+    """What its ranks tell as their host."""
+    address: Text
+    """Under which other hosts reach it, in version 4 of the internet protocol."""
+    interface: Text
+    """Network interface that has the address."""
+    enter: Command
+    """Words before a command that make it run there, with all variables of the caller."""
+
+
 class Task(Record, frozen=True, kw_only=True, tag_field="kind", tag="ConformanceTask"):
     """What the suite gives to a stack, as the file `{task}` in JSON."""
 
@@ -277,3 +291,7 @@ class Task(Record, frozen=True, kw_only=True, tag_field="kind", tag="Conformance
     """Directory for checkpoints."""
     job: TestJob
     """What is trained."""
+    hosts: tuple[TaskHost, ...] = ()
+    """Hosts of the job, in the order of ranks; none where all ranks run where the command does."""
+    address: Text = "127.0.0.1"
+    """Under which hosts reach the one that the command runs on, which is none of them."""

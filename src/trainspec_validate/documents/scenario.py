@@ -20,9 +20,14 @@ from trainspec_validate.documents.base import (
 )
 from trainspec_validate.documents.conformance import Capability, TestJob
 
-Privilege = Literal["mounts", "network-namespaces", "process-limits", "memory-limits"]
-Target = Literal["rank", "other-rank", "coordinator", "all-ranks", "host", "controller", "writer", "everything"]
-"""`rank` is the last rank, `other-rank` the one before it, `coordinator` rank 0, `writer` a rank that is saving."""
+Privilege = Literal[
+    "mounts", "network-namespaces", "process-limits", "memory-limits", "clock-library", "system-call-filters"
+]
+Target = Literal[
+    "rank", "other-rank", "coordinator", "all-ranks", "host", "half", "controller", "writer", "everything"
+]
+"""`rank` is the last rank, `other-rank` the one before it, `coordinator` rank 0, `writer` a rank that is saving; `host`
+is the host of the last rank, and `half` the second half of all hosts."""
 
 
 class _Act(Record, frozen=True, kw_only=True, tag_field="act"):
@@ -83,8 +88,11 @@ class Inject(_Act, frozen=True, kw_only=True, tag="inject"):
         "mend-network",
         "delay-network",
         "offset-clock",
+        "fail-device",
+        "mend-device",
+        "kill-at-memory-limit",
     ]
-    """What is done."""
+    """What is done; of a network that is cut packets are lost and nobody is told, of a device that fails each write."""
     target: Target = "rank"
     """To whom."""
     grace_seconds: Seconds = 0
@@ -92,7 +100,13 @@ class Inject(_Act, frozen=True, kw_only=True, tag="inject"):
     factor: Annotated[float, Meta(gt=1, le=100)] | None = None
     """How many times slower, for `slow`."""
     seconds: Seconds = 0
-    """How long it lasts, for `slow`; how far, for `offset-clock`."""
+    """How long it lasts, for `slow`; how late packets are on each way, for `delay-network`."""
+    offset_seconds: Annotated[float, Meta(ge=-1e6, le=1e6, extra_json_schema={"x-unit": "s"})] | None = None
+    """How far the time of day is ahead from now on, for `offset-clock`."""
+    loss: Annotated[float, Meta(ge=0, lt=1)] | None = None
+    """Share of packets that is lost, for `delay-network`."""
+    reaches_command: bool = False
+    """Whether what is cut off still reaches the host of the command, for `cut-network`."""
     size_bytes: Bytes | None = None
     """Limit, for `limit-memory`."""
 
