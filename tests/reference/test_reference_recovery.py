@@ -68,8 +68,11 @@ def test_a_node_is_lost_with_all_of_its_ranks(make_run: MakeRun) -> None:
     run.start()
     run.wait_step(15)
     pids = [run.pid(2), run.pid(3)]
+    assert run.process is not None
+    os.kill(run.process.pid, signal.SIGSTOP)  # so that the controller sees both ends at once, as of a node
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
+    os.kill(run.process.pid, signal.SIGCONT)
     assert run.finish() == 0
     assert one(run, "fault")["kind"] == "node"
     assert one(run, "decision")["action"] == "wait"
