@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -39,11 +39,18 @@ class Score:
     mutant: Mutant
     failed: dict[str, str]
     """Requirements that it failed, each with the first message."""
+    not_run: dict[str, str] = field(default_factory=dict)
+    """Requirements that this machine cannot test, each with the reason; they are no failures."""
 
     @property
     def is_caught(self) -> bool:
         """Whether the requirement that it breaks is among them."""
         return self.mutant.requirement in self.failed
+
+    @property
+    def survives(self) -> bool:
+        """Whether its own requirement was tested, and not failed."""
+        return not self.is_caught and self.mutant.requirement not in self.not_run
 
     @property
     def unexplained(self) -> list[str]:
@@ -71,7 +78,9 @@ def score(one: Mutant, out: Path, *, everything: bool) -> Score:
     results: list[ScenarioResult] = []
     for scenario in chosen:
         results += _run(one, scenario, out)
-    return Score(one, {r.scenario.requirement: _first(r) for r in results if r.state != "pass"})
+    not_run = {r.scenario.requirement: r.reason for r in results if r.state == "unsupported"}
+    failed = {r.scenario.requirement: _first(r) for r in results if r.state not in {"pass", "unsupported"}}
+    return Score(one, failed, not_run)
 
 
 def _run(one: Mutant, scenario: Scenario, out: Path) -> list[ScenarioResult]:
@@ -94,8 +103,8 @@ def table(scores: Sequence[Score]) -> str:
     """One line for each mutant."""
     lines = []
     for one in scores:
-        verdict = "caught" if one.is_caught else "SURVIVED"
-        message = one.failed.get(one.mutant.requirement, "")
+        verdict = "SURVIVED" if one.survives else "caught" if one.is_caught else "not run"
+        message = {**one.not_run, **one.failed}.get(one.mutant.requirement, "")
         lines.append(f"{verdict:<9} {one.mutant.requirement} {one.mutant.name:<22} {message[:110]}")
         lines += [
             f"          beside it, without a reason: {name}: {one.failed[name][:110]}" for name in one.unexplained
@@ -125,7 +134,7 @@ def main() -> int:
         out = arguments.out or Path(temporary)
         scores = list(pool.map(lambda one: score(one, out, everything=arguments.all), chosen))
     print(table(scores))
-    return 0 if all(one.is_caught and not one.unexplained for one in scores) else 1
+    return 1 if any(one.survives or one.unexplained for one in scores) else 0
 
 
 if __name__ == "__main__":
