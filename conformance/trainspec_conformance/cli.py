@@ -44,7 +44,10 @@ def command() -> None:
 @click.option("--dry-run", is_flag=True, help="Say what would be run, and run nothing.")
 @click.pass_context
 def run(context: click.Context, /, stack: Path | None, demo: bool, **options: Any) -> None:
-    """Run scenarios against the STACK of a descriptor, and write a report with its evidence."""
+    """Run scenarios against a stack, and report.
+
+    STACK is a descriptor: how the stack is launched, and what it claims. The report stands beside its evidence.
+    """
     from trainspec_conformance import commands  # noqa: PLC0415 - help needs none of it
 
     if (stack is None) != demo:
@@ -61,7 +64,10 @@ def run(context: click.Context, /, stack: Path | None, demo: bool, **options: An
 @click.argument("directory", type=_directory, default=Path())
 @click.pass_context
 def init(context: click.Context, directory: Path) -> None:
-    """Write a descriptor and a shim into DIRECTORY that run as they stand, to begin with."""
+    """Write a descriptor and a shim to begin with.
+
+    They run as they stand; DIRECTORY is where they go.
+    """
     from trainspec_conformance import commands  # noqa: PLC0415 - help needs none of it
 
     context.exit(commands.init(directory))
@@ -91,7 +97,10 @@ def verify(context: click.Context, directory: Path) -> None:
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
 def diff(context: click.Context, before: Path, after: Path, form: str) -> None:
-    """Tell what changed from one report to another; each is a directory or its report.json."""
+    """Tell what changed from one report to another.
+
+    BEFORE and AFTER are directories of reports, or their report.json.
+    """
     from trainspec_conformance import commands  # noqa: PLC0415 - help needs none of it
 
     context.exit(commands.diff(before, after, form))
