@@ -12,6 +12,7 @@ import msgspec
 from trainspec_reference.common.assignment import Assignment
 from trainspec_reference.common.job import Data, Job, ModelShape, PlantedFault, Rates
 from trainspec_reference.common.launch import WORKER, hosts, launch
+from trainspec_reference.common.places import Place
 from trainspec_reference.common.reading import write_documents
 from trainspec_reference.common.run_settings import IN_USE, Settings
 from trainspec_validate import documents
@@ -44,14 +45,24 @@ def run(backend: str, task: Task, worker: tuple[str, ...]) -> int:
     papers = write_documents(job, None, out)
     assignment = Assignment(backend, job, checkpoints, Path(task.trace_directory), papers)
     settings = Settings(
-        hosts=hosts(task.job.num_ranks, task.job.num_hosts),
+        hosts=_hosts(task),
         directory=out,
         checkpoint_directory=checkpoints,
         trace_directory=Path(task.trace_directory),
         run=task.run,
         first_attempt=task.attempt,
+        places={one.name: Place(one.address, one.interface, one.enter) for one in task.hosts},
+        address=task.address,
     )
     return launch(assignment, settings, worker)
+
+
+def _hosts(task: Task) -> tuple[str, ...]:
+    """Host of each rank: one of the task's, or a name for a part of this one."""
+    ranks, names = task.job.num_ranks, [one.name for one in task.hosts]
+    if not names:
+        return hosts(ranks, task.job.num_hosts)
+    return tuple(names[rank * len(names) // ranks] for rank in range(ranks))
 
 
 def job_of(test: TestJob) -> Job:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from trainspec_reference.common.messages import FromController, FromWorker, Hello
+from trainspec_reference.common.places import LOOPBACK
 
 MAX_LINE_BYTES = 1 << 22
 _CHUNK_BYTES = 1 << 16
@@ -96,8 +97,8 @@ class Channel:
 class Listener:
     """Where workers of a run come to."""
 
-    def __init__(self) -> None:
-        self._socket = socket.create_server(("127.0.0.1", 0))
+    def __init__(self, address: str = LOOPBACK) -> None:
+        self._socket = socket.create_server((address, 0))
         self._socket.setblocking(False)
 
     @property
@@ -125,10 +126,15 @@ class Listener:
 class Link:
     """A worker's end of the connection to its controller; a thread of its own reads it."""
 
-    def __init__(self, address: str, hello: Hello, lost_exit_code: int) -> None:
+    def __init__(self, address: str, hello: Hello, lost_exit_code: int, lease_seconds: float | None = None) -> None:
+        """Connect; a controller that says nothing for as long as the lease counts as gone, and this process ends.
+
+        Raises:
+            OSError: the controller is not reached.
+        """
         host, _, port = address.rpartition(":")
         self._connection = socket.create_connection((host, int(port)), timeout=_TIMEOUT_SECONDS)
-        self._connection.settimeout(None)
+        self._connection.settimeout(lease_seconds)
         self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._lock = threading.Lock()
         self._lost_exit_code = lost_exit_code
@@ -158,8 +164,8 @@ class Link:
             os._exit(self._lost_exit_code)
 
 
-def free_address() -> str:
-    """`127.0.0.1:port` that nobody listens at now."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
+def free_address(address: str = LOOPBACK) -> str:
+    """`host:port` of this host that nobody listens at now."""
+    with socket.create_server((address, 0)) as probe:
         host, port = probe.getsockname()
         return f"{host}:{port}"

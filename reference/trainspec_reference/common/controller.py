@@ -34,7 +34,7 @@ class Controller:
     def __init__(self, job: Job, settings: Settings, command: Sequence[str]) -> None:
         self._job, self._settings = job, settings
         self._trace = TraceWriter(settings.trace_directory, "controller")
-        self._crew = Crew(command, settings.environment)
+        self._crew = Crew(command, settings.environment, settings.places, settings.address)
         self._recovery = Recovery(job, settings, self._crew, self._trace)
         self._wake, self._woken = socket.socketpair()
         self._is_told_to_stop = False

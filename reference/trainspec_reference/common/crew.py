@@ -17,9 +17,14 @@ from dataclasses import dataclass, field
 from trainspec_reference.common.channel import Channel, Listener
 from trainspec_reference.common.decisions import Kind
 from trainspec_reference.common.messages import FromController, Hello
+from trainspec_reference.common.places import LOOPBACK, Place, Places
 
-CONTROLLER, TOKEN, NUMBER = (f"TRAINSPEC_REFERENCE_{name}" for name in ("CONTROLLER", "TOKEN", "WORKER"))
-"""Variables by which a worker finds its controller and says who it is."""
+CONTROLLER, TOKEN, NUMBER, ADDRESS, LEASE = (
+    f"TRAINSPEC_REFERENCE_{name}" for name in ("CONTROLLER", "TOKEN", "WORKER", "ADDRESS", "LEASE")
+)
+"""Variables by which a worker finds its controller and says who it is; the last two only on hosts of its own."""
+LEASE_SECONDS = 15.0
+"""After so long without a word of its controller a worker on another host ends: it may have been replaced."""
 _WAIT_SECONDS = 10.0
 
 
@@ -41,6 +46,15 @@ class Worker:
     kind: Kind = "process"
     """Kind of fault that its death is."""
     last_heard: float = field(default_factory=time.monotonic)
+    address: str | None = None
+    """Where peers see whether they reach it."""
+    is_given_up: bool = False
+    """Whether it is out of reach: nobody knows what its process does, and nothing that it says counts any more."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has a process that is within reach."""
+        return self.process.returncode is None and not self.is_given_up
 
     def tell(self, message: FromController) -> None:
         """Say something to it; what is said to a worker that is gone is lost."""
@@ -51,9 +65,17 @@ class Worker:
 class Crew:
     """All workers of a run that are alive, with the means to start more."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        places: Mapping[str, Place] | None = None,
+        address: str = LOOPBACK,
+    ) -> None:
         self.workers: list[Worker] = []
-        self._listener = Listener()
+        self.places = Places(places or {})
+        self._given_up: list[Worker] = []
+        self._listener = Listener(address)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._token = secrets.token_hex(16)
@@ -68,8 +90,11 @@ class Crew:
         """
         number = self._num_started
         told = {CONTROLLER: self._listener.address, TOKEN: self._token, NUMBER: str(number)}
-        environment = {**self._environment, **told}
-        process = subprocess.Popen(self._command, env=environment, stdin=subprocess.DEVNULL)  # noqa: S603 - the user's
+        place = self.places.of(host)
+        if place is not None:
+            told |= {ADDRESS: place.address, LEASE: str(LEASE_SECONDS), "GLOO_SOCKET_IFNAME": place.interface}
+        command = [*(place.enter if place else ()), *self._command]
+        process = subprocess.Popen(command, env={**self._environment, **told}, stdin=subprocess.DEVNULL)  # noqa: S603 - the user's
         self._num_started += 1
         worker = Worker(number, process, host, time.monotonic())
         self.workers.append(worker)
@@ -115,6 +140,7 @@ class Crew:
         for worker in self.workers:
             if worker.number == hello.worker and worker.channel is None and self._is_ours(hello):
                 worker.channel, worker.can_rejoin, worker.last_heard = channel, hello.can_rejoin, time.monotonic()
+                worker.address = hello.address
                 return worker
         return None
 
@@ -139,12 +165,21 @@ class Crew:
         self.workers = [other for other in self.workers if other is not worker]
         return status
 
+    def give_up(self, worker: Worker) -> None:
+        """Count on a worker no more that is out of reach: it has to notice that itself, and cannot be made to end."""
+        worker.is_given_up = True
+        if worker.channel is not None:
+            self.close(worker.channel)
+        self.workers = [other for other in self.workers if other is not worker]
+        self._given_up.append(worker)
+
     def end_all(self) -> None:
         """Leave no process behind."""
-        for worker in tuple(self.workers):
+        everyone = (*self.workers, *self._given_up)
+        for worker in everyone:
             with contextlib.suppress(ProcessLookupError):
                 worker.process.send_signal(signal.SIGKILL)
-        for worker in tuple(self.workers):
+        for worker in everyone:
             self.end(worker)
         for key in tuple(self._selector.get_map().values()):
             if isinstance(key.fileobj, Channel):

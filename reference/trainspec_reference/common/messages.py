@@ -53,6 +53,16 @@ class Hello(_Message, frozen=True, kw_only=True, tag="hello"):
     worker: Annotated[int, Meta(ge=0, le=1_000_000)]
     pid: Annotated[int, Meta(ge=1)]
     can_rejoin: bool
+    address: Text | None = None
+    """`host:port` at which peers see whether they reach it; None where all run on one host."""
+
+
+class Reached(_Message, frozen=True, kw_only=True, tag="reached"):
+    """Which peers a worker has reached, as it was asked."""
+
+    addresses: tuple[Text, ...]
+    free: Text
+    """`host:port` on its host that nobody listens at now."""
 
 
 class Ready(_Message, frozen=True, kw_only=True, tag="ready"):
@@ -185,7 +195,7 @@ class Pong(_Message, frozen=True, kw_only=True, tag="pong"):
 
 FromWorker = (
     Hello | Ready | Arrived | Done | Pausing | Begun | Written | Hashed | Unsaved | Refused | Lost | Trouble | Left
-    | Failed | Finished | Notice | Pong
+    | Failed | Finished | Notice | Pong | Reached
 )  # fmt: skip
 
 
@@ -203,6 +213,12 @@ class Form(_Message, frozen=True, kw_only=True, tag="form"):
     start: Start
     save_first: bool = False
     """Save before the first update: the save of this state was given up."""
+
+
+class Reach(_Message, frozen=True, kw_only=True, tag="reach"):
+    """Say which of these peers you reach."""
+
+    addresses: tuple[Text, ...]
 
 
 class Leave(_Message, frozen=True, kw_only=True, tag="leave"):
@@ -247,4 +263,4 @@ class Exit(_Message, frozen=True, kw_only=True, tag="exit"):
     """End the process."""
 
 
-FromController = Form | Leave | Stop | Write | Hash | SaveEnded | Ping | Exit
+FromController = Form | Reach | Leave | Stop | Write | Hash | SaveEnded | Ping | Exit

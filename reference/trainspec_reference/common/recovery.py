@@ -8,9 +8,11 @@ from dataclasses import replace
 
 from trainspec_reference.common import decisions
 from trainspec_reference.common import messages as say
+from trainspec_reference.common.channel import free_address
 from trainspec_reference.common.crew import Crew, Worker
 from trainspec_reference.common.decisions import Episode
 from trainspec_reference.common.job import Job
+from trainspec_reference.common.muster import Muster
 from trainspec_reference.common.regroup import Planned, Regroup, Remains
 from trainspec_reference.common.run_settings import COMPLETED, NOTHING_RESTORABLE, PREEMPTED, RunEnd, Settings
 from trainspec_reference.common.saves import DivergedError
@@ -25,6 +27,8 @@ _TOGETHER_SECONDS = 0.05
 """Time in which all ranks of a node that is lost are gone."""
 _LEAVE_SECONDS = 3.0
 """Time that a worker has to leave a formation that is over."""
+_UNANSWERED_PINGS = 4
+"""After so many a worker of another host is out of reach, if it is to blame for something else, too."""
 
 
 class Recovery:
@@ -36,6 +40,7 @@ class Recovery:
         self._regroup = Regroup(job, settings, crew, tell, self.limits)
         self._team: Team | None = None
         self._planned: Planned | None = None
+        self._muster: Muster | None = None
         self._episode: Episode | None = None
         self._remains = Remains((), {})
         self._best = 0
@@ -75,6 +80,10 @@ class Recovery:
 
     def hear(self, worker: Worker, message: say.FromWorker) -> None:
         """A worker tells of its training; what is of an older formation counts no more."""
+        if isinstance(message, say.Reached):
+            if self._muster is not None:
+                self._muster.hear(worker, message)
+            return
         team = self._team
         rank = team.rank_of(worker.number) if team else None
         if team is None or rank is None or getattr(message, "formation", team.number) != team.number:
@@ -100,21 +109,33 @@ class Recovery:
 
     def lost(self, worker: Worker, reason: str) -> None:
         """The process of a worker is gone."""
-        members = self._planned.members if self._planned else self._team.members if self._team else []
+        members = self._members
+        if worker.channel is None:
+            self._crew.places.cut_off(worker.host)
         if worker in members:
             episode = self._fault(Episode(worker.kind, reason, members.index(worker)))
             episode.lost_hosts.append(worker.host or "")
 
     def blame(self, numbers: Iterable[int], reason: str) -> None:
-        """Workers are of no use any more, although they have a process: end it."""
+        """Workers are of no use any more, although they have a process: end it, where it is within reach."""
         for worker in [worker for worker in self._crew.workers if worker.number in set(numbers)]:
-            worker.kind = "hang"
-            self._crew.end(worker)
+            if self._is_out_of_reach(worker):
+                worker.kind = "network"
+                self._crew.places.cut_off(worker.host)
+                self._crew.give_up(worker)
+            else:
+                worker.kind = "hang"
+                self._crew.end(worker)
             self.lost(worker, reason)
+
+    def _is_out_of_reach(self, worker: Worker) -> bool:
+        """Whether a worker of another host has not answered for long."""
+        has_place = self._crew.places.of(worker.host) is not None
+        return has_place and time.monotonic() - worker.last_heard > _UNANSWERED_PINGS * self.limits.ping
 
     def _fault(self, sign: Episode) -> Episode:
         """Take a sign of a fault; all signs until training goes on belong to one."""
-        episode = self._episode
+        episode, self._muster = self._episode, None
         if episode is None:
             self._episode = episode = sign
             if self._team:
@@ -139,12 +160,26 @@ class Recovery:
             self._settle(self._episode, now)
         elif self._planned:
             if self._planned.is_complete:
-                self._form(self._planned)
+                self._gather(self._planned)
         elif self._team:
             self._look_after(self._team)
 
-    def _form(self, planned: Planned) -> None:
-        self._team, self._planned = self._regroup.form(planned), None
+    def _gather(self, planned: Planned) -> None:
+        """Form up when all reach each other; whoever does not is replaced by a worker on another host."""
+        muster = self._muster or self._regroup.muster(planned)
+        if muster is None:
+            self._form(planned, free_address())
+            return
+        self._muster = None if muster.is_over else muster
+        if muster.is_over:
+            outside = muster.outside()
+            if outside:
+                self._planned = self._regroup.without(planned, outside)
+            else:
+                self._form(planned, muster.address)
+
+    def _form(self, planned: Planned, address: str) -> None:
+        self._team, self._planned = self._regroup.form(planned, address), None
         self._remains = Remains((), {})
         if self._is_stopping:
             self._team.tell(say.Stop())

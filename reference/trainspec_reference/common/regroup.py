@@ -10,11 +10,11 @@ from hashlib import sha256
 from trainspec_reference.common import decisions
 from trainspec_reference.common import messages as say
 from trainspec_reference.common.attempts import Attempts
-from trainspec_reference.common.channel import free_address
 from trainspec_reference.common.checkpoints import Vault
 from trainspec_reference.common.crew import Crew, Worker
 from trainspec_reference.common.decisions import Episode, Way
 from trainspec_reference.common.job import Job
+from trainspec_reference.common.muster import Muster
 from trainspec_reference.common.reading import job_to_json
 from trainspec_reference.common.restart_state import StateChoice, StateSource
 from trainspec_reference.common.run_settings import (
@@ -103,10 +103,10 @@ class Regroup:
         if refusal is not None:
             self._decided("stop", refusal)
             raise RunEnd("crash-loop", CRASH_LOOP, best)
-        living = [member for member in remains.members if member.process.returncode is None]
+        living = [member for member in remains.members if member.is_alive]
         for member in [member for member in living if not member.can_rejoin and member.number in remains.left]:
             self._crew.end(member)
-        living = [member for member in living if member.process.returncode is None]
+        living = [member for member in living if member.is_alive]
         way = decisions.way_back(episode.kind, self._job.policy, self._settings.way)
         kept = self._shrunk(living, len(remains.members)) if way == "shrink" else None
         choice = self._state(episode, remains, living, best)
@@ -141,18 +141,32 @@ class Regroup:
 
     def _refilled(self, members: Sequence[Worker]) -> list[Worker]:
         """The same places, with workers that stand by or new ones where one is gone."""
-        found = []
+        found: list[Worker] = []
+        taken = [member.host for member in members if member.is_alive]
         for member in members:
-            if member.process.returncode is None:
+            if member.is_alive:
                 found.append(member)
                 continue
-            spare = self._crew.spare(member.host)
-            found.append(spare if spare is not None else self._crew.start(member.host))
+            host = self._crew.places.for_worker(member.host, taken)
+            taken.append(host)
+            spare = None if self._crew.places.are_real else self._crew.spare(host)
+            found.append(spare if spare is not None else self._crew.start(host))
         return found
 
-    def form(self, planned: Planned) -> Team:
-        """Have the workers join and train."""
-        number, address = self.attempts.take(), free_address()
+    def muster(self, planned: Planned) -> Muster | None:
+        """Have the workers see whether they reach each other; None where all run on one host."""
+        return Muster(planned.members) if self._crew.places.are_real else None
+
+    def without(self, planned: Planned, outside: Sequence[Worker]) -> Planned:
+        """The same formation, with others in place of workers whose host does not reach the rest."""
+        for worker in outside:
+            self._crew.places.cut_off(worker.host)
+            self._crew.end(worker)
+        return Planned(self._refilled(planned.members), planned.choice)
+
+    def form(self, planned: Planned, address: str) -> Team:
+        """Have the workers join, at an address of the first one, and train."""
+        number = self.attempts.take()
         hosts = tuple(member.host or "" for member in planned.members)
         start = planned.choice.start(planned.members)
         self._trace.attempt = number

@@ -27,14 +27,10 @@ class Team:
         """Rank of a worker; None where it is none of this team."""
         return next((rank for rank, member in enumerate(self.members) if member.number == number), None)
 
-    def is_alive(self, member: Worker) -> bool:
-        """Whether a member has a process."""
-        return member.process.returncode is None
-
     @property
     def living(self) -> list[Worker]:
-        """Members that have a process."""
-        return [member for member in self.members if self.is_alive(member)]
+        """Members that have a process within reach."""
+        return [member for member in self.members if member.is_alive]
 
     @property
     def has_left(self) -> bool:

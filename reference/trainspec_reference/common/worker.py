@@ -20,10 +20,12 @@ from trainspec_reference.common.backend import (
     PeerLostError,
     make,
 )
-from trainspec_reference.common.channel import Link
-from trainspec_reference.common.crew import CONTROLLER, NUMBER, TOKEN, die_with_parent
+from trainspec_reference.common.channel import Link, free_address
+from trainspec_reference.common.crew import ADDRESS, CONTROLLER, LEASE, NUMBER, TOKEN, die_with_parent
 from trainspec_reference.common.decisions import replicas_are_whole
+from trainspec_reference.common.places import LOOPBACK
 from trainspec_reference.common.ports import Outcome, Surroundings, TrainingFaultError, Wish
+from trainspec_reference.common.reach import Doorbell, reached
 from trainspec_reference.common.saver import Saver
 from trainspec_reference.common.start_state import StartState
 from trainspec_reference.common.trace import TraceWriter
@@ -56,6 +58,8 @@ class WorkerProcess:
         match message:
             case say.Ping():
                 self._link.say(say.Pong())
+            case say.Reach(addresses=addresses):
+                threading.Thread(target=self._look_around, args=(addresses,), name="reach", daemon=True).start()
             case say.Stop():
                 if self._ports:
                     self._ports.wish(Wish.STOP)
@@ -73,6 +77,10 @@ class WorkerProcess:
                 self._orders.put(message)
             case say.Exit():
                 self._orders.put(message)
+
+    def _look_around(self, addresses: tuple[str, ...]) -> None:
+        free = free_address(os.environ.get(ADDRESS, LOOPBACK))
+        self._link.say(say.Reached(addresses=reached(addresses), free=free))
 
     @property
     def _is_asynchronous(self) -> bool:
@@ -185,6 +193,17 @@ def _tell_failure(link: Link, error: BaseException) -> None:
     link.say(say.Failed(kind="out-of-memory" if is_memory else "process", reason=text[:4096]))
 
 
+def _hello(number: int, backend: Backend) -> say.Hello:
+    doorbell = Doorbell(os.environ[ADDRESS]).address if ADDRESS in os.environ else None
+    return say.Hello(
+        token=os.environ[TOKEN], worker=number, pid=os.getpid(), can_rejoin=backend.can_rejoin, address=doorbell
+    )
+
+
+def _lease_seconds() -> float | None:
+    return float(os.environ[LEASE]) if LEASE in os.environ else None
+
+
 def main(arguments: list[str]) -> None:
     """Work for the controller that the environment names; the argument is the file of the assignment."""
     die_with_parent()
@@ -192,8 +211,7 @@ def main(arguments: list[str]) -> None:
     assignment = Assignment.read(Path(arguments[0]))
     backend = make(assignment.backend, assignment.job)
     number = int(os.environ[NUMBER])
-    hello = say.Hello(token=os.environ[TOKEN], worker=number, pid=os.getpid(), can_rejoin=backend.can_rejoin)
-    link = Link(os.environ[CONTROLLER], hello, CONTROLLER_GONE)
+    link = Link(os.environ[CONTROLLER], _hello(number, backend), CONTROLLER_GONE, _lease_seconds())
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=link.say, args=(say.Notice(),)).start())
     worker = WorkerProcess(assignment, backend, link, number)
     link.listen(worker.heard)
