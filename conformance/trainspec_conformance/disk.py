@@ -6,10 +6,12 @@ import os
 import subprocess
 from pathlib import Path
 
+from trainspec_conformance.privileges import NotAllowedError
+
 FILLER = ".filled-by-the-suite"
 
 
-class CannotMountError(Exception):
+class CannotMountError(NotAllowedError):
     """This machine does not let the suite mount a file system."""
 
 

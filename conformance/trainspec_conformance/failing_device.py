@@ -41,7 +41,7 @@ class FailingDevice:
             raise NotAllowedError(f"writes of a process on {platform.machine()} cannot be made to fail")
         self._failing_below: str | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="trainspec-")  # the path of a socket has to be short
-        path = os.path.join(self._folder.name, "asked")
+        path = f"{self._folder.name}/asked"
         self._directory = os.path.realpath(directory)
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(path)
@@ -132,7 +132,7 @@ class FailingDevice:
         if below is None:
             return False
         with contextlib.suppress(OSError):
-            return os.readlink(f"/proc/{process}/fd/{file & 0xFFFFFFFF}").startswith(below)
+            return os.fspath(Path(f"/proc/{process}/fd/{file & 0xFFFFFFFF}").readlink()).startswith(below)
         return False
 
 

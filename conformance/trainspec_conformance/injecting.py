@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from trainspec_conformance.hosts import COMMAND, KINDS, Hosts
 from trainspec_conformance.processes import marked, send
 from trainspec_conformance.records import Injected, Started
 from trainspec_conformance.view import View
@@ -18,7 +19,7 @@ from trainspec_validate.documents.scenario import Inject
 from trainspec_validate.documents.trace import Save
 
 if TYPE_CHECKING:
-    from trainspec_conformance.disk import SmallDisk
+    from trainspec_conformance.means import Means
 
 DUTY_SECONDS = 0.02
 """Period of stopping and going on, for ranks that are made slow: well below a step."""
@@ -63,6 +64,30 @@ def aim(target: str, view: View, mark: str) -> Aim:
     return Aim(tuple(alive[rank].pid for rank in chosen), tuple(chosen), tuple(hosts))
 
 
+def aim_at_hosts(target: str, view: View, mark: str, hosts: Hosts) -> Aim:
+    """The hosts of a target, and the living ranks that really run there.
+
+    Raises:
+        NoTargetError: ranks do not run where the task says, so that nothing done to a host would reach them.
+    """
+    living = aim("all-ranks", view, mark)
+    told = view.processes(view.start_seconds)
+    placed = {rank: told["rank", rank] for rank in living.ranks}
+    for rank, one in placed.items():
+        if one.host is None or one.host not in hosts.names or not hosts.holds(one.host, one.pid):
+            raise NoTargetError(
+                f"rank {rank} says that it is on {one.host!r}, and does not run on that host of the task"
+            )
+    chosen = {
+        "controller": (COMMAND,),
+        "half": hosts.names[(len(hosts.names) + 1) // 2 :],
+        "coordinator": (str(placed[living.ranks[0]].host),),
+        "all-ranks": hosts.names,
+    }.get(target, (str(placed[living.ranks[-1]].host),))
+    ranks = tuple(rank for rank, one in placed.items() if one.host in chosen)
+    return Aim(tuple(placed[rank].pid for rank in ranks), ranks, tuple(chosen))
+
+
 def _tree(view: View) -> tuple[int, ...]:
     """The command and what descends from it: a look at all processes of the machine would take longer than a save."""
     started = [record.pid for _, record in view.of(Started)]
@@ -91,8 +116,8 @@ def _ranks(target: str, ranks: list[int], view: View) -> list[int]:
 class Injector:
     """Carries out the injections of one trial, and undoes what lasts when the trial ends."""
 
-    def __init__(self, mark: str, disk: SmallDisk | None) -> None:
-        self._mark, self._disk = mark, disk
+    def __init__(self, mark: str, means: Means) -> None:
+        self._mark, self._means = mark, means
         self._slowed: list[_DutyCycle] = []
         self._timers: list[threading.Timer] = []
 
@@ -103,12 +128,16 @@ class Injector:
             NoTargetError: there is no process that it could be done to.
         """
         if act.kind in {"fill-disk", "free-disk", "fail-writes", "mend-writes"}:
-            if self._disk is None:
+            if self._means.disk is None:
                 raise NoTargetError("the store does not lie on a disk of its own")
-            getattr(self._disk, act.kind.replace("-", "_"))()
+            getattr(self._means.disk, act.kind.replace("-", "_"))()
             return Injected(kind=act.kind, target="store", step=view.largest_step())
-        found = aim(act.target, view, self._mark)
-        value = self._do(act, found.pids)
+        if act.kind in KINDS:
+            found = self._aim_at_hosts(act, view)
+            value = self._means.hosts.inject(act, found.hosts)
+        else:
+            found = aim(act.target, view, self._mark)
+            value = self._do(act, found.pids)
         return Injected(
             kind=act.kind,
             target=act.target,
@@ -118,6 +147,12 @@ class Injector:
             step=view.largest_step(),
             value=value,
         )
+
+    def _aim_at_hosts(self, act: Inject, view: View) -> Aim:
+        """Whom it is about; what mends is about all, whoever lives."""
+        if act.kind.startswith("mend-"):
+            return Aim((), (), self._means.hosts.names)
+        return aim_at_hosts(act.target, view, self._mark, self._means.hosts)
 
     def _do(self, act: Inject, pids: Sequence[int]) -> float:
         signals = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "continue": signal.SIGCONT}

@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from trainspec_conformance.history import History
+from trainspec_conformance.hosts import Hosts
 from trainspec_conformance.processes import Session, marked
 from trainspec_conformance.records import Exited, Started
 from trainspec_validate.documents import changed
@@ -24,17 +26,30 @@ from trainspec_validate.documents.conformance import StackDescriptor, Task, Test
 VERSION_SECONDS = 60
 
 
+@dataclass(frozen=True)
+class Surroundings:
+    """What a trial has around the stack."""
+
+    directory: Path
+    """For everything that is written."""
+    mark: str
+    """By which its processes are known."""
+    history: History
+    hosts: Hosts
+
+
 class Launcher:
     """Starts of one stack in one trial, one after the other."""
 
-    def __init__(self, stack: StackDescriptor, base: Path, directory: Path, mark: str, history: History) -> None:
+    def __init__(self, stack: StackDescriptor, base: Path, around: Surroundings) -> None:
+        directory = around.directory
         self.sessions: list[Session] = []
         self.last_status: int | None = None
         self.trace_directory = directory / "out" / "trace"
         self.trace_directory.mkdir(parents=True)
         self.stream_directory = directory / "out" / "stream"
         self._stack, self._base, self._directory = stack, base, directory
-        self._mark, self._history = mark, history
+        self._mark, self._history, self._hosts = around.mark, around.history, around.hosts
         self._num_restarts = 0
         self._attempt = 0
         self._asked = False
@@ -78,12 +93,14 @@ class Launcher:
             stream_directory=os.fspath(self.stream_directory),
             checkpoint_directory=os.fspath(self._directory / "out" / self._stack.store.directory),
             job=changed(job, num_ranks=self._num_ranks),
+            hosts=self._hosts.for_task,
+            address=self._hosts.address(),
         )
         file = self._directory / f"task-{number}.json"
         file.write_bytes(msgspec.json.format(msgspec.json.encode({**whole(task), "kind": "ConformanceTask"})))
         words = self._words(task=os.fspath(file), num_ranks=str(self._num_ranks), attempt=str(self._attempt))
         session = Session(
-            [fill(argument, words) for argument in self._stack.launch.train],
+            [*self._hosts.enter(), *(fill(argument, words) for argument in self._stack.launch.train)],
             mark=self._mark,
             directory=self._base,
             log=self._directory / f"log-{number}.txt",

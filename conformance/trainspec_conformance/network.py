@@ -15,6 +15,7 @@ import socket
 import struct
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from trainspec_conformance.privileges import NotAllowedError
 from trainspec_conformance.wire import Wire
@@ -49,7 +50,7 @@ class NetworkHost:
     def holds(self, pid: int) -> bool:
         """Whether a process runs there."""
         with contextlib.suppress(OSError):
-            return os.stat(f"/proc/{pid}/ns/net").st_ino == os.fstat(self.namespace).st_ino
+            return Path(f"/proc/{pid}/ns/net").stat().st_ino == os.fstat(self.namespace).st_ino
         return False
 
     def close(self) -> None:
@@ -71,16 +72,13 @@ class Network:
             raise NotAllowedError("the program nsenter, which enters a network namespace, is not installed")
         if num_hosts > MAX_HOSTS:
             raise NotAllowedError(f"{num_hosts} hosts are too many for one network, {MAX_HOSTS} is the most")
-        made: list[NetworkHost] = []
-        try:
-            for number in range(num_hosts):
-                made.append(_made(f"{_SUBNET}.{number + 1}"))
-        except OSError as error:
-            for host in made:
-                host.close()
-            raise NotAllowedError(f"a network namespace with a device cannot be made: {error}") from error
-        self.hosts = tuple(made)
-        self.wire = Wire({host.address: host.device for host in made})
+        with contextlib.ExitStack() as made:
+            try:
+                self.hosts = tuple(_made(f"{_SUBNET}.{number + 1}", made) for number in range(num_hosts))
+            except OSError as error:
+                raise NotAllowedError(f"a network namespace with a device cannot be made: {error}") from error
+            made.pop_all()
+        self.wire = Wire({host.address: host.device for host in self.hosts})
 
     def close(self) -> None:
         """Take all of it down."""
@@ -89,10 +87,12 @@ class Network:
             host.close()
 
 
-def _made(address: str) -> NetworkHost:
+def _made(address: str, made: contextlib.ExitStack) -> NetworkHost:
     """A host; a thread of its own makes it, for a thread that has left its namespace is of no other use."""
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(_make, address).result()
+        host = pool.submit(_make, address).result()
+    made.callback(host.close)
+    return host
 
 
 def _make(address: str) -> NetworkHost:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 import time
 import uuid
 from collections.abc import Callable
@@ -11,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainspec_conformance.damage import CANARY, NothingToDamageError, damage
-from trainspec_conformance.disk import CannotMountError, SmallDisk
 from trainspec_conformance.history import History, Watcher
 from trainspec_conformance.injecting import Injector, NoTargetError
-from trainspec_conformance.launching import Launcher
+from trainspec_conformance.launching import Launcher, Surroundings
+from trainspec_conformance.means import Means
 from trainspec_conformance.observing import judge_checkpoint, judge_streams
+from trainspec_conformance.privileges import NotAllowedError
 from trainspec_conformance.probing import Prober
 from trainspec_conformance.processes import describe, end_all, marked
 from trainspec_conformance.records import Ended, Entry, Listed, Orphans, Waited
@@ -30,9 +30,7 @@ POLL_SECONDS = 0.004
 """Time between two looks at the trace: the resolution of every time that a report states."""
 TARGET_SECONDS = 20.0
 """Longest wait for a process that an injection aims at."""
-DISK_BYTES = 256 << 20
 HISTORY = "history.jsonl"
-_DISK_KINDS = frozenset({"fill-disk", "free-disk", "fail-writes", "mend-writes"})
 
 
 class UnsupportedError(Exception):
@@ -84,20 +82,19 @@ class _Trial:
         num_starts = sum(isinstance(act, Start) for act in setting.scenario.acts)
         starting_seconds = num_starts * setting.stack.launch.start_seconds
         self._deadline = time.monotonic() + setting.scenario.budget_seconds + starting_seconds
-        self._disk = self._mount()
-        self._injector = Injector(self._mark, self._disk)
-        self._launcher = Launcher(setting.stack, setting.base, setting.directory, self._mark, self._history)
+        self._means = self._take_means()
+        self._injector = Injector(self._mark, self._means)
+        around = Surroundings(setting.directory, self._mark, self._history, self._means.hosts)
+        self._launcher = Launcher(setting.stack, setting.base, around)
         self._prober = Prober(setting.stack, setting.base, setting.directory, self._mark)
         self._watcher = Watcher(self._launcher.trace_directory, setting.directory, self._history)
 
-    def _mount(self) -> SmallDisk | None:
-        if not any(isinstance(act, Inject) and act.kind in _DISK_KINDS for act in self._scenario.acts):
-            return None
+    def _take_means(self) -> Means:
         try:
-            return SmallDisk(self._store.directory, DISK_BYTES)
-        except CannotMountError as error:
+            return Means(self._scenario, self._setting.directory, self._store.directory)
+        except NotAllowedError as error:
             self._history.close()
-            raise UnsupportedError(f"a small disk for the store cannot be mounted: {error}") from error
+            raise UnsupportedError(str(error)) from error
 
     def run(self) -> list[Entry]:
         reason = "done"
@@ -225,10 +222,7 @@ class _Trial:
             self._history.tell(Orphans(processes=tuple(stubborn)))
         self._list()
         self._read_streams()
-        if self._disk is not None:
-            kept = self._setting.directory / "store"
-            shutil.copytree(self._disk.directory, kept, symlinks=True, ignore_dangling_symlinks=True)
-            self._disk.close()
+        self._means.close(self._setting.directory / "store")
         self._history.tell(Ended(reason="budget" if reason == "budget" else "wait" if reason == "wait" else "done"))
         self._history.close()
 

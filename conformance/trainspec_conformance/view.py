@@ -49,7 +49,7 @@ class View:
 
     def injections(self) -> list[tuple[Entry, Injected]]:
         """Damage to the running job, without what mends it."""
-        mending = {"continue", "free-disk", "mend-writes", "mend-network"}
+        mending = {"continue", "free-disk", "mend-writes", "mend-network", "mend-device"}
         return [(entry, record) for entry, record in self.of(Injected) if record.kind not in mending]
 
     def processes(self, since: float) -> dict[tuple[str, int | None], Process]:

@@ -127,7 +127,8 @@ def newest_is_whole(case: Case, criterion: Criterion) -> Iterator[Problem]:
 @check("save-fails-openly")
 def save_fails_openly(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """While the store cannot be written a save is told as failed, none as committed, and updates go on."""
-    broken = [entry for entry, one in case.trial.injections() if one.kind in {"fill-disk", "fail-writes"}]
+    kinds = {"fill-disk", "fail-writes", "fail-device"}
+    broken = [entry for entry, one in case.trial.injections() if one.kind in kinds]
     if not broken:
         raise CannotJudgeError("the store was never made to fail")
     since = broken[-1].seconds
@@ -145,7 +146,7 @@ def save_fails_openly(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 
 def _mends(entry: Entry) -> bool:
-    return getattr(entry.record, "kind", "") in {"free-disk", "mend-writes"}
+    return getattr(entry.record, "kind", "") in {"free-disk", "mend-writes", "mend-device"}
 
 
 @check("saves-again")
