@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 
 from trainspec_validate.documents.conformance import Task
 
-MODULES = ("lies_of_recovery", "lies_of_checkpoints", "lies_of_resumes", "lies_of_numbers", "lies_of_telemetry")
+MODULES = (
+    "lies_of_recovery",
+    "lies_of_checkpoints",
+    "lies_of_resumes",
+    "lies_of_numbers",
+    "lies_of_machines",
+    "lies_of_telemetry",
+)
 Patch = Callable[[], None]
 
 

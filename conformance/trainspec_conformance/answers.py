@@ -18,6 +18,7 @@ class Answer:
     """What was asked and what was answered."""
 
     entry: Entry
+    record: Probed
     question: dict[str, Any]
     found: dict[str, Any]
 
@@ -45,6 +46,17 @@ class Answer:
             raise CannotJudgeError(f"{key} of the answer has the shape {list(found.shape)}, wanted {list(shape)}")
         return found
 
+    def number(self, key: str) -> float:
+        """A finite number of the answer.
+
+        Raises:
+            CannotJudgeError: it is not there, or no such number.
+        """
+        found = self.value(key)
+        if isinstance(found, bool) or not isinstance(found, int | float):
+            raise CannotJudgeError(f"{key} of the answer is no number")
+        return float(found)
+
     def asked(self, key: str) -> Array:
         """An array of the question."""
         return unpacked(self.question[key])
@@ -57,12 +69,32 @@ def answer_of(case: Case, criterion: Criterion) -> Answer:
         CannotJudgeError: there is none, the stack failed, or it says that it has no code for that.
     """
     for entry, record in case.trial.of(Probed):
-        if record.case != criterion.case:
-            continue
-        found = msgspec.json.decode(record.output)
-        if record.status != 0 or not isinstance(found, dict):
-            raise CannotJudgeError(f"the stack gave no answer: {record.reason or 'it is no object'}")
-        if "unsupported" in found:
-            raise CannotJudgeError(f"unsupported: {found['unsupported']}")
-        return Answer(entry, msgspec.json.decode(record.input), found)
+        if record.case == criterion.case:
+            return _answer(entry, record)
     raise CannotJudgeError(f"the stack was not asked for {criterion.case}")
+
+
+def others(case: Case, answer: Answer) -> list[Answer]:
+    """The answers to other questions about the same operation, in order.
+
+    Raises:
+        CannotJudgeError: there is none, or the stack failed to give one.
+    """
+    found = [
+        _answer(entry, record)
+        for entry, record in case.trial.of(Probed)
+        if record.case != answer.record.case
+        and msgspec.json.decode(record.input).get("operation") == answer.question["operation"]
+    ]
+    if not found:
+        raise CannotJudgeError(f"the stack was asked for {answer.record.case} alone")
+    return found
+
+
+def _answer(entry: Entry, record: Probed) -> Answer:
+    found = msgspec.json.decode(record.output)
+    if record.status != 0 or not isinstance(found, dict):
+        raise CannotJudgeError(f"the stack gave no answer: {record.reason or 'it is no object'}")
+    if "unsupported" in found:
+        raise CannotJudgeError(f"unsupported: {found['unsupported']}")
+    return Answer(entry, record, msgspec.json.decode(record.input), found)

@@ -102,6 +102,8 @@ class Probed(_Record, frozen=True, kw_only=True, tag="probed"):
     input: msgspec.Raw = msgspec.Raw(b"null")
     output: msgspec.Raw = msgspec.Raw(b"null")
     reason: str = ""
+    peak_bytes: int = 0
+    """Most resident memory of its processes, as the suite saw it; 0 where the machine does not tell."""
 
 
 class Streams(_Record, frozen=True, kw_only=True, tag="streams"):

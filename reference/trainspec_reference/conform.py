@@ -77,7 +77,7 @@ def job_of(test: TestJob) -> Job:
         seed=test.seed,
         model=replace(MODEL, dropout=test.dropout),
         rates=Rates(peak=3e-3, warmup_steps=10, decay_steps=test.num_steps, weight_decay=0.1, clip_norm=1.0),
-        data=Data(num_samples=test.samples_per_epoch, seed=test.seed),
+        data=Data(num_samples=test.samples_per_epoch, seed=test.seed, is_shuffled=test.sample_order == "any"),
         faults=faults,
         evaluation_interval_steps=test.evaluation_interval_steps,
         replica_check_steps=test.checkpoint_interval_steps,

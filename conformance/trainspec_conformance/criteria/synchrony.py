@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from statistics import median
 
 from trainspec_conformance import told
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
@@ -15,6 +16,11 @@ from trainspec_validate.documents.trace import StepDone
 
 AHEAD_STEPS = 2
 """How far a rank may be ahead of another: the update that the other is in, and one line that is not seen yet."""
+
+COMPARED_STEPS = 4
+"""Updates with a slow rank before anybody can have answered, and as many at the end."""
+RELIEVED = 0.8
+"""Time of an update after a slow rank was relieved, over that before."""
 
 
 def batch_of(job: TestJob, step: int) -> int:
@@ -118,17 +124,34 @@ def in_step(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("slow-rank-answered")
 def slow_rank_answered(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """A rank that is slow gets less to do than the others, or is reported as slow."""
+    """A rank that is slow gets so much less to do that updates are faster by a fifth, or is reported as slow."""
     planted = [one for one in case.scenario.job.faults if one.kind == "slow"]
     if not planted:
         raise CannotJudgeError("no rank was made slow")
     slow = planted[0].rank % case.trial.num_ranks
-    reported = any(record.kind == "slow" and record.rank == slow for _, record in case.trial.faults())
+    if any(record.kind == "slow" and record.rank == slow for _, record in case.trial.faults()):
+        return
     shares = _last_shares(case.trial)
     others = [share for rank, share in shares.items() if rank != slow]
-    relieved = bool(others) and shares.get(slow, 0) < min(others)
-    if not reported and not relieved:
+    before, after = _update_seconds(case.trial, planted[0].step)
+    if not others or shares.get(slow, 0) >= min(others):
         yield Problem(f"rank {slow} is slow, is not reported, and has {shares.get(slow)} samples of each update")
+    elif after > RELIEVED * before:
+        message = f"rank {slow} is slow and not reported, and updates take {after:.3g} s with fewer samples of it, "
+        yield Problem(f"{message}{before:.3g} s before")
+
+
+def _update_seconds(view: View, step: int) -> tuple[float, float]:
+    """Median time of the first updates with a slow rank, and of the last ones, by the clock of the suite.
+
+    Raises:
+        CannotJudgeError: there are too few updates.
+    """
+    seen = {one: record.entry.seconds for one, record in sorted(final_steps(view).items()) if one > step}
+    times = [seen[one] - seen[one - 1] for one in sorted(seen) if one - 1 in seen]
+    if len(times) < 2 * COMPARED_STEPS:
+        raise CannotJudgeError(f"{len(times)} updates with a slow rank were seen, wanted {2 * COMPARED_STEPS}")
+    return median(times[:COMPARED_STEPS]), median(times[-COMPARED_STEPS:])
 
 
 def _last_shares(view: View) -> dict[int, int]:

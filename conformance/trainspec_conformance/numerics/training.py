@@ -1,4 +1,4 @@
-"""The only place for inputs about training steps: how a batch is divided, and how the loss is scaled."""
+"""The only place for inputs about training steps: divided batches, scaled losses, updates, and what they lead to."""
 
 from __future__ import annotations
 
@@ -53,4 +53,42 @@ def loss_scale(seed: int) -> dict[str, Any]:
             "min_scale": 256,
         },
         "overflows": [True, True, *[False] * 7, True, *drawn],
+    }
+
+
+LOUDER = 1024
+"""How many times larger a loss is made, so that its gradient is above what stacks clip at."""
+
+
+def _update(seed: int, clip_norm: float | None) -> dict[str, Any]:
+    return {
+        "operation": "update",
+        "factors": [1, LOUDER],
+        "clip_norm": clip_norm,
+        "seed": seed,
+        "arrays": "base64",
+    }
+
+
+@case("update-unclipped")
+def update_unclipped(seed: int) -> dict[str, Any]:
+    """One update with a gradient, and with one that is 1,024 times larger; nothing is to be clipped."""
+    return _update(seed, None)
+
+
+@case("update-clipped")
+def update_clipped(seed: int) -> dict[str, Any]:
+    """The same, clipped at a norm that the larger one exceeds."""
+    return _update(seed, 0.25)
+
+
+@case("converge-top-k")
+def converge(seed: int) -> dict[str, Any]:
+    """The same small job of several seeds, dense, and with a twentieth of each gradient."""
+    return {
+        "operation": "converge",
+        "compression": {"method": "top-k", "density": 0.05, "error_feedback": True},
+        "seeds": [3 * seed + one for one in range(3)],
+        "num_steps": 200,
+        "arrays": "base64",
     }

@@ -21,7 +21,7 @@ class Feed:
         self._num_samples = job.data.num_samples
         self.schedule = BatchSchedule(job.plan.batch, job.model.num_targets_per_sample)
         samples = Samples(job.model, job.data, job.plan.batch.variable_length)
-        self.loader = Loader(samples, SampleOrder(job.data.num_samples, job.data.seed))
+        self.loader = Loader(samples, SampleOrder(job.data.num_samples, job.data.seed, job.data.is_shuffled))
 
     def shares(self, state: TrainerState) -> tuple[int, ...]:
         """Samples of each data rank in the next step."""

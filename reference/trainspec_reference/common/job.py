@@ -59,6 +59,8 @@ class Data:
     num_samples: int = 100_000
     """Samples of one epoch; each epoch has its own permutation."""
     seed: int = 1234
+    is_shuffled: bool = True
+    """False visits the samples of each epoch in the order of their ids."""
     delay_seconds: float = 0.0
     """Injected delay of each batch, for tests of stalls."""
 

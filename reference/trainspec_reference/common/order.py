@@ -30,7 +30,7 @@ def mix(*parts: Words | int) -> Words:
 
 @dataclass(frozen=True, slots=True)
 class SampleOrder:
-    """Each epoch visits every sample once, in an order of its own.
+    """Each epoch visits every sample once, in an order of its own, or in that of the ids.
 
     A position is the number of samples that the run has consumed before; it alone says what comes next, so a resumed
     run needs no other state. The permutation is a Feistel network that is walked until it stays in range: no table.
@@ -41,6 +41,7 @@ class SampleOrder:
 
     num_samples: int
     seed: int
+    is_shuffled: bool = True
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_samples <= 2**62:
@@ -53,7 +54,7 @@ class SampleOrder:
             epoch, offset = divmod(position + len(found), self.num_samples)
             num_taken = min(count - len(found), self.num_samples - offset)
             places = np.arange(offset, offset + num_taken, dtype=np.uint64)
-            found.extend(self._permuted(epoch, places).tolist())
+            found.extend((self._permuted(epoch, places) if self.is_shuffled else places).tolist())
         return tuple(found)
 
     def _permuted(self, epoch: int, places: Words) -> Words:

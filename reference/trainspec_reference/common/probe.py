@@ -11,7 +11,8 @@ accumulate: `sample_ids`, `variable_length`, `layouts` [{`data`, `micro_sequence
     Gives `results` [{`loss`, `gradient`, `num_targets`}], and the `samples` alone [{`loss`, `num_targets`}].
 compress: `compression` as in a plan, `shape`, `gradients` [steps, entries]; optional `independent`. Gives `sent`,
     `residual`, `wire_bytes`, `dense_bytes`.
-quantise: `values`, `format`, `rounding`; optional `num_draws`, `seed`. Gives `dequantised` [draws, values], `scales`.
+quantise: `values`, `format`, `rounding`; optional `num_draws`, `seed`; of a recipe also `scaling`, `block_size`. Gives
+    `dequantised` [draws, values], `scales`.
 loss-scale: `loss_scaling` as in a plan, `overflows` of each step. Gives `scales`, `next_scale`, `skipped`, `unchanged`,
     `updates`, `learning_rates`.
 reduce: `gradients` [ranks, micro-batches, entries]; optional `gradient_format`, `accumulation_format`,
@@ -21,6 +22,15 @@ stochastic-rounding: `start`, `increment`, `num_steps`, `num_copies`; optional `
 elastic: `global_sequences`, `micro_sequences`, `min_accelerators`, `max_accelerators`; optional `model_parallel`,
     `ranks_per_node`. Gives `world_sizes` and `scales`; with `speeds` of workers, `shares`.
 flops: `model` as in a plan, `convention`; optional `sequence_length`. Gives `flops_per_token` and parameters.
+update: `factors` of the loss; optional `clip_norm`, `seed`. Gives `updates` [factors, parameters]: the change in the
+    first update by gradient descent alone, over its rate.
+converge: `compression` as in a plan, `seeds`, `num_steps`. Gives losses `dense` and `compressed` [seeds, steps].
+memory: `num_layers`, `hidden_size`, `sequence_length`, `global_sequences`. Gives `predicted_bytes`, and `memory`:
+    `host`, or `device` with its `peak_bytes`.
+peaks: the same, and `num_steps`. Gives `peak_bytes` of each step.
+kernels: nothing. Gives `kernels` and `rooflines`, each with `operation`, `dimensions`, `median_seconds`, and
+    `num_warmup_runs`, `num_timed_runs`, `format`, `device`.
+energy: `seconds` of load; optional `interval_seconds`. Gives `seconds`, `joules` and `watts` of each reading.
 """
 
 from __future__ import annotations
@@ -31,7 +41,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainspec_reference.common import probe_arithmetic, probe_planning, probe_training
+from trainspec_reference.common import probe_arithmetic, probe_machine, probe_planning, probe_runs, probe_training
 from trainspec_reference.common.probe_arrays import ProbeInputError, Request
 from trainspec_reference.common.probe_parts import Probes, UnsupportedError
 
@@ -41,16 +51,24 @@ _ARITHMETIC: Mapping[str, Callable[[Request, Probes], dict[str, Any]]] = {
     "quantise": probe_arithmetic.quantise,
     "reduce": probe_arithmetic.reduce,
     "stochastic-rounding": probe_arithmetic.stochastic_rounding,
+    "kernels": probe_machine.kernels,
+    "energy": probe_machine.energy,
 }
 _TRAINING: Mapping[str, Callable[[Request, str], dict[str, Any]]] = {
     "accumulate": probe_training.accumulate,
     "loss-scale": probe_training.loss_scale,
+    "update": probe_runs.update,
+    "converge": probe_runs.converge,
+}
+_MEMORY: Mapping[str, Callable[[Request, str, Probes], dict[str, Any]]] = {
+    "memory": probe_runs.memory,
+    "peaks": probe_runs.peaks,
 }
 _PLANNING: Mapping[str, Callable[[Request], dict[str, Any]]] = {
     "elastic": probe_planning.elastic,
     "flops": probe_planning.flops,
 }
-OPERATIONS = (*_ARITHMETIC, *_TRAINING, *_PLANNING)
+OPERATIONS = (*_ARITHMETIC, *_TRAINING, *_MEMORY, *_PLANNING)
 
 
 def answer(backend: str, source: Path, target: Path) -> None:
@@ -73,6 +91,8 @@ def _computed(request: Request, backend: str) -> dict[str, Any]:
         return _PLANNING[name](request)
     if name in _TRAINING:
         return _TRAINING[name](request, backend)
+    if name in _MEMORY:
+        return _MEMORY[name](request, backend, _probes(backend))
     if name in _ARITHMETIC:
         return _ARITHMETIC[name](request, _probes(backend))
     raise ProbeInputError(f"operation {name!r} is none of {', '.join(OPERATIONS)}")

@@ -7,15 +7,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from trainspec_reference.common.backend import Gradients
 from trainspec_reference.common.noise import NoiseMeter
 from trainspec_reference.common.probe_arrays import Array, ProbeInputError, Request
-from trainspec_reference.common.probe_parts import Formats, Probes
+from trainspec_reference.common.probe_parts import Formats, Probes, UnsupportedError
 from trainspec_validate.costs.noise_scale import NoiseAverages
 from trainspec_validate.documents.batch import NoiseScale
 from trainspec_validate.documents.communication import Compression
+from trainspec_validate.documents.precision import LowPrecisionRecipe
 
 
 def noise(request: Request, probes: Probes) -> dict[str, Any]:
@@ -93,8 +95,22 @@ def quantise(request: Request, probes: Probes) -> dict[str, Any]:
     """Values rounded to a format, once or many times by chance."""
     values_E, random = request.array("values", 1), np.random.default_rng(request.get("seed", int, 0))
     number_format, rounding = request.get("format", str), request.get("rounding", str, "nearest")
+    if "scaling" in request.values:
+        return _narrowed(request, probes, values_E)
     draws = [probes.rounded(values_E, number_format, rounding, random) for _ in range(request.get("num_draws", int, 1))]
     return {"dequantised": request.written(np.array(draws)), "scales": [1.0]}
+
+
+def _narrowed(request: Request, probes: Probes, values_E: Array) -> dict[str, Any]:
+    """Values by a recipe, rounded to nearest: `scales` are those of the blocks, or of all values."""
+    recipe = {key: request.values[key] for key in ("format", "scaling", "block_size") if key in request.values}
+    if request.get("rounding", str, "nearest") != "nearest" or request.get("num_draws", int, 1) != 1:
+        raise UnsupportedError("numbers below 16 bits are rounded to nearest alone")
+    try:
+        dequantised_E, scales = probes.narrowed(values_E, msgspec.convert(recipe, LowPrecisionRecipe))
+    except msgspec.ValidationError as error:
+        raise ProbeInputError(str(error)) from error
+    return {"dequantised": request.written(dequantised_E[None]), "scales": request.written(scales)}
 
 
 def reduce(request: Request, probes: Probes) -> dict[str, Any]:

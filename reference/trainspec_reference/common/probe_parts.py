@@ -9,7 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from trainspec_reference.common.job import Job
 from trainspec_validate.documents.communication import Compression
+from trainspec_validate.documents.precision import LowPrecisionRecipe
 
 Array = npt.NDArray[Any]
 
@@ -38,6 +40,33 @@ class Compressor(Protocol):
     def residual(self) -> Array:
         """What is kept for the next step; zeros without error feedback."""
         ...
+
+
+class Machine:
+    """What a backend shows of memory, kernels and narrow formats: nothing, where it does not say otherwise.
+
+    Each method raises UnsupportedError where the backend, or the machine, has no such thing.
+    """
+
+    def narrowed(self, values: Array, recipe: LowPrecisionRecipe) -> tuple[Array, Array]:  # noqa: ARG002
+        """Values as a product below 16 bits reads them, and the scales that they were multiplied with."""
+        raise UnsupportedError(f"no product runs in {recipe.format}")
+
+    def peak_bytes(self) -> int:
+        """Most memory that was in use since the last call; the first call begins to count."""
+        raise UnsupportedError("memory that is in use is not counted on this device")
+
+    def predicted_bytes(self, job: Job) -> int:  # noqa: ARG002
+        """Memory of one rank in a training step, by what the backend knows of its arrays."""
+        raise UnsupportedError("no prediction of memory is made for this backend")
+
+    def kernels(self) -> dict[str, Any]:
+        """Rates of kernels and of their rooflines, from one run."""
+        raise UnsupportedError("this backend measures no kernels")
+
+    def work(self) -> None:
+        """A few milliseconds of matrix products on the device that trains, complete on return."""
+        raise UnsupportedError("this backend puts no load on a device")
 
 
 class Probes(Protocol):
@@ -80,4 +109,24 @@ class Probes(Protocol):
         Raises:
             UnsupportedError: the optimizer has no such parameters.
         """
+        ...
+
+    def narrowed(self, values: Array, recipe: LowPrecisionRecipe) -> tuple[Array, Array]:
+        """As `Machine.narrowed`."""
+        ...
+
+    def peak_bytes(self) -> int:
+        """As `Machine.peak_bytes`."""
+        ...
+
+    def predicted_bytes(self, job: Job) -> int:
+        """As `Machine.predicted_bytes`."""
+        ...
+
+    def kernels(self) -> dict[str, Any]:
+        """As `Machine.kernels`."""
+        ...
+
+    def work(self) -> None:
+        """As `Machine.work`."""
         ...

@@ -26,6 +26,7 @@ from trainspec_reference.plain.compression import GradientCompressor
 from trainspec_reference.plain.exchange import Exchange
 from trainspec_reference.plain.formats import rounded, summed
 from trainspec_reference.plain.model import loss_alone, loss_and_gradients
+from trainspec_reference.plain.narrow import narrowed
 from trainspec_reference.plain.optimizer import AdamW, stored
 from trainspec_reference.plain.parameters import FlatParameters
 
@@ -123,7 +124,13 @@ class PlainBackend:
 
     def _compute_weights(self) -> dict[str, Array]:
         """Weights as the forward pass reads them; products are added up in fp32, or wider."""
-        return {name: rounded(value, self._precision.compute) for name, value in self._parameters.named.items()}
+        compute, named = self._precision.compute, self._parameters.named
+        return {name: self._read(name, rounded(value, compute)) for name, value in named.items()}
+
+    def _read(self, name: str, value: Array) -> Array:
+        """A weight, below 16 bits where it is the matrix of a product and the plan has a recipe."""
+        recipe = self._precision.recipe
+        return narrowed(value, recipe)[0] if recipe is not None and name.endswith("_proj") else value
 
     def _damage(self, parts: list[Array]) -> None:
         """Do what was planted to this rank's part of the gradient."""

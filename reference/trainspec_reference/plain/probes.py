@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from trainspec_reference.common.probe_parts import Compressor, Formats, UnsupportedError
+from trainspec_reference.common.job import Job
+from trainspec_reference.common.probe_parts import Compressor, Formats, Machine, UnsupportedError
+from trainspec_reference.plain import memory
 from trainspec_reference.plain.compression import GradientCompressor
 from trainspec_reference.plain.formats import rounded, stochastically_rounded, summed
+from trainspec_reference.plain.narrow import narrowed
 from trainspec_reference.plain.optimizer import stored
 from trainspec_reference.plain.reduction import group_squared_norm
 from trainspec_validate.documents.communication import Compression
+from trainspec_validate.documents.precision import LowPrecisionRecipe
 
 Array = npt.NDArray[Any]
 
 
-class BackendProbes:
+_WORK = np.ones((512, 512), np.float32)
+
+
+class BackendProbes(Machine):
     """As `common.probe_parts.Probes`."""
 
     def reduced(self, terms: Sequence[Sequence[Array]], formats: Formats) -> Array:
@@ -57,6 +65,29 @@ class BackendProbes:
             return stored(values + np.float32(increment), number_format, rounding, np.random.default_rng(seed))
         except ValueError as error:
             raise UnsupportedError(str(error)) from error
+
+    def narrowed(self, values: Array, recipe: LowPrecisionRecipe) -> tuple[Array, Array]:
+        """As `Machine.narrowed`."""
+        try:
+            return narrowed(values, recipe)
+        except ValueError as error:
+            raise UnsupportedError(str(error)) from error
+
+    def peak_bytes(self) -> int:
+        """As `Machine.peak_bytes`: every array of numpy is counted, and every object of Python."""
+        if not tracemalloc.is_tracing():
+            tracemalloc.start()
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        return peak
+
+    def predicted_bytes(self, job: Job) -> int:
+        """As `Machine.predicted_bytes`."""
+        return memory.predicted_bytes(job)
+
+    def work(self) -> None:
+        """As `Machine.work`."""
+        _WORK @ _WORK
 
 
 class _Compressor:
