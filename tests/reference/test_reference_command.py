@@ -64,6 +64,7 @@ def test_a_run_validates_clean(tmp_path: Path, alone: bool) -> None:
 def test_a_run_of_a_framework_validates_clean(tmp_path: Path, backend: str) -> None:
     pytest.importorskip(backend)
     _validates(tmp_path / "run", backend, of_storage=COMPRESSED.get(backend, frozenset()))
+    assert any((tmp_path / "run" / ".programs").iterdir()) == (backend == "jax")
 
 
 COMPRESSED = {"jax": frozenset({"TS-CKP-096"})}
@@ -86,6 +87,15 @@ def test_a_run_without_a_profile_validates(tmp_path: Path) -> None:
     arguments = ("plain", "--plan", "state-space.yaml", "--out", str(tmp_path), "--alone", "--steps", "3")
     assert _run(*arguments)[0] == 0
     assert validate([str(tmp_path / "plan.json")]).at_or_above(Severity.ERROR) == ()
+
+
+def test_no_program_is_taken_from_a_directory_that_is_found(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".programs").symlink_to(tmp_path / "elsewhere")
+    assert _run("plain", "--plan", "state-space.yaml", "--out", str(tmp_path / "run"), "--steps", "1")[0] == 0
+    assert not (tmp_path / "run" / ".programs").is_symlink()
+    assert (tmp_path / "elsewhere").is_dir()
 
 
 def test_a_run_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from trainspec_reference.common.job import Job
 
 Weights = Mapping[str, npt.NDArray[np.float32]]
 """Global parameters by name, as `common.weights` makes them; the same for every backend."""
+PROGRAMS_DIRECTORY = "TRAINSPEC_REFERENCE_PROGRAMS"
+"""Variable with a directory where a backend that compiles may leave programs for workers that come later."""
 
 
 @dataclass(frozen=True, slots=True)

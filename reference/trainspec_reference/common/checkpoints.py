@@ -91,7 +91,7 @@ class Vault:
                     path.rename(home)
                     continue
             if path.name.startswith((_STAGED, _REPLACED, _REMOVED)) or path.name == f"{POINTER}.tmp":
-                _remove(path)
+                remove(path)
         sync_directory(self.root)
 
     def stage(self, save_id: str) -> Path:
@@ -112,7 +112,7 @@ class Vault:
         staging, gone = self.root / f"{_STAGED}{save_id}", self.root / f"{_REMOVED}{save_id}"
         with contextlib.suppress(OSError):
             staging.rename(gone)
-        _remove(gone)
+        remove(gone)
 
     def commit(self, facts: SaveFacts, files: Iterable[File]) -> tuple[str, int]:
         """Make a checkpoint of a save whose files are durable; gives its name and size in bytes.
@@ -139,15 +139,15 @@ class Vault:
             home.rename(aside)
         staging.rename(home)
         sync_directory(self.root)
-        _remove(aside)
+        remove(aside)
 
     def _point(self, name: str) -> None:
         new = self.root / f"{POINTER}.tmp"
-        _remove(new)
+        remove(new)
         write_durably(new, f"{name}\n".encode())
         pointer = self.root / POINTER
         if pointer.is_dir() and not pointer.is_symlink():
-            _remove(pointer)
+            remove(pointer)
         new.replace(pointer)
         sync_directory(self.root)
 
@@ -166,7 +166,7 @@ class Vault:
         for name in whole[self._num_kept :]:
             gone = self.root / f"{_REMOVED}{name}"
             (self.root / name).rename(gone)
-            _remove(gone)
+            remove(gone)
 
 
 def _step(name: str) -> str:
@@ -174,8 +174,8 @@ def _step(name: str) -> str:
     return match["step"] if match else "-1"
 
 
-def _remove(path: Path) -> None:
-    """Remove a file or a directory, or nothing; what cannot be removed now is removed at the next start."""
+def remove(path: Path) -> None:
+    """Remove a file or a directory, or nothing; what cannot be removed now is left for the next start."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -211,4 +211,4 @@ def _manifest(facts: SaveFacts, files: Iterable[File]) -> dict[str, Any]:
     return {key: value for key, value in manifest.items() if value is not None}
 
 
-__all__ = ["MANIFEST_NAME", "POINTER", "TRAINER_FILE", "SaveFacts", "Vault", "name_of", "write_durably"]
+__all__ = ["MANIFEST_NAME", "POINTER", "TRAINER_FILE", "SaveFacts", "Vault", "name_of", "remove", "write_durably"]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from trainspec_reference.common.assignment import Assignment
+from trainspec_reference.common.backend import PROGRAMS_DIRECTORY
 from trainspec_reference.common.controller import Controller
 from trainspec_reference.common.run_settings import Settings
 
@@ -23,6 +25,8 @@ def launch(assignment: Assignment, settings: Settings, command: Sequence[str] = 
     settings.directory.mkdir(parents=True, exist_ok=True)
     path = settings.directory / ASSIGNMENT
     assignment.write(path)
+    told = {PROGRAMS_DIRECTORY: str(settings.programs_directory.resolve()), **settings.environment}
+    settings = replace(settings, environment=told)
     return Controller(assignment.job, settings, (*command, str(path))).run()
 
 

@@ -10,7 +10,7 @@ from hashlib import sha256
 from trainspec_reference.common import decisions
 from trainspec_reference.common import messages as say
 from trainspec_reference.common.attempts import Attempts
-from trainspec_reference.common.checkpoints import Vault
+from trainspec_reference.common.checkpoints import Vault, remove
 from trainspec_reference.common.crew import Crew, Worker
 from trainspec_reference.common.decisions import Episode, Way
 from trainspec_reference.common.job import Job
@@ -77,13 +77,21 @@ class Regroup:
 
         Raises:
             RunEnd: there were checkpoints, and none can be trusted.
+            OSError: programs of an earlier start cannot be removed.
         """
+        self._forget_programs()
         members = [self._crew.start(host) for host in self._settings.hosts]
         self._vault.tidy()
         choice = self.source.checkpoint()
         if choice is None:
             raise RunEnd("fault", NOTHING_RESTORABLE, 0)
         return Planned(members, choice)
+
+    def _forget_programs(self) -> None:
+        """Programs are code, and nobody knows who wrote what lies in the directory of a run: only our own are run."""
+        path = self._settings.programs_directory
+        remove(path)
+        path.mkdir(mode=0o700)
 
     def tidy(self) -> None:
         """Clear up after the last worker; what cannot be removed now is removed at the next start."""

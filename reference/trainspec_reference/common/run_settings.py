@@ -38,6 +38,11 @@ class Settings:
     address: str = LOOPBACK
     """Under which workers reach the controller."""
 
+    @property
+    def programs_directory(self) -> Path:
+        """Where workers of this start leave compiled programs for those that replace them."""
+        return self.directory / ".programs"
+
 
 class RunEnd(Exception):  # noqa: N818 - an end need not be an error
     """The run ends.

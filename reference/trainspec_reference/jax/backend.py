@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from trainspec_reference.common.backend import Formation, Gradients, MicroBatch, Snapshot, Weights
+from trainspec_reference.common.backend import PROGRAMS_DIRECTORY, Formation, Gradients, MicroBatch, Snapshot, Weights
 from trainspec_reference.common.digests import state_digest, tensor_digest
 from trainspec_reference.common.job import Job
 from trainspec_reference.jax import arithmetic, checkpoint
@@ -19,7 +20,7 @@ from trainspec_reference.jax.checkpoint import JaxSnapshot
 from trainspec_reference.jax.exchange import Exchanged
 from trainspec_reference.jax.mesh import AXES, Ranks
 from trainspec_reference.jax.processes import BUILD_SECONDS, Processes
-from trainspec_reference.jax.programs import Programs
+from trainspec_reference.jax.programs import Programs, keep_programs
 from trainspec_reference.jax.state import Arrays, State
 from trainspec_reference.jax.storage import SHARED, restored, stored, whole_tensors
 
@@ -40,6 +41,7 @@ class JaxBackend:
         self._corruption: str | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}
         arithmetic.configure(job.plan.precision, job.device)
+        keep_programs(os.environ.get(PROGRAMS_DIRECTORY))
 
     def join(self, formation: Formation) -> None:
         """Connect to the peers, and lay the mesh."""

@@ -26,6 +26,15 @@ _NEXT_KEY = 2**31 - 1
 """Folded into the key by each update; no rank has this number."""
 
 
+def keep_programs(directory: str | None) -> None:
+    """Keep compiled programs in a directory, from which the next process takes them in place of compiling."""
+    if directory is None:
+        return
+    jax.config.update("jax_compilation_cache_dir", directory)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
 class Programs:
     """All functions of one job in one formation.
 
