@@ -176,6 +176,12 @@ class Injector:
                 limit = used + int(act.size_bytes or 0)
                 psutil.Process(pid).rlimit(psutil.RLIMIT_AS, (limit, limit))
             return float(act.size_bytes or 0)
+        if act.kind == "kill-at-memory-limit" and self._means.memory is not None:
+            try:
+                self._means.memory.take(pids)
+            except OSError as error:
+                raise NoTargetError(f"a process cannot be limited: {error}") from error
+            return 0.0
         raise NoTargetError(f"{act.kind} cannot be done on this machine")
 
     def _reach(self, pids: Sequence[int], number: signal.Signals) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 
 from trainspec_conformance.disk import CannotMountError, SmallDisk
 from trainspec_conformance.hosts import Hosts
+from trainspec_conformance.memory import MemoryGroup
 from trainspec_validate.documents.scenario import Inject, Scenario
 
 DISK_BYTES = 256 << 20
@@ -14,7 +16,7 @@ _DISK_KINDS = frozenset({"fill-disk", "free-disk", "fail-writes", "mend-writes"}
 
 
 class Means:
-    """Hosts and a disk, as far as a scenario needs them."""
+    """Hosts, a disk and a limit of memory, as far as a scenario needs them."""
 
     def __init__(self, scenario: Scenario, directory: Path, store: Path) -> None:
         """Take them.
@@ -23,14 +25,17 @@ class Means:
             NotAllowedError: the machine does not allow what the scenario needs.
         """
         kinds = {act.kind for act in scenario.acts if isinstance(act, Inject)}
-        self.hosts = Hosts(scenario, directory, store)
         self.disk: SmallDisk | None = None
-        if kinds & _DISK_KINDS:
-            try:
-                self.disk = SmallDisk(store, DISK_BYTES)
-            except CannotMountError as error:
-                self.hosts.close()
-                raise CannotMountError(f"a small disk for the store cannot be mounted: {error}") from error
+        self.memory: MemoryGroup | None = None
+        with ExitStack() as taken:
+            self.hosts = Hosts(scenario, directory, store)
+            taken.callback(self.hosts.close)
+            if "kill-at-memory-limit" in kinds:
+                self.memory = MemoryGroup()
+                taken.callback(self.memory.close)
+            if kinds & _DISK_KINDS:
+                self.disk = _mounted(store)
+            self._taken = taken.pop_all()
 
     def close(self, kept: Path) -> None:
         """Give all back, and keep a copy of what the disk held.
@@ -38,7 +43,14 @@ class Means:
         Raises:
             CannotMountError: something still uses the disk.
         """
-        self.hosts.close()
+        self._taken.close()
         if self.disk is not None:
             shutil.copytree(self.disk.directory, kept, symlinks=True, ignore_dangling_symlinks=True)
             self.disk.close()
+
+
+def _mounted(store: Path) -> SmallDisk:
+    try:
+        return SmallDisk(store, DISK_BYTES)
+    except CannotMountError as error:
+        raise CannotMountError(f"a small disk for the store cannot be mounted: {error}") from error

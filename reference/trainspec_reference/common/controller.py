@@ -15,6 +15,7 @@ from trainspec_reference.common import messages as say
 from trainspec_reference.common.channel import Channel, ChannelError
 from trainspec_reference.common.crew import Crew, Worker
 from trainspec_reference.common.job import Job
+from trainspec_reference.common.kernel import MemoryKills
 from trainspec_reference.common.recovery import Recovery
 from trainspec_reference.common.run_settings import IN_USE, RunEnd, Settings
 from trainspec_reference.common.trace import TraceWriter
@@ -40,6 +41,7 @@ class Controller:
         self._is_told_to_stop = False
         self._stop_by: float | None = None
         self._last_ping = 0.0
+        self._memory_kills = MemoryKills()
 
     def run(self) -> int:
         """Train to the end; gives the exit status. No process is left, however it ends."""
@@ -122,6 +124,8 @@ class Controller:
     def _lose(self, worker: Worker) -> None:
         """A worker is gone, or its connection is, which comes to the same."""
         status = self._crew.end(worker)
+        if status == -signal.SIGKILL and worker.kind == "process" and self._memory_kills.there_was_one():
+            worker.kind = "out-of-memory"
         how = f"signal {-status}" if status < 0 else f"status {status}"
         self._recovery.lost(worker, worker.reason or f"its process ended with {how}")
 

@@ -1,0 +1,90 @@
+"""The only place that lets the kernel end processes of a trial for want of memory, by a control group of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from trainspec_conformance.privileges import NotAllowedError
+
+MOST_BYTES = 4096
+"""What the group may hold: pages that a process has already stay with its old group, so that the next one is too many."""
+_PREFIX = "trainspec-"
+_CLOSE_SECONDS = 5.0
+_NUMBERS = itertools.count()
+
+
+@dataclass(frozen=True)
+class _Tree:
+    """Where groups with a limit of memory can be made."""
+
+    root: Path
+    limit: str
+    """File of a group that holds the limit."""
+
+
+# https://docs.kernel.org/admin-guide/cgroup-v2.html, and cgroup-v1/memory.html beside it
+_TREES = (
+    _Tree(Path("/sys/fs/cgroup"), "memory.max"),
+    _Tree(Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
+)
+
+
+class MemoryGroup:
+    """A group in which there is no memory left. Its name has the number of the process that made it."""
+
+    def __init__(self) -> None:
+        """Make it, and remove groups of processes that were ended before they could.
+
+        Raises:
+            NotAllowedError: this process may not, or the kernel has no such groups.
+        """
+        reasons = []
+        for tree in _TREES:
+            _sweep(tree.root)
+            self._directory = tree.root / f"{_PREFIX}{os.getpid()}-{next(_NUMBERS)}"
+            try:
+                self._directory.mkdir()
+            except OSError as error:
+                reasons.append(str(error))
+                continue
+            self._limit = self._directory / tree.limit
+            if self._limit.exists():
+                return
+            self._directory.rmdir()
+            reasons.append(f"{tree.root} has no groups with a limit of memory")
+        raise NotAllowedError(f"a control group with a limit of memory cannot be made: {'; '.join(reasons)}")
+
+    def take(self, pids: Iterable[int]) -> None:
+        """Move processes into it: each is ended by the kernel as soon as it takes more memory.
+
+        Raises:
+            OSError: one has ended, or may not be moved.
+        """
+        for pid in pids:
+            (self._directory / "cgroup.procs").write_text(f"{pid}\n", encoding="ascii")
+        self._limit.write_text(f"{MOST_BYTES}\n", encoding="ascii")
+
+    def close(self) -> None:
+        """Remove it once no process is in it, which the kernel may notice a moment late."""
+        end = time.monotonic() + _CLOSE_SECONDS
+        while self._directory.exists() and time.monotonic() < end:
+            with contextlib.suppress(OSError):
+                self._directory.rmdir()
+                return
+            time.sleep(0.02)
+
+
+def _sweep(root: Path) -> None:
+    for left in root.glob(f"{_PREFIX}*"):
+        number = left.name.removeprefix(_PREFIX).partition("-")[0]
+        if number.isdecimal() and not psutil.pid_exists(int(number)):
+            with contextlib.suppress(OSError):
+                left.rmdir()
