@@ -15,6 +15,8 @@ from site_visit import ROOT
 from trainspec_site import changes, figures, navigation, redirects, stage
 
 from trainspec_validate import schema
+from trainspec_validate.check import validate
+from trainspec_validate.selection import Selection
 
 INDEX = stage.requirements(ROOT)
 BROKEN: list[tuple[str, Any]] = [
@@ -59,6 +61,39 @@ def test_the_playground_judges_schemas_as_the_program_does(
         schema._validator.cache_clear()
 
 
+def records_in_browser(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "tools" / "trainspec_site" / "in_browser"))
+    monkeypatch.delitem(sys.modules, "records", raising=False)
+    module = importlib.import_module("records")
+    monkeypatch.delitem(sys.modules, "records")
+    return module
+
+
+def test_the_playground_judges_records_as_the_program_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = ROOT / "examples" / "broken" / "records.jsonl"
+    judged = records_in_browser(monkeypatch).judge_records("records.jsonl", path.read_text(encoding="utf-8"))
+    report = validate([path], Selection(select=("TS-TEL-001", "TS-TEL-002", "TS-TEL-015", "TS-TEL-016")))
+    told = [(one.requirement, one.message, one.help, one.span and one.span.line) for one in report.findings]
+    assert told
+    assert [(one.requirement, one.message, one.help, one.span.line) for one in judged.findings] == told
+    assert (judged.num_records, judged.num_damaged) == (3, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", [("TS-TEL-001", 1)]),
+        ('{"k":"m","time_us":1,"seq":0,"m":{}}\nx\n', [("TS-TEL-002", 1), ("TS-TEL-001", 2)]),
+        ("\ud800", [("TS-TEL-001", 1)]),
+    ],
+)
+def test_the_playground_tells_what_is_no_stream(
+    monkeypatch: pytest.MonkeyPatch, text: str, told: list[tuple[str, int]]
+) -> None:
+    judged = records_in_browser(monkeypatch).judge_records("job.jsonl", text)
+    assert [(one.requirement, one.span.line) for one in judged.findings] == told
+
+
 def test_a_short_address_leads_to_the_place() -> None:
     entry = {"id": "TS-PAR-001", "title": "A & B", "chapter": "04-parallelism"}
     (path, text), *rest = redirects.redirects([entry]).items()
@@ -89,6 +124,13 @@ def test_changes_are_told_between_indexes(tmp_path: Path) -> None:
     assert "1 added, 1 removed, 1 changed." in newest
     assert f"- {gone['id']} ({gone['level']})" in newest
     assert f"level {kept['level']} → MAY; the reason is worded anew" in newest
+    assert "The first version: 2 requirements" in text
+
+
+def test_a_version_that_is_kept_at_its_release_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "1.0.json").write_text(json.dumps({"requirements": INDEX[:2]}), encoding="utf-8")
+    text = changes.page(tmp_path, "1.0", INDEX[:2])
+    assert text.count("## Version 1.0") == 1
     assert "The first version: 2 requirements" in text
 
 

@@ -68,3 +68,16 @@ def test_what_a_schema_refuses_is_told_with_its_place(page: Page) -> None:
 def test_text_that_is_no_yaml_is_told(page: Page) -> None:
     page.locator("[data-part=editor]").fill("a: [1")
     expect(finding(page, "TS-DOC-001")).to_have_count(1)
+
+
+def test_records_of_a_stream_are_held_to_their_schema(page: Page) -> None:
+    page.get_by_label("Example").select_option("A stream with five damaged records")
+    expect(status(page)).to_contain_text("5 findings. 8 lines of the stream were held to the schema of records")
+    expect(status(page)).to_contain_text("NumPy, which has no wheel for browsers")
+    unknown = page.locator("[data-part=findings] li", has_text="did you mean 'step'?")
+    expect(unknown.locator("a")).to_have_attribute("href", re.compile(r"/v1/09-telemetry/#TS-TEL-001$"))
+    expect(unknown.get_by_role("button")).to_have_text("job.jsonl:3")
+    editor = page.locator("[data-part=editor]")
+    editor.fill(editor.input_value().replace("stepp", "step"))
+    expect(status(page)).to_contain_text("4 findings.")
+    expect(unknown).to_have_count(0)

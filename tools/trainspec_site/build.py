@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from trainspec_site import browser, playground_assets, print_page, stage, versions
+from trainspec_site import as_files, browser, playground_assets, print_page, stage, versions
 from trainspec_site.npm import AssetError
 from trainspec_site.redirects import redirect, redirects
 
@@ -19,7 +19,6 @@ ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build"
 REPOSITORY = "https://github.com/OWNER/trainspec"
 NOT_PRINTED = ("playground.md", "rules/index.md")
-KEEP_FRAGMENT = '<script>location.replace("{address}" + location.hash)</script></head>'
 
 
 class _Settings(yaml.SafeLoader):
@@ -42,10 +41,7 @@ def build_version(site: Path) -> versions.Version:
     repository = os.environ.get("TRAINSPEC_REPOSITORY", REPOSITORY)
     pages = WORK / "site-pages"
     stage.stage(ROOT, pages, f"{repository}/blob/main")
-    try:
-        playground_assets.write(ROOT, pages / "assets" / "playground", WORK / "site-cache")
-    except AssetError as error:
-        print(f"site: the playground has no validator: {error}", file=sys.stderr)
+    _write_what_npm_gives(pages / "assets")
     environment = os.environ | {
         "TRAINSPEC_DOCS": str(pages.relative_to(ROOT)),
         "TRAINSPEC_SITE": str(site.relative_to(ROOT)),
@@ -58,8 +54,22 @@ def build_version(site: Path) -> versions.Version:
     done = subprocess.run(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         sys.exit(f"{done.stderr}site: mkdocs found the mistakes above")
+    as_files.write_index(site)
     _write_whole(site, version)
     return version
+
+
+def _write_what_npm_gives(assets: Path) -> None:
+    """Without npm the site is whole but for two things, and its pages say so."""
+    cache = WORK / "site-cache"
+    try:
+        playground_assets.write(ROOT, assets / "playground", cache)
+    except AssetError as error:
+        print(f"site: the playground has no validator: {error}", file=sys.stderr)
+    try:
+        as_files.write_worker(assets / "javascripts", cache)
+    except AssetError as error:
+        print(f"site: no search where pages are opened as files: {error}", file=sys.stderr)
 
 
 def _write_whole(site: Path, version: versions.Version) -> None:
@@ -83,11 +93,10 @@ def write_top(site: Path) -> None:
         (site / path).parent.mkdir()
         (site / path).write_text(text, encoding="utf-8")
     for chapter in sorted({str(entry["chapter"]) for entry in entries}):
-        address = f"../../latest/v1/{chapter}/"
-        page = redirect(f"TrainSpec: {chapter}", address)
+        page = redirect(f"TrainSpec: {chapter}", f"../../latest/v1/{chapter}/")
         (site / "v1" / chapter).mkdir(parents=True)
-        kept = page.replace("</head>", KEEP_FRAGMENT.format(address=address))
-        (site / "v1" / chapter / "index.html").write_text(kept, encoding="utf-8")
+        (site / "v1" / chapter / "index.html").write_text(page, encoding="utf-8")
+    (site / "index.html").write_text(redirect("TrainSpec", "latest/"), encoding="utf-8")
     shutil.copytree(latest / "schemas", site / "schemas")
     shutil.copy(latest / "404.html", site / "404.html")
 

@@ -33,8 +33,12 @@ and graduates what was announced. [Governance](../GOVERNANCE.md) has the rules. 
 
 
 def page(history: Path, version: str, entries: Sequence[Entry]) -> str:
-    """Text of the page; `history` holds the index of each released version as VERSION.json."""
-    indexes = [(path.stem, _read(path)) for path in sorted(history.glob("*.json"), key=lambda path: _order(path.stem))]
+    """Text of the page; `history` holds the index of each released version as VERSION.json.
+
+    Where the version itself is among them, it has just been released.
+    """
+    released = sorted(history.glob("*.json"), key=lambda path: _order(path.stem))
+    indexes = [(path.stem, _read(path)) for path in released if path.stem != version]
     indexes.append((version, {str(entry["id"]): entry for entry in entries}))
     lines = [MARK, "", HEAD]
     for (_, before), (name, after) in reversed(list(zip([("", {}), *indexes], indexes, strict=False))):

@@ -35,6 +35,7 @@ EXAMPLES: Mapping[str, Mapping[str, str]] = {
         "checkpoint.yaml": "policies/spot-64.yaml",
         "cluster.yaml": "clusters/gcp-a3-ultra-h200.yaml",
     },
+    "A stream with five damaged records": {"job.jsonl": "broken/records.jsonl"},
 }
 
 
@@ -51,7 +52,12 @@ def write(root: Path, target: Path, cache: Path) -> None:
     shutil.copy(wheel, target / wheel.name)
     _pack(target / "packages.zip", [*_pure_files(), *_our_files(root)])
     sets = {title: _example(root / "examples", files) for title, files in EXAMPLES.items()}
-    manifest = {"archives": ["packages.zip", wheel.name], "examples": sets}
+    loaded = [target / name for name in (*RUNTIME, "packages.zip", wheel.name)]
+    manifest = {
+        "archives": ["packages.zip", wheel.name],
+        "num_bytes": sum(path.stat().st_size for path in loaded),
+        "examples": sets,
+    }
     (target / "manifest.json").write_text(json.dumps(manifest, ensure_ascii=False), encoding="utf-8")
 
 

@@ -32,6 +32,7 @@ SHELL = """\
 {styles}
 </head>
 <body class="ts-print" data-md-color-scheme="default">
+<script src="../assets/javascripts/from-files.js"></script>
 <main class="md-typeset">
 <header><h1>{title}</h1><p>Status: {status}. <a href="../">To the site</a></p></header>
 <nav aria-label="Contents"><ol>

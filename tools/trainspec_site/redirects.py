@@ -15,16 +15,26 @@ PAGE = """\
 <meta name="robots" content="noindex">
 <link rel="icon" href="data:,">
 <link rel="canonical" href="{address}">
-<meta http-equiv="refresh" content="0; url={address}">
+<script>{script}</script>
+<noscript><meta http-equiv="refresh" content="0; url={address}"></noscript>
 </head>
 <body><h1>{title}</h1><p><a href="{address}">{title}</a></p></body>
 </html>
 """
+SCRIPT = """\
+const page = location.protocol === "file:" ? "index.html" : ""; // no server finds the page of a folder
+const to = new URL(document.querySelector("link[rel=canonical]").href);
+to.pathname += page;
+to.hash = to.hash || location.hash;
+location.replace(to);"""
 
 
 def redirect(title: str, address: str) -> str:
-    """A page that sends the reader to an address at once, and shows a link where that is switched off."""
-    return PAGE.format(title=escape(title), address=escape(address))
+    """A page that leads to an address at once, with the place that the reader asked for where it names none itself.
+
+    It works from a server, from files, and with a link where scripts are switched off.
+    """
+    return PAGE.format(title=escape(title), address=escape(address), script=SCRIPT)
 
 
 def redirects(entries: Iterable[Mapping[str, Any]], below: str = "../") -> dict[str, str]:

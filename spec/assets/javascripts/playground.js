@@ -5,7 +5,7 @@
   const base = new URL(root.dataset.assets, document.baseURI);
   const find = (name) => root.querySelector(`[data-part="${name}"]`);
   const [picker, tabs, editor, status, list] = ["examples", "files", "editor", "status", "findings"].map(find);
-  const NAMES = ["cluster.yaml", "plan.yaml", "checkpoint.yaml"];
+  const NAMES = ["cluster.yaml", "plan.yaml", "checkpoint.yaml", "job.jsonl"];
   const PAUSE_MILLISECONDS = 250;
   let files = {};
   let shown = NAMES[0];
@@ -85,10 +85,10 @@
     });
     drawTabs(lastCounts);
     list.replaceChildren(...result.findings.map(item));
-    const kept = result.outcomes.pass ?? 0;
     const words = result.num_findings === 1 ? "1 finding" : `${result.num_findings || "no"} findings`;
     const more = result.num_findings > result.findings.length ? `, the first ${result.findings.length} are shown` : "";
-    say([`${words}${more}; ${kept} requirements hold.`, ...result.problems].join(" "));
+    const kept = "pass" in result.outcomes ? `; ${result.outcomes.pass} requirements hold` : "";
+    say([`${words}${more}${kept}.`, ...result.problems].join(" "));
   };
 
   const judge = () => {
@@ -121,11 +121,17 @@
 
   const start = async () => {
     drawTabs();
+    if (location.protocol === "file:") {
+      say("Opened as a file, this page may not load the validator: browsers allow it from a web server only. Run python3 -m http.server in the folder of the site.");
+      root.setAttribute("aria-busy", "false");
+      return;
+    }
     let manifest;
     try {
       manifest = await (await fetch(new URL("manifest.json", base))).json();
     } catch {
       say("This copy of the site has no validator in it. A site built by `make site` with npm at hand has.");
+      root.setAttribute("aria-busy", "false");
       return;
     }
     picker.append(...Object.keys(manifest.examples).map((title) => element("option", {}, title)));
@@ -142,7 +148,7 @@
     picker.disabled = false;
     picker.selectedIndex = 1;
     picker.dispatchEvent(new Event("change"));
-    say("Loading the validator: 15 MB, once.");
+    say(`Loading the validator: ${Math.round(manifest.num_bytes / 1e6)} MB, once.`);
   };
   start();
 })();

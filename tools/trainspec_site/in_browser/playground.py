@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from records import SUFFIX, judge_records
 
 from trainspec_validate.check import PartialInputError, validate
 from trainspec_validate.collect import InputError
@@ -17,30 +20,58 @@ FOLDER = Path("/playground")
 MAX_SHOWN = 100
 
 
+@dataclass(slots=True)
+class Answer:
+    """What the page shows: findings, how many requirements hold, and what else is to be said."""
+
+    findings: list[Finding] = field(default_factory=list)
+    outcomes: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    report: Report = field(default_factory=lambda: Report(()))
+
+    def text(self) -> str:
+        """The answer as JSON."""
+        return json.dumps(
+            {
+                "findings": [_shown(finding, self.report) for finding in self.findings[:MAX_SHOWN]],
+                "num_findings": len(self.findings),
+                "problems": self.problems,
+                "outcomes": self.outcomes,
+            }
+        )
+
+
 def judge(texts: str) -> str:
     """Judge a JSON object of file names and texts; a JSON object with findings and problems."""
-    files: dict[str, str] = json.loads(texts)
+    files: dict[str, str] = {Path(name).name: text for name, text in json.loads(texts).items()}
+    answer = Answer()
+    documents = {name: text for name, text in files.items() if not name.endswith(SUFFIX)}
+    if documents:
+        _judge_documents(documents, answer)
+    for name in sorted(files.keys() - documents.keys()):
+        judged = judge_records(name, files[name])
+        answer.findings += judged.findings
+        answer.problems.append(judged.words)
+    return answer.text()
+
+
+def _judge_documents(documents: Mapping[str, str], answer: Answer) -> None:
     FOLDER.mkdir(exist_ok=True)
     for path in FOLDER.iterdir():
         path.unlink()
-    for name, text in files.items():
-        (FOLDER / Path(name).name).write_text(text, encoding="utf-8")
+    for name, text in documents.items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
     os.chdir(FOLDER)
-    problems: list[str] = []
     try:
-        report = validate(sorted(files))
+        answer.report = validate(sorted(documents))
     except PartialInputError as error:
-        report, problems = error.report, [str(error)]
+        answer.report = error.report
+        answer.problems.append(str(error))
     except InputError as error:
-        return json.dumps({"findings": [], "num_findings": 0, "problems": [str(error)], "outcomes": {}})
-    return json.dumps(
-        {
-            "findings": [_shown(finding, report) for finding in report.findings[:MAX_SHOWN]],
-            "num_findings": len(report.findings),
-            "problems": problems,
-            "outcomes": _counted(report),
-        }
-    )
+        answer.problems.append(str(error))
+    answer.findings += answer.report.findings
+    for outcome in answer.report.outcomes:
+        answer.outcomes[outcome.verdict.value] = answer.outcomes.get(outcome.verdict.value, 0) + 1
 
 
 def _shown(finding: Finding, report: Report) -> dict[str, Any]:
@@ -57,10 +88,3 @@ def _shown(finding: Finding, report: Report) -> dict[str, Any]:
         "excerpt": "\n".join(lines),
         "url": finding.url,
     }
-
-
-def _counted(report: Report) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for outcome in report.outcomes:
-        counts[outcome.verdict.value] = counts.get(outcome.verdict.value, 0) + 1
-    return counts
