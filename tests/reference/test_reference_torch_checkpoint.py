@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,3 +67,10 @@ def test_an_index_that_asks_for_code_is_not_run(tmp_path: Path) -> None:
     with pytest.raises(CheckpointUnreadableError, match=r"asks for pathlib\.Path\.mkdir"):
         names_in(tmp_path)
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_new_worker_does_not_wait_for_libraries_that_it_may_not_need() -> None:
+    heavy = ("torch.distributed.checkpoint", "torch.distributed.fsdp")
+    program = f"import sys, trainspec_reference.torch.backend\nprint([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,9 @@ from trainspec_reference.torch.parts import plain_shape
 from trainspec_reference.torch.passes import Passes
 from trainspec_reference.torch.precision import parameter_dtype, prepare
 from trainspec_reference.torch.replica import Replica
-from trainspec_reference.torch.sharded import ShardedReplica
+
+if TYPE_CHECKING:
+    from trainspec_reference.torch.sharded import ShardedReplica
 
 _PLANTED = {"nan-gradient": math.nan, "inf-gradient": math.inf}
 """What a planted fault puts into the next gradient."""
@@ -73,9 +76,7 @@ class TorchBackend:
         self._shapes = {name: part.region(name, weights[name].shape).whole_shape for name in sorted(weights)}
         regions = {name: part.region(name, weights[name].shape) for name in names}
         self._global_shapes = {name: weights[name].shape for name in weights}
-        is_divided = self._plan.parallelism.sharding in ("gradients", "parameters") and groups.data is not None
-        kind = ShardedReplica if is_divided else Replica
-        self._replica = kind(self._job, self._model, regions, self._dtype)
+        self._replica = self._kind()(self._job, self._model, regions, self._dtype)
         self._replica.load(weights)
         self._replica.connect(groups)
         self._passes = Passes(self._job, self._model, groups)
@@ -193,6 +194,13 @@ class TorchBackend:
             self._built().exchange.planted = _PLANTED[fault]
         else:
             raise ValueError(f"{fault!r} is no fault: one of flip-parameter-bit, {', '.join(_PLANTED)}")
+
+    def _kind(self) -> type[Replica | ShardedReplica]:
+        if self._plan.parallelism.sharding not in ("gradients", "parameters") or self._joined().data is None:
+            return Replica
+        from trainspec_reference.torch.sharded import ShardedReplica  # noqa: PLC0415 - it takes a second to load
+
+        return ShardedReplica
 
     def _evened(self, micro_batches: Sequence[MicroBatch]) -> Sequence[MicroBatch]:
         """As many on every rank where passes gather parameters from all; what is added counts for nothing."""

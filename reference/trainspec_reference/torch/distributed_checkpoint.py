@@ -1,0 +1,153 @@
+"""The only place that drives PyTorch's distributed checkpoints; `checkpoint` loads it when one is read or written."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import (
+    DefaultLoadPlanner,
+    DefaultSavePlanner,
+    create_default_local_load_plan,
+)
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.metadata import (
+    Metadata,
+    MetadataIndex,
+    StorageMeta,
+)
+from torch.distributed.checkpoint.planner import LoadPlan, ReadItem
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+
+from trainspec_reference.common.backend import CheckpointUnreadableError, PeerLostError
+from trainspec_reference.torch.checkpoint import Box, HostSnapshot
+from trainspec_reference.torch.groups import peers_needed
+
+
+class _SavePlanner(DefaultSavePlanner):
+    def lookup_object(self, index: MetadataIndex) -> Any:
+        return self.state_dict[index.fqn].tensor
+
+
+class _LoadPlanner(DefaultLoadPlanner):
+    """PyTorch's planner would look into each value for tensors, and for names of older releases."""
+
+    def set_up_planner(
+        self, state_dict: dict[str, Any], metadata: Metadata | None = None, is_coordinator: bool = False
+    ) -> None:
+        self.state_dict, self.metadata, self.is_coordinator = state_dict, metadata, is_coordinator
+
+    def create_local_plan(self) -> LoadPlan:
+        if self.metadata is None:
+            raise ValueError("the checkpoint has no index")
+        return create_default_local_load_plan(self.state_dict, self.metadata)
+
+    def lookup_tensor(self, index: MetadataIndex) -> torch.Tensor:
+        tensor: torch.Tensor = self.state_dict[index.fqn].tensor
+        return tensor
+
+    def resolve_tensor(self, read_item: ReadItem) -> torch.Tensor:
+        tensor = self.lookup_tensor(read_item.dest_index)
+        for axis, (start, length) in enumerate(zip(read_item.dest_offsets, read_item.lengths, strict=True)):
+            tensor = tensor.narrow(axis, start, length)
+        return tensor
+
+
+class _IndexUnpickler(pickle.Unpickler):
+    """Makes what an index of boxes is made of, and calls nothing else: the file may come from anywhere."""
+
+    _DTYPES = frozenset({"float64", "float32", "float16", "bfloat16", "int64", "uint8"})
+    _PLAIN = frozenset(
+        {
+            ("torch", "Size"),
+            ("torch.serialization", "_get_layout"),
+            ("pathlib", "PosixPath"),
+            ("pathlib", "PurePosixPath"),
+            ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
+            *(
+                ("torch.distributed.checkpoint.metadata", name)
+                for name in (
+                    "Metadata",
+                    "TensorStorageMetadata",
+                    "TensorProperties",
+                    "ChunkStorageMetadata",
+                    "MetadataIndex",
+                    "StorageMeta",
+                    "_MEM_FORMAT_ENCODING",
+                )
+            ),
+        }
+    )
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        if (module_name, global_name) in self._PLAIN or (module_name == "torch" and global_name in self._DTYPES):
+            return super().find_class(module_name, global_name)
+        raise pickle.UnpicklingError(f"the index asks for {module_name}.{global_name}, which no checkpoint needs")
+
+
+class IndexReader(FileSystemReader):
+    """PyTorch's reader, with an index that is read without running it."""
+
+    def read_metadata(self, *_: Any, **__: Any) -> Metadata:
+        """The index of the checkpoint."""
+        with (Path(self.path) / ".metadata").open("rb") as file:
+            index = _unpickled(file)
+        if not isinstance(index, Metadata):
+            raise pickle.UnpicklingError("the index is not one of PyTorch's distributed checkpoints")
+        index.storage_meta = StorageMeta(load_id=self.load_id)
+        return index
+
+
+def _unpickled(file: BinaryIO) -> Any:
+    return _IndexUnpickler(file).load()
+
+
+def write(snapshot: HostSnapshot, directory: Path, group: dist.ProcessGroup | None) -> None:
+    """As `checkpoint.write`."""
+    writer = FileSystemWriter(directory, single_file_per_rank=True, sync_files=True)
+    planner = _SavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+    try:
+        with peers_needed():
+            save(
+                dict(snapshot.boxes), storage_writer=writer, planner=planner, process_group=group, no_dist=group is None
+            )
+    except CheckpointException as error:  # no Exception in PyTorch, and it hides what each rank met
+        causes = {rank: failure[0] for rank, failure in error.failures.items()}
+        words = "; ".join(f"rank {rank}: {cause}" for rank, cause in sorted(causes.items()))
+        if all(isinstance(cause, PeerLostError) for cause in causes.values()):
+            raise PeerLostError(words) from error
+        raise OSError(words) from error
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def names_in(directory: Path) -> frozenset[str]:
+    """As `checkpoint.names_in`."""
+    try:
+        return frozenset(IndexReader(directory).read_metadata().state_dict_metadata)
+    except Exception as error:  # a damaged pickle raises what it likes
+        raise CheckpointUnreadableError(f"{directory / '.metadata'}: {error or type(error).__name__}") from error
+
+
+def read(boxes: Mapping[str, Box], directory: Path) -> None:
+    """As `checkpoint.read`."""
+    planner = _LoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
+    try:
+        warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)  # it is so by intention
+        load(dict(boxes), storage_reader=IndexReader(directory), planner=planner, no_dist=True)
+    except CheckpointException as error:
+        causes = "; ".join(str(failure[0]) for failure in error.failures.values())
+        raise CheckpointUnreadableError(f"{directory}: {causes}") from error
+    except Exception as error:
+        raise CheckpointUnreadableError(f"{directory}: {error or type(error).__name__}") from error
