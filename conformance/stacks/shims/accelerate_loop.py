@@ -32,7 +32,8 @@ class Run:
         optimizer = torch.optim.AdamW(self._example.parameters(), lr=3e-3)
         schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, job["num_steps"])
         samples = Samples(job["samples_per_epoch"], job["seed"])
-        loader = torch.utils.data.DataLoader(samples, batch_size=rank.micro_batch, shuffle=True)
+        is_shuffled = job["sample_order"] == "any"
+        loader = torch.utils.data.DataLoader(samples, batch_size=rank.micro_batch, shuffle=is_shuffled)
         prepared = self._accelerator.prepare(self._example, optimizer, loader, schedule)
         self._model, self._optimizer, self._loader, self._schedule = prepared
         self._step = 0

@@ -48,7 +48,8 @@ def updates_as_declared(case: Case, criterion: Criterion) -> Iterator[Problem]:
         off = float(np.linalg.norm(update_P - wanted_P) / np.linalg.norm(wanted_P))
         if not off <= (criterion.tolerance or 0):
             declared = "no clipping is declared" if limit is None else f"clipping at {limit:g} is declared"
-            message = f"a gradient of norm {norm:.4g} gave an update of {np.linalg.norm(update_P):.4g}; {declared}"
+            sizes = f"an update of norm {np.linalg.norm(update_P):.4g}, not {np.linalg.norm(wanted_P):.4g}"
+            message = f"the gradient times {factor} gave {sizes}; {declared}"
             yield Problem(message, (answer.entry,))
 
 
