@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 
@@ -15,14 +17,24 @@ from tracing import read_task
 POLL_SECONDS = 0.05
 
 
+def free_ports(num: int) -> list[str]:
+    """Ports of this host, all different, that nobody listens at now."""
+    with ExitStack() as kept:
+        found = [kept.enter_context(socket.socket()) for _ in range(num)]
+        for one in found:
+            one.bind(("127.0.0.1", 0))
+        return [str(one.getsockname()[1]) for one in found]
+
+
 def main(arguments: list[str]) -> int:
     """Run a shim with as many ranks as the task wants; the platform starts the job again."""
     shim, path, port = arguments
     num_ranks = read_task(path)["job"]["num_ranks"]
     command = [sys.executable, str(Path(__file__).with_name(shim)), path]
     kept = {key: value for key, value in os.environ.items() if key != "TRAINSPEC_RUN"}
+    kept |= {"WORLD_SIZE": str(num_ranks), "PORT": port, "PORTS": ",".join(free_ports(num_ranks))}
     ranks = [
-        subprocess.Popen(command, env={**kept, "RANK": str(rank), "WORLD_SIZE": str(num_ranks), "PORT": port})  # noqa: S603
+        subprocess.Popen(command, env={**kept, "RANK": str(rank)})  # noqa: S603
         for rank in range(num_ranks)
     ]
 
