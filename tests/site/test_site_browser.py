@@ -132,6 +132,7 @@ def test_dark_mode_is_kept(visit: Visit) -> None:
 def test_a_page_that_is_not_there_says_so(visit: Visit) -> None:
     page = visit.open("draft/v1/no-such-chapter/")
     assert "404" in page.locator("h1").inner_text()
+    assert page.get_by_role("link", name="All requirements").get_attribute("href")
     visit.errors = [text for text in visit.errors if "status of 404" not in text]
 
 

@@ -81,6 +81,12 @@ def test_every_requirement_has_its_short_address_and_its_page(built: Path) -> No
         assert (built / "rules" / area / entry["id"] / "index.html").is_file()
 
 
+def test_the_title_of_a_page_is_its_heading(built: Path) -> None:
+    for name, words in {"rules/PAR/TS-PAR-001": "TS-PAR-001 world-size", "changes": "What changed"}.items():
+        text = (built / name / "index.html").read_text(encoding="utf-8")
+        assert f"<title>{words}" in text
+
+
 @pytest.mark.parametrize("name", ["metrics", "accelerators", "links", "models"])
 def test_a_table_is_there_for_programs(built: Path, name: str) -> None:
     as_json = json.loads((built / "v1" / f"{name}.json").read_text(encoding="utf-8"))

@@ -134,6 +134,21 @@ def test_a_version_that_is_kept_at_its_release_is_told_once(tmp_path: Path) -> N
     assert "The first version: 2 requirements" in text
 
 
+def test_a_page_begins_with_its_title_and_not_with_how_it_was_made() -> None:
+    made = "<!-- Generated -->\n\n# Title\n"
+    assert stage.MADE_BY.sub(lambda found: found["settings"] or "", made) == "# Title\n"
+    settings = "---\nhide:\n  - toc\n---\n"
+    assert stage.MADE_BY.sub(lambda found: found["settings"] or "", settings + made) == settings + "# Title\n"
+    assert stage.MADE_BY.sub("", "# Title\n\n<!-- note -->\n") == "# Title\n\n<!-- note -->\n"
+
+
+def test_chapters_of_one_number_stand_as_the_front_page_lists_them() -> None:
+    text = navigation.settings(ROOT)
+    order = ["v1/10-checkpoints.md", "v1/10-saves.md", "v1/10-manifest.md", "v1/11-recovery.md", "v1/11-lost-work.md"]
+    places = [text.index(f"- {name}\n") for name in order]
+    assert places == sorted(places)
+
+
 def test_every_page_is_in_the_navigation() -> None:
     text = navigation.settings(ROOT)
     pages = [path.relative_to(ROOT / "spec").as_posix() for path in (ROOT / "spec").rglob("*.md")]

@@ -1,4 +1,4 @@
-"""The only place that orders the pages of the site: chapters by number, all others as the front page names them."""
+"""The only place that orders the pages of the site: chapters by number, within it and all others as the front page."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ GROUPS = {
 """Names of the parts that several chapters with one number make up."""
 APPENDIX = "9"
 """First digit of the numbers of appendices; informative all."""
+CHAPTERS = "## Chapters\n"
+"""Heading of the list of chapters on the front page."""
 LINK = re.compile(r"\]\((?P<page>[\w./-]+\.md)")
 START = "nav: # written by tools/trainspec_site/navigation.py from the files; never edited below this line\n"
 
@@ -33,10 +35,14 @@ def settings(root: Path) -> str:
 
 
 def _lines(pages: Path) -> Iterator[str]:
-    named = [match["page"] for match in LINK.finditer((pages / "index.md").read_text(encoding="utf-8"))]
+    text = (pages / "index.md").read_text(encoding="utf-8")
+    named = [match["page"] for match in LINK.finditer(text)]
     yield "  - Home: index.md"
     yield "  - Specification:"
-    yield from _chapters(sorted(path.name for path in (pages / "v1").glob("[0-9][0-9]-*.md")))
+    listed = [match["page"].removeprefix("v1/") for match in LINK.finditer(text.partition(CHAPTERS)[2])]
+    places = {page: place for place, page in enumerate(dict.fromkeys(listed))}
+    chapters = [path.name for path in (pages / "v1").glob("[0-9][0-9]-*.md")]
+    yield from _chapters(sorted(chapters, key=lambda name: (name[:2], places.get(name, len(places)), name)))
     yield "  - Playground: playground.md"
     yield "  - Requirements:"
     yield from (f"      - {page}" for page in ("rules/index.md", "changes.md", "downloads.md"))

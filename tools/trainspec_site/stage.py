@@ -15,6 +15,8 @@ from trainspec_site import downloads
 from trainspec_site.redirects import redirects
 
 LINK = re.compile(r"\]\((?P<target>(?![a-z]+:|#|/)[^)\s#]+)(?P<rest>#[^)]*)?\)")
+MADE_BY = re.compile(r"\A(?P<settings>---\n.*?\n---\n)?<!--.*?-->\n+", re.DOTALL)
+"""The comment on how a page was made. Where it comes first, neither MkDocs nor Zensical takes the title below it."""
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 NOT_PAGES = ("overrides",)
 TABLES = tuple(downloads.TABLES)
@@ -34,7 +36,8 @@ def stage(root: Path, target: Path, repository: str) -> None:
     shutil.copytree(root / "spec", target, ignore=shutil.ignore_patterns(*NOT_PAGES))
     for page in sorted(target.rglob("*.md")):
         source = root / "spec" / page.relative_to(target)
-        page.write_text(with_repository_links(source, root, repository), encoding="utf-8")
+        text = with_repository_links(source, root, repository)
+        page.write_text(MADE_BY.sub(lambda found: found["settings"] or "", text), encoding="utf-8")
     shutil.copytree(root / "schemas", target / "schemas", ignore=shutil.ignore_patterns("*.md"))
     for name in TABLES:
         table = yaml.safe_load((root / "spec" / "v1" / f"{name}.yaml").read_text(encoding="utf-8"))

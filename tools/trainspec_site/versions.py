@@ -30,7 +30,7 @@ class Version:
     @property
     def title(self) -> str:
         """What the selector shows."""
-        return f"{self.name} ({self.status})"
+        return f"{self.name.removesuffix(f'-{self.status.lower()}')} ({self.status})"
 
 
 def publish(site: Path, version: Version, store: Path, published: Path | None = None) -> None:
