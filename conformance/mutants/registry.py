@@ -10,6 +10,7 @@ from trainspec_validate.documents.conformance import Task
 
 MODULES = (
     "lies_of_recovery",
+    "lies_of_hosts",
     "lies_of_checkpoints",
     "lies_of_resumes",
     "lies_of_numbers",

@@ -15,7 +15,7 @@ import psutil
 from trainspec_conformance.privileges import NotAllowedError
 
 MOST_BYTES = 4096
-"""What the group may hold: pages that a process has already stay with its old group, so that the next one is too many."""
+"""What the group may hold. Pages that a process has stay with its old group, so that the next one is too many."""
 _PREFIX = "trainspec-"
 _CLOSE_SECONDS = 5.0
 _NUMBERS = itertools.count()
