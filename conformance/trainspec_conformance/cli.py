@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import shlex
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
@@ -48,8 +50,7 @@ def run(context: click.Context, /, stack: Path | None, demo: bool, **options: An
 
     STACK is a descriptor: how the stack is launched, and what it claims. The report stands beside its evidence.
     """
-    from trainspec_conformance import commands  # noqa: PLC0415 - help needs none of it
-
+    commands = _commands()
     if (stack is None) != demo:
         raise click.UsageError("name the descriptor of a stack, or --demo, and not both")
     if stack is None:
@@ -68,17 +69,13 @@ def init(context: click.Context, directory: Path) -> None:
 
     They run as they stand; DIRECTORY is where they go.
     """
-    from trainspec_conformance import commands  # noqa: PLC0415 - help needs none of it
-
-    context.exit(commands.init(directory))
+    context.exit(_commands().init(directory))
 
 
 @command.command("list")
 def list_scenarios() -> None:
     """List all scenarios with their requirements."""
-    from trainspec_conformance import commands  # noqa: PLC0415 - help needs none of it
-
-    commands.show_scenarios()
+    _commands().show_scenarios()
 
 
 @command.command("verify", epilog=_EPILOG)
@@ -86,9 +83,7 @@ def list_scenarios() -> None:
 @click.pass_context
 def verify(context: click.Context, directory: Path) -> None:
     """Judge the report in DIRECTORY again, from its evidence alone."""
-    from trainspec_conformance import commands  # noqa: PLC0415 - help needs none of it
-
-    context.exit(commands.verify(directory))
+    context.exit(_commands().verify(directory))
 
 
 @command.command("diff", epilog=_EPILOG)
@@ -101,9 +96,22 @@ def diff(context: click.Context, before: Path, after: Path, form: str) -> None:
 
     BEFORE and AFTER are directories of reports, or their report.json.
     """
-    from trainspec_conformance import commands  # noqa: PLC0415 - help needs none of it
+    context.exit(_commands().diff(before, after, form))
 
-    context.exit(commands.diff(before, after, form))
+
+def _commands() -> ModuleType:
+    """What does the work; help needs none of it.
+
+    Raises:
+        terminal.Failure: the library that sees and ends processes is not installed.
+    """
+    try:
+        return importlib.import_module("trainspec_conformance.commands")
+    except ModuleNotFoundError as error:
+        if error.name != "psutil":
+            raise
+        hint = "pip install 'trainspec-validate[conformance]'"
+        raise terminal.Failure(f"{PROGRAM} needs psutil: {hint}") from None
 
 
 def main() -> None:
