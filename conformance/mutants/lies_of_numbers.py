@@ -22,6 +22,7 @@ from trainspec_validate.costs.noise_scale import GradientNoise, NoiseAverages, g
 from trainspec_validate.documents.precision import LossScaling
 
 LAYOUT = "another layout adds in another order there"
+TRAINED = "the same compressor is trained with there"
 
 
 @mutant("averages-ratios", "TS-CNF-201", "Averages the ratio of noise and signal.",
@@ -66,7 +67,8 @@ def measures_scaled() -> None:
 
 @mutant("averages-of-averages", "TS-CNF-204", "Averages the means of its ranks, however many targets each has.",
         also={"TS-CNF-127": LAYOUT, "TS-CNF-205": LAYOUT, "TS-CNF-207": "ranks have unequal shares there",
-              "TS-CNF-314": "three ranks have unequal shares"})  # fmt: skip
+              "TS-CNF-314": "three ranks have unequal shares",
+              "TS-CNF-316": "a loss is made larger by the weight of its targets there"})  # fmt: skip
 def averages_of_averages() -> None:
     gradients = PlainBackend.gradients
 
@@ -110,7 +112,7 @@ def even_shares() -> None:
     batch_schedule.fitted = even
 
 
-@mutant("forgets-residual", "TS-CNF-208", "Compresses without error feedback.")
+@mutant("forgets-residual", "TS-CNF-208", "Compresses without error feedback.", also={"TS-CNF-211": TRAINED})
 def forgets_residual() -> None:
     encoded = GradientCompressor.encoded
 
@@ -133,7 +135,7 @@ def rounds_away() -> None:
     probes.stochastically_rounded = _upwards
 
 
-@mutant("sends-the-first", "TS-CNF-210", "Sends the first entries, and not the largest.")
+@mutant("sends-the-first", "TS-CNF-210", "Sends the first entries, and not the largest.", also={"TS-CNF-211": TRAINED})
 def sends_the_first() -> None:
     def first(values: Any, kth: int) -> Any:
         return np.arange(len(values)) if kth else np.argsort(values)

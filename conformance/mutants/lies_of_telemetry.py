@@ -167,7 +167,7 @@ def ramps_mid_step() -> None:
 
 
 @mutant("shards-nothing", "TS-CNF-312", "Gives all ranks the same samples.",
-        also={f"TS-CNF-{number}": SHARED for number in (127, 205, 207, 305, 311, 314)})  # fmt: skip
+        also={f"TS-CNF-{number}": SHARED for number in (127, 205, 207, 305, 311, 314, 315)})  # fmt: skip
 def shards_nothing() -> None:
     request = feed.Feed._request
 
@@ -177,7 +177,8 @@ def shards_nothing() -> None:
     feed.Feed._request = same  # type: ignore[method-assign]
 
 
-@mutant("draws-with-replacement", "TS-CNF-312", "Draws each sample anew, so that some come twice and some never.")
+@mutant("draws-with-replacement", "TS-CNF-312", "Draws each sample anew, so that some come twice and some never.",
+        also={"TS-CNF-315": "samples are to come in order there"})  # fmt: skip
 def draws_with_replacement() -> None:
     ids = order.SampleOrder.ids
 
