@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from site_visit import ROOT
-from trainspec_site import changes, figures, navigation, redirects, stage
+from trainspec_site import changes, figures, navigation, redirects, rule_pages, stage
 
 from trainspec_validate import schema
 from trainspec_validate.check import validate
@@ -147,6 +147,14 @@ def test_chapters_of_one_number_stand_as_the_front_page_lists_them() -> None:
     order = ["v1/10-checkpoints.md", "v1/10-saves.md", "v1/10-manifest.md", "v1/11-recovery.md", "v1/11-lost-work.md"]
     places = [text.index(f"- {name}\n") for name in order]
     assert places == sorted(places)
+
+
+def test_the_page_of_a_requirement_leads_to_what_checks_it() -> None:
+    checked = {"runtime": "Scenario: [conformance/scenarios/", "schema": "In the schemas:", "manual": "*Checklist:* "}
+    for entry in INDEX:
+        if entry["check"] in checked:
+            text = (ROOT / "spec" / "rules" / rule_pages.page_path(entry["id"])).read_text(encoding="utf-8")
+            assert checked[entry["check"]] in text, entry["id"]
 
 
 def test_every_page_is_in_the_navigation() -> None:
