@@ -29,6 +29,10 @@ class NoTargetError(Exception):
     """The trace names no living process that the scenario aims at."""
 
 
+class MisplacedError(NoTargetError):
+    """A rank does not run where the task says, so that nothing done to a host would reach it; waiting is of no use."""
+
+
 @dataclass(frozen=True)
 class Aim:
     """Processes that an injection is about."""
@@ -68,14 +72,15 @@ def aim_at_hosts(target: str, view: View, mark: str, hosts: Hosts) -> Aim:
     """The hosts of a target, and the living ranks that really run there.
 
     Raises:
-        NoTargetError: ranks do not run where the task says, so that nothing done to a host would reach them.
+        NoTargetError: there are none.
+        MisplacedError: a rank runs somewhere else.
     """
     living = aim("all-ranks", view, mark)
     told = view.processes(view.start_seconds)
     placed = {rank: told["rank", rank] for rank in living.ranks}
     for rank, one in placed.items():
         if one.host is None or one.host not in hosts.names or not hosts.holds(one.host, one.pid):
-            raise NoTargetError(
+            raise MisplacedError(
                 f"rank {rank} says that it is on {one.host!r}, and does not run on that host of the task"
             )
     chosen = {

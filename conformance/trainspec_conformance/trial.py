@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainspec_conformance.damage import CANARY, NothingToDamageError, damage
 from trainspec_conformance.history import History, Watcher
-from trainspec_conformance.injecting import Injector, NoTargetError
+from trainspec_conformance.injecting import Injector, MisplacedError, NoTargetError
 from trainspec_conformance.launching import Launcher, Surroundings
 from trainspec_conformance.means import Means
 from trainspec_conformance.observing import judge_checkpoint, judge_streams
@@ -145,8 +145,9 @@ class _Trial:
             self._poll()
             try:
                 self._history.tell(self._injector.inject(act, self._view))
-            except NoTargetError:
-                if time.monotonic() > end or not self._launcher.is_running:
+            except NoTargetError as error:
+                is_of_no_use = isinstance(error, MisplacedError) or not self._launcher.is_running
+                if is_of_no_use or time.monotonic() > end:
                     raise
                 time.sleep(POLL_SECONDS)
             else:
