@@ -19,6 +19,8 @@ from trainspec_reference.common.trainer import Trainer
 
 from trainspec_validate.documents.trace import FaultSeen
 
+COMPARED = (*range(101, 105), *range(107, 117), 119, 122, 123, *range(125, 129), 132, 205, 207, 312, 314, 315)
+"""Scenarios that compare samples with another run, or with an order."""
 AFTER_LOSS = "it ends at the loss of a rank, which this scenario brings about too"
 
 
@@ -43,7 +45,7 @@ def _is_gone(member: crew.Worker) -> bool:
     "no-recovery",
     "TS-CNF-101",
     "Claims recovery, and ends with an error when a rank is lost.",
-    also={f"TS-CNF-{number}": AFTER_LOSS for number in (102, 103, 104, 107, 120, 123, 124, 128)},
+    also={f"TS-CNF-{number}": AFTER_LOSS for number in (102, 103, 104, 107, 120, 123, 124, 128, 308)},
 )
 def no_recovery() -> None:
     _ends_if(lambda _: True)
@@ -205,10 +207,7 @@ def false_alarm() -> None:
     "wanders",
     "TS-CNF-130",
     "Draws its samples from the clock.",
-    also={
-        f"TS-CNF-{number}": "no two runs of it are the same"
-        for number in (*range(101, 105), *range(107, 117), 119, 122, 123, 125, 126, 127, 128, 132)
-    },
+    also={f"TS-CNF-{number}": "no two runs of it are the same" for number in COMPARED},
 )
 def wanders() -> None:
     ids = order.SampleOrder.ids
