@@ -112,7 +112,8 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "yaml": ("load", "load.*"),
     "jsonschema_rs": ("schema", "telemetry.lines"),
     "click": ("cli", "cli.*", "toolbox", "toolbox.*", "terminal"),
-    "msgspec": ("documents", "documents.*", "streams.native", "telemetry.lines"),
+    "msgspec": ("documents", "documents.*", "streams.native", "telemetry.lines", "checkpoints.signature"),
+    "cryptography": ("checkpoints.signature",),
     "pyarrow": ("streams.parquet", "user_rules.tables"),
     "narwhals": ("user_rules.*",),
     "duckdb": ("user_rules.engines",),
@@ -126,7 +127,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
 }
 
 # Imported inside functions only, because start-up would pay for it.
-LAZY = {"rich", "pynvml", "pyarrow", "zstandard", "narwhals", "duckdb", "polars", "pyspark", "numba"}
+LAZY = {"rich", "cryptography", "pynvml", "pyarrow", "zstandard", "narwhals", "duckdb", "polars", "pyspark", "numba"}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from trainspec_validate.checkpoints import signature
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.checkpoints.seal import Facts, seal, write
 
@@ -201,6 +202,12 @@ def sealed(path: Path, *words: str) -> None:
     write(path.parent, {**manifest, **({"created": created} if created else {})})
 
 
+def signed(path: Path) -> None:
+    """A signature of the manifest as it is now, by nobody's key."""
+    content = signature.bundle(signature.statement(read_checkpoint(path.parent)), b"", "0" * 64)
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
 def flipped(path: Path) -> None:
     """One bit of the last byte of the middle turned."""
     content = bytearray(path.read_bytes())
@@ -222,6 +229,7 @@ MAKERS: dict[str, Callable[..., Any]] = {
     "torch": torch,
     "dcp": dcp,
     "sealed": sealed,
+    "signed": signed,
     "cut": lambda path, size: path.write_bytes(path.read_bytes()[: -int(size)]),
     "flipped": flipped,
     "claims": lambda path, size: path.write_bytes(struct.pack("<Q", int(size)) + path.read_bytes()[8:]),

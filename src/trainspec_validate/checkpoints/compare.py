@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainspec_validate.checkpoints.formats._paths import fault
 from trainspec_validate.checkpoints.hashing import Progress, digests
-from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
+from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
 from trainspec_validate.documents import SealedFile
 
 _SHOWN_DIGITS = 12
@@ -51,5 +51,5 @@ def unlisted_files(checkpoint: Checkpoint) -> list[str]:
     """Files that lie in the directory and that the manifest does not know."""
     if checkpoint.manifest is None:
         return []
-    known = checkpoint.sealed.union(checkpoint.manifest.unsealed, {MANIFEST_NAME})
+    known = checkpoint.sealed.union(checkpoint.manifest.unsealed, {MANIFEST_NAME, SIGNATURE_NAME})
     return [path for path in checkpoint.files if path not in known]

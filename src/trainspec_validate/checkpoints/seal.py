@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainspec_validate.checkpoints.hashing import Progress, digests
-from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
+from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
 
 
 class SealError(Exception):
@@ -42,7 +42,7 @@ def seal(checkpoint: Checkpoint, facts: Facts, progress: Progress | None = None)
     Raises:
         SealError: it holds no file, or something that is no regular file, or a file cannot be read.
     """
-    paths = [path for path in checkpoint.files if path not in {MANIFEST_NAME, *facts.unsealed}]
+    paths = [path for path in checkpoint.files if path not in {MANIFEST_NAME, SIGNATURE_NAME, *facts.unsealed}]
     strange = [path for path in paths if checkpoint.files[path].kind != "file"]
     if strange:
         raise SealError(f"{checkpoint.place(strange[0])}: a link or no regular file; only files can be sealed")

@@ -9,6 +9,8 @@ from typing import Literal, TypeGuard
 from trainspec_validate.documents import CheckpointManifest
 
 MANIFEST_NAME = "trainspec-manifest.json"
+SIGNATURE_NAME = "model.sig"
+"""Default of the OpenSSF model-signing format."""
 
 Aspect = Literal[
     "mark",

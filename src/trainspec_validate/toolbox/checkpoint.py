@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar, get_args
 
@@ -11,18 +11,19 @@ import click
 
 from trainspec_validate import terminal
 from trainspec_validate._version import __version__
-from trainspec_validate.checkpoints import compare, hashing
+from trainspec_validate.checkpoints import compare, hashing, signature
 from trainspec_validate.checkpoints.formats import manifest as manifests
 from trainspec_validate.checkpoints.inventory import inventory
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.checkpoints.seal import Facts, SealError, seal, unsealed_matches, write
-from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
+from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
 from trainspec_validate.documents.checkpoint import StateItem
 from trainspec_validate.report.terminal import printable
 from trainspec_validate.terminal import Failure
 
 Result = TypeVar("Result")
 _directory = click.Path(exists=True, file_okay=False)
+_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 _progress = click.option("--no-progress", is_flag=True, help="Never show a progress bar.")
 
 
@@ -31,6 +32,8 @@ _progress = click.option("--no-progress", is_flag=True, help="Never show a progr
 Examples:
   trainspec checkpoint seal run/step-1000 --state model,optimizer,rng,step
   trainspec checkpoint verify run/step-1000
+  trainspec checkpoint seal run/step-1000 --signing-key key.pem
+  trainspec checkpoint verify run/step-1000 --public-key key.pub.pem
 
 trainspec-validate DIRECTORY judges checkpoints by every requirement; these commands know the manifest only.
 """
@@ -56,6 +59,7 @@ def _state(_context: click.Context, _option: click.Parameter, words: str | None)
 @click.option("--save-id", metavar="ID", help="Identity of the save. Default: a new one.")
 @click.option("--state", callback=_state, metavar="ITEMS", help="Items of state that the files hold, with commas.")
 @click.option("--unsealed", multiple=True, metavar="PATTERN", help="Files to leave without a digest. Repeatable.")
+@click.option("--signing-key", type=_file, metavar="FILE", help="Sign too: private key in PEM, on an elliptic curve.")
 @click.option("--force", is_flag=True, help="Replace a manifest that is there.")
 @_progress
 def seal_(  # noqa: PLR0913, PLR0917
@@ -67,10 +71,14 @@ def seal_(  # noqa: PLR0913, PLR0917
     save_id: str | None,
     state: tuple[str, ...],
     unsealed: tuple[str, ...],
+    signing_key: Path | None,
     force: bool,
     no_progress: bool,
 ) -> None:
-    """Write the manifest of the checkpoint in DIRECTORY: every file with its size and SHA-256."""
+    """Write the manifest of the checkpoint in DIRECTORY: every file with its size and SHA-256.
+
+    A signature goes into model.sig, in the format of OpenSSF Model Signing.
+    """
     checkpoint = read_checkpoint(Path(directory))
     if MANIFEST_NAME in checkpoint.files and not force:
         raise Failure(f"{checkpoint.place(MANIFEST_NAME)}: already there; --force replaces it")
@@ -88,6 +96,32 @@ def seal_(  # noqa: PLR0913, PLR0917
     num_bytes = sum(file["size_bytes"] for file in manifest["files"])
     rate = _rate(num_bytes, time.monotonic() - start)
     terminal.emit(f"{path.as_posix()}: {_files(len(manifest['files']))}, {num_bytes:,} bytes, {rate}\n")
+    if signing_key is not None:
+        _sign(checkpoint.root, signing_key)
+
+
+def _sign(root: Path, key: Path) -> None:
+    try:
+        path = signature.sign(_sealed(root), key)
+    except signature.SignatureError as error:
+        raise Failure(str(error)) from error
+    except OSError as error:
+        raise Failure(f"{root}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+    terminal.emit(f"{path.as_posix()}: signed with {key}\n")
+
+
+def _sealed(root: Path) -> Checkpoint:
+    """The checkpoint with its manifest.
+
+    Raises:
+        Failure: there is none that can be read.
+    """
+    checkpoint = inventory(root)
+    manifests.read(checkpoint)
+    if checkpoint.manifest is None:
+        words = checkpoint.manifest_problem or "there is none; write one with trainspec checkpoint seal"
+        raise Failure(f"{checkpoint.place(MANIFEST_NAME)}: {words}")
+    return checkpoint
 
 
 def _with_bar(doing: str, no_progress: bool, work: Callable[[hashing.Progress], Result]) -> Result:
@@ -113,23 +147,23 @@ def _rate(num_bytes: int, seconds: float) -> str:
     is_flag=True,
     help="Read the same files once more without hashing, from the storage both times, and show both rates.",
 )
+@click.option("--public-key", type=_file, metavar="FILE", help="Check the signature too: public key in PEM.")
 @_progress
 @click.pass_context
-def verify(context: click.Context, directory: str, compare_read: bool, no_progress: bool) -> None:
+def verify(
+    context: click.Context, directory: str, compare_read: bool, public_key: Path | None, no_progress: bool
+) -> None:
     """Compare the checkpoint in DIRECTORY with its manifest, by as many threads as there are processors.
 
-    Exits with 1 when a file is missing, changed or not listed.
+    Exits with 1 when a file is missing, changed or not listed, or when a signature covers something else or, with
+    --public-key, was not made by that key.
     """
-    checkpoint = inventory(Path(directory))
-    manifests.read(checkpoint)
-    if checkpoint.manifest is None:
-        words = checkpoint.manifest_problem or "there is none; write one with trainspec checkpoint seal"
-        raise Failure(f"{checkpoint.place(MANIFEST_NAME)}: {words}")
+    checkpoint = _sealed(Path(directory))
     paths = list(compare.comparable(checkpoint))
     if compare_read:
         hashing.forget(checkpoint.root, paths)
     start = time.monotonic()
-    wrong = _wrong(checkpoint, no_progress)
+    wrong = [*_wrong_signature(checkpoint, public_key), *_wrong(checkpoint, no_progress)]
     seconds = time.monotonic() - start
     terminal.emit("".join(f"{printable(line)}\n" for line in wrong))
     num_bytes = sum(checkpoint.files[path].size_bytes for path in paths)
@@ -139,6 +173,29 @@ def verify(context: click.Context, directory: str, compare_read: bool, no_progre
         told += f"; a plain read takes them at {_rate(num_bytes, hashing.plain_read(checkpoint.root, paths))}"
     terminal.emit(f"{printable(told)}; {len(wrong):,} wrong\n")
     context.exit(terminal.FINDINGS if wrong else terminal.OK)
+
+
+def _wrong_signature(checkpoint: Checkpoint, key: Path | None) -> Iterator[str]:
+    """What speaks against the signature; without a key nobody knows whose it is, which is said."""
+    place = checkpoint.place(SIGNATURE_NAME)
+    if SIGNATURE_NAME not in checkpoint.files:
+        if key is not None:
+            yield f"{place}: there is none, and --public-key asks for one"
+        return
+    try:
+        found = signature.read(checkpoint)
+        yield from (f"{place}: {words}" for words in signature.differences(checkpoint, found))
+    except signature.SignatureError as error:
+        yield f"{place}: {error}"
+        return
+    if key is None:
+        terminal.emit(f"{printable(place)}: whose signature it is was not checked; --public-key does\n")
+        return
+    try:
+        if not signature.is_made_by(found, key):
+            yield f"{place}: the signature was not made by the key of {key}"
+    except signature.SignatureError as error:
+        raise Failure(str(error)) from error
 
 
 def _wrong(checkpoint: Checkpoint, no_progress: bool) -> list[str]:

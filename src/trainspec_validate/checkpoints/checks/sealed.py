@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainspec_validate.checkpoints import signature
 from trainspec_validate.checkpoints.checks import Checkpoint, CheckpointPolicy, Deviation, NotJudged, Series, check
 from trainspec_validate.checkpoints.compare import absent_files, changed_files, unlisted_files
 from trainspec_validate.checkpoints.hashing import digests
 from trainspec_validate.checkpoints.opening import UnreadableError
-from trainspec_validate.checkpoints.view import MANIFEST_NAME, Archive
+from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Archive
 from trainspec_validate.checkpoints.zips import opened
 
 _REMEDY = "restore the file from another copy"
@@ -85,6 +86,22 @@ def manifest_state(series: Series, policy: CheckpointPolicy) -> Iterator[Deviati
         if absent:
             words = f"the policy saves {', '.join(absent)}, which the manifest does not name"
             yield Deviation(one.place(MANIFEST_NAME), words, "save it, or put it under state.omitted of the policy")
+
+
+@check("TS-CKP-076")
+def signature_covers_manifest(series: Series) -> Iterator[Deviation]:
+    """A signature covers the manifest and all that it lists."""
+    signed = [one for one in _with_manifest(series) if SIGNATURE_NAME in one.files]
+    if not signed:
+        raise NotJudged(f"no {SIGNATURE_NAME} beside a manifest")
+    for one in signed:
+        try:
+            wrong = list(signature.differences(one, signature.read(one)))
+        except signature.SignatureError as error:
+            wrong = [str(error)]
+        for words in wrong:
+            remedy = "find out which of the two is older; whoever vouches for the files signs them again"
+            yield Deviation(one.place(SIGNATURE_NAME), words, remedy)
 
 
 @check("TS-CKP-084")
