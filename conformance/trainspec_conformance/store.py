@@ -28,7 +28,7 @@ class CheckpointStore:
         self.directory = out / store.directory
         self._store = store
         before, _, after = store.name.partition("{step}")
-        self._pattern = re.compile(re.escape(before) + r"0*(\d+)" + re.escape(after))
+        self._pattern = re.compile(re.escape(before) + r"(\d+)" + re.escape(after))
 
     def checkpoints(self) -> list[Stored]:
         """Every checkpoint by its name, from the oldest step to the newest; not links."""
@@ -42,8 +42,10 @@ class CheckpointStore:
         return sorted(found, key=lambda one: (one.step, one.name))
 
     def name_of(self, step: int) -> str:
-        """Name that a checkpoint of that step gets."""
-        return self._store.name.replace("{step}", str(step))
+        """Name that a checkpoint of that step gets: with as many digits as those have that lie there."""
+        names = [match[1] for one in self.checkpoints() if (match := self._pattern.fullmatch(one.name))]
+        width = max((len(digits) for digits in names if digits.startswith("0")), default=0)
+        return self._store.name.replace("{step}", f"{step:0{width}}")
 
     def payload(self, checkpoint: Stored) -> list[Path]:
         """Files that hold state, sorted: no links, no manifest, nothing empty."""
