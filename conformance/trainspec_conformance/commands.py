@@ -57,7 +57,8 @@ def run(request: RunRequest) -> int:
         for scenario in chosen:
             missing = lacking(stack, scenario)
             count = request.trials or num_trials(stack, scenario)
-            click.echo(f"{scenario.requirement} {scenario.metadata.name}: " + (missing or f"{count} trials"))
+            told = missing or f"{count} trial{'' if count == 1 else 's'}"
+            click.echo(f"{scenario.requirement} {scenario.metadata.name}: {told}")
         return OK
     if request.out.exists() and any(request.out.iterdir()):
         return _refuse(f"{request.out}: the directory is not empty; name a new one")
