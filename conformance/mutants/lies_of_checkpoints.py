@@ -27,7 +27,8 @@ from trainspec_validate.documents import trace
 @mutant("tells-early", "TS-CNF-108", "Tells of the commit when the save begins.",
         also={"TS-CNF-109": "the save that is cut off there was told as committed",
               "TS-CNF-110": "the save that fails was told as committed",
-              "TS-CNF-111": "the save that fails was told as committed"})  # fmt: skip
+              "TS-CNF-111": "the save that fails was told as committed",
+              "TS-CNF-134": "the save that fails was told as committed"})  # fmt: skip
 def tells_early() -> None:
     begun = saves.Saves.begun
 
@@ -70,7 +71,8 @@ def saves_by_reference() -> None:
 
 
 @mutant("swallows-full-disk", "TS-CNF-110", "Tells of a commit whatever the disk said.",
-        also={"TS-CNF-111": "the disk refuses there, which it swallows too"})  # fmt: skip
+        also={"TS-CNF-111": "the disk refuses there, which it swallows too",
+              "TS-CNF-134": "the disk fails there, which it swallows too"})  # fmt: skip
 def swallows_full_disk() -> None:
     def failed(self: saves.Saves, name: str, step: int, reason: str) -> None:
         if not reason.startswith("the formation ended"):
@@ -81,7 +83,7 @@ def swallows_full_disk() -> None:
 
 
 @mutant("dies-of-full-disk", "TS-CNF-110", "Ends with an error when a save fails.",
-        also={"TS-CNF-111": "a save fails there too"})  # fmt: skip
+        also={"TS-CNF-111": "a save fails there too", "TS-CNF-134": "and there"})  # fmt: skip
 def dies_of_full_disk() -> None:
     def failed(self: saves.Saves, name: str, step: int, reason: str) -> None:
         self._trace.tell(trace.Save, checkpoint=name, step=step, stage="failed", reason=reason)

@@ -19,7 +19,7 @@ from trainspec_reference.common.trainer import Trainer
 
 from trainspec_validate.documents.trace import FaultSeen
 
-COMPARED = (*range(101, 105), *range(107, 117), 119, 122, 123, *range(125, 129), 132, 205, 207, 312, 314, 315)
+COMPARED = (*range(101, 117), 118, 119, 122, 123, *range(125, 129), *range(132, 136), 205, 207, 312, 314, 315)
 """Scenarios that compare samples with another run, or with an order."""
 AFTER_LOSS = "it ends at the loss of a rank, which this scenario brings about too"
 
@@ -45,7 +45,7 @@ def _is_gone(member: crew.Worker) -> bool:
     "no-recovery",
     "TS-CNF-101",
     "Claims recovery, and ends with an error when a rank is lost.",
-    also={f"TS-CNF-{number}": AFTER_LOSS for number in (102, 103, 104, 107, 120, 123, 124, 128, 308)},
+    also={f"TS-CNF-{number}": AFTER_LOSS for number in (*range(102, 108), 135, 120, 123, 124, 128, 308)},
 )
 def no_recovery() -> None:
     _ends_if(lambda _: True)
@@ -57,7 +57,7 @@ def no_recovery() -> None:
     "Comes back, and reports no fault.",
     also={
         f"TS-CNF-{number}": "it reports no fault, which this scenario waits for or judges too"
-        for number in (102, 103, 104, 107, 122, 123)
+        for number in (102, 103, 104, 105, 106, 107, 122, 123, 135)
     },
 )
 def silent_recovery() -> None:
@@ -72,6 +72,8 @@ def silent_recovery() -> None:
     "TS-CNF-102",
     "Ends with an error when it loses two ranks at once.",
     also={
+        "TS-CNF-105": "a host has two ranks there",
+        "TS-CNF-106": "so has half of the hosts",
         "TS-CNF-128": "all ranks are lost at once there",
         "TS-CNF-123": "the second rank may be lost before the first one is replaced",
     },
@@ -84,14 +86,17 @@ def one_loss_only() -> None:
     "sacred-coordinator",
     "TS-CNF-107",
     "Ends with an error when rank 0 is lost.",
-    also={"TS-CNF-128": "rank 0 is among the ranks that are lost there"},
+    also={f"TS-CNF-{number}": "rank 0 is among the ranks that are ended there" for number in (105, 106, 128)},
 )
 def sacred_coordinator() -> None:
     _ends_if(lambda members: _is_gone(members[0]))
 
 
 @mutant("no-second-fault", "TS-CNF-123", "Ends with an error when a second rank is lost before it trains again.",
-        also={"TS-CNF-102": "ranks of a host are lost one by one", "TS-CNF-128": "so are all ranks"})  # fmt: skip
+        also={"TS-CNF-102": "ranks of a host are lost one by one", "TS-CNF-128": "so are all ranks",
+              "TS-CNF-105": "ranks of a host fall silent one by one",
+              "TS-CNF-106": "ranks of several hosts do",
+              "TS-CNF-135": "a peer may tell of the loss first"})  # fmt: skip
 def no_second_fault() -> None:
     lost = recovery.Recovery.lost
 
@@ -103,7 +108,9 @@ def no_second_fault() -> None:
     recovery.Recovery.lost = gives_up  # type: ignore[method-assign]
 
 
-@mutant("fresh-without-donor", "TS-CNF-128", "Starts from initial weights when no rank has survived.")
+@mutant("fresh-without-donor", "TS-CNF-128", "Starts from initial weights when no rank has survived.",
+        also={"TS-CNF-105": "ranks that wait for the silent ones are ended there",
+              "TS-CNF-106": "ranks that wait for each other are ended there"})  # fmt: skip
 def fresh_without_donor() -> None:
     after_fault = restart_state.StateSource.after_fault
 
@@ -141,7 +148,8 @@ def two_lineages() -> None:
 
 
 @mutant("waits-for-stopped", "TS-CNF-103", "Waits for a rank that does not answer for as long as it takes.",
-        also={"TS-CNF-104": "a rank that spins makes no progress either"})  # fmt: skip
+        also={"TS-CNF-104": "a rank that spins makes no progress either",
+              "TS-CNF-105": "a host that is cut off does not answer", "TS-CNF-106": "nor do hosts there"})  # fmt: skip
 def waits_for_stopped() -> None:
     watch.Watch.is_stalled = property(lambda self: False)  # type: ignore[method-assign, assignment]
 
@@ -151,7 +159,8 @@ def waits_for_stopped() -> None:
     controller.silent = nobody
 
 
-@mutant("heartbeat-only", "TS-CNF-104", "Takes a rank for healthy as long as its process answers.")
+@mutant("heartbeat-only", "TS-CNF-104", "Takes a rank for healthy as long as its process answers.",
+        also={"TS-CNF-106": "ranks that do not reach their peers answer there"})  # fmt: skip
 def heartbeat_only() -> None:
     watch.Watch.is_stalled = property(lambda self: False)  # type: ignore[method-assign, assignment]
 
@@ -191,7 +200,9 @@ def loops_on_crash() -> None:
         also={"TS-CNF-101": "one fault is reported too many", "TS-CNF-102": "one fault is reported too many",
               "TS-CNF-131": "nothing is wrong there either", "TS-CNF-117": "the alarm comes before the report",
               "TS-CNF-103": "the alarm comes before the report", "TS-CNF-104": "the alarm comes before the report",
-              "TS-CNF-122": "the alarm comes before the report"})  # fmt: skip
+              "TS-CNF-122": "the alarm comes before the report", "TS-CNF-105": "one fault is reported too many",
+              "TS-CNF-135": "the alarm comes before the report", "TS-CNF-118": "nothing is wrong there either",
+              "TS-CNF-133": "nothing is wrong there either"})  # fmt: skip
 def false_alarm() -> None:
     between = Trainer._between_steps
 
@@ -219,7 +230,8 @@ def wanders() -> None:
     order.SampleOrder.ids = drawn  # type: ignore[method-assign]
 
 
-@mutant("impatient", "TS-CNF-131", "Kills a rank whose step takes three times as long as the median.")
+@mutant("impatient", "TS-CNF-131", "Kills a rank whose step takes three times as long as the median.",
+        also={"TS-CNF-133": "steps are longer while packets are late"})  # fmt: skip
 def impatient() -> None:
     def soon(self: watch.Watch) -> float:
         return 3 * watch.median(self._durations) if self._durations else self.limits.start
