@@ -107,6 +107,8 @@ def test_kernels_need_runs_rooflines_and_all_operations() -> None:
     )
     with pytest.raises(CannotJudgeError, match="no roofline"):
         found("kernel-floors", {"kernels": (kernels(rooflines=[]), 0)})
+    with pytest.raises(CannotJudgeError, match="no kernel that has a floor"):
+        found("kernel-floors", {"kernels": (kernels(kernels=kernels()["rooflines"]), 0)})
     with pytest.raises(CannotJudgeError, match="is not known"):
         found("kernel-floors", {"kernels": (kernels(kernels=[kernel("matmul", [1, 2], 1.0)]), 0)})
 

@@ -126,3 +126,16 @@ def test_the_jax_backend_shows_its_sums_and_compressors() -> None:
     pytest.importorskip("jax", reason="JAX is not installed")
     done = subprocess.run([sys.executable, "-c", SUMS], check=False, capture_output=True, text=True, timeout=600)
     assert done.stdout == "all hold\n", done.stderr[-2000:]
+
+
+def test_kernels_of_the_torch_backend_are_counted_as_the_suite_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    from trainspec_conformance.criteria.numbers_machine import OWED, amount
+    from trainspec_reference.torch import floors
+
+    sizes = floors.Sizes(torch.float32, (16,), ((8, 16, 24),), (1, 2, 16, 8), (32, 64), 4096, 1, 5)
+    monkeypatch.setitem(floors.SIZES, "cpu", sizes)
+    found = floors.measure(torch.device("cpu"))
+    assert {*OWED} <= {kernel["operation"] for kernel in found["kernels"]}
+    for kernel in (*found["rooflines"], *found["kernels"]):
+        assert amount(kernel, 4) / kernel["median_seconds"] == pytest.approx(kernel["per_second"])

@@ -12,12 +12,10 @@ from trainspec_conformance.answers import Answer, answer_of
 from trainspec_conformance.arrays import Array
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
 from trainspec_validate.documents.scenario import Criterion
+from trainspec_validate.rules.prc_kernels import FLOORS, NUM_TIMED, NUM_WARMUP
 
-FLOORS = {"matmul": 0.70, "attention": 0.25, "normalization": 0.45, "activation": 0.45, "host-to-device-copy": 0.70}
-"""Least share of the roofline. Source: section on kernels of the chapter on precision."""
 OWED = ("matmul", "attention", "normalization", "activation")
 _OF_PRODUCT, _OF_COPY = "roofline-matmul", "device-copy"
-MIN_WARMUP_RUNS, MIN_TIMED_RUNS = 50, 100
 _FORWARD_AND_BACKWARD = 3.5
 
 
@@ -57,8 +55,8 @@ def _rates(answer: Answer, key: str) -> list[tuple[str, float, Mapping[str, Any]
 def kernels_above_floors(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """Each kernel reaches its share of what the same device reached in the same run."""
     answer = answer_of(case, criterion)
-    if answer.number("num_warmup_runs") < MIN_WARMUP_RUNS or answer.number("num_timed_runs") < MIN_TIMED_RUNS:
-        yield Problem(f"medians are of fewer than {MIN_TIMED_RUNS} runs after {MIN_WARMUP_RUNS}", (answer.entry,))
+    if answer.number("num_warmup_runs") < NUM_WARMUP or answer.number("num_timed_runs") < NUM_TIMED:
+        yield Problem(f"medians are of fewer than {NUM_TIMED} runs after {NUM_WARMUP}", (answer.entry,))
     best = {_OF_PRODUCT: 0.0, _OF_COPY: 0.0}
     for name, rate, _ in _rates(answer, "rooflines"):
         best[name] = max(rate, best.get(name, 0.0))
@@ -69,16 +67,18 @@ def kernels_above_floors(case: Case, criterion: Criterion) -> Iterator[Problem]:
         if name not in {one for one, _, _ in kernels}:
             yield Problem(f"no {name} was measured", (answer.entry,))
     for name, rate, told in kernels:
+        if name not in FLOORS:
+            raise CannotJudgeError(f"{name} is no kernel that has a floor")
         roofline = _roofline(name, told, best)
-        if roofline is not None and not rate >= FLOORS.get(name, 0) * roofline:
+        if roofline is not None and not rate >= FLOORS[name][0] * roofline:
             message = f"{name} of {told['dimensions']} reaches {rate / roofline:.2f} of its roofline, "
-            yield Problem(f"{message}at least {FLOORS[name]:.2f} is asked for", (answer.entry,))
+            yield Problem(f"{message}at least {FLOORS[name][0]:.2f} is asked for", (answer.entry,))
 
 
 def _roofline(name: str, told: Mapping[str, Any], best: Mapping[str, float]) -> float | None:
     if name == "host-to-device-copy":
         link = told.get("roofline_per_second")
-        return float(link) if link else None
+        return float(link) if isinstance(link, int | float) and link > 0 else None
     return best[_OF_PRODUCT if name in {"matmul", "attention"} else _OF_COPY]
 
 
