@@ -25,16 +25,23 @@ def utilisation_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
         raise CannotJudgeError("the stream tells no utilisation, or counts no tokens")
     if _declared(case.trial, PEAK) != peak:
         yield Problem(f"utilisation is told against a peak of {_declared(case.trial, PEAK):g}, asked for was {peak:g}")
-    start = known[0]
+    start, per_rate = known[0], _declared(case.trial, PER_TOKEN) / (peak * case.trial.num_ranks)
     for key in sorted(found):
         if key not in known or clock[key] <= clock[start]:
             raise CannotJudgeError(f"utilisation is told at update {key[1]}, at which no tokens are counted")
-        rate = (tokens[key].value - tokens[start].value) / (clock[key] - clock[start])
-        wanted = rate * _declared(case.trial, PER_TOKEN) / (peak * case.trial.num_ranks)
-        if not abs(found[key].value - wanted) <= (criterion.tolerance or 0) * wanted:
+        rates = [(tokens[key].value - tokens[start].value) / (clock[key] - clock[start])]
+        if start == known[0]:  # the first window may hold the first update, which may have waited for a compiler
+            rates.append(tokens[key].value / (clock[key] - _begun(case.trial)))
+        slack = criterion.tolerance or 0
+        if not min(rates) * per_rate * (1 - slack) <= found[key].value <= max(rates) * per_rate * (1 + slack):
             message = f"utilisation at update {key[1]} is told as {found[key].value:.4g}, tokens and time give "
-            yield Problem(f"{message}{wanted:.4g}", (found[key].entry,))
+            yield Problem(f"{message}{rates[0] * per_rate:.4g}", (found[key].entry,))
         start = key
+
+
+def _begun(view: View) -> float:
+    """When the first rank was about to train."""
+    return min((entry.seconds for entry, _ in view.restores()), default=view.start_seconds)
 
 
 def _clock(view: View) -> dict[told.Key, float]:
