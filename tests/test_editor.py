@@ -6,6 +6,7 @@ skipped.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import queue
 import shutil
@@ -28,7 +29,8 @@ LOCKED = ROOT / "tests" / "editor"
 INSTALLED = ROOT / "build" / "editor"
 SCHEMAS = ROOT / "schemas" / "v1" / "draft-07"
 STORE = ROOT / "schemas" / "schemastore"
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 300
+INSTALL_SECONDS = 300
 PLAN = """apiVersion: trainspec/v1
 kind: TrainingPlan
 metadata: {name: a}
@@ -127,20 +129,33 @@ class Server:
 
 
 def install() -> Path:
-    """The program of the language server; skips where it cannot be had."""
-    program = INSTALLED / "node_modules" / "yaml-language-server" / "bin" / "yaml-language-server"
-    same = all(
-        (INSTALLED / path.name).exists() and (INSTALLED / path.name).read_bytes() == path.read_bytes()
-        for path in LOCKED.iterdir()
-    )
-    if not program.exists() or not same:
-        if not shutil.which("npm"):
-            pytest.skip("npm is not installed")
-        shutil.copytree(LOCKED, INSTALLED, dirs_exist_ok=True)
-        command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(INSTALLED)]
-        if subprocess.run(command, capture_output=True, check=False, timeout=300).returncode:
-            pytest.skip("npm cannot reach its registry")
+    """The program of the language server; skips where it cannot be had. One process at a time installs it."""
+    INSTALLED.mkdir(parents=True, exist_ok=True)
+    with INSTALLED.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        program = INSTALLED / "node_modules" / "yaml-language-server" / "bin" / "yaml-language-server"
+        if not program.exists() or not is_of_the_lock():
+            fetch()
     return program
+
+
+def is_of_the_lock() -> bool:
+    installed = ((INSTALLED / path.name, path) for path in LOCKED.iterdir())
+    return all(mine.exists() and mine.read_bytes() == path.read_bytes() for mine, path in installed)
+
+
+def fetch() -> None:
+    if not shutil.which("npm"):
+        pytest.skip("npm is not installed")
+    shutil.copytree(LOCKED, INSTALLED, dirs_exist_ok=True)
+    quick = ["--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000"]
+    command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", *quick, "--prefix", str(INSTALLED)]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False, timeout=INSTALL_SECONDS)
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"npm has not fetched the language server in {INSTALL_SECONDS} s")
+    if done.returncode:
+        pytest.skip("npm cannot reach its registry")
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from site_visit import BUILT, OLDER, Visit
+from site_visit import BUILT, OLDER, PATIENCE_MILLISECONDS, Visit
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -94,7 +94,7 @@ def chromium() -> Iterator[Browser]:
 def visit(chromium: Browser, server: str) -> Iterator[Visit]:
     """A fresh page; afterwards no request may have left the host, and the console has no error."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(PATIENCE_MILLISECONDS)
     seen = Visit(context.new_page(), server)
     context.on("request", lambda request: _note(seen, request.url))
     seen.page.on("pageerror", lambda error: seen.errors.append(str(error)))

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / "build" / "site-version"
 OLDER = "0.9"
+PATIENCE_MILLISECONDS = 300_000
+"""After which something will not come; nothing that works takes as long, on any machine."""
 
 
 @dataclass

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from site_visit import PATIENCE_MILLISECONDS
 
 pytest.importorskip("playwright", reason="playwright is not installed: run make site-test")
 from playwright.sync_api import Page, expect
@@ -15,6 +16,7 @@ from playwright.sync_api import Page, expect
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+expect.set_options(timeout=PATIENCE_MILLISECONDS)
 SERVER = "need a web server"
 NOT_FROM_FILES = "versions.json"
 """What the theme asks for to show other versions, which a browser refuses to a file."""
@@ -24,7 +26,7 @@ NOT_FROM_FILES = "versions.json"
 def page(chromium: Browser, site: Path) -> Iterator[Page]:
     """The first page of the draft, opened as a file; afterwards nothing was loaded but files, and nothing failed."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(PATIENCE_MILLISECONDS)
     opened, errors, elsewhere = context.new_page(), [], []
     opened.on("pageerror", lambda error: errors.append(str(error)))
     opened.on("console", lambda message: message.type == "error" and errors.append(message.text))

@@ -6,13 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from site_visit import Visit
+from site_visit import PATIENCE_MILLISECONDS, Visit
 
 pytest.importorskip("playwright", reason="playwright is not installed: run make site-test")
 from playwright.sync_api import Locator, Page, expect
 
-LOADING_MILLISECONDS = 120_000
-expect.set_options(timeout=60_000)
+expect.set_options(timeout=PATIENCE_MILLISECONDS)
 
 
 @pytest.fixture
@@ -21,7 +20,7 @@ def page(visit: Visit, built: Path) -> Page:
     if not (built / "assets" / "playground" / "pyodide.mjs").exists():
         pytest.skip("this site was built without Pyodide, for want of npm")
     opened = visit.open("draft/playground/")
-    expect(status(opened)).to_contain_text("requirements hold", timeout=LOADING_MILLISECONDS)
+    expect(status(opened)).to_contain_text("requirements hold")
     return opened
 
 

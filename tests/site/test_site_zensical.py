@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from site_visit import ROOT
+from site_visit import PATIENCE_MILLISECONDS, ROOT
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -87,7 +87,7 @@ def address(twin: Path) -> Iterator[str]:
 
 def test_its_tables_narrow(chromium: Browser, address: str) -> None:
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(PATIENCE_MILLISECONDS)
     page, errors = context.new_page(), []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(f"{address}/catalog/")
