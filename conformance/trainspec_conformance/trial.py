@@ -79,7 +79,7 @@ class _Trial:
         self._mark = uuid.uuid4().hex
         self._history = History(setting.directory / HISTORY)
         self._store = CheckpointStore(self._out, setting.stack.store)
-        num_starts = sum(isinstance(act, Start) for act in setting.scenario.acts)
+        num_starts = sum(isinstance(act, Start | Probe) for act in setting.scenario.acts)
         starting_seconds = num_starts * setting.stack.launch.start_seconds
         self._deadline = time.monotonic() + setting.scenario.budget_seconds + starting_seconds
         self._means = self._take_means()
