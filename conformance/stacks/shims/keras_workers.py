@@ -122,9 +122,10 @@ def main(path: str) -> None:
     try:
         run.train()
     except tf.errors.UnavailableError as error:  # what TensorFlow says of a worker that is lost
-        lost = re.search(r"/task:(\d+)", error.message)
+        said = error.message.rpartition("aborted by: ")[2]
+        lost = re.search(r"/task:(\d+)", said)
         blamed = {"rank": int(lost[1])} if lost else {}
-        rank.trace.tell("fault", kind="process", reason=error.message[-1000:], **blamed)
+        rank.trace.tell("fault", kind="hang" if "heartbeats" in said else "process", reason=said[:1000], **blamed)
         raise
 
 

@@ -26,6 +26,16 @@ def free_ports(num: int) -> list[str]:
         return [str(one.getsockname()[1]) for one in found]
 
 
+def end_all(ranks: list[subprocess.Popen[bytes]], seconds: float) -> None:
+    """End all ranks; those that live may first say for so long what they lost."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and any(one.poll() is None for one in ranks):
+        time.sleep(POLL_SECONDS)
+    for one in ranks:
+        one.kill()
+        one.wait()
+
+
 def main(arguments: list[str]) -> int:
     """Run a shim with as many ranks as the task wants; the platform starts the job again."""
     shim, path, port = arguments
@@ -48,9 +58,7 @@ def main(arguments: list[str]) -> int:
         if all(status == 0 for status in statuses):
             return 0
         if any(statuses):
-            for one in ranks:
-                one.kill()
-                one.wait()
+            end_all(ranks, float(os.environ.get("SURVIVOR_SECONDS", "0")))
             return 1
         time.sleep(POLL_SECONDS)
 
