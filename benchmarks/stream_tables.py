@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 from fleet import DEVICES_PER_NODE, MEMORY_LIMIT_BYTES, Columns, Fleet
 from streams import Size, heads, stretches
 
-from trainspec_validate.streams.parquet import MARK, VERSION
+from trainspec_validate.streams.parquet import MARK, ROWS_OF_A_GROUP, VERSION
 
-ROWS_PER_GROUP = 262_144
 RANK_KEYS = (
     "train.rank.step",
     "train.step.duration",
@@ -170,6 +169,21 @@ def tables(ranks: range, size: Size) -> Iterator[pa.Table]:
         yield pa.concat_tables(parts).unify_dictionaries().sort_by([("seq", "ascending"), ("time_us", "ascending")])
 
 
+def groups(ranks: range, size: Size) -> Iterator[pa.Table]:
+    """The rows of a file in groups as large as those that the validator writes."""
+    parts: list[pa.Table] = []
+    num = 0
+    for table in tables(ranks, size):
+        parts.append(table.cast(SCHEMA))
+        num += table.num_rows
+        if num >= ROWS_OF_A_GROUP:
+            whole = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+            cut = num - num % ROWS_OF_A_GROUP
+            yield whole.slice(0, cut)
+            parts, num = [whole.slice(cut)], num - cut
+    yield pa.concat_tables(parts).unify_dictionaries()
+
+
 def write_parquet(folder: Path, size: Size) -> list[Path]:
     """Write the streams as Parquet with zstd; as many records as JSON Lines of that size would hold."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -177,7 +191,7 @@ def write_parquet(folder: Path, size: Size) -> list[Path]:
     for number, ranks in enumerate(size.shares()):
         path = folder / f"part-{number:05}.parquet"
         with pq.ParquetWriter(path, SCHEMA, compression="zstd", compression_level=3) as writer:
-            for table in tables(ranks, size):
-                writer.write_table(table.cast(SCHEMA), ROWS_PER_GROUP)
+            for table in groups(ranks, size):
+                writer.write_table(table, ROWS_OF_A_GROUP)
         paths.append(path)
     return paths

@@ -57,4 +57,4 @@ def test_every_number_has_its_check() -> None:
 
 
 def test_a_fraction_has_the_size_that_the_fold_counts_by() -> None:
-    assert scale.MOST_FRACTION == fold._ABOVE
+    assert scale.MOST_FRACTION == fold.ABOVE

@@ -161,8 +161,10 @@ def read(path: Path) -> Iterator[Item]:
     yield row, Losses((), row - num_refusals, num_refusals, "utc", sequenced=True)
 
 
-def row_batches(path: Path, start: int = 0, end: int | None = None) -> Iterator[tuple[int, Any]]:
-    """Arrow batches of a range of row groups, each with the number of its first row.
+def row_batches(
+    path: Path, start: int = 0, end: int | None = None, columns: Sequence[str] | None = None
+) -> Iterator[tuple[int, Any]]:
+    """Arrow batches of a range of row groups, with all columns or some, each with the number of its first row.
 
     Raises:
         SourceError: the file is no Parquet, or not the twin of a stream, or Arrow is not installed.
@@ -174,7 +176,7 @@ def row_batches(path: Path, start: int = 0, end: int | None = None) -> Iterator[
             sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
             row = sum(sizes[:start])
             for groups in _together(range(len(sizes))[start:end], sizes):
-                table = file.read_row_groups(groups).unify_dictionaries().combine_chunks()
+                table = file.read_row_groups(groups, columns).unify_dictionaries().combine_chunks()
                 for batch in table.to_batches():
                     yield row, batch
                     row += batch.num_rows

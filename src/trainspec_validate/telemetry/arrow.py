@@ -13,9 +13,9 @@ from trainspec_validate.documents.stream import Head
 from trainspec_validate.streams import parquet
 from trainspec_validate.telemetry import jit
 from trainspec_validate.telemetry.batch import Batch, join, take
+from trainspec_validate.telemetry.columns import Column, Table, spread
 from trainspec_validate.telemetry.digest import Digest
 from trainspec_validate.telemetry.identities import Identities
-from trainspec_validate.telemetry.kernels import wide
 from trainspec_validate.telemetry.kernels.parse import MOST_ATTEMPT, MOST_TIME
 from trainspec_validate.telemetry.lines import RECORD, LineFault, read_line
 from trainspec_validate.telemetry.names import Interner
@@ -46,7 +46,7 @@ def head_of(path: Path) -> Head | None:
     Raises:
         SourceError: the file is no twin of a stream.
     """
-    for _, batch in parquet.row_batches(path, 0, 1):
+    for _, batch in parquet.row_batches(path, 0, 1, ["json"]):
         text = batch.column("json")[0].as_py() if batch.num_rows else None
         record = read_line(text.encode()) if text else None
         return record if isinstance(record, Head) else None
@@ -56,7 +56,7 @@ def head_of(path: Path) -> Head | None:
 def leading_heads(path: Path) -> tuple[Head, ...]:
     """The heads that a file begins with, one after another."""
     found: list[Head] = []
-    for _, batch in parquet.row_batches(path):
+    for _, batch in parquet.row_batches(path, columns=["json"]):
         for text in batch.column("json"):
             record = read_line(text.as_py().encode()) if text.is_valid else None
             if not isinstance(record, Head):
@@ -65,27 +65,33 @@ def leading_heads(path: Path) -> tuple[Head, ...]:
     return tuple(found)
 
 
-def arrow_batches(stretch: Stretch, digest: Digest, facts: FileFacts) -> Iterator[Batch]:
-    """The records of a range of row groups; the place of a record is the number of its row."""
+def arrow_batches(stretch: Stretch, digest: Digest, facts: FileFacts, *, in_columns: bool = False) -> Iterator[Batch]:
+    """The records of a range of row groups; the place of a record is the number of its row.
+
+    `in_columns` leaves values in the columns of the file where compiled loops can fold them.
+    """
     builder = RowBuilder(digest.names, facts, stretch.file.head)
     texts: Interner[str] = Interner()
     identities = Identities(builder, texts.items)
     for first_row, batch in _pieces(stretch, facts):
         text = batch.column("json")
-        is_odd = ~np.asarray(text.is_null())
+        is_odd = ~np.asarray(text.is_null()) if text.null_count < len(text) else np.zeros(len(text), bool)
         for row in np.flatnonzero(is_odd).tolist():
             record = read_line(text[row].as_py().encode())
             if isinstance(record, LineFault):
                 note_damage(facts, first_row + row, record)
             else:
                 builder.add(first_row + row, record)
-        named = {name: _numbers(batch.column(name), texts) for name in _NAMES}
-        rows = _sound(batch, first_row, np.flatnonzero(~is_odd), named, facts)
-        plain = _plain_rows(batch, first_row, rows, {name: named[name][rows] for name in _NAMES}, builder, identities)
+        identity = np.zeros(batch.num_rows, np.int64)
+        found = _plain_rows(batch, first_row, ~is_odd, builder, identities, texts, identity)
         if is_odd.any():
-            both = join([plain, builder.batch()])
-            plain = take(both, np.argsort(both.offset, kind="stable"))
-        yield plain
+            both = join([found, builder.batch()])
+            found = take(both, np.argsort(both.offset, kind="stable"))
+        row = found.offset - first_row
+        columns = tuple(_columns(batch, builder, first_row))
+        found.table = Table(columns, np.where(is_odd[row], -1, row), identity, identities.pairs)
+        is_foldable = in_columns and jit.is_compiled() and len({column.key for column in columns}) == len(columns)
+        yield found if is_foldable else spread(found)
 
 
 def _pieces(stretch: Stretch, facts: FileFacts) -> Iterator[tuple[int, Any]]:
@@ -107,82 +113,87 @@ def _is_metric(name: str) -> bool:
     return len(name) <= _LONGEST_KEY and _METRIC.fullmatch(name) is not None
 
 
-def _sound(batch: Any, first_row: int, rows: Any, named: dict[str, Any], facts: FileFacts) -> Any:
-    """Those rows whose coordinates the schema allows; the others are damage."""
-    wrong = np.zeros(len(rows), bool)
-    for name, (low, high) in _BOUNDS.items():
-        column = _whole(batch.column(name))[rows]
-        wrong |= (column < low) | (column > high)
-    for column in named.values():
-        wrong |= column[rows] == _NO_NAME
-    for row in rows[wrong].tolist():
-        message = "the row has a time, a number, a name, a step, a rank or an attempt that no record can have"
-        note_damage(facts, first_row + row, LineFault(RECORD, message, "see the schema of records"))
-    return rows[~wrong]
-
-
 def _plain_rows(  # noqa: PLR0913, PLR0917
-    batch: Any, first_row: int, rows: Any, named: dict[str, Any], builder: RowBuilder, identities: Identities
+    batch: Any,
+    first_row: int,
+    is_plain: Any,
+    builder: RowBuilder,
+    identities: Identities,
+    texts: Interner[str],
+    identity: Any,
 ) -> Batch:
-    """The rows that are nothing but numbers."""
-    facts, num = builder.facts, len(rows)
-    whole = {name: _whole(batch.column(name))[rows] for name in ("time_us", "seq", "att", "step", "rank")}
+    """The rows that are nothing but numbers, without their values; fills in the identity of each."""
+    facts = builder.facts
+    whole = {name: _whole(batch.column(name)) for name in _BOUNDS}
+    named = {name: _numbers(batch.column(name), texts) for name in _NAMES}
+    rows = np.flatnonzero(is_plain & _sound(whole, named, is_plain, first_row, facts))
+    if len(rows) < batch.num_rows:
+        whole, named = ({name: column[rows] for name, column in found.items()} for found in (whole, named))
+    num = len(rows)
     facts.num_records += num
     implicit = np.flatnonzero((named["emitter"] < 0) | (whole["att"] < 0))
     if len(implicit):
         first = Location(facts.number, first_row + int(rows[implicit[0]]))
         facts.first_implicit = min(facts.first_implicit or first, first)
     none = np.full(num, -1, np.int64)
-    writers = identities.writers(named["emitter"], whole["att"])
+    coordinates = (named["emitter"], whole["att"], whole["rank"], named["host"], named["device"])
+    identity[rows] = numbers = identities.of(*coordinates)
+    writers, subjects = identities.pairs[numbers].T
     return Batch(
-        np.full(num, facts.number, np.int32),
-        rows + first_row,
-        whole["time_us"],
-        whole["seq"],
-        whole["step"],
-        none,
-        none,
-        writers,
-        identities.subjects(writers, whole["rank"], named["host"], named["device"]),
-        np.zeros(num, np.uint8),
-        *_values(batch, rows, builder, first_row),
+        *(np.full(num, facts.number, np.int32), rows + first_row, whole["time_us"], whole["seq"], whole["step"]),
+        *(none, none, writers, subjects, np.zeros(num, np.uint8)),
+        *(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0)),
     )
 
 
-def _values(batch: Any, rows: Any, builder: RowBuilder, first_row: int) -> tuple[Any, Any, Any]:
-    """Record, key and value of all numbers, row by row."""
-    columns = parquet.metric_columns(batch.schema)
-    keys = np.array([builder.names.key(name) for name in columns], np.int32)
-    for name in columns:
+def _sound(whole: dict[str, Any], named: dict[str, Any], is_plain: Any, first_row: int, facts: FileFacts) -> Any:
+    """Whether the schema allows the coordinates of each row; plain rows with others are damage."""
+    wrong = np.zeros(len(is_plain), bool)
+    for name, (low, high) in _BOUNDS.items():
+        wrong |= (whole[name] < low) | (whole[name] > high)
+    for column in named.values():
+        wrong |= column == _NO_NAME
+    for row in np.flatnonzero(wrong & is_plain).tolist():
+        message = "the row has a time, a number, a name, a step, a rank or an attempt that no record can have"
+        note_damage(facts, first_row + row, LineFault(RECORD, message, "see the schema of records"))
+    return ~wrong
+
+
+def _columns(batch: Any, builder: RowBuilder, first_row: int) -> Iterator[Column]:
+    """The columns of metrics that have a value, as they lie in memory."""
+    for name in parquet.metric_columns(batch.schema):
+        key = builder.names.key(name)
         builder.facts.spellings.setdefault(name, Location(builder.facts.number, first_row))
-    table = np.empty((len(columns), len(rows)))
-    for number, name in enumerate(columns):
-        table[number] = batch.column(name).to_numpy(zero_copy_only=False)[rows]
-    if not jit.is_compiled():
-        record, place = np.nonzero(~np.isnan(table.T))
-        return record.astype(np.int32), keys[place], table.T[record, place]
-    most = table.size
-    out = (np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most))
-    num = wide.gather(table, keys, *out)
-    return out[0][:num], out[1][:num], out[2][:num]
+        column = batch.column(name)
+        if column.null_count < len(column):
+            bits, content = column.buffers()
+            values = np.frombuffer(content, np.float64)[column.offset : column.offset + len(column)]
+            valid = np.frombuffer(bits, np.uint8) if column.null_count else np.zeros(0, np.uint8)
+            yield Column(key, len(column) - column.null_count, values, valid, column.offset)
 
 
 def _whole(column: Any) -> Any:
-    return column.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    if column.null_count == len(column):
+        return np.full(len(column), -1, np.int64)
+    known = column.fill_null(-1) if column.null_count else column
+    return known.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
 
 
 def _numbers(column: Any, texts: Interner[str]) -> Any:
     """Numbers of the texts of a column; -1 for none, -2 for a text that names nothing."""
+    if column.null_count == len(column):
+        return np.full(len(column), -1, np.int64)
     if not hasattr(column, "dictionary"):
         column = column.dictionary_encode()
-    numbers = np.array([_number(text, texts) for text in column.dictionary.to_pylist()], np.int64)
-    codes = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    if not len(numbers):
-        return np.full(len(codes), -1, np.int64)
-    return np.where(codes >= 0, numbers[codes], -1)
+    known = column.dictionary.to_pylist()
+    numbers = np.array([-1, *(_number(text, texts) for text in known)], np.int64)
+    return numbers[_whole(column.indices) + 1]
 
 
 def _number(text: str | None, texts: Interner[str]) -> int:
     if text is None:
         return -1
+    known = texts.numbers.get(text)
+    if known is not None:
+        return known
     return texts.number(text) if _NAME.fullmatch(text) else _NO_NAME

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from trainspec_validate.documents.stream import Event
+from trainspec_validate.telemetry.columns import Table, spread
 
 WARMUP, EVENT = 1, 2
 """Flags of a record."""
@@ -44,6 +45,8 @@ class Batch:
     """Events with the number of their record."""
     intervals: dict[int, tuple[float, float]] = field(default_factory=dict)
     """Ends of the 95 % interval of samples whose record gives one, by number of the sample."""
+    table: Table | None = None
+    """Values that are not among the samples."""
 
     @property
     def num_records(self) -> int:
@@ -52,7 +55,7 @@ class Batch:
 
     @property
     def num_samples(self) -> int:
-        """Values of metrics."""
+        """Values of metrics beside those in the table."""
         return len(self.sample_value)
 
 
@@ -79,10 +82,11 @@ def from_columns(
 
 def join(batches: Sequence[Batch]) -> Batch:
     """All records of several batches, one after another."""
-    if len(batches) == 1:
-        return batches[0]
     if not batches:
         return empty()
+    if len(batches) == 1:
+        return batches[0]
+    batches = [spread(batch) for batch in batches]
     starts = np.cumsum([0, *(batch.num_records for batch in batches)])
     samples = np.cumsum([0, *(batch.num_samples for batch in batches)])
     pairs = list(zip(batches, starts, samples, strict=False))
@@ -100,6 +104,7 @@ def join(batches: Sequence[Batch]) -> Batch:
 
 def take(batch: Batch, order: Any) -> Batch:
     """The records with these numbers, in this order, with their samples."""
+    batch = spread(batch)
     place = np.full(batch.num_records, -1, np.int64)
     place[order] = np.arange(len(order))
     record = place[batch.sample_record]

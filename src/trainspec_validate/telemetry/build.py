@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from trainspec_validate.telemetry import tabled
 from trainspec_validate.telemetry.digest import Digest
+from trainspec_validate.telemetry.kernels.layout import WRITER
 from trainspec_validate.telemetry.kernels.sequence import MISSING
 from trainspec_validate.telemetry.rows import FileFacts
 from trainspec_validate.telemetry.tabled import place_of
@@ -16,7 +18,6 @@ from trainspec_validate.telemetry.view import (
     AttemptSpan,
     Damage,
     EmitterSpan,
-    Key,
     KeyInfo,
     Location,
     PlacedEvent,
@@ -26,6 +27,8 @@ from trainspec_validate.telemetry.view import (
 )
 
 _MAX_NAMED = 64
+_WRITER_FIELDS = WRITER.names or ()
+_SPAN_FIELDS = ("num", "first_time_us", "last_time_us", "first_seq", "last_seq", "num_missing", "num_repeated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,21 +107,28 @@ def _events(digest: Digest) -> Iterator[PlacedEvent]:
 
 def _emitters(digest: Digest) -> Iterator[EmitterSpan]:
     skips = digest.skips[: int(digest.skip_counts[0])]
-    for number, writer in enumerate(digest.names.writers.items):
-        row = digest.writers[number] if number < len(digest.writers) else None
-        if row is None or row["num"] == 0:
-            continue
-        mine = skips[skips["writer"] == number]
-        named = [
-            (int(s["seq"]), int(s["num"]), place_of(s, "here")) for s in mine[mine["kind"] == MISSING][:_MAX_NAMED]
-        ]
-        again = [(int(s["seq"]), place_of(s, "here")) for s in mine[mine["kind"] != MISSING][:_MAX_NAMED]]
-        yield EmitterSpan(
-            *(writer.emitter, writer.attempt, int(row["num"]), int(row["first_time_us"]), int(row["last_time_us"])),
-            *(int(row["first_seq"]), int(row["last_seq"]), int(row["num_missing"]), int(row["num_repeated"])),
-            *(tuple(named), tuple(again), place_of(row, "first"), place_of(row, "last")),
-            lags=digest.lags.get(number, np.zeros(0, np.int64)),
-        )
+    skipping = set(np.unique(skips["writer"]).tolist())
+    rows = digest.writers[: len(digest.names.writers)]
+    none = np.zeros(0, np.int64)
+    for number in np.flatnonzero(rows["num"]).tolist():
+        writer = digest.names.writers.items[number]
+        row = dict(zip(_WRITER_FIELDS, rows[number].item(), strict=True))
+        missing, repeated = _skips(skips[skips["writer"] == number]) if number in skipping else ((), ())
+        places = (Location(row[f"{stem}_file"], row[f"{stem}_offset"]) for stem in ("first", "last"))
+        numbers = (row[name] for name in _SPAN_FIELDS)
+        lags = digest.lags.get(number, none)
+        about: tuple[Any, ...] = (writer.emitter, writer.attempt, *numbers, missing, repeated, *places, lags)
+        yield EmitterSpan(*about)
+
+
+def _skips(skips: Any) -> tuple[tuple[tuple[int, int, Location], ...], tuple[tuple[int, Location], ...]]:
+    """Numbers that one writer skipped and repeated, the first of each."""
+    missing = skips[skips["kind"] == MISSING][:_MAX_NAMED]
+    repeated = skips[skips["kind"] != MISSING][:_MAX_NAMED]
+    return (
+        tuple((int(skip["seq"]), int(skip["num"]), place_of(skip, "here")) for skip in missing),
+        tuple((int(skip["seq"]), place_of(skip, "here")) for skip in repeated),
+    )
 
 
 def _attempts(
@@ -160,10 +170,10 @@ def _keys(digest: Digest) -> Iterator[KeyInfo]:
             histograms[key] = histograms.get(key, 0) + facts.num_histograms.get(key, 0)
             first[key] = min(first.get(key, facts.first_of_key[key]), facts.first_of_key[key])
             beside.setdefault(key, set()).update(facts.attributes.get(key, ()))
-    spellings = _spellings(digest)
+    spellings, stated = _spellings(digest), _stated(digest)
     for key, num in sorted(numbers.items()):
         about = (names.spelled[key], names.keys.items[key], names.metrics[key], num, first[key])
-        unit, instrument = _stated(digest, names.keys.items[key])
+        unit, instrument = stated.get(names.keys.items[key].metric, (None, None))
         written = "number" if not histograms[key] else "histogram" if histograms[key] >= num else "mixed"
         yield KeyInfo(*about, unit, instrument or written, frozenset(beside[key]), spellings.get(key, ()))
 
@@ -181,13 +191,13 @@ def _spellings(digest: Digest) -> dict[int, tuple[tuple[str, Location], ...]]:
     return {key: tuple(pairs) for key, pairs in found.items()}
 
 
-def _stated(digest: Digest, key: Key) -> tuple[str | None, str | None]:
-    """Unit and instrument of a metric of a vendor, as a head declares them."""
+def _stated(digest: Digest) -> dict[str, tuple[str, str]]:
+    """Unit and instrument of each metric of a vendor, as the first head declares them that does."""
+    found: dict[str, tuple[str, str]] = {}
     for head in digest.names.heads:
-        declared = head.extension_metrics.get(key.metric) if head else None
-        if declared is not None:
-            return declared.unit, declared.instrument
-    return None, None
+        for name, declared in head.extension_metrics.items() if head else ():
+            found.setdefault(name, (declared.unit, declared.instrument))
+    return found
 
 
 def _damage(digest: Digest) -> list[Damage]:

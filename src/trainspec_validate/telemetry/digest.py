@@ -11,16 +11,19 @@ import numpy as np
 from trainspec_validate.documents.stream import Event, Head
 from trainspec_validate.telemetry import jit
 from trainspec_validate.telemetry.batch import Batch
+from trainspec_validate.telemetry.columns import apart
 from trainspec_validate.telemetry.frames import Frame
 from trainspec_validate.telemetry.jobs import JobValues
 from trainspec_validate.telemetry.kernels import fold as folding
 from trainspec_validate.telemetry.kernels import sequence
 from trainspec_validate.telemetry.kernels.layout import OCCURRENCE, SERIES, SKIP, WRITER, Keys, Samples, State, Writers
 from trainspec_validate.telemetry.names import Names, Writer
+from trainspec_validate.telemetry.numbering import Numbering
 from trainspec_validate.telemetry.plain import fold_plainly
 from trainspec_validate.telemetry.rows import FileFacts, note_keys
 from trainspec_validate.telemetry.trails import Trails
 from trainspec_validate.telemetry.view import Damage, Location
+from trainspec_validate.telemetry.wide import fold_table, room_for_some
 
 _BUFFER = 65_536
 _MAX_SKIPS = 4_096
@@ -51,6 +54,9 @@ class Digest:
         self.frame = Frame()
         self.trails = Trails()
         self.jobs = JobValues()
+        self.pairs = Numbering(2)
+        """Of a writer and a subject."""
+        self.some = room_for_some()
         self.writers: Any = np.zeros(16, WRITER)
         self.skips: Any = np.zeros(_MAX_SKIPS, SKIP)
         self.skip_counts: Any = np.zeros(1, np.int64)
@@ -86,7 +92,6 @@ class Digest:
         if not batch.num_records:
             return
         self.num_records += batch.num_records
-        self.num_samples += batch.num_samples
         self.frame.fit(int(batch.time_us.min()), int(batch.time_us.max()))
         self._follow(batch)
         self.events += event_rows(batch)
@@ -124,6 +129,9 @@ class Digest:
                 self.lags[writer] = self.lags.get(writer, 0) + counts
 
     def _fold(self, batch: Batch) -> None:
+        batch = apart(batch)
+        since = self.num_rows
+        self.num_samples += batch.num_samples
         bits = self.names.subject_bits()
         for file in np.unique(batch.file).tolist():
             note_keys(self.facts(file), batch, file)
@@ -135,10 +143,22 @@ class Digest:
         keys, writers = self.tables()
         index = 0
         while index < len(batch.sample_value):
-            self.grow(min(len(batch.sample_value) - index, max(4_096, self.num_rows)))
+            self.make_room()
             run = folding.fold if jit.is_compiled() else fold_plainly
             index = run(self.state(), keys, writers, samples, index)
             self.drain()
+        if batch.table is not None:
+            self.num_samples += fold_table(self, batch, batch.table)
+            self._put_in_order(since)
+
+    def _put_in_order(self, since: int) -> None:
+        """Series that are new, in the order of the records that they begin with, as if those had come one by one."""
+        new = self.rows[since : self.num_rows]
+        order = np.argsort(new["first_offset"], kind="stable")
+        if (order[1:] < order[:-1]).any():
+            new[:] = new[order]
+            self.slots[:] = 0
+            folding.enter(self.rows, self.slots, self.num_rows, 0)
 
     def state(self) -> State:
         """The arrays for the loops."""
@@ -160,22 +180,27 @@ class Digest:
         rest = (writers.scopes, writers.cadence_us.reshape(-1), writers.report_steps, writers.start_us)
         return Keys(*columns, window, lock), Writers(writers.emitter, writers.attempt, *rest)
 
+    def make_room(self, num: int = 1) -> None:
+        """Make room for so many more series, and for some more where there is none."""
+        if self.num_rows + num > len(self.rows):
+            self.grow(max(num, 4_096, len(self.rows) // 8))
+
     def grow(self, room: int) -> None:
-        """Make room for more series."""
+        """Make room for so many more series."""
         needed = self.num_rows + room
         if needed > len(self.rows):
-            size = max(needed, len(self.rows) + len(self.rows) // 4)
             try:  # where it stands: beside millions of series there may be no room for as many again
-                self.rows.resize(size)
+                self.rows.resize(needed)
             except ValueError:  # somebody looks at it, or it is part of another array
-                self.rows = np.concatenate([self.rows, np.zeros(size - len(self.rows), SERIES)])
+                self.rows = np.concatenate([self.rows, np.zeros(needed - len(self.rows), SERIES)])
         if 2 * len(self.rows) > len(self.slots):
             self.slots = np.zeros(1 << (2 * len(self.rows)).bit_length(), np.int32)
             folding.enter(self.rows, self.slots, self.num_rows, 0)
 
     def __getstate__(self) -> dict[str, Any]:
         """What another process needs: the rows in use, and nothing that follows from them."""
-        return {**self.__dict__, "rows": self.rows[: max(1, self.num_rows)], "slots": np.zeros(0, np.int32)}
+        rows = self.rows[: max(1, self.num_rows)]
+        return {**self.__dict__, "rows": rows, "slots": np.zeros(0, np.int32), "pairs": Numbering(2)}
 
     def drain(self) -> None:
         """Take the occurrences out of the buffer."""

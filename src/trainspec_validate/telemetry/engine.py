@@ -88,7 +88,7 @@ def digest_of(files: Sequence[RunFile], options: Options) -> Digest:
         from trainspec_validate.telemetry.spark import spark_digest  # noqa: PLC0415
 
         return spark_digest(files, options.num_workers)
-    if sum(_num_bytes(file) for file in files) <= AT_ONCE_BYTES:
+    if sum(file.text_bytes for file in files) <= AT_ONCE_BYTES:
         digest = _digest_at_once(files)
         if digest is not None:
             return digest
@@ -97,14 +97,9 @@ def digest_of(files: Sequence[RunFile], options: Options) -> Digest:
     return large_digest(files, options.num_workers)
 
 
-def _num_bytes(file: RunFile) -> int:
-    """Size of the text; a compressed one is taken for ten times as large."""
-    return file.num_bytes * (10 if file.is_compressed or file.format == "parquet" else 1)
-
-
 def _digest_at_once(files: Sequence[RunFile]) -> Digest | None:
     """The digest of a small run; None for one that turns out to be large."""
-    if sum(_num_bytes(file) for file in files) > _WORTH_COMPILING_BYTES:
+    if sum(file.text_bytes for file in files) > _WORTH_COMPILING_BYTES:
         jit.compile_loops()
     digest = Digest()
     digest.know(file.head for file in files)

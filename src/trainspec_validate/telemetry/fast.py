@@ -182,7 +182,8 @@ class FastDecoder:
         facts.num_records += num
         if num:
             self._note_places(records, offset)
-        writers = self.identities.writers(records["emitter"], records["att"])
+        numbers = self.identities.of(*(records[name] for name in ("emitter", "att", "rank", "host", "device")))
+        writers, subjects = self.identities.pairs[numbers].T
         return Batch(
             np.full(num, facts.number, np.int32),
             records["start"] + offset,
@@ -192,7 +193,7 @@ class FastDecoder:
             records["start_us"].copy(),
             records["observed_us"].copy(),
             writers,
-            self.identities.subjects(writers, records["rank"], records["host"], records["device"]),
+            subjects,
             np.zeros(num, np.uint8),
             np.repeat(np.arange(num, dtype=np.int32), records["num"]),
             keys.copy(),

@@ -87,12 +87,23 @@ class Frame:
 
 
 def _coarser(table: Any, start: int, width: int, new_start: int, new_width: int) -> Any:
-    """Windows of another width, each the sum of those that lie in it."""
+    """Windows of another width, each the sum of those that lie in it; an empty window has no minimum."""
     result = np.zeros_like(table)
     used = np.flatnonzero(table[:, :, 0].any(axis=0))
-    place = (used + start) * width // new_width - new_start
-    for old, new in zip(used.tolist(), place.tolist(), strict=True):
-        result[:, new] = _added(result[:, new], table[:, old])
+    if not len(used):
+        return result
+    places, begins = np.unique((used + start) * width // new_width - new_start, return_index=True)
+    cells = table[:, used]
+    empty = cells[..., 0] == 0
+    low, high, file = (np.where(empty, end, cells[..., n]) for n, end in ((2, np.inf), (3, -np.inf), (4, np.inf)))
+    first = np.minimum.reduceat(file, begins, axis=1)
+    is_first = file == np.repeat(first, np.diff([*begins, len(used)]), axis=1)
+    offset = np.where(is_first, cells[..., 5], np.inf)
+    sums = (np.add.reduceat(cells[..., column], begins, axis=1) for column in (0, 1))
+    ends = (np.minimum.reduceat(low, begins, axis=1), np.maximum.reduceat(high, begins, axis=1))
+    found = np.stack([*sums, *ends, first, np.minimum.reduceat(offset, begins, axis=1)], axis=-1)
+    found[found[..., 0] == 0] = 0
+    result[:, places] = found
     return result
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from trainspec_validate.telemetry.names import Writer
+from trainspec_validate.telemetry.numbering import Numbering
 from trainspec_validate.telemetry.rows import RowBuilder
 from trainspec_validate.telemetry.view import Subject
 
@@ -19,58 +20,43 @@ class Identities:
         self.builder = builder
         self.texts = texts
         """What the numbers in columns of texts stand for; -1 stands for none."""
-        self._head = builder.head
-        self._writers: dict[tuple[int, int], int] = {}
-        self._subjects: dict[tuple[int, int, int, int], int] = {}
+        self._begin()
 
-    def writers(self, emitter: Any, attempt: Any) -> Any:
-        """Numbers of writers."""
-        if self._head is not self.builder.head:  # it came after records that rest on none
-            self._head = self.builder.head
-            self._writers.clear()
-            self._subjects.clear()
+    def _begin(self) -> None:
+        self._heads = (self.builder.head, self.builder.names.num_heads)
+        self._coordinates = Numbering(5)
+        self.pairs: Any = np.zeros((0, 2), np.int32)
+        """Writer and subject by number of the coordinates."""
+
+    def of(self, emitter: Any, attempt: Any, rank: Any, host: Any, device: Any) -> Any:
+        """Numbers of coordinates, each with its writer and subject in `pairs`."""
+        if self._heads != (self.builder.head, self.builder.names.num_heads):  # records rest on other heads from now on
+            self._begin()
         if not len(emitter):
-            return np.zeros(0, np.int32)
-        if emitter.max() < 0 and attempt.max() < 0:
-            return np.full(len(emitter), self._writer(-1, -1), np.int32)
-        code = (emitter.astype(np.int64) + 1) << 21 | (attempt + 1)
-        found, inverse = np.unique(code, return_inverse=True)
-        numbers = [self._writer(int(one >> 21) - 1, int(one & 0x1FFFFF) - 1) for one in found.tolist()]
-        return np.array(numbers, np.int32)[inverse]
+            return np.zeros(0, np.int64)
+        numbers = self._coordinates.of(emitter, attempt, rank, host, device)
+        new = self._coordinates.codes[len(self.pairs) : self._coordinates.num].tolist()
+        if new:
+            pairs = np.array([self._identity(*coordinates) for coordinates in new], np.int32)
+            self.pairs = np.concatenate([self.pairs, pairs])
+        return numbers
+
+    def _identity(self, emitter: int, attempt: int, rank: int, host: int, device: int) -> tuple[int, int]:
+        """Writer and subject of new coordinates."""
+        writer = self._writer(emitter, attempt)
+        return writer, self._subject(writer, rank, host, device)
 
     def _writer(self, emitter: int, attempt: int) -> int:
-        known = self._writers.get((emitter, attempt))
-        if known is None:
-            head = self.builder.head
-            name = self.texts[emitter] if emitter >= 0 else (head.emitter if head else "")
-            number = attempt if attempt >= 0 else (head.att if head else 0)
-            known = self.builder.names.writer(Writer(head.run if head else self.builder.names.run, name, number))
-            self._writers[emitter, attempt] = known
-        return known
-
-    def subjects(self, writer: Any, rank: Any, host: Any, device: Any) -> Any:
-        """Numbers of subjects; `writer` are the numbers of the writers, whose heads say what a record does not."""
-        if not len(rank):
-            return np.zeros(0, np.int32)
-        places = writer.astype(np.int64) << 28 | (rank + 1)
-        for column in (host, device):
-            if column.max() >= 0:
-                _, places = np.unique(places, return_inverse=True)
-                places = places << 32 | (column + 1)
-        _, first, inverse = np.unique(places, return_index=True, return_inverse=True)
-        columns = [column[first].tolist() for column in (writer, rank, host, device)]
-        numbers = [self._subject(*coordinates) for coordinates in zip(*columns, strict=True)]
-        return np.array(numbers, np.int32)[inverse]
+        head = self.builder.head
+        name = self.texts[emitter] if emitter >= 0 else (head.emitter if head else "")
+        number = attempt if attempt >= 0 else (head.att if head else 0)
+        return self.builder.names.writer(Writer(head.run if head else self.builder.names.run, name, number))
 
     def _subject(self, writer: int, rank: int, host: int, device: int) -> int:
-        owner = -1 if self.builder.names.heads[writer] is None else writer
-        known = self._subjects.get((owner, rank, host, device))
-        if known is None:
-            head = self.builder.head_of(writer)
-            subject = Subject(
-                rank if rank >= 0 else (head.rank if head else None),
-                self.texts[host] if host >= 0 else (head.host if head else None),
-                self.texts[device] if device >= 0 else (head.device if head else None),
-            )
-            known = self._subjects[owner, rank, host, device] = self.builder.names.subjects.number(subject)
-        return known
+        head = self.builder.head_of(writer)
+        subject = Subject(
+            rank if rank >= 0 else (head.rank if head else None),
+            self.texts[host] if host >= 0 else (head.host if head else None),
+            self.texts[device] if device >= 0 else (head.device if head else None),
+        )
+        return self.builder.names.subjects.number(subject)

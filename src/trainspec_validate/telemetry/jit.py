@@ -12,10 +12,24 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-_MODULES = ("number", "texts", "pairs", "fold", "joins", "parse", "sequence", "wide")
+_MODULES = ("number", "texts", "pairs", "fold", "joins", "parse", "sequence", "passes", "wide", "numbering")
 """In the order of use: a module comes after those whose functions it calls."""
 _ENTRIES = frozenset(
-    {"fold", "enter", "locate", "join", "parse", "follow", "note", "rounded", "hash_of", "begin", "lockstep", "gather"}
+    {
+        *("fold", "enter", "locate", "join", "parse", "follow", "note", "rounded", "hash_of", "begin", "lockstep"),
+        *(
+            "number",
+            "register",
+            "group",
+            "gather",
+            "beside",
+            "judge_values",
+            "judge_intervals",
+            "run_equal",
+            "run_above",
+        ),
+        *("see", "compare", "note_all"),
+    }
 )
 """Functions that stay functions; all others become part of those that call them."""
 _PACKAGE = "trainspec_validate.telemetry.kernels"

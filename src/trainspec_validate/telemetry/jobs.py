@@ -36,15 +36,22 @@ class JobValues:
         chosen = np.flatnonzero(of_job & (bits & (RANK | DEVICE) == 0))
         if not len(chosen):
             return
-        record = batch.sample_record[chosen]
-        found = np.zeros(len(chosen), JOB)
-        found["key"], found["value"] = batch.sample_key[chosen], batch.sample_value[chosen]
+        self.keep(
+            batch, names, batch.sample_record[chosen], batch.sample_key[chosen], batch.sample_value[chosen], chosen
+        )
+
+    def keep(  # noqa: PLR0913, PLR0917
+        self, batch: Batch, names: Names, record: Any, key: Any, value: Any, chosen: Any = ()
+    ) -> None:
+        """Keep values of records of a batch; `chosen` are their numbers among its samples where they are there."""
+        found = np.zeros(len(record), JOB)
+        found["key"], found["value"] = key, value
         for name in ("file", "seq", "time_us", "step", "offset", "writer"):
             found[name] = getattr(batch, name)[record]
         found["attempt"] = names.writer_columns().attempt[found["writer"]]
         found["warmup"] = batch.flags[record] & WARMUP != 0
         found["weight"], found["low"], found["high"] = 1.0, np.nan, np.nan
-        if batch.weights or batch.intervals:
+        if len(chosen) and (batch.weights or batch.intervals):
             _odd(found, chosen, batch)
         self.add(found)
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from trainspec_validate.documents.stream import Head
 from trainspec_validate.telemetry import jit
 from trainspec_validate.telemetry.digest import Digest
+from trainspec_validate.telemetry.kernels.layout import SERIES
 from trainspec_validate.telemetry.merge import HeadUnknownError, merge
 from trainspec_validate.telemetry.reader import NATIVE, RunFile, Stretch, batches, have_order, leading_heads
 from trainspec_validate.telemetry.spill import sorted_digest
@@ -17,6 +23,8 @@ from trainspec_validate.telemetry.spill import sorted_digest
 _TASTE_BYTES = 200_000
 _LEAST_BYTES = 64_000_000
 """A stretch below this is not worth a process of its own."""
+_SERIES_AT_ONCE = 100_000
+"""Series of a share that are merged at once."""
 
 
 def large_digest(files: Sequence[RunFile], num_workers: int | None) -> Digest:
@@ -46,23 +54,20 @@ def ordered(files: Sequence[RunFile]) -> list[RunFile]:
 
 def split(files: Sequence[RunFile], num_workers: int, least_bytes: int = 0) -> Iterator[list[Stretch]]:
     """Shares of about the same number of bytes, each of neighbouring stretches."""
-    total = sum(file.num_bytes for file in files)
+    total = sum(file.text_bytes for file in files)
     num = max(1, min(num_workers, total // (least_bytes or _LEAST_BYTES)))
     share: list[Stretch] = []
     room = target = -(-total // num)
     for file in files:
-        if file.format == "parquet" and len(files) < num_workers:
-            yield from _row_groups(file, num_workers)
-            continue
         start = 0
-        can_split = file.format == NATIVE and not file.is_compressed and file.head is not None
-        heads = leading_heads(file.path) if can_split and file.num_bytes > room else ()
-        while can_split and file.num_bytes - start > room:
-            share.append(Stretch(file, start, start + room, heads if start else ()))
+        size, unit = _places(file) if file.text_bytes > room else (1, file.text_bytes)
+        heads = _heads_before(file) if size > 1 else ()
+        while (size - start) * unit > room and (step := max(1, round(room / unit))) < size - start:
+            share.append(Stretch(file, start, start + step, heads if start else ()))
             yield share
-            start, share, room = start + room, [], target
+            start, share, room = start + step, [], room + target - step * unit
         share.append(Stretch(file, start, None, heads if start else ()))
-        room -= file.num_bytes - start
+        room -= (size - start) * unit
         if room <= 0:
             yield share
             share, room = [], target
@@ -70,17 +75,24 @@ def split(files: Sequence[RunFile], num_workers: int, least_bytes: int = 0) -> I
         yield share
 
 
-def _row_groups(file: RunFile, num_workers: int) -> Iterator[list[Stretch]]:
-    """Shares of the row groups of a Parquet file."""
-    from trainspec_validate.streams.parquet import num_row_groups  # noqa: PLC0415
-    from trainspec_validate.telemetry.arrow import leading_heads as parquet_heads  # noqa: PLC0415
+def _places(file: RunFile) -> tuple[int, int]:
+    """Number of places at which a file can begin to be read, and how much lies between two of them."""
+    if file.format == "parquet":
+        from trainspec_validate.streams.parquet import num_row_groups  # noqa: PLC0415
 
-    num = num_row_groups(file.path)
-    shares = max(1, min(num_workers, num, 10 * file.num_bytes // _LEAST_BYTES))
-    heads = parquet_heads(file.path) if shares > 1 else ()
-    ends = [num * (part + 1) // shares for part in range(shares)]
-    for start, end in zip([0, *ends], ends, strict=False):
-        yield [Stretch(file, start, end, heads if start else ())]
+        num = max(1, num_row_groups(file.path))
+        return num, file.text_bytes // num
+    can_split = file.format == NATIVE and not file.is_compressed and file.head is not None
+    return (file.num_bytes, 1) if can_split else (1, file.text_bytes)
+
+
+def _heads_before(file: RunFile) -> tuple[Head, ...]:
+    """The heads that a file begins with, for stretches behind them."""
+    if file.format == "parquet":
+        from trainspec_validate.telemetry.arrow import leading_heads as parquet_heads  # noqa: PLC0415
+
+        return parquet_heads(file.path)
+    return leading_heads(file.path)
 
 
 def with_heads(shares: Iterable[Sequence[Stretch]], files: Sequence[RunFile]) -> list[list[Stretch]]:
@@ -103,7 +115,7 @@ def fold_share(share: Sequence[Stretch]) -> Digest:
     jit.compile_loops()
     digest = Digest()
     for stretch in share:
-        for batch in batches(stretch, digest):
+        for batch in batches(stretch, digest, in_columns=True):
             digest.add(batch)
     return digest
 
@@ -117,11 +129,32 @@ def _warm_up(stretch: Stretch) -> None:
 
 
 def _folded(shares: Sequence[Sequence[Stretch]]) -> Digest:
+    """The digest of all shares; tables of series come back through files, so that they are never there twice."""
     if len(shares) == 1:
         return fold_share(shares[0])
     _warm_up(shares[0][0])
-    with ProcessPoolExecutor(len(shares)) as pool:
-        first, *others = pool.map(fold_share, shares)
-    for later in others:
-        merge(first, later)
+    with tempfile.TemporaryDirectory(prefix="trainspec-") as directory:
+        paths = [Path(directory, str(number)) for number in range(len(shares))]
+        with ProcessPoolExecutor(len(shares)) as pool:
+            first, *others = pool.map(_fold_aside, shares, paths)
+        first.rows = np.fromfile(paths[0], SERIES)
+        paths[0].unlink()
+        for later, path in zip(others, paths[1:], strict=True):
+            merge(first, later, _parts(path))
+            path.unlink()
     return first
+
+
+def _fold_aside(share: Sequence[Stretch], path: Path) -> Digest:
+    """The digest of a share without its series, which are in a file."""
+    digest = fold_share(share)
+    digest.rows[: digest.num_rows].tofile(path)
+    digest.rows = np.zeros(0, SERIES)
+    return digest
+
+
+def _parts(path: Path) -> Iterator[Any]:
+    """The series in a file, some at a time."""
+    with path.open("rb") as file:
+        while len(part := np.fromfile(file, SERIES, _SERIES_AT_ONCE)):
+            yield part

@@ -58,7 +58,7 @@ def read_line(line: bytes) -> StreamRecord | LineFault:
 def _num_keys(record: StreamRecord) -> int:
     """Keys that a record has on its line if no key is there twice and none has its default value."""
     if isinstance(record, Head):
-        return -1
+        return _num_keys_of_head(record)
     number = 3 + sum(
         value is not None
         for value in (record.step, record.run, record.att, record.emitter, record.rank, record.host, record.device)
@@ -69,6 +69,17 @@ def _num_keys(record: StreamRecord) -> int:
         return number if all(type(value) is float or isinstance(value, str) for value in record.m.values()) else -1
     number += 1 + bool(record.m) + (record.id is not None) + (record.severity is not None)
     return number
+
+
+def _num_keys_of_head(head: Head) -> int:
+    """Keys on the line of a head that has no part of a free form."""
+    if head.extensions or head.extension_metrics or head.producer is not None:
+        return -1
+    number = 8 + sum(
+        value is not None for value in (head.world_size, head.rank, head.host, head.device, head.counters_start_us)
+    )
+    number += sum(bool(part) + len(part) for part in (head.cadence_seconds, head.declared, head.unsupported))
+    return number + (head.report_interval_steps != 1) + (head.redaction != "none")
 
 
 class _RepeatedKeyError(ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -35,8 +36,10 @@ class HeadUnknownError(Exception):
     """A stretch was folded without a head that stands in one before it, so that its cadences were not known."""
 
 
-def merge(digest: Digest, later: Digest) -> None:
+def merge(digest: Digest, later: Digest, series: Iterable[Any] | None = None) -> None:
     """Fold the digest of a stretch into that of the one before it; the later one is used up.
+
+    `series` are the series of the later one, in parts, where it does not hold them itself.
 
     Raises:
         HeadUnknownError: the later one was folded without a head that the earlier one has.
@@ -49,7 +52,8 @@ def merge(digest: Digest, later: Digest) -> None:
     _merge_facts(digest, later, numbers)
     digest.frame.merge(later.frame, numbers.keys, numbers.files)
     digest.trails.merge(later.trails, numbers, partial(_recall, digest))
-    _merge_series(digest, later, numbers)
+    for rows in [later.rows[: later.num_rows]] if series is None else series:
+        _merge_series(digest, rows, numbers)
     for part in later.jobs.parts:
         digest.jobs.add(_of_job(part, numbers))
     for key, every in later.jobs.thinned.items():
@@ -87,8 +91,7 @@ def _recall(digest: Digest, found: Any) -> Any:
     return found
 
 
-def _merge_series(digest: Digest, later: Digest, numbers: Numbers) -> None:
-    rows = later.rows[: later.num_rows]
+def _merge_series(digest: Digest, rows: Any, numbers: Numbers) -> None:
     rows["key"], rows["subject"] = numbers.keys[rows["key"]], numbers.subjects[rows["subject"]]
     rows["writer"] = numbers.writers[rows["writer"]]
     rows["code"] = code_of(rows["key"], rows["writer"], rows["subject"])
@@ -101,7 +104,7 @@ def _merge_series(digest: Digest, later: Digest, numbers: Numbers) -> None:
         index = joins.join(digest.state(), keys, writers, mine[known], rows[known], index)
         digest.drain()
     new = rows[mine < 0] if len(known) else rows
-    digest.grow(len(new))
+    digest.make_room(len(new))
     start = digest.num_rows
     digest.rows[start : start + len(new)] = new
     digest.counts[0] = start + len(new)
@@ -119,10 +122,12 @@ def _merge_writers(digest: Digest, later: Digest, numbers: Numbers) -> None:
         digest.writers = np.concatenate(
             [digest.writers, np.zeros(2 * len(digest.names.writers) - len(digest.writers), WRITER)]
         )
-    for number in range(min(len(later.names.writers), len(later.writers))):
-        row = later.writers[number]
-        if row["num"]:
-            _merge_writer(digest, int(numbers.writers[number]), row)
+    used = np.flatnonzero(later.writers["num"])
+    mine = numbers.writers[used]
+    is_new = digest.writers["num"][mine] == 0
+    digest.writers[mine[is_new]] = later.writers[used[is_new]]
+    for number in used[~is_new].tolist():
+        _merge_writer(digest, int(numbers.writers[number]), later.writers[number])
     skips = later.skips[: int(later.skip_counts[0])].copy()
     skips["writer"] = numbers.writers[skips["writer"]]
     _add_skips(digest, skips)
@@ -133,9 +138,6 @@ def _merge_writers(digest: Digest, later: Digest, numbers: Numbers) -> None:
 
 def _merge_writer(digest: Digest, number: int, later: Any) -> None:
     row = digest.writers[number]
-    if not row["num"]:
-        digest.writers[number] = later
-        return
     gap = int(later["first_seq"]) - int(row["last_seq"]) - 1
     skip = np.zeros(1, SKIP)
     skip["writer"], skip["here_file"], skip["here_offset"] = number, later["first_file"], later["first_offset"]

@@ -166,6 +166,8 @@ class Names:
         self.emitters: Interner[str] = Interner()
         self.writers: Interner[Writer] = Interner()
         self.heads: list[Head | None] = []
+        self.num_heads = 0
+        """Writers with a head."""
         self.has_late_heads = False
         """Whether the head of a writer came after a record of it."""
         self._key_rows: list[tuple[Any, ...]] = []
@@ -200,11 +202,13 @@ class Names:
         number = self.writers.number(writer)
         emitter = self.emitters.number(writer.emitter)
         if number == len(self.heads):
+            self.num_heads += head is not None
             self.heads.append(head)
             self._writer_rows.append(writer_row(head, emitter, writer.attempt))
             self._writers = None
         elif head is not None and self.heads[number] is None:
             self.heads[number] = head
+            self.num_heads += 1
             self.has_late_heads = True
             self._writer_rows[number] = writer_row(head, emitter, writer.attempt)
             self._writers = None

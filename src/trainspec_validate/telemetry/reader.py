@@ -34,6 +34,11 @@ class RunFile:
     """First head, where the file begins with one."""
     is_compressed: bool = False
 
+    @property
+    def text_bytes(self) -> int:
+        """Size of the text; a compressed one is taken for ten times as large."""
+        return self.num_bytes * (10 if self.is_compressed or self.format == "parquet" else 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
@@ -46,21 +51,24 @@ class Stretch:
     """Heads that stand before the stretch."""
 
 
-def batches(stretch: Stretch, digest: Digest) -> Iterator[Batch]:
-    """The records of a stretch as columns; names and damage go into the digest."""
+def batches(stretch: Stretch, digest: Digest, *, in_columns: bool = False) -> Iterator[Batch]:
+    """The records of a stretch as columns; names and damage go into the digest.
+
+    `in_columns` leaves values in the columns of a file that has such, for a digest that takes all records in order.
+    """
     facts = digest.facts(stretch.file.number)
     digest.know((stretch.file.head, *stretch.heads))
     try:
-        yield from _batches(stretch, digest, facts)
+        yield from _batches(stretch, digest, facts, in_columns=in_columns)
     except SourceError as error:
         note_damage(facts, 0, LineFault(RECORD, f"the file ends early: {error}", "was the writer stopped?"))
 
 
-def _batches(stretch: Stretch, digest: Digest, facts: FileFacts) -> Iterator[Batch]:
+def _batches(stretch: Stretch, digest: Digest, facts: FileFacts, *, in_columns: bool) -> Iterator[Batch]:
     if stretch.file.format == "parquet":
         from trainspec_validate.telemetry.arrow import arrow_batches  # noqa: PLC0415
 
-        yield from arrow_batches(stretch, digest, facts)
+        yield from arrow_batches(stretch, digest, facts, in_columns=in_columns)
         return
     if stretch.file.format != NATIVE:
         from trainspec_validate.telemetry.foreign import foreign_batches  # noqa: PLC0415

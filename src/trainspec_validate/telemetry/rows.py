@@ -178,8 +178,13 @@ def note_keys(facts: FileFacts, batch: Batch, file: int) -> None:
     first = np.zeros(len(counts), np.int64)
     first[found[::-1]] = mine[::-1]
     for key in np.flatnonzero(counts).tolist():
-        facts.num_of_key[key] = facts.num_of_key.get(key, 0) + int(counts[key])
         offset = int(batch.offset[batch.sample_record[first[key]]])
-        before = facts.first_of_key.get(key)
-        if before is None or offset < before.offset:
-            facts.first_of_key[key] = Location(file, offset)
+        note_key(facts, key, int(counts[key]), Location(file, offset))
+
+
+def note_key(facts: FileFacts, key: int, num: int, first: Location) -> None:
+    """Count values of a key, and keep the first place of one."""
+    facts.num_of_key[key] = facts.num_of_key.get(key, 0) + num
+    before = facts.first_of_key.get(key)
+    if before is None or first.offset < before.offset:
+        facts.first_of_key[key] = first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -142,17 +143,18 @@ def placements(digest: Digest) -> Iterator[Placement]:
     rows = digest.rows[: digest.num_rows]
     bits = digest.names.subject_bits()
     both = bits[rows["subject"]] if len(rows) else np.zeros(0, np.int64)
-    some = rows[(both & RANK != 0) & (both > RANK)]
+    some = np.flatnonzero((both & RANK != 0) & (both > RANK))
     if not len(some):
         return
-    code = some["attempt"].astype(np.int64) << 32 | some["subject"]
-    order = np.lexsort((some["first_offset"], some["first_file"], code))
+    code = rows["attempt"][some].astype(np.int64) << 32 | rows["subject"][some]
+    order = np.lexsort((rows["first_offset"][some], rows["first_file"][some], code))
     _, begin = np.unique(code[order], return_index=True)
-    first = np.minimum.reduceat(some["first_time_us"][order], begin)
-    last = np.maximum.reduceat(some["last_time_us"][order], begin)
-    chosen = zip(order[begin].tolist(), first.tolist(), last.tolist(), strict=True)
-    for number, low, high in list(chosen)[:_MAX_PLACEMENTS]:
-        row = some[number]
+    some = some[order]
+    first = np.minimum.reduceat(rows["first_time_us"][some], begin)
+    last = np.maximum.reduceat(rows["last_time_us"][some], begin)
+    chosen = zip(some[begin].tolist(), first.tolist(), last.tolist(), strict=True)
+    for number, low, high in islice(chosen, _MAX_PLACEMENTS):
+        row = rows[number]
         subject: Subject = digest.names.subjects.items[row["subject"]]
         if subject.rank is not None:
             about = (int(row["attempt"]), subject.rank, subject.host, subject.device)

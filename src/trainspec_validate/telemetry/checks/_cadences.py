@@ -29,8 +29,8 @@ class Cadences:
         return None if name is None else self._of_class(self._heads.get((emitter, attempt)), name)
 
     def _of_class(self, head: Head | None, name: str) -> float:
-        said = {key: value for key, value in head.cadence_seconds.items() if key == name} if head else {}
-        return float(said.get(name, catalog().cadences[name].seconds or 0))  # type: ignore[call-overload]
+        said = head.cadence_seconds.get(name) if head else None  # type: ignore[call-overload]
+        return float(catalog().cadences[name].seconds or 0 if said is None else said)
 
     def of_rows(self, run: RunView, indices: Any) -> Any:
         """Microseconds between two values for each of some rows of the table of series; 0 where none is set."""

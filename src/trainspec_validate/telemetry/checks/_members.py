@@ -11,6 +11,9 @@ import numpy as np
 from trainspec_validate.metrics import Metric, by_name
 from trainspec_validate.telemetry.view import NOWHERE, Location, RunView
 
+_AT_ONCE = 65_536
+"""Series whose names are looked at in one go."""
+
 
 def metrics_seen(run: RunView) -> list[Metric]:
     """What the catalog says of each metric that has a value, by name."""
@@ -58,9 +61,11 @@ def devices_by_attempt(run: RunView, metrics: Iterable[str]) -> Iterator[tuple[i
     wanted = set(metrics)
     table = run.series
     numbers = [number for number, key in enumerate(table.keys) if key.metric in wanted]
-    mine = table.rows[np.isin(table.rows["key"], numbers)]
-    columns = (mine[name].tolist() for name in ("attempt", "key", "subject", "emitter"))
-    for attempt, key, number, emitter in zip(*columns, strict=True):
-        subject = table.subjects[number]
-        if subject.device is not None:
-            yield attempt, table.keys[key].metric, subject.host, subject.device, table.emitters[emitter]
+    mine = np.flatnonzero(np.isin(table.rows["key"], numbers))
+    for start in range(0, len(mine), _AT_ONCE):
+        some = mine[start : start + _AT_ONCE]
+        columns = (table.rows[name][some].tolist() for name in ("attempt", "key", "subject", "emitter"))
+        for attempt, key, number, emitter in zip(*columns, strict=True):
+            subject = table.subjects[number]
+            if subject.device is not None:
+                yield attempt, table.keys[key].metric, subject.host, subject.device, table.emitters[emitter]

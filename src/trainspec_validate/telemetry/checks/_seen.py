@@ -34,24 +34,39 @@ def own_heads(run: RunView) -> list[PlacedHead]:
     return [head for head in run.heads if is_own(run, head.location)]
 
 
-def by_writer(run: RunView) -> dict[tuple[str, int], set[str]]:
+def by_writer(run: RunView) -> dict[tuple[str, int], frozenset[str]]:
     """Names of the metrics that each emitter wrote in each attempt, second writers of a series included."""
-    found: dict[tuple[str, int], set[str]] = {}
-    if len(run.series):
-        rows, num_keys = run.series.rows, len(run.series.keys)
-        attempts = int(rows["attempt"].max()) + 1
-        writer = rows["emitter"].astype(np.int64) * attempts + rows["attempt"]
-        for code in np.unique(writer * num_keys + rows["key"]).tolist():
-            emitter, attempt = divmod(code // num_keys, attempts)
-            name = run.series.keys[code % num_keys].metric
-            found.setdefault((run.series.emitters[emitter], attempt), set()).add(name)
+    found = _by_writer_of_series(run)
+    more: dict[tuple[str, int], set[str]] = {}
     for trail in run.trails_of(Trouble.SECOND_WRITER):
         for occurrence in trail.first:
-            found.setdefault((occurrence.emitter, occurrence.attempt), set()).add(occurrence.key.metric)
+            more.setdefault((occurrence.emitter, occurrence.attempt), set()).add(occurrence.key.metric)
     for event in run.events:
         if event.record.m:
             names = {name.partition("{")[0] for name in event.record.m}
-            found.setdefault((event.emitter, event.attempt), set()).update(names)
+            more.setdefault((event.emitter, event.attempt), set()).update(names)
+    for writer, names in more.items():
+        found[writer] = found.get(writer, frozenset()) | names
+    return found
+
+
+def _by_writer_of_series(run: RunView) -> dict[tuple[str, int], frozenset[str]]:
+    """The same by the table of series; the many emitters that write the same metrics share one set."""
+    if not len(run.series):
+        return {}
+    rows, num_keys = run.series.rows, len(run.series.keys)
+    attempts = int(rows["attempt"].max()) + 1
+    codes = (rows["emitter"].astype(np.int64) * attempts + rows["attempt"]) * num_keys + rows["key"]
+    codes = np.unique(codes)
+    writers, starts = np.unique(codes // num_keys, return_index=True)
+    sets: dict[bytes, frozenset[str]] = {}
+    found: dict[tuple[str, int], frozenset[str]] = {}
+    for writer, keys in zip(writers.tolist(), np.split(codes % num_keys, starts[1:]), strict=True):
+        names = sets.get(keys.tobytes())
+        if names is None:
+            names = sets[keys.tobytes()] = frozenset(run.series.keys[key].metric for key in keys.tolist())
+        emitter, attempt = divmod(writer, attempts)
+        found[run.series.emitters[emitter], attempt] = names
     return found
 
 
@@ -65,15 +80,15 @@ def by_attempt(run: RunView) -> dict[int, set[str]]:
 
 def steps_by_attempt(run: RunView) -> dict[int, tuple[int, int]]:
     """Smallest and largest step that the records of each attempt name."""
-    rows = run.series.rows[run.series.rows["last_step"] >= 0]
-    rows = rows[np.argsort(rows["attempt"], kind="stable")]
-    if not len(rows):
+    some = np.flatnonzero(run.series.rows["last_step"] >= 0)
+    some = some[np.argsort(run.series.rows["attempt"][some], kind="stable")]
+    if not len(some):
         return {}
-    attempts, starts = np.unique(rows["attempt"], return_index=True)
-    steps = np.where(rows["first_step"] < 0, rows["last_step"], rows["first_step"])
-    first = np.minimum.reduceat(steps, starts).tolist()
-    last = np.maximum.reduceat(rows["last_step"], starts).tolist()
-    return dict(zip(attempts.tolist(), zip(first, last, strict=True), strict=True))
+    attempts, starts = np.unique(run.series.rows["attempt"][some], return_index=True)
+    first, last = (run.series.rows[name][some] for name in ("first_step", "last_step"))
+    lowest = np.minimum.reduceat(np.where(first < 0, last, first), starts).tolist()
+    highest = np.maximum.reduceat(last, starts).tolist()
+    return dict(zip(attempts.tolist(), zip(lowest, highest, strict=True), strict=True))
 
 
 def num_updates(attempt: AttemptSpan, steps: tuple[int, int] | None) -> int:

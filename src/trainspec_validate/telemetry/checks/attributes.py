@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from trainspec_validate.metrics import Metric, by_name, catalog, events
@@ -107,7 +108,9 @@ def _of_heads(run: RunView) -> Iterator[Deviation]:
         if writer not in told:
             told.add(writer)
             known = head.record.declared
-            for name, asking in _undeclared(written.get(writer, set()), known).items():
+            for name, asking in _asked(written.get(writer, frozenset())):
+                if name in known:
+                    continue
                 message = f"{whose} does not declare {name}, which {asking} needs"
                 yield Deviation(head.location, message, f"declare it: {catalog().attributes[name].words}")
         for name, value in head.record.declared.items():
@@ -116,15 +119,15 @@ def _of_heads(run: RunView) -> Iterator[Deviation]:
                 yield Deviation(head.location, f"{whose} declares a value of another kind: {found[0]}", found[1])
 
 
-def _undeclared(names: Iterable[str], declared: Mapping[str, Any]) -> dict[str, str]:
-    """Attributes that a head lacks, with the first metric that asks for each."""
+@lru_cache(maxsize=1_024)
+def _asked(names: frozenset[str]) -> tuple[tuple[str, str], ...]:
+    """Attributes that a head owes for its metrics, each with the first that asks for it."""
     found: dict[str, str] = {}
     for name in sorted(names):
         metric = by_name(name)
         for attribute in _of_role(metric, "declared") if metric else ():
-            if attribute not in declared:
-                found.setdefault(attribute, name)
-    return found
+            found.setdefault(attribute, name)
+    return tuple(found.items())
 
 
 # --- events -------------------------------------------------------------------------------------------------

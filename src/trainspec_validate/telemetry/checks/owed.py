@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from trainspec_validate.findings import Evidence
 from trainspec_validate.metrics import Metric, by_name, catalog, metrics
@@ -53,7 +54,7 @@ def scopes_have_values(run: RunView) -> Iterator[Deviation]:
     contested = {
         (trail.attempt, scope)
         for trail in run.trails_of(Trouble.SECOND_WRITER)
-        for scope in _scopes({trail.key.metric})
+        for scope in _scopes(frozenset({trail.key.metric}))
     }
     found = []
     for head in run.heads:
@@ -82,7 +83,8 @@ def _emptiness(head: PlacedHead, empty: Sequence[str], *, is_silent: bool) -> De
     return Deviation(head.location, f"{whose} names {named} and writes no value of it", help_text)
 
 
-def _scopes(names: set[str]) -> frozenset[str]:
+@lru_cache(maxsize=1_024)
+def _scopes(names: frozenset[str]) -> frozenset[str]:
     """Scopes that these metrics can be of; a metric of a vendor can be of any."""
     known = [by_name(name) for name in names]
     if None in known:

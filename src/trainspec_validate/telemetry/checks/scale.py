@@ -85,7 +85,7 @@ def _updates(rows: Rows) -> Any:
 
 
 def _mostly_above(rows: Rows) -> Any:
-    return 2 * rows["num_above"] > rows["num"]
+    return rows["num_above"] > rows["num"] / 2
 
 
 def _below(limit: float) -> Callable[[Rows], Any]:

@@ -23,7 +23,8 @@ ROOM = 16
 """Occurrences that one value can cause at most."""
 NUM_CADENCES = 5
 _SLACK = 1e-9
-_ABOVE = 1.5
+ABOVE = 1.5
+"""Bound for values of which the most in a row are kept."""
 _JOB, _DEVICE, _NODE = 1, 8, 64
 """Bits of scopes, in the order of `names.SCOPES`."""
 _RANK_OR_DEVICE, _OF_DEVICE = 5, 4
@@ -118,7 +119,7 @@ def end_above(row: Any) -> None:
 
 def extend_above(row: Any, file: int, offset: int, value: float) -> None:
     """Count a value above the bound with those right before it; the value is counted already."""
-    if not value > _ABOVE:
+    if not value > ABOVE:
         row["above"] = 0
         return
     if row["above"] == 0:
@@ -128,15 +129,21 @@ def extend_above(row: Any, file: int, offset: int, value: float) -> None:
 
 
 def single(row: Any, minimum: float, maximum: float, finite: int, value: float) -> int:
+    """What one value tells by itself, as bits of troubles; it is added up."""
+    if math.isfinite(value):
+        row["num_finite"] += 1
+        row["minimum"] = min(row["minimum"], value)
+        row["maximum"] = max(row["maximum"], value)
+        row["total"] += value
+        if value > ABOVE:
+            row["num_above"] += 1
+    return verdict(value, minimum, maximum, finite)
+
+
+def verdict(value: float, minimum: float, maximum: float, finite: int) -> int:
     """What one value tells by itself, as bits of troubles."""
     if not math.isfinite(value):
         return NOT_FINITE if finite == 1 else 0
-    row["num_finite"] += 1
-    row["minimum"] = min(row["minimum"], value)
-    row["maximum"] = max(row["maximum"], value)
-    row["total"] += value
-    if value > _ABOVE:
-        row["num_above"] += 1
     if value < minimum - _SLACK:
         return BELOW_MINIMUM
     if is_sentinel(value):
@@ -202,9 +209,14 @@ def fold(state: State, keys: Keys, writers: Writers, samples: Samples, index: in
             limit = report_steps[writer] if steps[key] else 0
             troubles |= judge(row, cadence, falls[key], limit, file, offset, time, value, start)
             if lock_rows[key] >= 0 and row["last_time_us"] // instant_us != time // instant_us:
-                lockstep(locks[lock_rows[key]], row, ranks[subject], first_instant, instant_us, cadence, time)
+                cells, rank = locks[lock_rows[key]], ranks[subject]
+                last, kept, attempt = row["last_time_us"], row["last_value"], row["attempt"]
+                last_file, last_offset = row["last_file"], row["last_offset"]
+                lockstep(
+                    cells, last, kept, attempt, last_file, last_offset, rank, first_instant, instant_us, cadence, time
+                )
         if troubles != 0:
-            note(occurrences, counts, row, troubles, writer, file, offset, time, value, step)
+            note(occurrences, counts, row, row["num"] > 0, troubles, writer, file, offset, time, value, step)
         extend_run(row, file, offset, time, value, step)
         extend_above(row, file, offset, value)
         set_last(row, file, offset, time, value, step, start)

@@ -91,11 +91,14 @@ def join(state: State, keys: Keys, writers: Writers, mine: Any, later: Any, inde
         time, value, start = after["first_time_us"], after["first_value"], after["first_start_us"]
         troubles = judge(row, cadence, keys.falls[key], limit, file, offset, time, value, start)
         if keys.lock_row[key] >= 0:
-            rank = state.ranks[row["subject"]]
-            lockstep(state.locks[keys.lock_row[key]], row, rank, state.frame[2], state.frame[3], cadence, time)
+            cells, rank = state.locks[keys.lock_row[key]], state.ranks[row["subject"]]
+            last, kept, attempt = row["last_time_us"], row["last_value"], row["attempt"]
+            last_file, last_offset = row["last_file"], row["last_offset"]
+            first, width = state.frame[2], state.frame[3]
+            lockstep(cells, last, kept, attempt, last_file, last_offset, rank, first, width, cadence, time)
         if troubles != 0:
             step = after["first_step"]
-            note(state.occurrences, state.counts, row, troubles, writer, file, offset, time, value, step)
+            note(state.occurrences, state.counts, row, True, troubles, writer, file, offset, time, value, step)
         join_runs(row, after)
         join_above(row, after)
         add_up(row, after)

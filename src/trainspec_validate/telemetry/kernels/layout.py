@@ -15,24 +15,24 @@ def _place(name: str) -> list[tuple[str, type]]:
 
 SERIES = np.dtype(
     [
-        *[("code", I8), ("key", I4), ("subject", I4), ("attempt", I4), ("writer", I4), ("num", I8), ("num_finite", I8)],
+        *[("code", I8), ("key", I4), ("subject", I4), ("attempt", I4), ("writer", I4), ("num", I4), ("num_finite", I4)],
         *[("first_time_us", I8), ("last_time_us", I8), ("first_value", F8), ("last_value", F8)],
         *_place("first"),
         *_place("last"),
         *[("first_step", I8), ("last_step", I8), ("first_start_us", I8), ("start_us", I8)],
         *[("minimum", F8), ("maximum", F8), ("total", F8)],
-        *[("num_intervals", I8), ("num_late", I8), ("longest_interval_us", I8), ("longest_interval_end_us", I8)],
+        *[("num_intervals", I4), ("num_late", I4), ("longest_interval_us", I8), ("longest_interval_end_us", I8)],
         *_place("longest_interval"),
         # runs of equal values: the one that ends the series, the one that begins it, and the longest
-        *[("run", I8), ("run_start_us", I8), *_place("run"), ("lead", I8), ("lead_end_us", I8)],
-        *[("longest_run", I8), ("longest_run_start_us", I8), ("longest_run_end_us", I8), ("longest_run_value", F8)],
+        *[("run", I4), ("run_start_us", I8), *_place("run"), ("lead", I4), ("lead_end_us", I8)],
+        *[("longest_run", I4), ("longest_run_start_us", I8), ("longest_run_end_us", I8), ("longest_run_value", F8)],
         *_place("longest_run"),
         # values above 1.5 in a row: those that end the series, those that begin it, and the most
-        *[("above", I8), *_place("above"), ("above_lead", I8), ("longest_above", I8), *_place("longest_above")],
-        *[("num_above", I8), ("num_falls", I8), ("integral", F8), ("integral_seconds", F8)],
+        *[("above", I4), *_place("above"), ("above_lead", I4), ("longest_above", I4), *_place("longest_above")],
+        *[("num_above", I4), ("num_falls", I4), ("integral", F8), ("integral_seconds", F8)],
         # intervals above three cadences, and below a tenth of one
         ("emitter", I4),
-        *[("num_gaps", I8), ("num_short", I8), ("short_us", I8), ("short_value", F8)],
+        *[("num_gaps", I4), ("num_short", I4), ("short_us", I8), ("short_value", F8)],
         *_place("short"),
     ]
 )

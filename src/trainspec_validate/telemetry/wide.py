@@ -1,0 +1,102 @@
+"""The only place that folds values that are whole columns into a digest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trainspec_validate.telemetry.batch import Batch
+from trainspec_validate.telemetry.columns import Column, Table
+from trainspec_validate.telemetry.kernels import numbering
+from trainspec_validate.telemetry.kernels import wide as folding
+from trainspec_validate.telemetry.kernels.layout import Keys, Writers
+from trainspec_validate.telemetry.kernels.wide import AT_ONCE, Ordered, Some
+from trainspec_validate.telemetry.names import DEVICE, RANK
+from trainspec_validate.telemetry.rows import note_key
+from trainspec_validate.telemetry.view import Location
+
+if TYPE_CHECKING:
+    from trainspec_validate.telemetry.digest import Digest
+
+
+def room_for_some() -> Some:
+    """Arrays for the values of one series that are folded at once."""
+    whole = (np.zeros(AT_ONCE, np.int64) for _ in range(6))
+    return Some(np.zeros(AT_ONCE), *whole)
+
+
+def fold_table(digest: Digest, batch: Batch, table: Table) -> int:
+    """Fold the columns of a batch of one file; returns the number of values."""
+    if not len(batch.file):
+        return 0
+    records = _ordered(digest, batch, table)
+    keys, writers = digest.tables()
+    _keep_job_values(digest, batch, table)
+    file, total = int(batch.file[0]), 0
+    for column in table.columns:
+        num = _fold_column(digest, column, records, (keys, writers, file))
+        if num:
+            _note(digest, batch, table, column, num)
+        total += num
+    return total
+
+
+def _ordered(digest: Digest, batch: Batch, table: Table) -> Ordered:
+    """The records whose values are in the table, by writer and subject."""
+    mine = np.flatnonzero(table.row >= 0)
+    is_whole = len(mine) == len(table.row)
+    same = digest.pairs.of(*table.pairs.T)  # several coordinates may be of one pair
+    numbers = same[table.identity[table.row if is_whole else table.row[mine]]]
+    counts = np.bincount(numbers, minlength=digest.pairs.num)
+    places = np.cumsum(counts) - counts
+    order = np.empty(len(numbers), np.int64)
+    numbering.group(numbers, places, order)
+    chosen = order if is_whole else mine[order]
+    present = np.flatnonzero(counts)
+    writer, subject = digest.pairs.codes[present].T
+    first_window, width = digest.frame.numbers[:2]
+    time = batch.time_us[chosen]
+    return Ordered(
+        *(table.row[chosen], batch.offset[chosen], time, batch.step[chosen], time // width - first_window),
+        np.concatenate([[0], np.cumsum(counts[present])]),
+        *(np.ascontiguousarray(writer), np.ascontiguousarray(subject), digest.names.subject_bits()),
+    )
+
+
+def _fold_column(digest: Digest, column: Column, records: Ordered, about: tuple[Keys, Writers, int]) -> int:
+    keys, writers, file = about
+    index = pair = total = 0
+    cells = (column.key, column.values, column.valid, column.shift)
+    while index < len(records.row):
+        digest.make_room()
+        tables = (digest.state(), keys, writers, records, digest.some)
+        index, pair, num = folding.fold(*tables, file, *cells, index, pair, column.most - total)
+        digest.drain()
+        total += num
+    return total
+
+
+def _note(digest: Digest, batch: Batch, table: Table, column: Column, num: int) -> None:
+    """Count the values of a key, with the place of the first."""
+    facts = digest.facts(int(batch.file[0]))
+    first = facts.first_of_key.get(column.key)
+    if first is None or int(batch.offset[0]) < first.offset:
+        records = np.flatnonzero(table.row >= 0)
+        filled = records[~np.isnan(column.numbers(table.row[records]))]
+        first = Location(facts.number, int(batch.offset[filled].min()))
+    note_key(facts, column.key, num, first)
+
+
+def _keep_job_values(digest: Digest, batch: Batch, table: Table) -> None:
+    """Keep the values of series of the whole job."""
+    can_be = digest.names.key_columns().job
+    columns = [column for column in table.columns if can_be[column.key]]
+    bits = digest.names.subject_bits()
+    records = np.flatnonzero((table.row >= 0) & (bits[batch.subject] & (RANK | DEVICE) == 0)) if columns else ()
+    if not len(records):
+        return
+    for column in columns:
+        values: Any = column.numbers(table.row[records])
+        some = np.flatnonzero(~np.isnan(values))
+        digest.jobs.keep(batch, digest.names, records[some], np.full(len(some), column.key, np.int32), values[some])
