@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from trainspec_reference.common import probe_runs
 from trainspec_reference.common.order import SampleOrder
 from trainspec_reference.common.probe import answer
 from trainspec_reference.common.probe_arrays import ProbeInputError
@@ -50,6 +51,12 @@ def test_the_loop_compresses_where_it_is_asked_to(ask: Any) -> None:
     assert (dense[:, 0] == compressed[:, 0]).all()
     assert (dense[:, 2] != compressed[:, 2]).all()
     assert "power-sgd" in ask("converge", compression={"method": "power-sgd"}, seeds=[1], num_steps=1)["unsupported"]
+
+
+def test_a_loop_that_compresses_nothing_says_so(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe_runs, "_losses", lambda *_: np.ones((1, 3)))
+    found = ask("converge", compression={"method": "top-k", "density": 0.5}, seeds=[1], num_steps=3)
+    assert "compresses nothing" in found["unsupported"]
 
 
 def test_memory_is_predicted_and_counted(ask: Any) -> None:

@@ -1,5 +1,7 @@
 """The only place that runs the real loop in one process for a probe: updates, convergence and memory."""
 
+# ruff: noqa: N806 - shapes stand in names: R seeds, S steps
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -86,10 +88,10 @@ def converge(request: Request, backend: str) -> dict[str, Any]:
         raise ProbeInputError(f"between 1 and {_MAX_STEPS} steps and {_MAX_SEEDS} seeds are trained")
     settings = request.record("compression", Compression)
     compressed = {"communication": {"compression": msgspec.to_builtins(settings)}}
-    return {
-        "dense": request.written(_losses(backend, seeds, num_steps, {})),
-        "compressed": request.written(_losses(backend, seeds, num_steps, compressed)),
-    }
+    dense_RS, compressed_RS = (_losses(backend, seeds, num_steps, more) for more in ({}, compressed))
+    if num_steps > 1 and (dense_RS == compressed_RS).all():
+        raise UnsupportedError(f"the {backend} backend compresses nothing where one rank trains alone, as it does here")
+    return {"dense": request.written(dense_RS), "compressed": request.written(compressed_RS)}
 
 
 def _losses(backend: str, seeds: Sequence[int], num_steps: int, more: Mapping[str, Any]) -> Array:
