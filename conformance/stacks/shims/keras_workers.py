@@ -74,8 +74,11 @@ class Run:
         return int(keras.ops.convert_to_numpy(self._optimizer.iterations))
 
     def _save(self) -> None:
+        name = f"{PREFIX}-{self._step}{DATA}"
+        if self._rank.rank == 0:
+            self._rank.trace.tell("save", checkpoint=name, step=self._step, stage="begin")
         self._manager.save(checkpoint_number=self._step)
-        self._rank.saved(self._step, f"{PREFIX}-{self._step}{DATA}")
+        self._rank.saved(self._step, name)
 
     def _leave(self) -> None:
         self._rank.ended(self._step)
