@@ -37,6 +37,22 @@ def decode(folder: Path, num_workers: int) -> None:
     print(num)
 
 
+def decode_table(path: Path) -> int:
+    """Decode all columns of a Parquet file; returns the number of rows."""
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    with pq.ParquetFile(path) as file:
+        return sum(file.read_row_group(number, use_threads=False).num_rows for number in range(file.num_row_groups))
+
+
+def decode_tables(folder: Path, num_workers: int) -> None:
+    """Decode all Parquet files of a folder."""
+    files = sorted(folder.glob("*.parquet"))
+    with ProcessPoolExecutor(num_workers) as pool:
+        num = sum(pool.map(decode_table, files)) if num_workers > 1 else sum(map(decode_table, files))
+    print(num)
+
+
 def some_lines(folder: Path, every: int) -> Iterator[bytes]:
     """One line of so many."""
     for path in sorted(folder.glob("*.jsonl")):
@@ -84,6 +100,8 @@ def main(arguments: list[str]) -> None:
     name, *rest = arguments
     if name == "decode":
         decode(Path(rest[0]), int(rest[1]))
+    elif name == "decode-parquet":
+        decode_tables(Path(rest[0]), int(rest[1]))
     elif name == "mllog":
         mllog(Path(rest[0]), int(rest[1]))
     else:

@@ -99,9 +99,17 @@ def parquet(root: Path, megabytes: float, num_runs: int) -> None:
     """All checks on the Parquet twin."""
     stream = made(root / "parquet", megabytes, 256, 4, parquet=True)
     print(f"\nParquet with zstd, 256 ranks, 4 files: {stream}")
-    commands = {f"all checks, {n} process{'es' * (n > 1)}": gate(stream.folder, "--workers", str(n)) for n in (2, 1)}
-    for name, timing in timed(commands, num_runs).items():
-        print(f"  {name:27}{timing}  {stream.num_samples / timing.median_seconds / 1e6:6.2f} M values/s")
+    commands = {}
+    for n in (2, 1):
+        commands[f"all checks, {n} process{'es' * (n > 1)}"] = gate(stream.folder, "--workers", str(n))
+    for n in (2, 1):
+        decode = [*BASELINES, "decode-parquet", str(stream.folder), str(n)]
+        commands[f"Arrow decode, {n} process{'es' * (n > 1)}"] = decode
+    timings = timed(commands, num_runs)
+    base = timings["Arrow decode, 2 processes"].median_seconds
+    for name, timing in timings.items():
+        rate = stream.num_samples / timing.median_seconds / 1e6
+        print(f"  {name:27}{timing}  {rate:6.2f} M values/s  {timing.median_seconds / base:5.2f} of the decode")
 
 
 def growth(root: Path, sizes: list[float], emitters: list[int]) -> None:

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from split_makers import as_parquet, streams_in
+from split_makers import as_parquet, put, streams_in
 
 from tests.streams_made.damage import BASES, kinds
 from tests.streams_made.run import make_run
-from tests.streams_made.write import together
+from tests.streams_made.shape import Shape
+from tests.streams_made.write import by_emitter, together
 from trainspec_validate.streams import parquet
 from trainspec_validate.telemetry import jit, large
 from trainspec_validate.telemetry.digest import Digest
@@ -113,6 +114,20 @@ def test_row_groups_are_shared_out_whole_and_once(tmp_path: Path, monkeypatch: p
         assert ranges[-1][1] == num
         assert all(end == start for (_, end), (start, _) in pairwise(ranges))
         assert max(end - start for start, end in ranges) <= num // num_workers + 1
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_share_may_hold_no_value(is_first: bool, tmp_path: Path) -> None:
+    texts = by_emitter(make_run(Shape(num_nodes=1, devices_per_node=2, num_steps=40)).streams)
+    names = sorted(texts)[:2]
+    empty = names[0] if is_first else names[1]
+    files = put(
+        {name: texts[name].split(b"\n")[0] + b"\n" if name == empty else texts[name] for name in names}, tmp_path
+    )
+    shares = [[Stretch(file)] for file in files]
+    found, wanted = large._folded(shares), large.fold_share([stretch for share in shares for stretch in share])
+    assert wanted.num_rows
+    assert_same(found, wanted)
 
 
 @settings(max_examples=30, deadline=None)

@@ -193,7 +193,7 @@ class Digest:
                 self.rows.resize(needed)
             except ValueError:  # somebody looks at it, or it is part of another array
                 self.rows = np.concatenate([self.rows, np.zeros(needed - len(self.rows), SERIES)])
-        if 2 * len(self.rows) > len(self.slots):
+        if 2 * len(self.rows) >= len(self.slots):
             self.slots = np.zeros(1 << (2 * len(self.rows)).bit_length(), np.int32)
             folding.enter(self.rows, self.slots, self.num_rows, 0)
 

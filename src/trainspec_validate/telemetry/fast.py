@@ -159,11 +159,16 @@ class FastDecoder:
 
     def _slow(self, offset: int, line: bytes, *, is_tail: bool) -> None:
         """Read a line the slow way, and learn the names that it has."""
-        before = len(self.builder.columns[0])
+        before, heads = len(self.builder.columns[0]), self.builder.facts.heads
+        num_heads = len(heads)
         take_line(self.builder, offset, line, is_tail=is_tail)
         if len(self.builder.columns[0]) > before:
             for column in (7, 8):
                 self._learn_names(column, self.builder.columns[column][-1])
+        for _, head in heads[num_heads:]:
+            for text in (head.emitter, head.host, head.device):
+                if text is not None:
+                    self.texts.add(text)
         if self.run < 0 and self.builder.head is not None:
             self.run = self.texts.add(self.builder.head.run)
 
