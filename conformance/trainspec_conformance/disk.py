@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from pathlib import Path
 
+import psutil
+
 from trainspec_conformance.privileges import NotAllowedError
 
 FILLER = ".filled-by-the-suite"
+_NAME = "trainspec-"
+"""Of the device that a mount names; the number of the process follows that made it."""
+_MOUNTS = Path("/proc/self/mounts")
 
 
 class CannotMountError(NotAllowedError):
@@ -26,7 +32,7 @@ class SmallDisk:
         """
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
-        self._mount("-t", "tmpfs", "-o", f"size={size_bytes},mode=0755", "trainspec", os.fspath(directory))
+        self._mount("-t", "tmpfs", "-o", f"size={size_bytes},mode=0755", f"{_NAME}{os.getpid()}", os.fspath(directory))
 
     @staticmethod
     def _mount(*arguments: str, program: str = "mount") -> None:
@@ -70,3 +76,16 @@ class SmallDisk:
         except CannotMountError:
             self._mount("-l", os.fspath(self.directory), program="umount")
             raise
+
+
+def unmount_abandoned(mounts: Path = _MOUNTS) -> list[Path]:
+    """Unmount disks of processes that were killed before they could; gives where they lay."""
+    found = []
+    with contextlib.suppress(OSError):
+        for device, directory, *_ in (line.split(" ") for line in mounts.read_text(encoding="utf-8").splitlines()):
+            maker = device.removeprefix(_NAME)
+            if maker != device and maker.isdecimal() and not psutil.pid_exists(int(maker)):
+                path = directory.encode("ascii", "backslashreplace").decode("unicode_escape")  # a space is `\040`
+                found.append(Path(path))
+                subprocess.run(["umount", "-l", path], capture_output=True, timeout=20, check=False)  # noqa: S603, S607
+    return found

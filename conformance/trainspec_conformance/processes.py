@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -72,6 +73,25 @@ def end_all(mark: str, sessions: Sequence[Session], *, seconds: float = 10.0) ->
         if not left or time.monotonic() > deadline:
             return [describe(process) for process in left]
         time.sleep(0.02)
+
+
+def new_mark() -> str:
+    """A mark for a trial; it names this process, by which a later one knows whether its trial is over."""
+    return f"{os.getpid()}-{uuid.uuid4().hex}"
+
+
+def end_abandoned() -> None:
+    """Kill every process of a trial whose suite is gone: it was killed before it could clear up."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            maker = process.environ().get(MARK, "").partition("-")[0]
+            if maker.isdecimal() and not psutil.pid_exists(int(maker)) and _is_numbered_as_here(process.pid):
+                process.kill()
+
+
+def _is_numbered_as_here(pid: int) -> bool:
+    """Whether numbers of processes mean the same to a process as to this one: those of a container differ."""
+    return Path(f"/proc/{pid}/ns/pid").stat().st_ino == Path("/proc/self/ns/pid").stat().st_ino
 
 
 def describe(process: psutil.Process) -> str:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import msgspec
 
+from trainspec_conformance.disk import unmount_abandoned
 from trainspec_conformance.judging import Judged, State, judge_trial, unsupported
+from trainspec_conformance.processes import end_abandoned
 from trainspec_conformance.records import Entry
 from trainspec_conformance.trial import Setting, UnsupportedError, run_trial
 from trainspec_validate.documents.conformance import StackDescriptor
@@ -65,6 +67,8 @@ class Order:
 def run_suite(order: Order) -> list[ScenarioResult]:
     """Run every scenario; a stack that cannot do what one needs is `unsupported` there, with the reason."""
     order.out.mkdir(parents=True, exist_ok=True)
+    end_abandoned()
+    unmount_abandoned()
     controls: dict[bytes, tuple[Path, list[Entry]]] = {}
     return [_scenario(order, one, controls) for one in order.scenarios]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from trainspec_conformance.means import Means
 from trainspec_conformance.observing import judge_checkpoint, judge_streams
 from trainspec_conformance.privileges import NotAllowedError
 from trainspec_conformance.probing import Prober
-from trainspec_conformance.processes import describe, end_all, marked
+from trainspec_conformance.processes import describe, end_all, marked, new_mark
 from trainspec_conformance.records import Ended, Entry, Listed, Orphans, Waited
 from trainspec_conformance.store import CheckpointStore
 from trainspec_conformance.streams import read_streams
@@ -76,7 +75,7 @@ class _Trial:
         self._chance = random.Random(setting.seed)  # noqa: S311 - repeatable choices, nothing secret
         self._out = setting.directory / "out"
         self._out.mkdir()
-        self._mark = uuid.uuid4().hex
+        self._mark = new_mark()
         self._history = History(setting.directory / HISTORY)
         self._store = CheckpointStore(self._out, setting.stack.store)
         num_starts = sum(isinstance(act, Start | Probe) for act in setting.scenario.acts)

@@ -15,9 +15,10 @@ import psutil
 import pytest
 from conformance_stacks import HERE, failed, fake, run, scenario
 from trainspec_conformance.diffing import read_report
+from trainspec_conformance.disk import unmount_abandoned
 from trainspec_conformance.history import read_history
 from trainspec_conformance.launching import versions
-from trainspec_conformance.processes import MARK, marked, send
+from trainspec_conformance.processes import MARK, end_abandoned, marked, send
 from trainspec_conformance.records import Started
 from trainspec_conformance.reporting import REPORT, Circumstances, make_report, text
 from trainspec_conformance.timeline import marks
@@ -188,3 +189,33 @@ def test_an_unknown_scenario_is_wrong_use_with_a_hint(tmp_path: Path) -> None:
     done = command("run", str(HERE / "fake.yaml"), "--report", str(tmp_path / "out"), "--scenario", "kill-ranks")
     assert done.returncode == 2
     assert "kill-rank" in done.stderr
+
+
+def test_what_a_suite_left_that_was_killed_is_cleared_up() -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    script = "import time; time.sleep(60)"
+    left, kept = (
+        subprocess.Popen([sys.executable, "-c", script], env={**os.environ, MARK: f"{maker}-0"})
+        for maker in (gone.pid, os.getpid())
+    )
+    try:
+        end_abandoned()
+        assert left.wait(30) == -signal.SIGKILL
+        assert kept.poll() is None
+    finally:
+        for process in (left, kept):
+            process.kill()
+            process.wait()
+
+
+def test_disks_of_processes_that_are_gone_are_unmounted(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    mounts = tmp_path / "mounts"
+    lines = [
+        f"trainspec-{maker} {tmp_path}/of\\040{name} tmpfs rw 0 0"
+        for maker, name in ((gone.pid, "gone"), (os.getpid(), "me"))
+    ]
+    mounts.write_text("\n".join(["tmpfs /run tmpfs rw 0 0", *lines, "trainspec /else tmpfs rw 0 0", ""]))
+    assert unmount_abandoned(mounts) == [tmp_path / "of gone"]
