@@ -149,7 +149,7 @@ $(DOCS_READY): requirements/docs.txt
 site: $(DOCS_READY) ## build the site, with all its versions, into site/
 	@PYTHONPATH=tools $(DOCS)/bin/python -m trainspec_site
 
-site-test: site ## use the site in a browser (needs Chromium)
+site-test: site ## use the site in a browser, and build it with Zensical (needs Chromium)
 	@echo "== site =="
 	@TRAINSPEC_SITE_BUILT=1 PYTHONPATH=src $(DOCS)/bin/python -m pytest -q --confcutdir=tests/site tests/site
 
@@ -181,5 +181,5 @@ lock: $(VENV)/.locked ## pin requirements/*.txt again from pyproject.toml (UPGRA
 	@$(LOCK) --output-file requirements/dist.txt --extra dist --constraint requirements/run.txt pyproject.toml
 
 clean: ## remove everything that make has built, .venv included
-	@rm -rf $(VENV) $(STACKS) $(DOCS) $(DIST) build dist site .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(STACKS) $(DOCS) $(DIST) build dist site .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import shlex
+import signal
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -51,6 +52,7 @@ def run(context: click.Context, /, stack: Path | None, demo: bool, **options: An
     STACK is a descriptor: how the stack is launched, and what it claims. The report stands beside its evidence.
     """
     commands = _commands()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that a run that is ended ends its stack, too
     if (stack is None) != demo:
         raise click.UsageError("name the descriptor of a stack, or --demo, and not both")
     if stack is None:

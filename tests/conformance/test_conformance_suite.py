@@ -219,3 +219,30 @@ def test_disks_of_processes_that_are_gone_are_unmounted(tmp_path: Path) -> None:
     ]
     mounts.write_text("\n".join(["tmpfs /run tmpfs rw 0 0", *lines, "trainspec /else tmpfs rw 0 0", ""]))
     assert unmount_abandoned(mounts) == [tmp_path / "of gone"]
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_ended_leaves_nothing_of_its_stack(sent: signal.Signals, tmp_path: Path) -> None:
+    out = tmp_path / "report"
+    told = ["run", str(HERE / "fake.yaml"), "--scenario", "null-run", "--trials", "1", "--report", str(out)]
+    program = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    program += "from trainspec_conformance.cli import main; sys.argv[0] = 'trainspec-conformance'; main()"
+    suite = subprocess.Popen([sys.executable, "-c", program, *told], stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while not _of(tmp_path):
+            assert suite.poll() is None
+            assert time.monotonic() < deadline, "nothing was started"
+            time.sleep(0.01)
+        suite.send_signal(sent)
+        assert suite.wait(60) != 0
+    finally:
+        suite.kill()
+        suite.wait()
+    assert not _of(tmp_path)
+
+
+def _of(directory: Path) -> list[psutil.Process]:
+    """Processes of a stack that works below a directory."""
+    told = [(one, " ".join(one.info["cmdline"] or ())) for one in psutil.process_iter(["cmdline"])]
+    return [one for one, words in told if "fake_stack.py" in words and str(directory) in words]
