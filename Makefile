@@ -119,9 +119,10 @@ bench-short: $(READY) ## the same in short, for CI
 
 CONFORM := OMP_NUM_THREADS=1 $(BIN)/trainspec-conformance
 REPORTS := build/conformance
-QUICK_SCENARIOS := null-run kill-rank kill-coordinator truncated-shard bad-pointer resume-equivalence
+QUICK_SCENARIOS := null-run kill-rank kill-coordinator truncated-shard bad-pointer resume-equivalence \
+	declared-order updates-as-declared
 QUICK_MUTANTS := false-alarm follows-pointer trusts-newest verifies-sizes-only forgets-optimizer starts-from-nothing \
-	forgets-position repeats-a-batch
+	forgets-position repeats-a-batch shuffles-anyway clips-by-default
 
 conformance: $(READY) ## test the reference trainers, and every mutant by every scenario (hours)
 	@rm -rf $(REPORTS)
