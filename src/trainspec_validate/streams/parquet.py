@@ -29,7 +29,7 @@ VERSION = b"1"
 MAX_COLUMNS = 4_000
 """Keys beyond this many stand in `json`."""
 ROWS_OF_A_GROUP = 65_536
-_ROWS_AT_ONCE = 131_072
+_ROWS_AT_ONCE = 65_536
 _WHOLE = ("time_us", "seq", "att", "step", "rank")
 _TEXTS = ("host", "device", "emitter")
 _FIXED = (*_WHOLE, *_TEXTS, "json")
