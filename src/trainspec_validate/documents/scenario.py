@@ -23,9 +23,7 @@ from trainspec_validate.documents.conformance import Capability, TestJob
 Privilege = Literal[
     "mounts", "network-namespaces", "process-limits", "memory-limits", "clock-library", "system-call-filters"
 ]
-Target = Literal[
-    "rank", "other-rank", "coordinator", "all-ranks", "host", "half", "controller", "writer", "everything"
-]
+Target = Literal["rank", "other-rank", "coordinator", "all-ranks", "host", "half", "controller", "writer", "everything"]
 """`rank` is the last rank, `other-rank` the one before it, `coordinator` rank 0, `writer` a rank that is saving; `host`
 is the host of the last rank, and `half` the second half of all hosts."""
 
