@@ -128,12 +128,13 @@ class Crew:
         return sum(worker.host is None for worker in self.workers)
 
     def spare(self, host: str | None) -> Worker | None:
-        """A worker that stands by and is ready, which stands for a host from now on."""
-        for worker in self.workers:
-            if worker.host is None and worker.channel is not None:
-                worker.host = host
-                return worker
-        return None
+        """A worker that stands by, which stands for a host from now on: a ready one, or one that is about to be."""
+        waiting = [worker for worker in self.workers if worker.host is None]
+        waiting.sort(key=lambda worker: worker.channel is None)
+        if not waiting:
+            return None
+        waiting[0].host = host
+        return waiting[0]
 
     def recognise(self, channel: Channel, hello: Hello) -> Worker | None:
         """The worker of a new connection; None where it is none of this run."""
