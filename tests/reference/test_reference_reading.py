@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,6 @@ def test_micro_batches_shrink_where_ranks_do_not_divide() -> None:
         ({"extensions": {EXTENSION: []}}, "takes model"),
         ({"model": {"family": "other"}}, "model.family other is none of"),
         ({"synchrony": {"mode": "asynchronous"}}, "synchrony.mode"),
-        ({"parallelism": {"num_accelerators": 2, "context": 2}}, "parallelism.context"),
         ({"batch": {"loss_reduction": "sum"}}, "batch.loss_reduction"),
         ({"precision": {"recipe": {"format": "mxfp8"}}}, "precision.recipe"),
         ({"job": {"num_steps": None}}, "job.num_steps of the plan is missing"),
@@ -123,7 +123,7 @@ def test_a_job_that_is_none_is_refused(text: bytes, words: str) -> None:
 
 
 def _divided(**fields: Any) -> dict[str, Any]:
-    size = fields.get("tensor", 1) * fields.get("pipeline", 1) * fields.get("data", 1)
+    size = math.prod(fields.get(axis, 1) for axis in ("tensor", "pipeline", "context", "data"))
     return {"parallelism": {"num_accelerators": size, "data": 1, **fields}}
 
 
@@ -134,6 +134,14 @@ _TOP_K = {"communication": {"compression": {"method": "top-k"}}}
     ("backend", "changes", "words"),
     [
         ("plain", _divided(pipeline=2), "data ranks alone"),
+        ("plain", _divided(context=2), "parallelism.context asks for: set it to 1"),
+        ("torch", _divided(context=2), "the keys of attention, which a state-space network has not"),
+        (
+            "torch",
+            _divided(pipeline=2) | _TOP_K,
+            "compression by top-k needs whole replicas: set sharding to none or opt",
+        ),
+        ("torch", _divided(data=2, sharding="parameters") | _TOP_K, "compression by top-k needs whole replicas"),
         ("torch", _divided(tensor=2), "a state-space network is not split"),
         ("torch", _divided(pipeline=2, sharding="parameters"), "the optimizer alone is sharded"),
         ("torch", _divided(pipeline=2, schedule="zero-bubble"), "by gpipe or 1f1b, not by zero-bubble"),
@@ -142,6 +150,7 @@ _TOP_K = {"communication": {"compression": {"method": "top-k"}}}
         ("jax", _divided(pipeline=2, num_virtual_stages=2), "num_virtual_stages asks for: set it to 1"),
         ("jax", _divided(pipeline=3), "3 stages do not divide 2 layers"),
         ("jax", _divided(pipeline=2) | _TOP_K, "compression by top-k needs whole replicas"),
+        ("jax", _divided(context=2), "parallelism.context asks for"),
     ],
 )
 def test_what_a_backend_does_not_divide_is_refused(backend: str, changes: dict[str, Any], words: str) -> None:

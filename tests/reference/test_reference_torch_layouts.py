@@ -23,7 +23,15 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
     "pipeline-data": (4, {"pipeline": 2, "data": 2, "schedule": "gpipe"}),
     "tensor-pipeline": (4, {"tensor": 2, "pipeline": 2, "schedule": "1f1b"}),
     "sequence-pipeline": (4, {"tensor": 2, "sequence": True, "pipeline": 2, "schedule": "1f1b"}),
+    "context": (2, {"context": 2}),
+    "context-data": (4, {"context": 2, "data": 2}),
+    "data-context": (4, {"context": 2, "data": 2, "order": ["data", "context", "tensor", "pipeline"]}),
+    "context-optimizer": (4, {"context": 2, "data": 2, "sharding": "optimizer"}),
+    "context-parameters": (2, {"context": 2, "sharding": "parameters"}),
+    "context-sequence": (4, {"context": 2, "tensor": 2, "sequence": True}),
+    "context-pipeline": (4, {"context": 2, "pipeline": 2, "schedule": "1f1b"}),
 }
+LONG = {"data-context", "context-sequence", "context-pipeline"}
 FAMILIES = {"transformer": tasks.SHAPE, "convolution": tasks.CONVOLUTION, "state-space": tasks.STATE_SPACE}
 
 
@@ -40,7 +48,9 @@ def alone() -> Any:
     return crew().run(tasks.everything_of, 1, setup, 3)[0]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "layout", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in LAYOUTS]
+)
 def test_a_divided_model_follows_a_whole_one(alone: Any, layout: str) -> None:
     num_ranks, setup = setup_of(layout)
     for losses, norms, evaluated, noise, _ in crew().run(tasks.everything_of, num_ranks, setup, 3):

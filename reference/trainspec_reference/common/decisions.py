@@ -103,9 +103,9 @@ def shrunk_size(job: Job, num_left: int) -> int | None:
 
 
 def replicas_are_whole(job: Job) -> bool:
-    """Whether each rank holds all of the state, so that one survivor is enough."""
+    """Whether each rank holds all of the state, so that one survivor is enough; context ranks share sequences alone."""
     parallelism = job.plan.parallelism
-    split = max(parallelism.tensor, parallelism.pipeline, parallelism.context, parallelism.expert)
+    split = max(parallelism.tensor, parallelism.pipeline, parallelism.expert)
     return split == 1 and parallelism.sharding == "none"
 
 

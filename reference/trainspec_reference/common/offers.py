@@ -16,7 +16,8 @@ def refuse(backend: str, job: Job) -> None:
     Raises:
         NotTrainableError: the plan divides the model as this backend does not; the message names the key.
     """
-    for key, wrong in {**_split(backend, job), **_sharded(backend, job), **_staged(backend, job)}.items():
+    found = {**_split(backend, job), **_shared(backend, job), **_sharded(backend, job), **_staged(backend, job)}
+    for key, wrong in found.items():
         if wrong is not None:
             raise NotTrainableError(f"{backend} does not have what parallelism.{key} asks for: {wrong}")
 
@@ -30,7 +31,18 @@ def _split(backend: str, job: Job) -> dict[str, str | None]:
         wrong = "a convolutional network is not split over tensor or pipeline ranks; set both to 1"
     elif backend == "torch" and family == "state-space" and plan.tensor > 1:
         wrong = "a state-space network is not split over tensor ranks; set tensor to 1"
-    return {"tensor or pipeline": wrong, "context": "set it to 1" if plan.context > 1 else None}
+    return {"tensor or pipeline": wrong}
+
+
+def _shared(backend: str, job: Job) -> dict[str, str | None]:
+    family, wrong = job.model.family, None
+    if job.plan.parallelism.context == 1:
+        return {}
+    if backend != "torch":
+        wrong = "set it to 1"
+    elif family != "transformer":
+        wrong = f"ranks share a sequence by the keys of attention, which a {family} network has not; set it to 1"
+    return {"context": wrong}
 
 
 def _sharded(backend: str, job: Job) -> dict[str, str | None]:
@@ -45,10 +57,14 @@ def _sharded(backend: str, job: Job) -> dict[str, str | None]:
 def _compressed(backend: str, job: Job) -> str | None:
     plan, communication = job.plan.parallelism, job.plan.communication
     compression = communication.compression if communication is not None else None
-    is_whole = plan.tensor * plan.pipeline == 1 and plan.sharding == "none"
-    if backend != "jax" or is_whole or compression is None or compression.method == "none":
+    allowed = ("none", "optimizer") if backend == "torch" else ("none",)
+    is_whole = plan.tensor * plan.pipeline == 1 and plan.sharding in allowed
+    if is_whole or compression is None or compression.method == "none":
         return None
-    return f"compression by {compression.method} needs whole replicas: set sharding to none, tensor and pipeline to 1"
+    return (
+        f"compression by {compression.method} needs whole replicas: set sharding to {' or '.join(allowed)}, "
+        "tensor and pipeline to 1"
+    )
 
 
 def _staged(backend: str, job: Job) -> dict[str, str | None]:

@@ -149,7 +149,6 @@ def _refuse(job: Job) -> None:
     wrong = {
         "synchrony.mode": plan.synchrony.mode != "synchronous",
         "parallelism.expert": plan.parallelism.expert != 1,
-        "parallelism.context": plan.parallelism.context != 1,
         "batch.loss_reduction": batch.loss_reduction != "global-token-mean",
         "batch.controller.signal": batch.controller is not None and batch.controller.signal != "gradient-noise-scale",
         "batch.noise_scale (beside compression)": batch.noise_scale is not None and is_compressed,

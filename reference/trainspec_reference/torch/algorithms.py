@@ -1,4 +1,4 @@
-"""The only place that sums a gradient over data ranks: by the library, a ring, a tree, or in two levels."""
+"""The only place that sums a gradient over copies of the model: by the library, a ring, a tree, or in two levels."""
 
 # ruff: noqa: N803, N806 - shapes stand in names
 
@@ -25,12 +25,12 @@ class DataSum:
     """
 
     def __init__(self, groups: Groups, communication: Communication | None) -> None:
-        self._group = groups.data
+        self._group = groups.copies
         plan = communication or Communication()
         known: dict[str, Sum] = {
-            "automatic": lambda tensor_N: dist.all_reduce(tensor_N, group=groups.data),
-            "ring": lambda tensor_N: ring(tensor_N, groups.data),
-            "tree": lambda tensor_N: tree(tensor_N, groups.data),
+            "automatic": lambda tensor_N: dist.all_reduce(tensor_N, group=groups.copies),
+            "ring": lambda tensor_N: ring(tensor_N, groups.copies),
+            "tree": lambda tensor_N: tree(tensor_N, groups.copies),
             "hierarchical": lambda tensor_N: hierarchical(tensor_N, groups),
         }
         chosen = [choice for choice in plan.collectives if choice.operation == "all-reduce" and choice.axis == "data"]
@@ -92,7 +92,7 @@ def hierarchical(tensor_N: torch.Tensor, groups: Groups) -> None:
     the host. Otherwise the first rank of each host stands for it.
     """
     if groups.leaders is None and groups.in_host is None:
-        dist.all_reduce(tensor_N, group=groups.data)
+        dist.all_reduce(tensor_N, group=groups.copies)
     elif groups.across_hosts is not None and groups.in_host is not None:
         size = dist.get_world_size(groups.in_host)
         padded_P = torch.nn.functional.pad(tensor_N, (0, -tensor_N.numel() % size))

@@ -21,6 +21,7 @@ from trainspec_reference.torch.checkpoint import NUM_RANKS, PARAMETERS, UPDATES,
 from trainspec_reference.torch.feed import blank
 from trainspec_reference.torch.groups import Groups
 from trainspec_reference.torch.models import make_model
+from trainspec_reference.torch.models.transformer import TransformerModel
 from trainspec_reference.torch.parts import plain_shape
 from trainspec_reference.torch.passes import Passes
 from trainspec_reference.torch.precision import parameter_dtype, prepare
@@ -55,8 +56,7 @@ class TorchBackend:
         if self._plan.parallelism.sharding in ("gradients", "parameters") or self._groups.part.num_parts > 1:
             self.build({name: np.zeros(shape, np.float32) for name, shape in self._global_shapes.items()})
         else:
-            self._replica.connect(self._groups)
-            self._passes = Passes(self._job, self._model, self._groups)
+            self._connect(self._replica)
 
     def leave(self) -> None:
         """Give the groups up; a gradient that was under way is lost."""
@@ -78,8 +78,7 @@ class TorchBackend:
         self._global_shapes = {name: weights[name].shape for name in weights}
         self._replica = self._kind()(self._job, self._model, regions, self._dtype)
         self._replica.load(weights)
-        self._replica.connect(groups)
-        self._passes = Passes(self._job, self._model, groups)
+        self._connect(self._replica)
         self._seed()
 
     def gradients(
@@ -195,8 +194,15 @@ class TorchBackend:
         else:
             raise ValueError(f"{fault!r} is no fault: one of flip-parameter-bit, {', '.join(_PLANTED)}")
 
+    def _connect(self, replica: Replica | ShardedReplica) -> None:
+        groups = self._joined()
+        replica.connect(groups)
+        if isinstance(self._model, TransformerModel):
+            self._model.share_sequences(groups.context)
+        self._passes = Passes(self._job, self._model, groups)
+
     def _kind(self) -> type[Replica | ShardedReplica]:
-        if self._plan.parallelism.sharding not in ("gradients", "parameters") or self._joined().data is None:
+        if self._plan.parallelism.sharding not in ("gradients", "parameters") or self._joined().copies is None:
             return Replica
         from trainspec_reference.torch.sharded import ShardedReplica  # noqa: PLC0415 - it takes a second to load
 
@@ -212,8 +218,10 @@ class TorchBackend:
     def _seed(self) -> None:
         place, num_updates = self._joined().place, self._built().num_updates
         words = (self._job.seed, place["data"], place["pipeline"], num_updates)
-        # Ranks that hold the same activations drop the same of them; by sequence each holds others.
-        random.seed(*words, *([place["tensor"]] if self._plan.parallelism.sequence else []))
+        # Ranks that hold the same activations drop the same of them; by sequence or context each holds others.
+        plan = self._plan.parallelism
+        others = [*([place["tensor"]] if plan.sequence else []), *([place["context"]] if plan.context > 1 else [])]
+        random.seed(*words, *others)
 
     def _joined(self) -> Groups:
         if self._groups is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 
 from trainspec_reference.torch.algorithms import Sum
+from trainspec_reference.torch.context_parallel import ContextSplit
 from trainspec_reference.torch.flat import FlatState, Span, squared_norm
 from trainspec_reference.torch.streams import SideStream
 
@@ -69,6 +70,8 @@ class Settings:
     """Whether a bucket leaves as soon as it is complete, and not after the last backward pass."""
     table: str | None = None
     """Name of a parameter that another pipeline stage holds, too."""
+    of_sequences: Callable[[torch.Tensor], torch.Tensor] = ContextSplit().of_sequences
+    """Gives the gradient of whole sequences for the part that this rank has of it."""
 
 
 class GradientExchange:
@@ -80,7 +83,7 @@ class GradientExchange:
 
     def __init__(self, state: FlatState, total: Sum, wire: Wire, settings: Settings) -> None:
         self._state, self._total, self._wire = state, total, wire
-        self._overlaps, self._table = settings.overlaps, settings.table
+        self._overlaps, self._table, self._of_sequences = settings.overlaps, settings.table, settings.of_sequences
         self.buckets = make_buckets(state, settings.bucket_bytes)
         self._earlier = torch.zeros(0, dtype=state.gradients.dtype)
         self.planted: float | None = None
@@ -163,9 +166,9 @@ class GradientExchange:
 
     def _squared_norm(self, bucket: Bucket) -> torch.Tensor:
         """Of what this rank answers for; a table that another stage adds to is put aside."""
-        owned = []
+        owned, whole, origin = [], self._of_sequences(bucket.gradient), bucket.spans[0].start
         for span in bucket.spans:
-            gradient = span.of(self._state.gradients)
+            gradient = whole[span.start - origin : span.stop - origin].view(span.region.shape)
             if span.region.name == self._table:
                 self._turn.tables.append(gradient.clone())
             elif span.region.is_owned:

@@ -11,6 +11,7 @@ import torch
 from trainspec_reference.common.backend import MicroBatch
 from trainspec_reference.common.data import NOT_COUNTED
 from trainspec_reference.common.job import ModelShape
+from trainspec_reference.torch.context_parallel import ContextSplit
 from trainspec_validate.documents.memory import Memory
 
 Fed = tuple[torch.Tensor, torch.Tensor]
@@ -29,9 +30,9 @@ def blank(shape: ModelShape) -> MicroBatch:
 class Feed:
     """Copies as many micro-batches ahead as the plan says. On the host's own processor nothing is copied at all."""
 
-    def __init__(self, device: torch.device, dtype: torch.dtype, memory: Memory | None) -> None:
+    def __init__(self, device: torch.device, dtype: torch.dtype, memory: Memory | None, context: ContextSplit) -> None:
         plan = memory or Memory(activation_policy="none")
-        self._device, self._dtype = device, dtype
+        self._device, self._dtype, self._context = device, dtype, context
         self._depth = plan.prefetch_depth if plan.prefetch_depth is not None else 2
         self._is_pinned = plan.pinned_input is not False
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
@@ -47,7 +48,8 @@ class Feed:
             yield self._arrived(ahead.popleft())
 
     def _fetch(self, micro_batch: MicroBatch) -> Fed:
-        inputs, targets = torch.from_numpy(micro_batch.inputs), torch.from_numpy(micro_batch.targets)
+        inputs = torch.from_numpy(self._context.fed(micro_batch.inputs))
+        targets = torch.from_numpy(self._context.fed(micro_batch.targets, NOT_COUNTED))
         if inputs.is_floating_point():
             inputs = inputs.to(self._dtype)
         if self._stream is None:

@@ -37,9 +37,9 @@ class Feedback:
         Raises:
             ValueError: the plan refuses another number of ranks, or its compressor is not here.
         """
-        if groups.grid.num_ranks != groups.grid.degrees["data"]:
-            raise ValueError("compression is for ranks of the data axis alone here")
-        self._rank, num_ranks = groups.place["data"], groups.grid.degrees["data"]
+        if groups.grid.num_ranks != groups.num_copies:
+            raise ValueError("compression is for ranks that hold the whole model here")
+        self._rank, num_ranks = groups.copy, groups.num_copies
         if self._num_ranks not in (0, num_ranks):
             if self._plan.residual_on_resize == "refuse":
                 raise ValueError(f"the plan refuses {num_ranks} data ranks for the residuals of {self._num_ranks}")
@@ -47,7 +47,7 @@ class Feedback:
                 self.residual.zero_()
         factors = self._factors
         self._num_ranks = num_ranks
-        self.compressor = make_compressor(self._plan, self._state, groups.data) if groups.data else None
+        self.compressor = make_compressor(self._plan, self._state, groups.copies) if groups.copies else None
         for name, factor in self._factors.items():
             factor.copy_(factors.get(name, factor))
 

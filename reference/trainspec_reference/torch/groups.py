@@ -14,6 +14,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from trainspec_reference.common.backend import Formation, PeerLostError
 from trainspec_reference.common.ranks import RankGrid
+from trainspec_reference.torch.context_parallel import ContextSplit
 from trainspec_reference.torch.flat_collectives import all_gather_flat
 from trainspec_reference.torch.parts import Part
 from trainspec_reference.torch.tensor_parallel import TensorSplit
@@ -35,7 +36,11 @@ def peers_needed() -> Iterator[None]:
 
 
 class Groups:
-    """Groups of one formation; a group of one rank is None."""
+    """Groups of one formation; a group of one rank is None.
+
+    `copies` are the ranks that hold the same parameters and sum their gradients: data ranks, each of as many context
+    ranks as share a sequence.
+    """
 
     def __init__(self, formation: Formation, grid: RankGrid, device: torch.device) -> None:
         self.device = device
@@ -46,8 +51,10 @@ class Groups:
         with peers_needed():
             self._join(formation, device)
             self.world = dist.group.WORLD
-            self.data, self.tensor = self._group("data"), self._group("tensor")
+            self.copies, self.tensor = self._group("data", "context"), self._group("tensor")
             self.pipeline = self._group("pipeline")
+            # A group of its own: attention exchanges on it while a thread sums gradients over the copies.
+            self.context = self._context(self._among(grid.groups("context"), is_apart=True))
             self.ends = self._among([ranks[:: len(ranks) - 1 or 1] for ranks in grid.groups("pipeline")])
             self.files = self._among([tuple(range(formation.num_ranks))], backend="gloo")
             self.in_host, self.across_hosts, self.leaders = self._by_host()
@@ -72,22 +79,29 @@ class Groups:
     def _group(self, *axes: str) -> dist.ProcessGroup | None:
         return self._among(self.grid.groups(*axes))  # type: ignore[arg-type]
 
-    def _among(self, members: Sequence[tuple[int, ...]], backend: str | None = None) -> dist.ProcessGroup | None:
+    def _context(self, group: dist.ProcessGroup | None) -> ContextSplit:
+        degrees = self.grid.degrees
+        num_divisions = degrees["tensor"] if self.grid.parallelism.sequence else 1
+        return ContextSplit(group, self.place["context"], degrees["context"], num_divisions)
+
+    def _among(
+        self, members: Sequence[tuple[int, ...]], backend: str | None = None, *, is_apart: bool = False
+    ) -> dist.ProcessGroup | None:
         """Make all of these groups, on every rank in this order, and return the one of this rank."""
         own: dist.ProcessGroup | None = None
         for ranks in members:
             if len(ranks) == 1:
                 continue
-            whole = backend is None and len(ranks) == self.formation.num_ranks
+            whole = backend is None and not is_apart and len(ranks) == self.formation.num_ranks
             group = dist.group.WORLD if whole else dist.new_group(list(ranks), backend=backend)
             if self.formation.rank in ranks:
                 own = group
         return own
 
     def _by_host(self) -> tuple[dist.ProcessGroup | None, ...]:
-        """The data ranks of this host, those of all hosts at the same place in theirs, and the first of each host."""
+        """The copies on this host, those of all hosts at the same place in theirs, and the first of each host."""
         hosts, local, across, leaders = self.formation.hosts, [], [], []
-        for ranks in self.grid.groups("data"):
+        for ranks in self.grid.groups("data", "context"):
             by_host: dict[str, list[int]] = {}
             for rank in ranks:
                 by_host.setdefault(hosts[rank], []).append(rank)
@@ -98,6 +112,17 @@ class Groups:
         if len(set(hosts)) == 1:
             return None, None, None
         return self._among(local), self._among(across), self._among(leaders)
+
+    @property
+    def num_copies(self) -> int:
+        """Ranks that hold the same parameters."""
+        return self.grid.degrees["data"] * self.grid.degrees["context"]
+
+    @property
+    def copy(self) -> int:
+        """Number of this rank among the copies, as their group counts."""
+        rank = self.formation.rank
+        return next(ranks.index(rank) for ranks in self.grid.groups("data", "context") if rank in ranks)
 
     @property
     def part(self) -> Part:

@@ -21,8 +21,9 @@ def gather(
     most = int(groups.all_of(torch.tensor(float(len(sizes)), dtype=torch.float64, device=device)).max())
     table = torch.zeros(groups.grid.degrees["data"], most, 2, dtype=torch.float64, device=device)
     counts = groups.part.is_last and not groups.part.tensor_rank
+    is_teller = not groups.place["context"]  # norms of whole sequences are known to all that share them
     for number, (size, squared) in enumerate(zip(sizes, squared_norms, strict=True)):
-        if size:
+        if size and is_teller:
             scaled = squared * (num_targets / size) ** 2
             table[groups.place["data"], number] = torch.tensor([size if counts else 0, scaled], dtype=torch.float64)
     rows = [row for row in groups.sum_of(table).flatten(0, 1).tolist() if row[0]]

@@ -39,7 +39,7 @@ class Replica:
     def connect(self, groups: Groups) -> None:
         """Exchange with the data ranks of these groups from now on."""
         self._groups = groups
-        self._rank, self._num_ranks = groups.place["data"], groups.grid.degrees["data"]
+        self._rank, self._num_ranks = groups.copy, groups.num_copies
         if self.divides_moments:
             self.state.own(self._rank, self._num_ranks, self._job.rates)
         elif not hasattr(self.state, "owned"):
@@ -52,6 +52,7 @@ class Replica:
             bucket_bytes=plan.bucket_bytes if plan and plan.bucket_bytes else DEFAULT_BUCKET_BYTES,
             overlaps=plan is None or plan.overlap_gradients is not False,
             table="token_embedding" if groups.ends is not None else None,
+            of_sequences=groups.context.of_sequences,
         )
         self.exchange = GradientExchange(self.state, DataSum(groups, plan), self.feedback or Dense(), settings)
 
@@ -90,7 +91,7 @@ class Replica:
                 start, stop = self.state.bounds(owner)
                 if start < stop:
                     stretch = self.state.parameters[start:stop]
-                    works.append(dist.broadcast(stretch, group_src=owner, group=self._groups.data, async_op=True))
+                    works.append(dist.broadcast(stretch, group_src=owner, group=self._groups.copies, async_op=True))
             for work in works:
                 work.wait()
 

@@ -20,6 +20,7 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from trainspec_reference.common.backend import Weights
 from trainspec_reference.common.job import Job
 from trainspec_reference.torch.checkpoint import FIRST_MOMENTS, PARAMETERS, SECOND_MOMENTS, Box, host_copy, read
+from trainspec_reference.torch.context_parallel import ContextSplit
 from trainspec_reference.torch.flat import flip_bit, make_optimizer, set_moments, squared_norm
 from trainspec_reference.torch.flat_collectives import reduce_scatter_flat
 from trainspec_reference.torch.groups import Groups
@@ -29,7 +30,8 @@ from trainspec_reference.torch.parts import Region
 class ShardedExchange(ReduceScatter):
     """FSDP2's reduce-scatter of whole gradients, which notes their norm, and the time where the processor does it."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: ContextSplit) -> None:
+        self._context = context
         self._seconds, self._measures_noise, self._loss_scale = 0.0, False, 1.0
         self._squared_norms: list[torch.Tensor] = []
         self.planted: float | None = None
@@ -51,7 +53,7 @@ class ShardedExchange(ReduceScatter):
         if self.planted is not None:
             input_tensor[0], self.planted = self.planted, None
         if self._measures_noise:
-            self._squared_norms[-1] = squared_norm([input_tensor]) + self._squared_norms[-1]
+            self._squared_norms[-1] = squared_norm([self._context.of_sequences(input_tensor)]) + self._squared_norms[-1]
         start = time.perf_counter()
         work: dist.Work | None = reduce_scatter_flat(output_tensor, input_tensor, group=group, op=op, async_op=async_op)
         self._seconds += time.perf_counter() - start
@@ -126,8 +128,8 @@ class ShardedReplica:
         for name, parameter in self._model.named_parameters():
             parameter.data.copy_(self._regions[name.replace(".", "/")].cut(self._whole))
         self._whole = {}
-        self.exchange = ShardedExchange()
-        group = groups.data if groups.data is not None else dist.group.WORLD
+        self.exchange = ShardedExchange(groups.context)
+        group = groups.copies if groups.copies is not None else dist.group.WORLD
         mesh = DeviceMesh.from_group(group, groups.device.type)  # type: ignore[arg-type]
         whole_between_passes = self._job.plan.parallelism.sharding == "gradients"
         children = dict(self._model.named_children())

@@ -4,13 +4,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from trainspec_reference.common.job import ModelShape
+from trainspec_reference.torch.context_parallel import ContextSplit
 from trainspec_reference.torch.models.blocks import Keep, LayerNorm, empty, keep_all
 from trainspec_reference.torch.parts import Part
+
+Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def causal_attention(q_BHTK: torch.Tensor, k_BHTK: torch.Tensor, v_BHTK: torch.Tensor) -> torch.Tensor:
@@ -28,7 +33,7 @@ class Attention(nn.Module):
         self.num_heads, self.split = shape.num_heads // part.tensor_degree, part.split
         width = shape.hidden_size // part.tensor_degree
         self.qkv, self.output = empty(shape.hidden_size, 3, width), empty(width, shape.hidden_size)
-        self.attend = causal_attention
+        self.attend: Attend = causal_attention
 
     def forward(self, hidden_BTD: torch.Tensor) -> torch.Tensor:
         """[B, T, D] to [B, T, D]."""
@@ -78,7 +83,7 @@ class TransformerModel(nn.Module):
 
     def __init__(self, shape: ModelShape, part: Part) -> None:
         super().__init__()
-        self.part, self.keep = part, keep_all
+        self.part, self.keep, self.context = part, keep_all, ContextSplit()
         if part.is_first or part.is_last:
             self.token_embedding = empty(shape.vocabulary_size, shape.hidden_size)
         if part.is_first:
@@ -89,11 +94,21 @@ class TransformerModel(nn.Module):
 
     keep: Keep
 
+    def share_sequences(self, context: ContextSplit) -> None:
+        """Take positions and keys as these ranks share them from now on."""
+        self.context = context
+        for module in self.modules():
+            if isinstance(module, Attention) and context.degree > 1:
+                module.attend = context.attend
+
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Tokens [B, T], or the hidden [B, T, D] of the stage before, to logits [B, T, V], or hidden [B, T, D]."""
         hidden_BTD = inputs
+        self.context.prepare(inputs.shape[1])
         if self.part.is_first:
-            hidden_BTD = F.embedding(inputs, self.token_embedding) + self.position_embedding[: inputs.shape[1]]
+            hidden_BTD = F.embedding(inputs, self.token_embedding) + self.context.rows(
+                self.position_embedding, inputs.shape[1]
+            )
         hidden_BTD = self.part.split.begin(hidden_BTD)
         for block in self.layers.values():
             hidden_BTD = self.keep(block, hidden_BTD)
