@@ -194,7 +194,7 @@ def test_the_end_of_the_command_is_passed_on(tmp_path: Path, script: str) -> Non
 def test_signals_go_on_to_the_command(tmp_path: Path, number: signal.Signals) -> None:
     script = (
         f"import signal, sys, time\nsignal.signal({int(number)}, lambda *_: sys.exit(40 + {int(number)}))\n"
-        "print('ready', flush=True)\ntime.sleep(60)\n"
+        "print('ready', flush=True)\nfor _ in range(1_200): time.sleep(0.05)\n"  # a sleep can hold it up
     )
     process = start("--run", "r", "--", PYTHON, "-c", script, cwd=tmp_path)
     assert process.stdout is not None

@@ -6,6 +6,7 @@ import json
 import math
 import struct
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from trainspec_validate.telemetry import jit
-from trainspec_validate.telemetry.kernels import number
+from trainspec_validate.telemetry.kernels import number, words
 
 if not jit.can_compile():
     pytest.skip("numba is not installed", allow_module_level=True)
@@ -27,10 +28,15 @@ def compiled() -> None:
     jit.compile_loops()
 
 
+def looked_at(text: str, end: bytes) -> tuple[Any, Any]:
+    """A text as the loops take it: with zeros behind it, and its words."""
+    content = np.frombuffer(text.encode() + end + b"\0" * 16, np.uint8)
+    return content, words.view(content)
+
+
 def read(text: str, end: bytes = b",") -> float | None:
     """The value; None where the loop leaves it to another reader."""
-    content = np.frombuffer(text.encode() + end + b"\0" * 8, np.uint8)
-    value, place = number.read_number(content, 0)
+    value, place = number.read_number(*looked_at(text, end), 0)
     if place < 0:
         return None
     assert place == len(text)
@@ -111,8 +117,7 @@ def test_edges(text: str) -> None:
 @example(text="1e400")
 @example(text="-")
 def test_what_is_no_number_of_json_is_not_taken(text: str) -> None:
-    content = np.frombuffer(text.encode() + b",\0\0\0\0\0\0\0\0", np.uint8)
-    value, place = number.read_number(content, 0)
+    value, place = number.read_number(*looked_at(text, b","), 0)
     if place < 0:
         return
     taken = text[:place]
@@ -123,7 +128,7 @@ def test_what_is_no_number_of_json_is_not_taken(text: str) -> None:
 @given(value=st.integers(0, 10**18), most=st.sampled_from((7, 12, 15, 16)), lead=st.sampled_from(("", "0", "-", "+")))
 def test_whole_numbers(value: int, most: int, lead: str) -> None:
     text = f"{lead}{value}"
-    found, place = number.read_whole(np.frombuffer(text.encode() + b"}\0", np.uint8), 0, most)
+    found, place = number.read_whole(*looked_at(text, b"}"), 0, most)
     if lead or len(text) > most:
         assert place < 0 or (lead == "0" and value == -1)
     else:
@@ -135,3 +140,19 @@ def test_few_numbers_are_left_to_another_reader() -> None:
     values = np.random.default_rng(1).random(2_000)
     texts = [f"{value * 10.0**power!r}" for value in values.tolist() for power in (-6, 0, 3, 9)]
     assert sum(read(text) is None for text in texts) < len(texts) // 100
+
+
+@given(one=st.binary(max_size=40), other=st.binary(max_size=40), begin=st.integers(0, 9), start=st.integers(0, 9))
+def test_texts_are_the_same_where_their_bytes_are(one: bytes, other: bytes, begin: int, start: int) -> None:
+    arrays = [np.frombuffer(bytes(at) + text + b"x" * 48, np.uint8) for at, text in ((begin, one), (start, other))]
+    first, second = (words.view(array) for array in arrays)
+    same = words.is_same(first, begin, second, start, len(one))
+    assert same == ((other + b"x" * 48)[: len(one)] == one)
+    assert words.is_same(first, begin, first, begin, len(one))
+
+
+@given(text=st.binary(min_size=8, max_size=8) | st.text("0123456789/:", min_size=8, max_size=8).map(str.encode))
+def test_digits_of_any_eight_bytes(text: bytes) -> None:
+    digits = text[: len(text) - len(text.lstrip(b"0123456789"))]
+    num, value = words.digits_of(words.view(np.frombuffer(text, np.uint8))[0])
+    assert (num, value) == (len(digits), int(digits or b"0"))

@@ -11,6 +11,7 @@ from trainspec_validate.telemetry.batch import Batch, join, take
 from trainspec_validate.telemetry.identities import Identities
 from trainspec_validate.telemetry.kernels import parse as parsing
 from trainspec_validate.telemetry.kernels import texts as finding
+from trainspec_validate.telemetry.kernels import words
 from trainspec_validate.telemetry.kernels.parse import PAD, RECORD
 from trainspec_validate.telemetry.kernels.texts import Table
 from trainspec_validate.telemetry.names import Names
@@ -33,17 +34,19 @@ class Texts:
         self.known: dict[str, int] = {}
         self.numbers: list[int] = []
         self.arena = np.zeros(1_024, np.uint8)
+        self.words = words.view(self.arena)
         self.used = 0
         self.starts = np.zeros(64, np.int64)
         self.lengths = np.full(64, -1, np.int64)
         self.values = np.zeros(64, np.int64)
+        self.after = np.full(65, -1, np.int64)
         self.slots = np.zeros(256, np.int64)
 
     def add(self, text: str, number: int | None = None) -> int:
         """Enter a text with the number that it stands for, by default its own; returns the number."""
         if text in self.known or len(self.items) >= _MAX_TEXTS:
             return self.values[self.known[text]].item() if text in self.known else -1
-        content = np.frombuffer(text.encode(), np.uint8)
+        content = np.frombuffer(f'{text}"'.encode(), np.uint8)
         entry = len(self.items)
         self.known[text] = entry
         self.items.append(text)
@@ -57,15 +60,17 @@ class Texts:
 
     def table(self) -> Table:
         """The arrays for the loops."""
-        return Table(self.arena, self.starts, self.lengths, self.slots, self.values)
+        return Table(self.words, self.starts, self.lengths, self.slots, self.values, self.after)
 
     def _make_room(self, entries: int, size: int) -> None:
-        if size > len(self.arena):
+        if size + words.BYTES > len(self.arena):
             self.arena = np.concatenate([self.arena, np.zeros(max(size, len(self.arena)), np.uint8)])
+            self.words = words.view(self.arena)
         if entries > len(self.starts):
             self.starts = np.concatenate([self.starts, np.zeros_like(self.starts)])
             self.lengths = np.concatenate([self.lengths, np.full_like(self.lengths, -1)])
             self.values = np.concatenate([self.values, np.zeros_like(self.values)])
+            self.after = np.concatenate([self.after, np.full(len(self.starts) + 1 - len(self.after), -1, np.int64)])
         if 2 * entries > len(self.slots):
             self.slots = np.zeros(2 * len(self.slots), np.int64)
             for entry in range(entries - 1):
@@ -90,7 +95,7 @@ class FastDecoder:
         self.texts = Texts()
         self.stamps: Any = np.zeros(1, np.int64)
         self.hints: Any = np.full(len(parsing.FIELDS), -1, np.int64)
-        self.order: Any = np.full(256, -1, np.int64)
+        self.fields_after: Any = np.arange(len(parsing.FIELDS) + 1) % len(parsing.FIELDS)
         self.identities = Identities(builder, self.texts.items)
         self.run = self.texts.add(builder.head.run) if builder.head else -1
         self.num_at_once = _FEWEST_LINES
@@ -127,7 +132,9 @@ class FastDecoder:
             self.out = (np.zeros(most, np.int32), np.zeros(most))
         out = self.out
         tables = (self.keys.table(), self.texts.table())
-        num, _, place = parsing.parse(text, size, *tables, self.stamps, self.hints, self.run, records, *out, self.order)
+        hints = (self.hints, self.fields_after)
+        eights = words.view(text)
+        num, place = parsing.parse(text, eights, size, tables, self.stamps, hints, self.run, records, out)
         records = records[:num]
         odd = np.flatnonzero(records["is_read"] == 0)
         self.num_at_once = _MOST_LINES if 8 * len(odd) < num else _FEW_LINES

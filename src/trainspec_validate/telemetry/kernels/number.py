@@ -7,7 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from trainspec_validate.telemetry.kernels.words import BYTES, digits_of
+
 MOST_DIGITS = 18
+"""Of a number beside its exponent; zeros before the others do not count."""
+_WHOLE = np.array([10**power for power in range(BYTES + 1)], np.int64)
+_ROOM = np.array([10 ** (MOST_DIGITS - power) for power in range(BYTES + 1)], np.int64)
 _LOWEST, _HIGHEST = -65, 65
 _TEN = np.array([10.0**power for power in range(23)])
 _EXACT = 1 << 53
@@ -89,26 +94,25 @@ def value_of(digits: int, power: int) -> float:
     return math.nan
 
 
-def read_number(text: Any, place: int) -> Any:
-    """A number and the place after it; the place is -1 for what is no number or not sure to be one."""
+def read_number(text: Any, words: Any, place: int) -> Any:
+    """A number and the place after it; the place is -1 for what is no number or not sure to be one.
+
+    `words` are the words of `text`.
+    """
     negative = text[place] == 45
     if negative:
         place += 1
     begin = place
-    digits: Any = 0
-    while 48 <= text[place] <= 57:
-        digits = digits * 10 + (np.int64(text[place]) - 48)
-        place += 1
-        if place - begin > MOST_DIGITS:
-            return 0.0, -1
-    whole = place - begin
-    if whole == 0 or (whole > 1 and text[begin] == 48):
+    digits, place = read_digits(words, place, np.int64(0))
+    if place < 0 or place == begin or (place > begin + 1 and text[begin] == 48):
         return 0.0, -1
     power = 0
     if text[place] == 46:
-        digits, power, place = read_fraction(text, place + 1, digits)
-        if place < 0:
+        begin = place + 1
+        digits, place = read_digits(words, begin, digits)
+        if place <= begin:
             return 0.0, -1
+        power = begin - place
     if text[place] == 101 or text[place] == 69:
         exponent, place = read_exponent(text, place + 1)
         if place < 0:
@@ -120,17 +124,17 @@ def read_number(text: Any, place: int) -> Any:
     return (-value if negative else value), place
 
 
-def read_fraction(text: Any, place: int, digits: Any) -> Any:
-    """Digits with those after the point, the power of ten that they count for, and the place after them."""
-    begin = place
-    while 48 <= text[place] <= 57:
-        if digits >= 100_000_000_000_000_000:
-            return digits, 0, -1
-        digits = digits * 10 + (np.int64(text[place]) - 48)
-        place += 1
-    if place == begin:
-        return digits, 0, -1
-    return digits, begin - place, place
+def read_digits(words: Any, place: int, digits: Any) -> Any:
+    """Digits with those that follow, and the place after these; the place is -1 where they do not fit."""
+    num, value = digits_of(words[place])
+    while True:
+        if digits >= _ROOM[num]:
+            return digits, -1
+        digits = digits * _WHOLE[num] + value
+        place += num
+        if num < BYTES:
+            return digits, place
+        num, value = digits_of(words[place])
 
 
 def read_exponent(text: Any, place: int) -> Any:
@@ -148,15 +152,10 @@ def read_exponent(text: Any, place: int) -> Any:
     return (-exponent if negative else exponent), place
 
 
-def read_whole(text: Any, place: int, most: int) -> Any:
+def read_whole(text: Any, words: Any, place: int, most: int) -> Any:
     """A whole number of at most so many digits, and the place after it; the place is -1 where it is none."""
     begin = place
-    value: Any = 0
-    while 48 <= text[place] <= 57:
-        value = value * 10 + (np.int64(text[place]) - 48)
-        place += 1
-        if place - begin > most:
-            return 0, -1
-    if place == begin or (place - begin > 1 and text[begin] == 48):
+    value, place = read_digits(words, place, np.int64(0))
+    if place <= begin or place - begin > most or (place - begin > 1 and text[begin] == 48):
         return 0, -1
     return value, place

@@ -18,10 +18,10 @@ from trainspec_validate.telemetry.kernels.texts import (
     after_value,
     find_entry,
     is_end,
-    is_entry,
     line_end,
     text_end,
 )
+from trainspec_validate.telemetry.kernels.words import BYTES, is_same
 
 MOST_VALUES = 256
 """Values of one record."""
@@ -53,28 +53,25 @@ RECORD = np.dtype(
         *[(name, np.int64) for name in FIELDS],
     ]
 )
-_TEXT = np.zeros((len(FIELDS), 16), np.uint8)
 _LENGTH = np.array([len(name) for name in FIELDS], np.int64)
 _DIGITS = np.array([_NUMBERS.get(name, 0) for name in FIELDS], np.int64)
-for _row, _name in enumerate(FIELDS):
-    _TEXT[_row, : len(_name)] = np.frombuffer(_name.encode(), np.uint8)
-_NUM_FIELDS = len(FIELDS)
+_NAMES = np.array([f'{name}"'.encode() for name in FIELDS], "S16").view(np.uint64).reshape(-1, 2)
+_MASKS = np.array([b"\xff" * (len(name) + 1) for name in FIELDS], "S16").view(np.uint64).reshape(-1, 2)
 _K, _TIME, _SEQ, _M = 0, 1, 2, 3
 _OWED = (1 << _K) | (1 << _TIME) | (1 << _SEQ) | (1 << _M)
 
 
-def is_field(text: Any, begin: int, field: int) -> bool:
-    """Whether the bytes are the name of a field."""
-    for place in range(_LENGTH[field]):
-        if text[begin + place] != _TEXT[field, place]:
-            return False
-    return True
+def is_field(words: Any, begin: int, field: int) -> bool:
+    """Whether the bytes are the name of a field and the quote that ends it."""
+    if words[begin] & _MASKS[field, 0] != _NAMES[field, 0]:
+        return False
+    return bool(words[begin + BYTES] & _MASKS[field, 1] == _NAMES[field, 1])
 
 
-def field_of(text: Any, begin: int, length: int) -> int:
+def field_of(words: Any, begin: int) -> int:
     """Number of a field by its name; -1 for one that is not of the common form."""
     for field in range(len(_LENGTH)):
-        if _LENGTH[field] == length and is_field(text, begin, field):
+        if is_field(words, begin, field):
             return field
     return -1
 
@@ -120,124 +117,162 @@ def is_within(record: Any) -> bool:
     return bool(record["att"] <= MOST_ATTEMPT)
 
 
+def entry_of(text: Any, words: Any, begin: int, table: Table, before: int) -> int:
+    """The entry of a table that begins at a place; -1 where it is none.
+
+    Names follow each other as they did the last time: what followed `before` is tried first, then `before` itself.
+    """
+    guess = table.after[before + 1]
+    if guess >= 0 and is_same(words, begin, table.words, table.starts[guess], table.lengths[guess]):
+        entry: int = guess
+        return entry
+    if before >= 0 and is_same(words, begin, table.words, table.starts[before], table.lengths[before]):
+        return before
+    quote = text_end(text, begin)
+    if quote < 0:
+        return -1
+    entry = find_entry(table, text, words, begin, quote + 1)
+    if entry >= 0:
+        table.after[before + 1] = entry
+    return entry
+
+
+def read_values(
+    text: Any, words: Any, place: int, keys: Table, stamps: Any, stamp: int, out_keys: Any, out_values: Any, first: int
+) -> Any:
+    """Values by their names up to the brace that ends them; returns how many there are, and the place behind.
+
+    The place is -1 for what is not of the common form, and for a key that comes twice.
+    """
+    found, entry, is_last = first, -1, text[place] == 125
+    if is_last:
+        place += 1
+    while not is_last:
+        if text[place] != 34 or found - first >= MOST_VALUES:
+            return 0, -1
+        begin = place + 1
+        entry = entry_of(text, words, begin, keys, entry)
+        if entry < 0 or stamps[keys.numbers[entry]] == stamp:
+            return 0, -1
+        key = keys.numbers[entry]
+        stamps[key] = stamp
+        place = after_colon(text, begin + keys.lengths[entry] - 1)
+        if place < 0:
+            return 0, -1
+        value, place = read_number(text, words, place)
+        if place < 0:
+            return 0, -1
+        out_keys[found], out_values[found] = key, value
+        found += 1
+        place, is_last = after_value(text, place)
+        if place < 0:
+            return 0, -1
+    return found - first, place
+
+
+def read_field(text: Any, words: Any, place: int, field: int, names: Table, hints: Any, record: Any) -> int:
+    """Read the value of a field into its record; returns the place behind it, -1 for what is not of the common form."""
+    if _DIGITS[field] > 0:
+        whole, place = read_whole(text, words, place, _DIGITS[field])
+        set_field(record, field, whole)
+        return place
+    if text[place] != 34:
+        return -1
+    if field == _K:
+        return place + 3 if text[place + 1] == 109 and text[place + 2] == 34 else -1
+    entry = entry_of(text, words, place + 1, names, hints[field])
+    if entry < 0:
+        return -1
+    hints[field] = entry
+    set_field(record, field, names.numbers[entry])
+    end: int = place + 1 + names.lengths[entry]
+    return end
+
+
+def read_record(
+    text: Any,
+    words: Any,
+    place: int,
+    tables: tuple[Table, Table],
+    stamps: Any,
+    stamp: int,
+    hints: tuple[Any, Any],
+    record: Any,
+    out: tuple[Any, Any],
+    num: int,
+) -> int:
+    """Read a record whose first brace is at a place; returns the place behind it, -1 where it is not as it should be.
+
+    The number of its values is left in the record.
+    """
+    keys, names = tables
+    last, fields_after = hints
+    seen, field, is_done = 0, -1, False
+    place = after_blanks(text, place + 1)
+    while not is_done:
+        before, field = field, fields_after[field + 1]
+        if text[place] != 34:
+            return -1
+        if not is_field(words, place + 1, field):
+            field = field_of(words, place + 1)
+            fields_after[before + 1] = max(field, 0)
+        if field < 0 or (seen >> field) & 1 == 1:
+            return -1
+        seen |= 1 << field
+        place = after_colon(text, place + 1 + _LENGTH[field])
+        if place < 0:
+            return -1
+        if field != _M:
+            place = read_field(text, words, place, field, names, last, record)
+        elif text[place] == 123:
+            place = after_blanks(text, place + 1)
+            record["num"], place = read_values(text, words, place, keys, stamps, stamp, out[0], out[1], num)
+        else:
+            return -1
+        if place < 0:
+            return -1
+        place, is_done = after_value(text, place)
+        if place < 0:
+            return -1
+    return place if seen & _OWED == _OWED else -1
+
+
 def parse(
     text: Any,
+    words: Any,
     size: int,
-    keys: Table,
-    names: Table,
+    tables: tuple[Table, Table],
     stamps: Any,
-    hints: Any,
+    hints: tuple[Any, Any],
     run: int,
     records: Any,
-    out_keys: Any,
-    out_values: Any,
-    order_hints: Any,
+    out: tuple[Any, Any],
 ) -> Any:
-    """Read the lines of a block; returns the number of records and of values, and the place behind the last line read.
+    """Read the lines of a block; returns the number of records and the place behind the last line read.
 
-    It stops early where the arrays are full. It is one long loop that takes everything out of its tuples first: a
-    compiled loop counts the users of an array at each access.
+    It stops early where the arrays are full. `tables` are those of keys and of other names, `hints` the entry that each
+    field had last and the field that last followed each, `out` the keys and the values.
     """
-    key_arena, key_starts, key_lengths, key_slots, key_numbers = keys
-    arena, starts, lengths, slots, numbers = names
     line, num_records, num = 0, 0, 0
-    while line < size and num_records < len(records) and num + MOST_VALUES <= len(out_keys):
+    while line < size and num_records < len(records) and num + MOST_VALUES <= len(out[0]):
         record = records[num_records]
         clear(record)
-        record["start"], record["first"] = line, num
-        stamp = num_records + 1
         num_records += 1
+        record["start"], record["first"] = line, num
         place = after_blanks(text, line)
-        is_good, is_done, seen, field, found = text[place] == 123, False, 0, -1, num
-        place = after_blanks(text, place + 1)
-        while is_good and not is_done:
-            if text[place] != 34:
-                is_good = False
-                break
-            begin = place + 1
-            field = (field + 1) % _NUM_FIELDS
-            quote = begin + _LENGTH[field]
-            if text[quote] != 34 or not is_field(text, begin, field):
-                quote = text_end(text, begin)
-                field = field_of(text, begin, quote - begin) if quote >= 0 else -1
-            place = after_colon(text, quote) if field >= 0 else -1
-            if place < 0 or (seen >> field) & 1 == 1:
-                is_good = False
-                break
-            seen |= 1 << field
-            if field == _M:
-                is_good = text[place] == 123
-                place = after_blanks(text, place + 1)
-                is_last = text[place] == 125
-                if is_last:
-                    place += 1
-                while is_good and not is_last:
-                    order, begin = found - num, place + 1
-                    if text[place] != 34 or order >= MOST_VALUES:
-                        is_good = False
-                        break
-                    entry = order_hints[order]
-                    quote = begin + key_lengths[entry] if entry >= 0 else 0
-                    if (
-                        entry < 0
-                        or text[quote] != 34
-                        or not is_entry(key_arena, key_starts[entry], text, begin, key_lengths[entry])
-                    ):
-                        quote = text_end(text, begin)
-                        if quote < 0:
-                            is_good = False
-                            break
-                        entry = find_entry(key_arena, key_starts, key_lengths, key_slots, text, begin, quote)
-                        if entry < 0:
-                            is_good = False
-                            break
-                        order_hints[order] = entry
-                    key = key_numbers[entry]
-                    if stamps[key] == stamp:
-                        is_good = False
-                        break
-                    stamps[key] = stamp
-                    place = after_colon(text, quote)
-                    if place < 0:
-                        is_good = False
-                        break
-                    value, place = read_number(text, place)
-                    if place < 0:
-                        is_good = False
-                        break
-                    out_keys[found], out_values[found] = key, value
-                    found += 1
-                    place, is_last = after_value(text, place)
-                    is_good = place >= 0
-            elif _DIGITS[field] > 0:
-                whole, place = read_whole(text, place, _DIGITS[field])
-                is_good = place >= 0
-                set_field(record, field, whole)
-            elif text[place] != 34:
-                is_good = False
-            elif field == _K:
-                is_good = text[place + 1] == 109 and text[place + 2] == 34
-                place += 3
-            else:
-                begin, entry = place + 1, hints[field]
-                quote = begin + lengths[entry] if entry >= 0 else 0
-                if entry < 0 or text[quote] != 34 or not is_entry(arena, starts[entry], text, begin, lengths[entry]):
-                    quote = text_end(text, begin)
-                    entry = find_entry(arena, starts, lengths, slots, text, begin, quote) if quote >= 0 else -1
-                is_good = entry >= 0
-                if is_good:
-                    hints[field] = entry
-                    set_field(record, field, numbers[entry])
-                place = quote + 1
-            if is_good:
-                place, is_done = after_value(text, place)
-                is_good = place >= 0
-        place = after_blanks(text, place) if is_good and is_done else line
-        is_good = is_good and is_done and is_end(text, place, size) and seen & _OWED == _OWED
+        if text[place] == 123:
+            place = read_record(text, words, place, tables, stamps, num_records, hints, record, out, num)
+        else:
+            place = -1
+        is_good = place >= 0
+        place = after_blanks(text, place) if is_good else line
+        is_good = is_good and is_end(text, place, size)
         end = line_end(text, place, size)
         record["end"] = end
         if is_good and end - line <= MOST_BYTES and is_within(record) and (record["run"] < 0 or record["run"] == run):
-            record["is_read"], record["num"] = 1, found - num
-            num = found
+            record["is_read"] = 1
+            num += record["num"]
+        else:
+            record["num"] = 0
         line = end + 1
-    return num_records, num, line
+    return num_records, line

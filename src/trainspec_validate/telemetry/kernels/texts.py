@@ -6,16 +6,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trainspec_validate.telemetry.kernels.words import is_same
+
 
 class Table(NamedTuple):
-    """Texts that were seen before, and the number of each."""
+    """Texts that were seen before, each with the quote that ends it, and the number of each."""
 
-    arena: np.ndarray
+    words: np.ndarray
+    """Of all texts, one after another."""
     starts: np.ndarray
     lengths: np.ndarray
     slots: np.ndarray
     """Open addressing: entry plus one, by hash; the length is a power of two."""
     numbers: np.ndarray
+    after: np.ndarray
+    """Entry that last followed each, by entry plus one, with one that nothing stands before; -1 where none did."""
 
 
 def hash_of(text: Any, begin: int, end: int) -> int:
@@ -27,22 +32,14 @@ def hash_of(text: Any, begin: int, end: int) -> int:
     return found
 
 
-def is_entry(arena: Any, start: int, text: Any, begin: int, length: int) -> bool:
-    """Whether some bytes are those of an entry."""
-    for place in range(length):
-        if arena[start + place] != text[begin + place]:
-            return False
-    return True
-
-
-def find_entry(arena: Any, starts: Any, lengths: Any, slots: Any, text: Any, begin: int, end: int) -> int:
+def find_entry(table: Table, text: Any, words: Any, begin: int, end: int) -> int:
     """The entry that some bytes are; -1 where they were not seen before."""
     length = end - begin
-    mask = len(slots) - 1
+    mask = len(table.slots) - 1
     place = hash_of(text, begin, end) & mask
-    while slots[place] != 0:
-        entry: int = slots[place] - 1
-        if lengths[entry] == length and is_entry(arena, starts[entry], text, begin, length):
+    while table.slots[place] != 0:
+        entry: int = table.slots[place] - 1
+        if table.lengths[entry] == length and is_same(words, begin, table.words, table.starts[entry], length):
             return entry
         place = (place + 1) & mask
     return -1
