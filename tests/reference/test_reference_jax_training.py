@@ -167,7 +167,6 @@ def test_a_lost_peer_is_told_in_time(is_stopped: bool) -> None:
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        (parallel(context=2), "does not have what parallelism.context asks for"),
         (reduced_by("torus"), "all-reduce by torus is not offered"),
         ({**parallel(sharding="optimizer"), **sent_by("top-k")}, "compression by top-k needs whole replicas"),
         (sent_by("sign"), "compression by sign is not offered"),

@@ -150,7 +150,7 @@ _TOP_K = {"communication": {"compression": {"method": "top-k"}}}
         ("jax", _divided(pipeline=2, num_virtual_stages=2), "num_virtual_stages asks for: set it to 1"),
         ("jax", _divided(pipeline=3), "3 stages do not divide 2 layers"),
         ("jax", _divided(pipeline=2) | _TOP_K, "compression by top-k needs whole replicas"),
-        ("jax", _divided(context=2), "parallelism.context asks for"),
+        ("jax", _divided(context=2), "the keys of attention, which a state-space network has not"),
     ],
 )
 def test_what_a_backend_does_not_divide_is_refused(backend: str, changes: dict[str, Any], words: str) -> None:

@@ -38,7 +38,7 @@ def _shared(backend: str, job: Job) -> dict[str, str | None]:
     family, wrong = job.model.family, None
     if job.plan.parallelism.context == 1:
         return {}
-    if backend != "torch":
+    if backend == "plain":
         wrong = "set it to 1"
     elif family != "transformer":
         wrong = f"ranks share a sequence by the keys of attention, which a {family} network has not; set it to 1"

@@ -31,7 +31,7 @@ class Stored:
     """One array of a checkpoint: a piece of a tensor of some kind, or, without a piece, a value of its own."""
 
     kind: str
-    """`parameters`, `first`, `second`, `residual/{data rank}`, `count`, `key` or `basis`."""
+    """`parameters`, `first`, `second`, `residual/{number among the copies}`, `count`, `key` or `basis`."""
     piece: Piece | None
 
 
@@ -42,6 +42,7 @@ class JaxSnapshot:
     rank: int
     num_ranks: int
     num_data: int
+    """Data ranks, their context ranks counted."""
     stored: tuple[Stored, ...]
     arrays: tuple[npt.NDArray[Any], ...]
 

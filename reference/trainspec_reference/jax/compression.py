@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainspec_reference.jax.layout import Shape
-from trainspec_reference.jax.mesh import DATA_AXES
+from trainspec_reference.jax.mesh import COPY_AXES
 from trainspec_validate.documents.communication import Compression
 
 METHODS = ("none", "bf16", "fp16", "top-k", "power-sgd")
@@ -108,8 +108,8 @@ class Compressor:
         count = max(1, math.ceil((self.plan.density or _DEFAULT_DENSITY) * vector_N.size))
         _, places_K = jax.lax.top_k(jnp.abs(vector_N), count)
         entries_K = vector_N[places_K]
-        all_places = jax.lax.all_gather(places_K, DATA_AXES, tiled=True)
-        all_entries = jax.lax.all_gather(entries_K, DATA_AXES, tiled=True)
+        all_places = jax.lax.all_gather(places_K, COPY_AXES, tiled=True)
+        all_entries = jax.lax.all_gather(entries_K, COPY_AXES, tiled=True)
         nothing_N = jnp.zeros_like(vector_N)
         return nothing_N.at[all_places].add(all_entries), nothing_N.at[places_K].set(entries_K)
 

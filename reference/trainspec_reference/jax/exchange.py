@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from trainspec_reference.jax.arithmetic import Formats, squared_norm
 from trainspec_reference.jax.compression import Carried, Compressor
 from trainspec_reference.jax.layout import Layout
-from trainspec_reference.jax.mesh import DATA_AXES, PART_AXES
+from trainspec_reference.jax.mesh import COPY_AXES, PART_AXES
 from trainspec_reference.jax.passes import Sums
 from trainspec_reference.jax.reduction import summed
 
@@ -53,21 +53,21 @@ class Exchange:
             own_S, carried = self._reduced(gradient, carried, count >= self.start_step)
         bad = jnp.sum(~jnp.isfinite(own_S)).astype(jnp.float32)
         if self.num_parts > 1:
-            row = jax.lax.axis_index(DATA_AXES) if self.layout.num_shards > 1 else 0
+            row = jax.lax.axis_index(COPY_AXES) if self.layout.num_shards > 1 else 0
             squares = squared_norm(own_S, self.formats.wide, norm_weights_WS[row])
             squares, bad = jax.lax.psum((squares, bad), PART_AXES)
         else:
             squares = squared_norm(own_S, self.formats.wide)
         if self.layout.num_shards > 1:
-            squares, bad = jax.lax.psum((squares, bad), DATA_AXES)
-        loss = jax.lax.psum(sums.loss, DATA_AXES) / loss_scale
+            squares, bad = jax.lax.psum((squares, bad), COPY_AXES)
+        loss = jax.lax.psum(sums.loss, COPY_AXES) / loss_scale
         return Exchanged(own_S, loss, jnp.sqrt(squares), bad, carried)
 
     def _reduced(self, gradient_WS: Any, carried: Carried, starts: Any) -> tuple[Any, Carried]:
         wide, narrow = self.formats.wide, self.formats.reduction
         is_sharded = self.layout.num_shards > 1
         if is_sharded and self.compressor is None and self.algorithm == "automatic":
-            own_S = jax.lax.psum_scatter(gradient_WS.astype(narrow), DATA_AXES, scatter_dimension=0)
+            own_S = jax.lax.psum_scatter(gradient_WS.astype(narrow), COPY_AXES, scatter_dimension=0)
             return own_S.astype(wide), carried
 
         def total(vector: jax.Array) -> Any:
@@ -80,4 +80,4 @@ class Exchange:
         else:
             whole_N, carried = self.compressor.exchange(vector_N, carried, starts, total)
         whole_WS = whole_N.reshape(gradient_WS.shape)
-        return whole_WS[jax.lax.axis_index(DATA_AXES)] if is_sharded else whole_WS[0], carried
+        return whole_WS[jax.lax.axis_index(COPY_AXES)] if is_sharded else whole_WS[0], carried

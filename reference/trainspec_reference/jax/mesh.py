@@ -15,14 +15,17 @@ from trainspec_reference.common.ranks import RankGrid
 from trainspec_reference.jax.layout import Part
 from trainspec_validate.documents.parallelism import Parallelism
 
-DATA_AXES = ("host", "local")
-"""Data ranks: hosts, then ranks of one host."""
+CONTEXT_AXIS: Literal["context"] = "context"
+"""Ranks that share each sequence."""
+LOCAL_AXES = ("local", CONTEXT_AXIS)
+COPY_AXES = ("host", *LOCAL_AXES)
+"""Ranks that hold the same parameters: hosts, then data ranks of one host, then their context ranks."""
 PIPELINE_AXIS: Literal["pipeline"] = "pipeline"
 """Stages of a pipeline."""
 TENSOR_AXIS: Literal["tensor"] = "tensor"
 PART_AXES = (PIPELINE_AXIS, TENSOR_AXIS)
 """Ranks that hold one replica of the model together, each a part of it."""
-AXES = (*DATA_AXES, *PART_AXES)
+AXES = (*COPY_AXES, *PART_AXES)
 
 
 class Group:
@@ -69,31 +72,43 @@ class Ranks:
         self.data_rank, self.num_data = place["data"], grid.degrees["data"]
         self.part = self.part_of(formation.rank)
         self.num_stages, self.num_tensor = grid.degrees["pipeline"], grid.degrees["tensor"]
-        by_data = sorted(grid.groups(*PART_AXES), key=lambda group: grid.place(group[0])["data"])
+        self.context_rank, self.num_context = place["context"], grid.degrees["context"]
+        self.num_copies = self.num_data * self.num_context
+        by_data = sorted(grid.groups(CONTEXT_AXIS, *PART_AXES), key=lambda group: grid.place(group[0])["data"])
         self.first_of_data = [group[0] for group in by_data]
         hosts = ranks_of_hosts([formation.hosts[group[0]] for group in by_data])
-        by_part = [sorted(group, key=self._place_of_part) for group in by_data]
-        self._order = np.array(by_part).reshape(*hosts, self.num_stages, self.num_tensor)
+        by_part = [sorted(group, key=self._place_in_replica) for group in by_data]
+        sizes = self.num_context, self.num_stages, self.num_tensor
+        self._order = np.array(by_part).reshape(*hosts, *sizes)
         devices = self._devices()
         own = jax.local_devices()[0]
         self.everyone = Group(devices[self._order], own)
-        parts = np.array(by_part[self.data_rank]).reshape(1, 1, self.num_stages, self.num_tensor)
-        self.replica = Group(devices[parts], own)
-        self.alone = Group(np.array(own).reshape(1, 1, 1, 1), own)
+        self.replica = Group(devices[np.array(by_part[self.data_rank]).reshape(1, 1, *sizes)], own)
+        self.alone = Group(np.array(own).reshape(1, 1, 1, 1, 1), own)
 
     @property
     def num_parts(self) -> int:
-        """Ranks of one replica."""
+        """Ranks that hold the model together."""
         return self.num_stages * self.num_tensor
+
+    @property
+    def copy(self) -> int:
+        """Number of this rank among those that hold the same parameters."""
+        return self.copy_of(self.rank)
+
+    def copy_of(self, rank: int) -> int:
+        """Number of a rank among those that hold the same parameters."""
+        place = self.grid.place(rank)
+        return place["data"] * self.num_context + place["context"]
 
     def part_of(self, rank: int) -> Part:
         """The part of the model that a rank computes with."""
         place = self.grid.place(rank)
         return Part(place["tensor"], place["pipeline"])
 
-    def _place_of_part(self, rank: int) -> tuple[int, int]:
+    def _place_in_replica(self, rank: int) -> tuple[int, int, int]:
         part = self.part_of(rank)
-        return part.stage, part.tensor
+        return self.copy_of(rank), part.stage, part.tensor
 
     def by_rank(self, values: Any) -> Any:
         """Values in the order of ranks, from those in the order of the mesh."""

@@ -17,8 +17,9 @@ from trainspec_reference.common.job import Job
 from trainspec_reference.jax import pipeline
 from trainspec_reference.jax.arithmetic import Formats, squared_norm
 from trainspec_reference.jax.layout import ROOT, Layout, unit_name
-from trainspec_reference.jax.mesh import DATA_AXES, PART_AXES, PIPELINE_AXIS, TENSOR_AXIS
+from trainspec_reference.jax.mesh import CONTEXT_AXIS, COPY_AXES, PART_AXES, PIPELINE_AXIS, TENSOR_AXIS
 from trainspec_reference.jax.models import family_of
+from trainspec_reference.jax.models.context_split import UNSHARED, ContextSplit
 from trainspec_reference.jax.models.parts import GATHERED, Network, Parameters
 from trainspec_reference.jax.models.tensor_split import TensorSplit
 
@@ -51,6 +52,7 @@ class Passes:
     layout: Layout
     formats: Formats
     num_tensor: int
+    num_context: int
     shares_parameters: bool
 
     @property
@@ -78,7 +80,7 @@ class Passes:
             gradient = self.layout.join(tree, jnp).astype(wide)
             squares = self._squares(gradient, norm_weights_WS) if measured else jnp.zeros((), wide)
             if self.shares_parameters:
-                gradient = jax.lax.psum_scatter(gradient, DATA_AXES, scatter_dimension=0)
+                gradient = jax.lax.psum_scatter(gradient, COPY_AXES, scatter_dimension=0)
             return Sums(sums.gradient + gradient, sums.loss + loss), squares
 
         return run
@@ -91,7 +93,7 @@ class Passes:
 
     def _whole(self, parameters: Any) -> dict[str, Any]:
         if self.shares_parameters:
-            parameters = jax.lax.all_gather(parameters, DATA_AXES)
+            parameters = jax.lax.all_gather(parameters, COPY_AXES)
         elif self._num_stages > 1:  # so that the gradients of all micro-batches are added up in the wide format
             parameters = parameters.astype(self.formats.wide)
         return self.layout.divide(parameters)
@@ -123,6 +125,7 @@ class Passes:
             self.formats,
             self._gathered(parameters) if is_shard else _reader(parameters, self.formats.parameters),
             activation_policy=policy,
+            context=ContextSplit(CONTEXT_AXIS, self.num_context) if self.num_context > 1 else UNSHARED,
             tensor=TensorSplit(TENSOR_AXIS if self.num_tensor > 1 else None, self.job.plan.parallelism.sequence),
             shares_layers=is_shard,
             num_stages=self._num_stages,
@@ -134,12 +137,14 @@ class Passes:
         def read(name: str) -> Parameters:
             unit = units[name]
             own = shard_S[self.layout.columns(unit)]
-            whole = jax.lax.all_gather(own, DATA_AXES, tiled=True)
+            whole = jax.lax.all_gather(own, COPY_AXES, tiled=True)
             return unit.split(checkpoint_name(whole, GATHERED))
 
         return read
 
     def _squares(self, matrix_WS: jax.Array, norm_weights_WS: jax.Array) -> Any:
+        if self.num_context > 1:  # of whole sequences
+            matrix_WS = jax.lax.psum(matrix_WS, CONTEXT_AXIS)
         if self.num_tensor * self._num_stages == 1:
             return squared_norm(matrix_WS, self.formats.wide)
         return jax.lax.psum(squared_norm(matrix_WS, self.formats.wide, norm_weights_WS), PART_AXES)

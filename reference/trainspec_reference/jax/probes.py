@@ -20,7 +20,7 @@ from trainspec_reference.common.probe_parts import Compressor, Formats, Machine,
 from trainspec_reference.jax import compression
 from trainspec_reference.jax.arithmetic import FORMATS, squared_norm
 from trainspec_reference.jax.compression import Carried
-from trainspec_reference.jax.mesh import DATA_AXES
+from trainspec_reference.jax.mesh import COPY_AXES
 from trainspec_reference.jax.reduction import summed
 from trainspec_validate.documents.communication import Compression
 
@@ -129,19 +129,19 @@ def _over_ranks(body: Callable[..., Any], num_ranks: int) -> Callable[..., Any]:
     """The body as a function of the rows of all ranks."""
     if num_ranks > len(jax.devices()):
         raise UnsupportedError(f"{num_ranks} ranks are more than the {len(jax.devices())} devices of this process")
-    mesh = Mesh(np.array(jax.devices()[:num_ranks]).reshape(1, -1), DATA_AXES, axis_types=(AxisType.Auto,) * 2)
+    mesh = Mesh(np.array(jax.devices()[:num_ranks]).reshape(1, -1, 1), COPY_AXES, axis_types=(AxisType.Auto,) * 3)
 
     def rows(*blocks: Any) -> Any:
         found = body(*jax.tree.map(lambda block: block[0], blocks))
         return jax.tree.map(lambda value: value[None], found)
 
-    spec = PartitionSpec(DATA_AXES)
+    spec = PartitionSpec(COPY_AXES)
     return jax.jit(jax.shard_map(rows, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False))
 
 
 def _handed_bytes(body: Callable[..., Any], *values: Any) -> int:
     """Bytes of all operands of collective operations."""
-    traced = jax.make_jaxpr(body, axis_env=[(axis, 1) for axis in DATA_AXES])(*values)
+    traced = jax.make_jaxpr(body, axis_env=[(axis, 1) for axis in COPY_AXES])(*values)
     return sum(
         int(operand.aval.size) * operand.aval.dtype.itemsize
         for equation in traced.jaxpr.eqns

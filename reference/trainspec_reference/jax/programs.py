@@ -12,11 +12,12 @@ import numpy as np
 from trainspec_reference.common.backend import MicroBatch
 from trainspec_reference.common.batch_schedule import micro_sequences, shares
 from trainspec_reference.common.job import Job
+from trainspec_reference.common.sequences import own_positions
 from trainspec_reference.jax.arithmetic import Formats
 from trainspec_reference.jax.compression import Carried, Compressor
 from trainspec_reference.jax.exchange import Exchange, Exchanged
 from trainspec_reference.jax.layout import Layout, Shape
-from trainspec_reference.jax.mesh import DATA_AXES, Group, Ranks
+from trainspec_reference.jax.mesh import COPY_AXES, Group, Ranks
 from trainspec_reference.jax.models import splits_of
 from trainspec_reference.jax.optimizer import Rate, Trained, adamw
 from trainspec_reference.jax.passes import Batch, Passes, Sums
@@ -48,11 +49,11 @@ class Programs:
         sharding = plan.parallelism.sharding
         self._job, self._ranks, self._formats = job, ranks, formats
         self.shares_parameters = sharding == "parameters"
-        num_shards = 1 if sharding == "none" else ranks.num_data
+        num_shards = 1 if sharding == "none" else ranks.num_copies
         splits = splits_of(job.model, ranks.num_tensor)
         self.layout = Layout(shapes, splits, ranks.num_tensor, num_shards, ranks.num_stages)
         self.are_replicas_whole = sharding == "none" and ranks.num_parts == 1
-        self.meets_peers = self.shares_parameters or ranks.num_parts > 1
+        self.meets_peers = self.shares_parameters or ranks.num_parts * ranks.num_context > 1
         compressor = self._compressor()
         has_residual = compressor is not None and compressor.plan.error_feedback
         basis = np.zeros(1, np.float32) if compressor is None else compressor.first_basis(job.seed)
@@ -78,7 +79,7 @@ class Programs:
         exchange = Exchange(
             self.layout, self._formats, ranks.num_parts, algorithm, compressor, self.shares_parameters, start_step
         )
-        passes = Passes(job, self.layout, self._formats, ranks.num_tensor, self.shares_parameters)
+        passes = Passes(job, self.layout, self._formats, ranks.num_tensor, ranks.num_context, self.shares_parameters)
         near: Group = ranks.everyone if self.shares_parameters else ranks.replica
         shards_moments = self.layout.num_shards > 1 and not self.shares_parameters
         donates = memory is None or memory.donated_buffers is not False
@@ -98,11 +99,11 @@ class Programs:
         def update(held: Trained, key: Any, gradient: Any, is_decayed: Any, rate: Rate) -> tuple[Trained, Any]:
             own = held.parameters if self.shares_parameters else held.parameters[0]
             if shards_moments:
-                own = held.parameters[jax.lax.axis_index(DATA_AXES)]
+                own = held.parameters[jax.lax.axis_index(COPY_AXES)]
             changed = step(held._replace(parameters=own), gradient, is_decayed, rate)
             whole = changed.parameters
             if shards_moments:
-                whole = jax.lax.all_gather(whole, DATA_AXES)
+                whole = jax.lax.all_gather(whole, COPY_AXES)
             elif not self.shares_parameters:
                 whole = whole[None]
             return changed._replace(parameters=whole), jax.random.fold_in(key, _NEXT_KEY)
@@ -217,9 +218,17 @@ class Programs:
 
     def _batch(self, inputs: Any, targets: Any, numbers: Any, state: State) -> Batch:
         own = self._ranks.everyone.own
+        inputs, targets = self._shared(inputs, 0), self._shared(targets, -1)
         inputs = inputs if inputs.dtype.kind == "f" else inputs.astype(np.int32)
         rank, numbers = own(np.int32(self._ranks.data_rank)), own(np.asarray(numbers, np.int32))
         return Batch(own(inputs), own(targets.astype(np.int32)), state.key, rank, numbers)
+
+    def _shared(self, whole: Any, filler: int) -> Any:
+        """This rank's positions of sequences."""
+        ranks, num_divisions = self._ranks, self._ranks.num_tensor if self._job.plan.parallelism.sequence else 1
+        if ranks.num_context == 1:
+            return whole
+        return own_positions(whole, ranks.context_rank, ranks.num_context, filler, num_divisions)
 
     def _number(self, value: float) -> Any:
         return self._ranks.everyone.own(np.asarray(value, self._formats.wide))

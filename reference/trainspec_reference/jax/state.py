@@ -61,7 +61,7 @@ class StateMaker:
     @property
     def row(self) -> int:
         """The row of the matrix that this rank owns."""
-        return self.ranks.data_rank if self.layout.num_shards > 1 else 0
+        return self.ranks.copy if self.layout.num_shards > 1 else 0
 
     def fresh(self, weights: Weights) -> State:
         """State before the first update."""

@@ -26,19 +26,19 @@ def stored(state: State, maker: StateMaker) -> JaxSnapshot:
     found: list[tuple[Stored, npt.NDArray[Any]]] = []
     pieces = list(layout.pieces(maker.row, ranks.part))
     if layout.num_shards == 1:
-        pieces = kept(iter(pieces), ranks.data_rank, ranks.num_data, layout.width)
+        pieces = kept(iter(pieces), ranks.copy, ranks.num_copies, layout.width)
     for kind in SHARED:
         row = np.asarray(getattr(state, kind)[0])
         row = row[maker.row] if row.ndim == 2 else row
         found += [(Stored(kind, piece), row[columns].copy()) for columns, piece in pieces]
     if maker.residual_size:
         own = np.asarray(state.residual[0])
-        kind = f"residual/{ranks.data_rank}"
+        kind = f"residual/{ranks.copy}"
         found += [(Stored(kind, piece), own[columns].copy()) for columns, piece in layout.pieces(0, Part())]
     if ranks.rank == 0:
         found += [(Stored(kind, None), np.array(getattr(state, kind)[0])) for kind in ALIKE]
     kinds, arrays = zip(*found, strict=True) if found else ((), ())
-    return JaxSnapshot(ranks.rank, ranks.num_ranks, ranks.num_data, kinds, arrays)
+    return JaxSnapshot(ranks.rank, ranks.num_ranks, ranks.num_copies, kinds, arrays)
 
 
 def restored(saved: Saved, maker: StateMaker, job: Job) -> State:
@@ -68,7 +68,7 @@ def whole_tensors(arrays: Sequence[Arrays], maker: StateMaker) -> Iterator[tuple
         marks = {name: np.zeros(shape, np.bool_) for name, shape in layout.shapes.items()}
         for rank, own in enumerate(arrays):
             holder = ranks.rank if is_alone else rank
-            row = ranks.grid.place(holder)["data"] if layout.num_shards > 1 else 0
+            row = ranks.copy_of(holder) if layout.num_shards > 1 else 0
             entries = own[kind][row] if own[kind].ndim == 2 else own[kind]
             for columns, piece in layout.pieces(row, ranks.part_of(holder)):
                 piece.put(entries[columns], whole[piece.name], marks[piece.name])
@@ -82,18 +82,18 @@ def _residual(saved: Saved, maker: StateMaker, job: Job) -> npt.NDArray[Any]:
     nothing = np.zeros(max(1, maker.residual_size), maker.formats.wide)
     if plan is None or not maker.residual_size or not saved.has("residual/0"):
         return nothing
-    if saved.num_data == maker.ranks.num_data:
-        return _residual_of(saved, maker, maker.ranks.data_rank)
+    if saved.num_data == maker.ranks.num_copies:
+        return _residual_of(saved, maker, maker.ranks.copy)
     match plan.residual_on_resize:
         case "refuse":
             raise CheckpointUnreadableError(
-                f"residuals of {saved.num_data} data ranks, here are {maker.ranks.num_data}: the plan refuses that"
+                f"residuals of {saved.num_data} data ranks, here are {maker.ranks.num_copies}: the plan refuses that"
             )
         case "reset":
             return nothing
         case _:
             total = sum((_residual_of(saved, maker, rank) for rank in range(saved.num_data)), nothing)
-            return np.asarray(total / maker.ranks.num_data, maker.formats.wide)
+            return np.asarray(total / maker.ranks.num_copies, maker.formats.wide)
 
 
 def _residual_of(saved: Saved, maker: StateMaker, rank: int) -> npt.NDArray[Any]:

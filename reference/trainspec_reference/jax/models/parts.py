@@ -15,6 +15,7 @@ import optax
 
 from trainspec_reference.common.job import ModelShape
 from trainspec_reference.jax.arithmetic import Formats
+from trainspec_reference.jax.models.context_split import UNSHARED, ContextSplit
 from trainspec_reference.jax.models.tensor_split import WHOLE, TensorSplit
 
 NORM_EPSILON = 1e-5
@@ -58,6 +59,8 @@ class Network:
     """What is recomputed in the backward pass: none, selective, full."""
     tensor: TensorSplit = WHOLE
     """How activations pass between the tensor ranks."""
+    context: ContextSplit = UNSHARED
+    """How context ranks share sequences."""
     shares_layers: bool = False
     """Whether layers are gathered from shards, and gathered anew in the backward pass."""
     stage: Any = 0
@@ -89,7 +92,9 @@ class Network:
         return layer_norm(x_BTD, self.tensor.shared(scale_D), self.tensor.shared(bias_D), self.formats.wide)
 
     def _key_of(self, index: Any) -> Any:
-        return None if self.key is None else jax.random.fold_in(self.tensor.own_key(self.key), index)
+        return (
+            None if self.key is None else jax.random.fold_in(self.context.own_key(self.tensor.own_key(self.key)), index)
+        )
 
     def _kept(self, unit: str, body: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
         def run(x: jax.Array, key: Any) -> jax.Array:

@@ -35,7 +35,7 @@ def splits(shape: ModelShape, num_tensor: int) -> Mapping[str, Split]:
 
 def _begin(network: Network, tokens_BT: jax.Array) -> jax.Array:
     wide, root = network.formats.wide, network.read("root")
-    positions_TD = root["position_embedding"][: tokens_BT.shape[1]].astype(wide)
+    positions_TD = network.context.rows(root["position_embedding"], tokens_BT.shape[1]).astype(wide)
     embedded_BTD: jax.Array = root["token_embedding"].astype(wide)[tokens_BT] + positions_TD
     return embedded_BTD
 
@@ -64,7 +64,7 @@ def _attention(network: Network, own: Parameters, x_BTD: jax.Array) -> jax.Array
     if qkv_BT3NH.dtype == jnp.float16 and jax.default_backend() == "cpu":
         qkv_BT3NH = qkv_BT3NH.astype(network.formats.wide)  # XLA has no half-precision attention for CPUs
     query_BTNH, key_BTNH, value_BTNH = (qkv_BT3NH[:, :, part] for part in range(3))
-    mixed_BTNH = jax.nn.dot_product_attention(query_BTNH, key_BTNH, value_BTNH, is_causal=True)
+    mixed_BTNH = network.context.attend(query_BTNH, key_BTNH, value_BTNH)
     return network.formats.product(mixed_BTNH.reshape(*x_BTD.shape[:2], -1), own["attention/output"])
 
 
