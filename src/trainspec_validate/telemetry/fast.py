@@ -22,7 +22,7 @@ from trainspec_validate.telemetry.view import Location
 
 _BYTES_OF_A_VALUE = 8
 _MAX_TEXTS = 4_000_000
-_FEWEST_LINES, _FEW_LINES, _MOST_LINES = 64, 1_024, 100_000
+_FEW_LINES, _MOST_LINES = 128, 100_000
 """Lines that are read before new names are learned: few while most lines have some."""
 
 
@@ -98,7 +98,7 @@ class FastDecoder:
         self.fields_after: Any = np.arange(len(parsing.FIELDS) + 1) % len(parsing.FIELDS)
         self.identities = Identities(builder, self.texts.items)
         self.run = self.texts.add(builder.head.run) if builder.head else -1
-        self.num_at_once = _FEWEST_LINES
+        self.num_at_once = _FEW_LINES
         self.text: Any = np.zeros(0, np.uint8)
         self.records: Any = np.zeros(_MOST_LINES, RECORD)
         self.out: tuple[Any, Any] = (np.zeros(0, np.int32), np.zeros(0))
@@ -155,7 +155,7 @@ class FastDecoder:
 
     def _taken(self, records: Any, offset: int, out: tuple[Any, Any]) -> Batch:
         """The records of lines that were read either way, in their order."""
-        good = records[records["is_read"] == 1]
+        good = records if records["is_read"].all() else records[records["is_read"] == 1]
         begin = int(good["first"][0]) if len(good) else 0
         values = slice(begin, begin + int(good["num"].sum()))
         found = self._batch(good, offset, out[0][values], out[1][values])

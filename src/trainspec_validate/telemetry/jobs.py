@@ -31,9 +31,9 @@ class JobValues:
 
     def take(self, batch: Batch, names: Names, subject_bits: Any) -> None:
         """Keep the values of a batch that are of the job."""
-        of_job = names.key_columns().job[batch.sample_key] == 1
-        bits = subject_bits[batch.subject[batch.sample_record]]
-        chosen = np.flatnonzero(of_job & (bits & (RANK | DEVICE) == 0))
+        chosen = np.flatnonzero(names.key_columns().job[batch.sample_key] == 1)
+        bits = subject_bits[batch.subject[batch.sample_record[chosen]]]
+        chosen = chosen[bits & (RANK | DEVICE) == 0]
         if not len(chosen):
             return
         self.keep(

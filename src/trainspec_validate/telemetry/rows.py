@@ -168,11 +168,11 @@ def note_keys(facts: FileFacts, batch: Batch, file: int) -> None:
     """Count the keys of the records of one file in a batch, with the first place of each."""
     import numpy as np  # noqa: PLC0415
 
-    is_whole = bool((batch.file == file).all())
-    mine = np.arange(batch.num_samples) if is_whole else np.flatnonzero(batch.file[batch.sample_record] == file)
-    offsets = batch.offset[batch.sample_record[mine]]
-    if (offsets[1:] < offsets[:-1]).any():
-        mine = mine[np.argsort(offsets, kind="stable")]
+    if (batch.file == file).all() and not (batch.offset[1:] < batch.offset[:-1]).any():
+        mine = np.arange(batch.num_samples)
+    else:
+        mine = np.flatnonzero(batch.file[batch.sample_record] == file)
+        mine = mine[np.argsort(batch.offset[batch.sample_record[mine]], kind="stable")]
     found = batch.sample_key[mine]
     counts = np.bincount(found)
     first = np.zeros(len(counts), np.int64)

@@ -116,20 +116,20 @@ def _blocks(file: _Patient | _Chain, offset: int, end: int | None, size: int) ->
         chunk = file.read(size)
         if not chunk:
             break
-        content = rest + chunk
-        cut = content.rfind(b"\n") + 1
+        cut = chunk.rfind(b"\n") + 1
         if cut == 0:
-            rest = content[: MAX_LINE_BYTES + 1] if len(content) > 8 * MAX_LINE_BYTES else content
-            if len(content) > 8 * MAX_LINE_BYTES:
-                yield from _overlong(file, Block(offset, rest + b"\n"), len(content), end)
+            rest += chunk
+            if len(rest) > 8 * MAX_LINE_BYTES:
+                yield from _overlong(file, Block(offset, rest[: MAX_LINE_BYTES + 1] + b"\n"), len(rest), end)
                 return
             continue
-        rest = content[cut:]
+        content = b"".join((rest, memoryview(chunk)[:cut]))
+        rest, cut = chunk[cut:], len(content)
         if end is not None and offset + cut > end:
             last = content.find(b"\n", max(0, end - offset - 1), cut) + 1
             yield Block(offset, content[:last])
             return
-        yield Block(offset, content[:cut])
+        yield Block(offset, content)
         offset += cut
     if rest and (end is None or offset < end):
         yield Block(offset, rest, is_tail=True)
