@@ -124,6 +124,8 @@ def _warm_up(stretch: Stretch) -> None:
     """Load or compile the loops before the processes are started, so that they begin with them."""
     if stretch.file.format == NATIVE:
         fold_share([Stretch(stretch.file, 0, _TASTE_BYTES)])
+    elif stretch.file.format == "parquet":
+        fold_share([Stretch(stretch.file, 0, 1)])
     else:
         jit.compile_loops()
 
