@@ -69,3 +69,16 @@ def test_a_save_resumes_with_any_degree(tmp_path: Path, writers: int, readers: i
     for before, told, _ in CREW.run(tasks.resume, readers, setups[readers], tmp_path, 2, 4):
         assert before == digest
         assert [value for one in told for value in (one.loss, one.norm)] == numbers(uninterrupted[2:])
+
+
+@pytest.mark.long
+def test_what_is_left_to_send_counts_context_ranks_among_those_that_send(tmp_path: Path) -> None:
+    compression = {"method": "top-k", "density": 0.05, "error_feedback": True, "residual_checkpointed": True}
+    setup = setup_of(parts={"communication": {"compression": compression}})
+    whole = CREW.run(tasks.train, 2, setup, 4)
+    assert whole[0][1] == whole[1][1]
+    assert whole[0][1] != CREW.run(tasks.train, 2, setup_of(), 4)[0][1]
+    CREW.run(tasks.save, 2, setup, tmp_path, 2)
+    for _, told, digest in CREW.run(tasks.resume, 2, setup, tmp_path, 2, 4):
+        assert [one.loss for one in told] == [one.loss for one in whole[0][0][2:]]
+        assert digest == whole[0][1]

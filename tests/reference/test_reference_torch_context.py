@@ -12,6 +12,7 @@ import torch_tasks as tasks
 from torch_crew import crew, free_port
 
 EXACT = 1e-12
+LONG = pytest.mark.long
 FP32 = {"compute": "fp32", "parameters": "fp32", "gradients": "fp32", "reduction": "fp32"}
 
 
@@ -51,14 +52,17 @@ def test_dropout_differs_between_positions_of_ranks() -> None:
     assert digest != other[2]
 
 
-@pytest.mark.parametrize("policy", ["selective", "full", "offload"])
+@pytest.mark.parametrize("policy", ["selective", *(pytest.param(name, marks=LONG) for name in ("full", "offload"))])
 def test_activation_policies_change_no_number(policy: str) -> None:
     kept = crew().run(tasks.steps_of, 2, setup_of(shape=replace(tasks.SHAPE, dropout=0.1)), 2)
     setup = setup_of(shape=replace(tasks.SHAPE, dropout=0.1), memory={"activation_policy": policy})
     assert crew().run(tasks.steps_of, 2, setup, 2) == kept
 
 
-@pytest.mark.parametrize(("compute", "tolerance"), [("fp32", 5e-5), ("bf16", 2e-2), ("fp16", 5e-3)])
+@pytest.mark.parametrize(
+    ("compute", "tolerance"),
+    [pytest.param("fp32", 5e-5, marks=LONG), ("bf16", 2e-2), pytest.param("fp16", 5e-3, marks=LONG)],
+)
 def test_lower_formats_stay_near(compute: str, tolerance: float) -> None:
     alone, _, _ = crew().run(tasks.steps_of, 1, tasks.Setup(), 3)[0]
     losses, _, _ = crew().run(tasks.steps_of, 2, setup_of(precision={**FP32, "compute": compute}), 3)[0]
@@ -74,7 +78,7 @@ def test_compression_counts_context_ranks_among_those_that_send(tmp_path: Path) 
         assert ends[0] == ends[1]
 
 
-@pytest.mark.long
+@LONG
 def test_survivors_of_a_lost_context_rank_train_on_with_what_they_hold() -> None:
     setup = setup_of(4)
     losses, _, _ = crew().run(tasks.steps_of, 2, setup, 5)[0]

@@ -31,7 +31,7 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
     "context-sequence": (4, {"context": 2, "tensor": 2, "sequence": True}),
     "context-pipeline": (4, {"context": 2, "pipeline": 2, "schedule": "1f1b"}),
 }
-LONG = {"data-context", "context-sequence", "context-pipeline"}
+LONG = {"data-context", "context-optimizer", "context-sequence", "context-pipeline"}
 FAMILIES = {"transformer": tasks.SHAPE, "convolution": tasks.CONVOLUTION, "state-space": tasks.STATE_SPACE}
 
 

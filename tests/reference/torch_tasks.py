@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -137,7 +138,9 @@ def resumed(formation: Formation, setup: Setup, directory: Path, num_before: int
 
 def lose_last(formation: Formation, setup: Setup, signal_number: int, next_port: int, next_size: int) -> Any:
     """Train; the last rank is killed or stopped in step 2, and the others form anew and go on from the best of them."""
-    backend = setup.backend(replace(formation, timeout_seconds=3.0))
+    # The connections of a killed peer are closed; a stopped one is told by the time-out alone.
+    is_silent = signal_number == signal.SIGSTOP
+    backend = setup.backend(replace(formation, timeout_seconds=3.0) if is_silent else formation)
     train(backend, setup, range(2))
     if formation.rank == formation.num_ranks - 1:
         os.kill(os.getpid(), signal_number)
