@@ -70,6 +70,17 @@ def test_lower_formats_stay_near(compute: str, tolerance: float) -> None:
     assert losses != alone
 
 
+@LONG
+@pytest.mark.parametrize("algorithm", ["ring", "tree", "hierarchical"])
+def test_gradients_are_summed_over_data_and_context_ranks_by_any_algorithm(algorithm: str) -> None:
+    alone = crew().run(tasks.steps_of, 1, tasks.Setup(), 2)[0]
+    collectives = [{"operation": "all-reduce", "axis": "data", "algorithm": algorithm}]
+    setup = setup_of(4, communication={"collectives": collectives, "bucket_bytes": 10_000.0})
+    for losses, norms, _ in crew().run(tasks.steps_of, ["a", "a", "b", "b"], setup, 2):
+        assert losses == pytest.approx(alone[0], rel=EXACT)
+        assert norms == pytest.approx(alone[1], rel=EXACT)
+
+
 def test_compression_counts_context_ranks_among_those_that_send(tmp_path: Path) -> None:
     compression = {"method": "top-k", "density": 0.05, "error_feedback": True}
     setup = setup_of(precision=FP32, communication={"compression": compression})
