@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from trainspec_validate.documents.precision import Precision
+from trainspec_reference.jax.narrow import read
+from trainspec_validate.documents.precision import LowPrecisionRecipe, Precision
 
 FORMATS: dict[str, Any] = {
     "fp64": jnp.float64,
@@ -37,6 +38,8 @@ class Formats:
     """Moments."""
     reduction: Any
     """Sum over data ranks."""
+    recipe: LowPrecisionRecipe | None = None
+    """How matrices of layers are narrowed before a product reads them."""
 
     @staticmethod
     def of(precision: Precision) -> Formats:
@@ -50,14 +53,16 @@ class Formats:
         for name, word in wanted.items():
             if word not in FORMATS:
                 raise ValueError(f"{name} in {word} is not offered: one of {', '.join(FORMATS)}")
-        if precision.recipe is not None:
-            raise ValueError(f"the recipe {precision.recipe.format} is not offered: products run in 16 bits or more")
         wide = jnp.float64 if precision.compute == "fp64" else jnp.float32
-        return Formats(**{name: FORMATS[word] for name, word in wanted.items()}, wide=wide)
+        return Formats(**{name: FORMATS[word] for name, word in wanted.items()}, wide=wide, recipe=precision.recipe)
 
     def product(self, left: jax.Array, right: jax.Array) -> jax.Array:
         """Matrix product in the compute format."""
         return left.astype(self.compute) @ right.astype(self.compute)
+
+    def projected(self, left: jax.Array, matrix: jax.Array) -> jax.Array:
+        """Product with a matrix of a layer, which is narrowed first where there is a recipe."""
+        return self.product(left, matrix if self.recipe is None else read(matrix, self.recipe))
 
 
 def configure(precision: Precision, device: str) -> None:

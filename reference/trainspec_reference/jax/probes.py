@@ -16,13 +16,16 @@ import numpy as np
 import numpy.typing as npt
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
+from trainspec_reference.common.job import Job
 from trainspec_reference.common.probe_parts import Compressor, Formats, Machine, UnsupportedError
-from trainspec_reference.jax import compression
+from trainspec_reference.jax import compression, narrow
 from trainspec_reference.jax.arithmetic import FORMATS, squared_norm
 from trainspec_reference.jax.compression import Carried
+from trainspec_reference.jax.memory import ProgramMemory, predicted_bytes
 from trainspec_reference.jax.mesh import COPY_AXES
 from trainspec_reference.jax.reduction import summed
 from trainspec_validate.documents.communication import Compression
+from trainspec_validate.documents.precision import LowPrecisionRecipe
 
 Array = npt.NDArray[Any]
 _WIDE = ("fp32", "fp64")
@@ -34,6 +37,8 @@ class BackendProbes(Machine):
     """As `common.probe_parts.Probes`; ranks are devices of this process, over which the trainer's collectives run."""
 
     def __init__(self) -> None:
+        self._memory: ProgramMemory | None = None
+        """Counts from the first question on to the end of the process."""
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_enable_x64", True)
         with contextlib.suppress(RuntimeError):  # JAX runs already, with the devices that it has
@@ -79,6 +84,30 @@ class BackendProbes(Machine):
             raise UnsupportedError("parameters are rounded to nearest")
         changed = jnp.asarray(values, jnp.float32) + jnp.float32(increment)
         return np.asarray(changed.astype(_dtype(number_format)).astype(jnp.float32))
+
+    def narrowed(self, values: Array, recipe: LowPrecisionRecipe) -> tuple[Array, Array]:
+        """As `Machine.narrowed`, by what the matrices of layers go through in a forward pass."""
+        try:
+            found, scales = narrow.narrowed(jnp.asarray(values, dtype=jnp.float32), recipe)
+        except ValueError as error:
+            raise UnsupportedError(str(error)) from error
+        return np.asarray(found), np.asarray(scales)
+
+    def peak_bytes(self) -> int:
+        """As `Machine.peak_bytes`: what lives is counted, with what XLA allocates for each program that runs."""
+        if self._memory is None:
+            self._memory = ProgramMemory()
+            self._memory.begin()
+        return self._memory.take_peak()
+
+    def predicted_bytes(self, job: Job) -> int:
+        """As `Machine.predicted_bytes`."""
+        return predicted_bytes(job)
+
+    def work(self) -> None:
+        """As `Machine.work`."""
+        values = jnp.ones((512, 512), jnp.float32)
+        (values @ values).block_until_ready()
 
 
 class _Compressor:

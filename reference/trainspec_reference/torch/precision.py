@@ -24,13 +24,7 @@ def parameter_dtype(precision: Precision) -> torch.dtype:
 
 
 def prepare(precision: Precision) -> None:
-    """Set what PyTorch keeps for the whole process: tf32 products, and repeatable kernels.
-
-    Raises:
-        ValueError: the plan has a recipe below 16 bits.
-    """
-    if precision.recipe is not None:
-        raise ValueError(f"matrix products in {precision.recipe.format} are not supported")
+    """Set what PyTorch keeps for the whole process: tf32 products, and repeatable kernels."""
     torch.set_float32_matmul_precision("high" if precision.compute == "tf32" else "highest")
     if precision.deterministic:
         torch.use_deterministic_algorithms(mode=True)

@@ -15,7 +15,7 @@ from torch._C._distributed_c10d import HashStore
 from trainspec_reference.common import resident
 from trainspec_reference.common.job import Job, Rates
 from trainspec_reference.common.probe_parts import Compressor, Formats, Machine, UnsupportedError
-from trainspec_reference.torch import floors, memory
+from trainspec_reference.torch import floors, memory, narrow
 from trainspec_reference.torch.compression import make_compressor
 from trainspec_reference.torch.exchange import make_buckets
 from trainspec_reference.torch.feedback import Feedback
@@ -23,6 +23,7 @@ from trainspec_reference.torch.flat import FlatState, squared_norm
 from trainspec_reference.torch.parts import Region
 from trainspec_reference.torch.precision import DTYPES
 from trainspec_validate.documents.communication import Compression
+from trainspec_validate.documents.precision import LowPrecisionRecipe
 
 Array = npt.NDArray[Any]
 
@@ -72,6 +73,14 @@ class BackendProbes(Machine):
         if number_format not in ("fp32", "fp64") or rounding != "nearest":
             raise UnsupportedError("parameters are updated in fp32 or fp64, rounded to nearest")
         return np.asarray((torch.as_tensor(values).to(_dtype(number_format)) + increment).numpy())
+
+    def narrowed(self, values: Array, recipe: LowPrecisionRecipe) -> tuple[Array, Array]:
+        """As `Machine.narrowed`, by what the matrices of layers go through in a forward pass."""
+        try:
+            found, scales = narrow.narrowed(torch.tensor(values, dtype=torch.float32), recipe)
+        except ValueError as error:
+            raise UnsupportedError(str(error)) from error
+        return np.asarray(found), np.asarray(scales)
 
     def peak_bytes(self) -> int:
         """As `Machine.peak_bytes`: tensors are counted, as the allocator of a host counts nothing."""

@@ -4,13 +4,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from trainspec_reference.common.job import ModelShape
-from trainspec_reference.torch.models.blocks import Keep, LayerNorm, empty, keep_all
+from trainspec_reference.torch.models.blocks import Keep, LayerNorm, empty, keep_all, unshared
+from trainspec_reference.torch.narrow import reader
 from trainspec_reference.torch.parts import Part
+from trainspec_validate.documents.precision import LowPrecisionRecipe
 
 
 def recurrence(values_BTD: torch.Tensor, decay_D: torch.Tensor) -> torch.Tensor:
@@ -32,12 +36,13 @@ class StateSpaceBlock(nn.Module):
         self.norm = LayerNorm(width)
         self.in_proj, self.out_proj = empty(width, 2 * width), empty(width, width)
         self.decay, self.input_gain, self.output_gain = empty(width), empty(width), empty(width)
+        self.read: Callable[[torch.Tensor], torch.Tensor] = unshared
 
     def forward(self, hidden_BTD: torch.Tensor) -> torch.Tensor:
         """[B, T, D] to [B, T, D]."""
-        value_BTD, gate_BTD = (self.norm(hidden_BTD) @ self.in_proj).chunk(2, dim=-1)
+        value_BTD, gate_BTD = (self.norm(hidden_BTD) @ self.read(self.in_proj)).chunk(2, dim=-1)
         states_BTD = recurrence(self.input_gain * value_BTD, torch.sigmoid(self.decay))
-        branch_BTD = (self.output_gain * states_BTD * F.silu(gate_BTD)) @ self.out_proj
+        branch_BTD = (self.output_gain * states_BTD * F.silu(gate_BTD)) @ self.read(self.out_proj)
         return hidden_BTD + F.dropout(branch_BTD, self.dropout, self.training)
 
 
@@ -54,6 +59,11 @@ class StateSpaceModel(nn.Module):
         self.layers = nn.ModuleDict({str(at): StateSpaceBlock(shape) for at in part.layers(shape.num_layers)})
 
     keep: Keep
+
+    def narrow(self, recipe: LowPrecisionRecipe | None) -> None:
+        """Read the matrices of all layers by a recipe from now on."""
+        for block in self.layers.values():
+            block.read = reader(recipe)  # type: ignore[assignment]
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Tokens [B, T], or the hidden [B, T, D] of the stage before, to logits [B, T, V], or hidden [B, T, D]."""
