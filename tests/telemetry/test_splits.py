@@ -227,7 +227,7 @@ import pickle, sys
 from pathlib import Path
 from split_makers import seen
 from trainspec_validate.telemetry import engine, jit
-engine._WORTH_COMPILING_BYTES = 1 << 60
+jit.compile_for = lambda num_bytes: None
 files = [engine.run_file(n, path, path.name) for n, path in enumerate(sorted(Path(sys.argv[1]).iterdir()))]
 found = seen(engine.read_run(files))
 assert not jit.is_compiled()

@@ -22,8 +22,6 @@ AT_ONCE_BYTES = 32_000_000
 
 _MOST_AT_ONCE = 8_000_000
 """Records and values that are held at once, however well they were compressed."""
-_WORTH_COMPILING_BYTES = 3_000_000
-"""Below this, plain Python has done the work before compiled loops are loaded."""
 _START_BYTES = 65_536
 
 
@@ -99,8 +97,7 @@ def digest_of(files: Sequence[RunFile], options: Options) -> Digest:
 
 def _digest_at_once(files: Sequence[RunFile]) -> Digest | None:
     """The digest of a small run; None for one that turns out to be large."""
-    if sum(file.text_bytes for file in files) > _WORTH_COMPILING_BYTES:
-        jit.compile_loops()
+    jit.compile_for(sum(file.text_bytes for file in files))
     digest = Digest()
     digest.know(file.head for file in files)
     found: list[Batch] = []

@@ -134,7 +134,8 @@ class FastDecoder:
         tables = (self.keys.table(), self.texts.table())
         hints = (self.hints, self.fields_after)
         eights = words.view(text)
-        num, place = parsing.parse(text, eights, size, tables, self.stamps, hints, self.run, records, out)
+        rows = records.view(np.int64).reshape(len(records), -1)
+        num, place = parsing.parse(text, eights, size, tables, self.stamps, hints, self.run, rows, out)
         records = records[:num]
         odd = np.flatnonzero(records["is_read"] == 0)
         self.num_at_once = _MOST_LINES if 8 * len(odd) < num else _FEW_LINES

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 _MODULES = (
@@ -21,13 +21,17 @@ _MODULES = (
 _ENTRIES = frozenset(
     {
         *("fold", "enter", "locate", "join", "parse", "follow", "note", "rounded", "hash_of", "begin", "lockstep"),
-        *("number", "register", "group", "select", "measure", "take", "beside", "without_gaps", "judge_all", "series"),
-        *("judge_values", "judge_intervals", "run_equal", "run_above", "see", "compare", "note_all"),
+        *("number", "register", "group", "rows_of", "select", "measure", "take", "beside", "without_gaps", "judge_all"),
+        *("series", "judge_values", "judge_intervals", "run_equal", "run_above", "see", "compare", "note_all"),
         *("add_quietly", "add_along", "note_longest", "count_equal", "count_above"),
     }
 )
 """Functions that stay functions; all others become part of those that call them."""
 _PACKAGE = "trainspec_validate.telemetry.kernels"
+_WORTH_LOADING_BYTES = 6_000_000
+"""Below this, plain Python has done the work before compiled loops are loaded, which takes a second."""
+_WORTH_COMPILING_BYTES = 60_000_000
+"""Below this, it has done so before they are compiled, which takes some fifteen seconds."""
 
 
 def can_compile() -> bool:
@@ -40,6 +44,13 @@ def is_compiled() -> bool:
     return compile_loops.cache_info().currsize > 0 and compile_loops()
 
 
+def compile_for(num_bytes: int) -> None:
+    """Compile the loops for so many bytes of records, where that takes less time than to go without."""
+    least = _WORTH_LOADING_BYTES if any(_cache_directory().rglob("*.nbi")) else _WORTH_COMPILING_BYTES
+    if num_bytes > least:
+        compile_loops()
+
+
 @cache
 def compile_loops() -> bool:
     """Replace the functions of the loops by compiled ones, once in a process; False where numba is not installed.
@@ -50,13 +61,11 @@ def compile_loops() -> bool:
     """
     if not can_compile():
         return False
-    modules = [importlib.import_module(f"{_PACKAGE}.{name}") for name in ("layout", *_MODULES)]
-    text = b"".join(Path(path).read_bytes() for path in (__file__, *(str(module.__file__) for module in modules)))
-    os.environ.setdefault("NUMBA_CACHE_DIR", str(_cache_directory(hashlib.sha256(text).hexdigest()[:16])))
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(_made(_cache_directory())))
     import numba  # noqa: PLC0415
 
     compiled: dict[FunctionType, Any] = {}
-    for module in modules:
+    for module in _modules():
         for name, value in list(vars(module).items()):
             if not isinstance(value, FunctionType) or name.startswith("__"):
                 continue
@@ -72,9 +81,21 @@ def compile_loops() -> bool:
     return True
 
 
-def _cache_directory(digest: str) -> Path:
+def _modules() -> list[ModuleType]:
+    return [importlib.import_module(f"{_PACKAGE}.{name}") for name in ("layout", *_MODULES)]
+
+
+def _cache_directory() -> Path:
+    """Where the compiled code of these loops is kept, or would be."""
+    if given := os.environ.get("NUMBA_CACHE_DIR"):
+        return Path(given)
+    text = b"".join(Path(path).read_bytes() for path in (__file__, *(str(module.__file__) for module in _modules())))
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    directory = Path(home) / "trainspec" / f"loops-{digest}"
+    return Path(home) / "trainspec" / f"loops-{hashlib.sha256(text).hexdigest()[:16]}"
+
+
+def _made(directory: Path) -> Path:
+    """The directory, or one for this process alone where it cannot be made."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError:

@@ -17,7 +17,6 @@ from trainspec_validate.telemetry.names import Names
 from trainspec_validate.telemetry.reader import RunFile, Stretch, batches
 from trainspec_validate.telemetry.view import Location
 
-_WORTH_COMPILING_BYTES = 3_000_000
 _OFFSET_BITS = 44
 _WRITER = ("run", "attempt", "emitter")
 _SUBJECT = ("rank", "host", "device")
@@ -60,8 +59,7 @@ def write_tables(files: Sequence[RunFile], directory: Path) -> Written:
         OSError: the tables cannot be written.
     """
     pa, pq = _arrow()
-    if sum(file.num_bytes for file in files) > _WORTH_COMPILING_BYTES:
-        jit.compile_loops()
+    jit.compile_for(sum(file.text_bytes for file in files))
     written = Written(directory)
     schemas = {"samples": _schema(pa, _SAMPLES), "events": _schema(pa, _EVENTS)}
     writers = {

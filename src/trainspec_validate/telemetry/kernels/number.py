@@ -126,15 +126,14 @@ def read_number(text: Any, words: Any, place: int) -> Any:
 
 def read_digits(words: Any, place: int, digits: Any) -> Any:
     """Digits with those that follow, and the place after these; the place is -1 where they do not fit."""
-    num, value = digits_of(words[place])
     while True:
+        num, value = digits_of(words[place])
         if digits >= _ROOM[num]:
             return digits, -1
         digits = digits * _WHOLE[num] + value
         place += num
         if num < BYTES:
             return digits, place
-        num, value = digits_of(words[place])
 
 
 def read_exponent(text: Any, place: int) -> Any:

@@ -57,8 +57,13 @@ _LENGTH = np.array([len(name) for name in FIELDS], np.int64)
 _DIGITS = np.array([_NUMBERS.get(name, 0) for name in FIELDS], np.int64)
 _NAMES = np.array([f'{name}"'.encode() for name in FIELDS], "S16").view(np.uint64).reshape(-1, 2)
 _MASKS = np.array([b"\xff" * (len(name) + 1) for name in FIELDS], "S16").view(np.uint64).reshape(-1, 2)
-_K, _TIME, _SEQ, _M = 0, 1, 2, 3
-_OWED = (1 << _K) | (1 << _TIME) | (1 << _SEQ) | (1 << _M)
+_K, _M = FIELDS.index("k"), FIELDS.index("m")
+_OWED = sum(1 << FIELDS.index(name) for name in ("k", "time_us", "seq", "m"))
+_START, _END, _IS_READ, _FIRST, _NUM, _FIELDS = range(6)
+"""Places in a record as whole numbers; that of a field is its number behind the last of these."""
+_TIME, _ATTEMPT, _RUN, _BEGUN, _OBSERVED = (
+    _FIELDS + FIELDS.index(name) for name in ("time_us", "att", "run", "start_us", "observed_us")
+)
 
 
 def is_field(words: Any, begin: int, field: int) -> bool:
@@ -76,45 +81,11 @@ def field_of(words: Any, begin: int) -> int:
     return -1
 
 
-def set_field(record: Any, field: int, value: int) -> None:
-    """Put a value into its place in the record."""
-    if field == 1:
-        record["time_us"] = value
-    elif field == 2:
-        record["seq"] = value
-    elif field == 4:
-        record["att"] = value
-    elif field == 5:
-        record["step"] = value
-    elif field == 6:
-        record["rank"] = value
-    elif field == 7:
-        record["emitter"] = value
-    elif field == 8:
-        record["host"] = value
-    elif field == 9:
-        record["device"] = value
-    elif field == 10:
-        record["run"] = value
-    elif field == 11:
-        record["start_us"] = value
-    elif field == 12:
-        record["observed_us"] = value
-
-
-def clear(record: Any) -> None:
-    """Nothing is known of a record."""
-    record["is_read"], record["num"] = 0, 0
-    record["time_us"], record["seq"], record["att"], record["step"], record["rank"] = -1, -1, -1, -1, -1
-    record["emitter"], record["host"], record["device"], record["run"] = -1, -1, -1, -1
-    record["start_us"], record["observed_us"] = -1, -1
-
-
 def is_within(record: Any) -> bool:
     """Whether all numbers of a record are within the bounds of the schema."""
-    if record["time_us"] > MOST_TIME or record["start_us"] > MOST_TIME or record["observed_us"] > MOST_TIME:
+    if record[_TIME] > MOST_TIME or record[_BEGUN] > MOST_TIME or record[_OBSERVED] > MOST_TIME:
         return False
-    return bool(record["att"] <= MOST_ATTEMPT)
+    return bool(record[_ATTEMPT] <= MOST_ATTEMPT)
 
 
 def entry_of(text: Any, words: Any, begin: int, table: Table, before: int) -> int:
@@ -174,7 +145,7 @@ def read_field(text: Any, words: Any, place: int, field: int, names: Table, hint
     """Read the value of a field into its record; returns the place behind it, -1 for what is not of the common form."""
     if _DIGITS[field] > 0:
         whole, place = read_whole(text, words, place, _DIGITS[field])
-        set_field(record, field, whole)
+        record[_FIELDS + field] = whole
         return place
     if text[place] != 34:
         return -1
@@ -184,7 +155,7 @@ def read_field(text: Any, words: Any, place: int, field: int, names: Table, hint
     if entry < 0:
         return -1
     hints[field] = entry
-    set_field(record, field, names.numbers[entry])
+    record[_FIELDS + field] = names.numbers[entry]
     end: int = place + 1 + names.lengths[entry]
     return end
 
@@ -226,7 +197,7 @@ def read_record(
             place = read_field(text, words, place, field, names, last, record)
         elif text[place] == 123:
             place = after_blanks(text, place + 1)
-            record["num"], place = read_values(text, words, place, keys, stamps, stamp, out[0], out[1], num)
+            record[_NUM], place = read_values(text, words, place, keys, stamps, stamp, out[0], out[1], num)
         else:
             return -1
         if place < 0:
@@ -251,14 +222,15 @@ def parse(
     """Read the lines of a block; returns the number of records and the place behind the last line read.
 
     It stops early where the arrays are full. `tables` are those of keys and of other names, `hints` the entry that each
-    field had last and the field that last followed each, `out` the keys and the values.
+    field had last and the field that last followed each, `out` the keys and the values. A record is a row of whole
+    numbers.
     """
     line, num_records, num = 0, 0, 0
     while line < size and num_records < len(records) and num + MOST_VALUES <= len(out[0]):
         record = records[num_records]
-        clear(record)
         num_records += 1
-        record["start"], record["first"] = line, num
+        record[:] = -1
+        record[_START], record[_IS_READ], record[_FIRST], record[_NUM] = line, 0, num, 0
         place = after_blanks(text, line)
         if text[place] == 123:
             place = read_record(text, words, place, tables, stamps, num_records, hints, record, out, num)
@@ -268,11 +240,11 @@ def parse(
         place = after_blanks(text, place) if is_good else line
         is_good = is_good and is_end(text, place, size)
         end = line_end(text, place, size)
-        record["end"] = end
-        if is_good and end - line <= MOST_BYTES and is_within(record) and (record["run"] < 0 or record["run"] == run):
-            record["is_read"] = 1
-            num += record["num"]
+        record[_END] = end
+        if is_good and end - line <= MOST_BYTES and is_within(record) and (record[_RUN] < 0 or record[_RUN] == run):
+            record[_IS_READ] = 1
+            num += record[_NUM]
         else:
-            record["num"] = 0
+            record[_NUM] = 0
         line = end + 1
     return num_records, line
