@@ -88,8 +88,10 @@ def arrow_batches(stretch: Stretch, digest: Digest, facts: FileFacts, *, in_colu
             both = join([found, builder.batch()])
             found = take(both, np.argsort(both.offset, kind="stable"))
         row = found.offset - first_row
+        if is_odd.any():
+            row[is_odd[row]] = -1
         columns = tuple(_columns(batch, builder, first_row))
-        found.table = Table(columns, np.where(is_odd[row], -1, row), identity, identities.pairs)
+        found.table = Table(columns, row, identity, identities.pairs)
         is_foldable = in_columns and jit.is_compiled() and len({column.key for column in columns}) == len(columns)
         yield found if is_foldable else spread(found)
 
@@ -127,7 +129,8 @@ def _plain_rows(  # noqa: PLR0913, PLR0917
     whole = {name: _whole(batch.column(name)) for name in _BOUNDS}
     named = {name: _numbers(batch.column(name), texts) for name in _NAMES}
     rows = np.flatnonzero(is_plain & _sound(whole, named, is_plain, first_row, facts))
-    if len(rows) < batch.num_rows:
+    is_whole = len(rows) == batch.num_rows
+    if not is_whole:
         whole, named = ({name: column[rows] for name, column in found.items()} for found in (whole, named))
     num = len(rows)
     facts.num_records += num
@@ -137,8 +140,9 @@ def _plain_rows(  # noqa: PLR0913, PLR0917
         facts.first_implicit = min(facts.first_implicit or first, first)
     none = np.full(num, -1, np.int64)
     coordinates = (named["emitter"], whole["att"], whole["rank"], named["host"], named["device"])
-    identity[rows] = numbers = identities.of(*coordinates)
-    writers, subjects = identities.pairs[numbers].T
+    numbers = identities.of(*coordinates)
+    identity[slice(None) if is_whole else rows] = numbers
+    writers, subjects = (column.take(numbers) for column in identities.pairs.T)
     return Batch(
         *(np.full(num, facts.number, np.int32), rows + first_row, whole["time_us"], whole["seq"], whole["step"]),
         *(none, none, writers, subjects, np.zeros(num, np.uint8)),
@@ -175,8 +179,7 @@ def _columns(batch: Any, builder: RowBuilder, first_row: int) -> Iterator[Column
 def _whole(column: Any) -> Any:
     if column.null_count == len(column):
         return np.full(len(column), -1, np.int64)
-    known = column.fill_null(-1) if column.null_count else column
-    return known.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return _filled(column).astype(np.int64, copy=False)
 
 
 def _numbers(column: Any, texts: Interner[str]) -> Any:
@@ -186,8 +189,13 @@ def _numbers(column: Any, texts: Interner[str]) -> Any:
     if not hasattr(column, "dictionary"):
         column = column.dictionary_encode()
     known = column.dictionary.to_pylist()
-    numbers = np.array([-1, *(_number(text, texts) for text in known)], np.int64)
-    return numbers[_whole(column.indices) + 1]
+    numbers = np.array([*(_number(text, texts) for text in known), -1], np.int64)
+    return numbers.take(_filled(column.indices))  # -1 takes the last one
+
+
+def _filled(column: Any) -> Any:
+    """Whole numbers, -1 for none."""
+    return (column.fill_null(-1) if column.null_count else column).to_numpy(zero_copy_only=False)
 
 
 def _number(text: str | None, texts: Interner[str]) -> int:

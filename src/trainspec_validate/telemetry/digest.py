@@ -67,7 +67,9 @@ class Digest:
 
     def facts(self, file: int) -> FileFacts:
         """What one file has shown beside its values."""
-        return self.files.setdefault(file, FileFacts(file))
+        if file not in self.files:
+            self.files[file] = FileFacts(file)
+        return self.files[file]
 
     def know(self, heads: Iterable[Head | None]) -> None:
         """Enter heads before the records that rest on them."""

@@ -67,7 +67,11 @@ class Identities:
 
 def _both(high: Any, low: Any) -> Any:
     """Two columns of numbers below 2^31, of which -1 is the smallest, as one."""
-    return (high + 1) << 32 | (low + 1)
+    both = high + 1
+    both <<= 32
+    both += low
+    both += 1
+    return both
 
 
 def _apart(both: Any) -> tuple[Any, Any]:

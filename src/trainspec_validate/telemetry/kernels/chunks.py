@@ -28,7 +28,10 @@ class Ordered(NamedTuple):
 
 
 class Chunks(NamedTuple):
-    """Records that have a value in the same columns, by what they are of, in the order of writing."""
+    """Records that have a value in the same columns, by what they are of, in the order of writing; and maybe others.
+
+    The records of a chunk have a value, those between chunks have none.
+    """
 
     row: np.ndarray
     """Place of the values of each record in the columns."""
@@ -40,7 +43,9 @@ class Chunks(NamedTuple):
     seconds: np.ndarray
     """Since the record before in the chunk; 0 for the first."""
     begins: np.ndarray
-    """First record of each chunk, and the number of records."""
+    """First record of each chunk."""
+    ends: np.ndarray
+    """First record behind each chunk."""
     writer: np.ndarray
     """Of each chunk, as all that follow."""
     subject: np.ndarray
@@ -60,9 +65,8 @@ def room_for(records: Ordered, num: int, most: int, subject_bits: Any) -> Chunks
     """Room for so many records in chunks of at most `most`."""
     of_records = [np.empty(num, np.int64) for _ in range(5)]
     num_chunks = num // most + len(records.writer)
-    of_chunks = [np.empty(num_chunks, np.int64) for _ in range(6)]
-    begins = np.empty(num_chunks + 1, np.int64)
-    return Chunks._make([*of_records, np.empty(num), begins, *of_chunks, subject_bits])
+    of_chunks = [np.empty(num_chunks, np.int64) for _ in range(8)]
+    return Chunks._make([*of_records, np.empty(num), *of_chunks, subject_bits])
 
 
 room_for.only_python = True  # type: ignore[attr-defined]
@@ -91,17 +95,29 @@ def select(records: Ordered, valid: Any, shift: int, most: int, room: Chunks) ->
         while first < num:
             chunk_begins[num_chunks], chunk_writers[num_chunks] = first, writers[pair]
             chunk_subjects[num_chunks] = subjects[pair]
+            first = room.ends[num_chunks] = min(num, first + most)
             num_chunks += 1
-            first = min(num, first + most)
-    chunk_begins[num_chunks] = num
     return num_chunks, num
+
+
+def count(chunks: Chunks, valid: Any, shift: int, counts: Any) -> bool:
+    """Fill in how many records of each chunk have a value; returns whether it is none or all in every chunk."""
+    num_parts = 0
+    for chunk in range(len(chunks.begins)):
+        num = 0
+        for i in range(chunks.begins[chunk], chunks.ends[chunk]):
+            bit = chunks.row[i] + shift
+            num += (valid[bit >> 3] >> (bit & 7)) & 1
+        counts[chunk] = num
+        num_parts += 1 if 0 < num < chunks.ends[chunk] - chunks.begins[chunk] else 0
+    return num_parts == 0
 
 
 def measure(chunks: Chunks) -> None:
     """Fill in what the times and steps of each chunk tell."""
-    times, steps, seconds, begins = chunks.time_us, chunks.step, chunks.seconds, chunks.begins
-    for chunk in range(len(begins) - 1):
-        first, end = begins[chunk], begins[chunk + 1]
+    times, steps, seconds = chunks.time_us, chunks.step, chunks.seconds
+    for chunk in range(len(chunks.begins)):
+        first, end = chunks.begins[chunk], chunks.ends[chunk]
         shortest, longest, longest_at, num_advances = NO_INTERVAL, -1, -1, 0
         seconds[first] = 0.0
         for i in range(first + 1, end):

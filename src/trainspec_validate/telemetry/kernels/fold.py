@@ -174,10 +174,7 @@ def window(windows: Any, number: int, value: float, file: int, offset: int) -> N
 
 
 def fold(state: State, keys: Keys, writers: Writers, samples: Samples, index: int) -> int:
-    """Fold values from an index on; returns where it stopped because an array is full, or the number of values.
-
-    It takes everything out of its tuples first: a compiled loop counts the users of an array at each access.
-    """
+    """Fold values from an index on; returns where it stopped because an array is full, or the number of values."""
     rows, slots, counts, occurrences, windows, locks, ranks, frame = state
     minimum, maximum, finite, falls, cadences, scopes, needs, steps, _lock, _job, window_rows, lock_rows = keys
     _emitters, attempts, written, cadence_us, report_steps, starts = writers

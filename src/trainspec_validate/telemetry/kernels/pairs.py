@@ -1,7 +1,6 @@
 """The only place that judges a value against the one before it in its series, and folds the pair into the series.
 
-What is noticed comes back as bits, so that these functions touch nothing but the row of the series: each array that a
-compiled function takes costs more than the whole judgement.
+What is noticed comes back as bits, so that these functions touch nothing but the row of the series.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def add_quietly(row: Any, values: Any, chunks: Chunks, chunk: int, cadence: int,
     """
     minimum, maximum, falls, step_limit = limits
     first, has_before = chunks.begins[chunk], row["num"] > 0
-    num, last = chunks.begins[chunk + 1] - first, values[0]
+    num, last = chunks.ends[chunk] - first, values[0]
     before = row["last_value"] if has_before else 0.0
     seam = chunks.time_us[first] - row["last_time_us"] if has_before else chunks.shortest_us[chunk]
     shortest, longest = min(chunks.shortest_us[chunk], seam), max(chunks.longest_us[chunk], seam if has_before else -1)

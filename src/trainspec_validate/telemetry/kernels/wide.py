@@ -39,7 +39,7 @@ class Some(NamedTuple):
 
 def beside(chunks: Chunks, chunk: int, room: Some) -> Some:
     """The values of a chunk with what their records have, as it lies there."""
-    first, end = chunks.begins[chunk], chunks.begins[chunk + 1]
+    first, end = chunks.begins[chunk], chunks.ends[chunk]
     slices = (chunks.offset[first:end], chunks.time_us[first:end], chunks.step[first:end])
     return Some(room.value, slices[0], slices[1], slices[2], chunks.window[first:end], room.troubles)
 
@@ -47,7 +47,7 @@ def beside(chunks: Chunks, chunk: int, room: Some) -> Some:
 def without_gaps(chunks: Chunks, chunk: int, room: Some) -> int:
     """Move values that are numbers to the front, each with what its record has; returns how many there are."""
     first, num = chunks.begins[chunk], 0
-    for i in range(chunks.begins[chunk + 1] - first):
+    for i in range(chunks.ends[chunk] - first):
         if not math.isnan(room.value[i]):
             room.value[num], room.offset[num] = room.value[i], chunks.offset[first + i]
             room.time_us[num], room.step[num] = chunks.time_us[first + i], chunks.step[first + i]
@@ -85,17 +85,16 @@ def fold(
     Returns the chunk where it stopped because an array is full, or their number, and how many values were folded.
     """
     rows, slots, counts, occurrences, windows, locks, ranks, frame = state
-    begins, rows_of_records = chunks.begins, chunks.row
     minimum, maximum, finite, falls = keys.minimum[key], keys.maximum[key], keys.finite[key], keys.falls[key]
     cadence_number, scopes, needs = keys.cadence[key], keys.scopes[key], keys.needs[key]
     window_row, lock_row = keys.window_row[key], keys.lock_row[key]
     mixed = scopes & _DEVICE != 0 and scopes & _NODE != 0
     guess, total = 0, 0
-    for chunk in range(start, len(begins) - 1):
+    for chunk in range(start, len(chunks.begins)):
         if counts[0] >= len(rows) or counts[1] + ROOM * AT_ONCE > len(occurrences):
             return chunk, total
-        num = begins[chunk + 1] - begins[chunk]
-        is_finite = take(rows_of_records, column, begins[chunk], begins[chunk + 1], room.value)
+        num = chunks.ends[chunk] - chunks.begins[chunk]
+        is_finite = take(chunks.row, column, chunks.begins[chunk], chunks.ends[chunk], room.value)
         some = beside(chunks, chunk, room)
         if not is_finite:
             found = without_gaps(chunks, chunk, room)
@@ -140,4 +139,4 @@ def fold(
         else:
             note_all(occurrences, counts, row, some, num, writer, file, begun)
         total += num
-    return len(begins) - 1, total
+    return len(chunks.begins), total
