@@ -109,36 +109,41 @@ def entry_of(text: Any, words: Any, begin: int, table: Table, before: int) -> in
 
 
 def read_values(
-    text: Any, words: Any, place: int, keys: Table, stamps: Any, stamp: int, out_keys: Any, out_values: Any, first: int
-) -> Any:
-    """Values by their names up to the brace that ends them; returns how many there are, and the place behind.
+    text: Any, words: Any, place: int, keys: Table, stamps: Any, stamp: int, out: tuple[Any, Any], record: Any
+) -> int:
+    """Read values by their names, and note how many there are; returns the place behind the brace that ends them.
 
-    The place is -1 for what is not of the common form, and for a key that comes twice.
+    It is -1 for what is not of the common form, and for a key that comes twice.
     """
-    found, entry, is_last = first, -1, text[place] == 125
+    if text[place] != 123:
+        return -1
+    out_keys, out_values = out
+    place = after_blanks(text, place + 1)
+    found, entry, is_last = record[_FIRST], -1, text[place] == 125
     if is_last:
         place += 1
     while not is_last:
-        if text[place] != 34 or found - first >= MOST_VALUES:
-            return 0, -1
+        if text[place] != 34 or found - record[_FIRST] >= MOST_VALUES:
+            return -1
         begin = place + 1
         entry = entry_of(text, words, begin, keys, entry)
         if entry < 0 or stamps[keys.numbers[entry]] == stamp:
-            return 0, -1
+            return -1
         key = keys.numbers[entry]
         stamps[key] = stamp
         place = after_colon(text, begin + keys.lengths[entry] - 1)
         if place < 0:
-            return 0, -1
+            return -1
         value, place = read_number(text, words, place)
         if place < 0:
-            return 0, -1
+            return -1
         out_keys[found], out_values[found] = key, value
         found += 1
         place, is_last = after_value(text, place)
         if place < 0:
-            return 0, -1
-    return found - first, place
+            return -1
+    record[_NUM] = found - record[_FIRST]
+    return place
 
 
 def read_field(text: Any, words: Any, place: int, field: int, names: Table, hints: Any, record: Any) -> int:
@@ -160,6 +165,15 @@ def read_field(text: Any, words: Any, place: int, field: int, names: Table, hint
     return end
 
 
+def next_field(words: Any, begin: int, before: int, fields_after: Any) -> int:
+    """Number of the field whose name begins at a place, behind another one; -1 for one that is not of the common form."""
+    field: int = fields_after[before + 1]
+    if not is_field(words, begin, field):
+        field = field_of(words, begin)
+        fields_after[before + 1] = max(field, 0)
+    return field
+
+
 def read_record(
     text: Any,
     words: Any,
@@ -170,36 +184,24 @@ def read_record(
     hints: tuple[Any, Any],
     record: Any,
     out: tuple[Any, Any],
-    num: int,
 ) -> int:
-    """Read a record whose first brace is at a place; returns the place behind it, -1 where it is not as it should be.
-
-    The number of its values is left in the record.
-    """
+    """Read a record whose first brace is at a place; returns the place behind it, -1 where it is not as it should be."""
     keys, names = tables
     last, fields_after = hints
     seen, field, is_done = 0, -1, False
     place = after_blanks(text, place + 1)
     while not is_done:
-        before, field = field, fields_after[field + 1]
         if text[place] != 34:
             return -1
-        if not is_field(words, place + 1, field):
-            field = field_of(words, place + 1)
-            fields_after[before + 1] = max(field, 0)
+        field = next_field(words, place + 1, field, fields_after)
         if field < 0 or (seen >> field) & 1 == 1:
             return -1
         seen |= 1 << field
         place = after_colon(text, place + 1 + _LENGTH[field])
-        if place < 0:
-            return -1
-        if field != _M:
+        if place >= 0 and field == _M:
+            place = read_values(text, words, place, keys, stamps, stamp, out, record)
+        elif place >= 0:
             place = read_field(text, words, place, field, names, last, record)
-        elif text[place] == 123:
-            place = after_blanks(text, place + 1)
-            record[_NUM], place = read_values(text, words, place, keys, stamps, stamp, out[0], out[1], num)
-        else:
-            return -1
         if place < 0:
             return -1
         place, is_done = after_value(text, place)
@@ -233,7 +235,7 @@ def parse(
         record[_START], record[_IS_READ], record[_FIRST], record[_NUM] = line, 0, num, 0
         place = after_blanks(text, line)
         if text[place] == 123:
-            place = read_record(text, words, place, tables, stamps, num_records, hints, record, out, num)
+            place = read_record(text, words, place, tables, stamps, num_records, hints, record, out)
         else:
             place = -1
         is_good = place >= 0
