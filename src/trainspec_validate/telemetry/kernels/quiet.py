@@ -39,11 +39,18 @@ def is_within(low: float, high: float, minimum: float, maximum: float) -> bool:
     )
 
 
-def is_regular(shortest: int, longest: int, cadence: int) -> bool:
-    """Whether nothing is to be said of intervals between two, and the integral covers them all."""
+def regularity(shortest: int, longest: int, cadence: int) -> int:
+    """0 where nothing is to be said of intervals between two, 1 where all are short, as `unusual` counts, else -1.
+
+    Both ways the integral covers them all.
+    """
     if shortest <= 0 or longest > limit_of_integral(cadence):
-        return False
-    return cadence <= 0 or (2 * longest <= 3 * cadence and 10 * shortest >= cadence)
+        return -1
+    if cadence <= 0:
+        return 0
+    if 10 * longest < cadence:
+        return 1
+    return 0 if 2 * longest <= 3 * cadence and 10 * shortest >= cadence else -1
 
 
 def add_quietly(row: Any, values: Any, chunks: Chunks, chunk: int, cadence: int, limits: Any, file: int) -> Any:
@@ -58,7 +65,8 @@ def add_quietly(row: Any, values: Any, chunks: Chunks, chunk: int, cadence: int,
     before = row["last_value"] if has_before else 0.0
     seam = chunks.time_us[first] - row["last_time_us"] if has_before else chunks.shortest_us[chunk]
     shortest, longest = min(chunks.shortest_us[chunk], seam), max(chunks.longest_us[chunk], seam if has_before else -1)
-    if not (math.isfinite(before) and is_regular(shortest, longest, cadence)):
+    regular = regularity(shortest, longest, cadence) if math.isfinite(before) else -1
+    if regular < 0:
         return -1
     seam = seam if has_before else 0
     limit = float(step_limit) if step_limit > 0 else math.inf
@@ -75,7 +83,10 @@ def add_quietly(row: Any, values: Any, chunks: Chunks, chunk: int, cadence: int,
     row["num_finite"] += num
     row["num_above"] += num_above
     row["integral"], row["integral_seconds"] = integral, covered
-    row["num_intervals"] += num if has_before else num - 1
+    start = 0 if has_before else 1
+    row["num_intervals"] += num - start
+    if regular == 1 and num > start:
+        note_short(row, values, chunks, first, start, num - start, file)
     note_longest(row, chunks, chunk, seam, file)
     return num_equal + (1 if has_before and last == before else 0)
 
@@ -101,6 +112,14 @@ def add_along(values: Any, seconds: Any, first: int, num: int, limit: float, beg
         num_above += 1 if value > ABOVE else 0
         last = value
     return total, integral, covered, low, high, num_equal, num_falls, num_jumps, num_above
+
+
+def note_short(row: Any, values: Any, chunks: Chunks, first: int, start: int, num: int, file: int) -> None:
+    """Count so many intervals that are short, the first of which ends at the value `start`."""
+    if row["num_short"] == 0:
+        row["short_us"], row["short_value"] = chunks.time_us[first + start], values[start]
+        row["short_file"], row["short_offset"] = file, chunks.offset[first + start]
+    row["num_short"] += num
 
 
 def note_longest(row: Any, chunks: Chunks, chunk: int, seam: int, file: int) -> None:
