@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trainspec_validate.costs import step_compute, step_time
@@ -108,11 +108,11 @@ def test_ranks_wait_for_the_one_with_the_output() -> None:
     whole, layers = passes(work(replace(layout, pipeline=1))), passes(work(layout, replace(LLAMA, vocabulary_size=0)))
     slowest = passes(work(layout))
     both = whole.forward + whole.backward
-    assert slowest.others == pytest.approx(layers.forward + layers.backward), "the others have layers alone"
-    assert slowest.forward + slowest.backward == pytest.approx(both - 3 * slowest.others)
+    assert slowest.others == pytest.approx((layers.forward, layers.backward)), "the others have layers alone"
+    assert slowest.forward + slowest.backward == pytest.approx(both - 3 * sum(slowest.others))
     found = step_time.step_time(work(layout), networks(layout), ring)
     assert found.compute_seconds == pytest.approx(8 * (slowest.forward + slowest.backward))
-    assert found.bubble_seconds == pytest.approx(3 * slowest.others), "a micro-batch goes once through all others"
+    assert found.bubble_seconds == pytest.approx(3 * sum(slowest.others)), "a micro-batch goes once through all others"
     fewer = work(replace(layout, stage_layers=(9, 9, 9, 5)))
     assert step_time.step_time(fewer, networks(layout), ring).seconds < found.seconds
 
@@ -298,7 +298,21 @@ def test_parts_add_up(one: Work) -> None:
         assert "pipeline" not in found.exposed_seconds
 
 
+HIDES_LITTLE = Work(
+    LLAMA,
+    Layout(tensor=8, pipeline=8, sequence_length=512),
+    340501109376002.0,
+    1.0,
+    1111283093837.0,
+    generation="ampere",
+    fused_attention=False,
+    overlap_tensor=True,
+)
+"""Only the rank with the output layer computes longer than its messages take."""
+
+
 @given(works(), st.floats(1.0, 10.0))
+@example(one=HIDES_LITTLE, factor=2.0)
 def test_faster_machines_are_never_slower(one: Work, factor: float) -> None:
     slow = networks(one.layout)
     seconds = step_time.step_time(one, slow, ring).seconds

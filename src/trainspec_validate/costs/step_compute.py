@@ -116,7 +116,7 @@ class Passes:
 
     forward: float
     backward: float
-    others: float
+    others: tuple[float, float] = (0.0, 0.0)
     """Both passes on the mean of the other ranks."""
 
 
@@ -145,13 +145,15 @@ def passes(work: Work, calibration: Calibration = CALIBRATION) -> Passes:
             not fit the chunks or the model.
     """
     layers, output = _layer_passes(work, calibration), _output_passes(work, calibration)
-    slowest, total = (0.0, 0.0), 0.0
+    slowest, total = (0.0, 0.0), [0.0, 0.0]
     for load in stage_loads(work.shape, work.layout):
         forward, backward = (load.layers * a + load.output * b for a, b in zip(layers, output, strict=True))
-        total += load.num_ranks * (forward + backward)
+        total = [total[0] + load.num_ranks * forward, total[1] + load.num_ranks * backward]
         slowest = max(slowest, (forward, backward), key=sum)
-    others = (total - sum(slowest)) / max(1, work.layout.pipeline - 1)
-    return Passes(*slowest, others if work.layout.pipeline > 1 else 0.0)
+    if work.layout.pipeline == 1:
+        return Passes(*slowest)
+    forward, backward = ((both - own) / (work.layout.pipeline - 1) for both, own in zip(total, slowest, strict=True))
+    return Passes(*slowest, (forward, backward))
 
 
 def _layer_passes(work: Work, calibration: Calibration) -> tuple[float, float]:

@@ -179,10 +179,13 @@ def step_time(
     m = work.layout.num_micro_batches
     compute = m * (computed.forward + computed.backward)
     exposed = _exposed(work, networks, time_of, computed, calibration.hidden_communication)
-    inside = sum(exposed.get(axis, 0.0) for axis in ("tensor", "context", "expert"))
+    beside = exposed
+    if work.layout.pipeline > 1:  # the other ranks have less to hide their messages behind
+        beside = _exposed(work, networks, time_of, Passes(*computed.others), calibration.hidden_communication)
+    inside = sum(beside.get(axis, 0.0) for axis in ("tensor", "context", "expert"))
     return StepTime(
         compute_seconds=compute,
-        bubble_seconds=idle_ratio(work.layout) * (m * computed.others + inside),
+        bubble_seconds=idle_ratio(work.layout) * (m * sum(computed.others) + inside),
         exposed_seconds=MappingProxyType(exposed),
         optimizer_seconds=_optimizer_seconds(work),
         data_stall_seconds=work.data_stall_seconds,
