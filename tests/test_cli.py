@@ -165,6 +165,17 @@ def test_3_for_a_mistake_of_ours(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert "Traceback" in capsys.readouterr().err
 
 
+def test_the_early_end_of_a_file_is_no_interrupt(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise EOFError("the file ended")
+
+    monkeypatch.setattr(check, "read_candidate", broken)
+    assert terminal.run(command, PROGRAM, [write("plan.yaml", GOOD)]) == 3
+    assert "EOFError: the file ended" in capsys.readouterr().err
+
+
 def test_a_failing_rule_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from trainspec_validate.documents import TrainingPlan
     from trainspec_validate.rules import Rule

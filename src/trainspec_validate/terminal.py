@@ -43,7 +43,10 @@ def run(command: click.Command, program: str, arguments: Sequence[str] | None = 
     try:
         result = command.main(args=arguments, prog_name=program, standalone_mode=False)
         return result if isinstance(result, int) else OK
-    except click.Abort:
+    except click.Abort as abort:
+        if isinstance(abort.__cause__, EOFError):  # of any file: click takes it for the end of what it asks a person
+            _apologise(program, abort.__cause__)
+            return OUR_FAULT
         return INTERRUPTED
     except click.ClickException as error:
         error.message = _fit(error.message)  # type: ignore[misc]

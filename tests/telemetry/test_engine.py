@@ -124,6 +124,11 @@ def test_a_truncated_compressed_file_gives_what_it_has(suffix: str, tmp_path: Pa
     view = read_run([run_file(0, path, path.name)])
     assert [damage.message[:20] for damage in view.damage] == ["the file ends early:"]
     assert text.count(b"\n") // 2 < view.num_records < text.count(b"\n")
+    report = validate([path])
+    told = {finding.requirement: finding for finding in report.findings}
+    assert told["TS-TEL-001"].span is not None
+    assert told["TS-TEL-001"].span.line == 1
+    assert "ends early" in told["TS-TEL-001"].message
 
 
 def test_a_head_that_is_longer_than_the_first_look(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import zlib
 from collections.abc import Iterable, Iterator
@@ -177,17 +178,18 @@ def lines(block: Block) -> Iterator[tuple[int, bytes]]:
 
 
 def lines_at(path: Path, offsets: Iterable[int]) -> dict[int, tuple[int, str]]:
-    """The line, from 1, that begins at each offset of the uncompressed text, with its first characters."""
+    """The line, from 1, that begins at each offset of the uncompressed text, with its first characters.
+
+    Of a compressed file that ends early, those that can be read.
+    """
     wanted = sorted(set(offsets))
     found: dict[int, tuple[int, str]] = {}
     number, place = 1, 0
     pending = iter(wanted)
     target = next(pending, None)
-    with open_file(path) as file:
-        while target is not None:
-            chunk = file.read(BLOCK_BYTES)
-            if not chunk:
-                break
+    with open_file(path) as opened, contextlib.suppress(SourceError, *_UNREADABLE):
+        file = _Patient(opened)
+        while target is not None and (chunk := file.read(BLOCK_BYTES)):
             seen = 0
             while target is not None and target < place + len(chunk):
                 number += chunk.count(b"\n", seen, target - place)
