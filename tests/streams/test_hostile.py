@@ -6,7 +6,7 @@ import json
 
 import pytest
 from any_records import streams
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from otlp_documents import gauge, histogram, logs, metrics, point, total
 from reading import assert_sound, read_bytes, read_text
@@ -49,6 +49,7 @@ NUMBERS = [
 @pytest.mark.parametrize("name", TEXTS)
 @settings(max_examples=60, deadline=None)
 @given(content=st.binary(max_size=300))
+@example(content=b"a\rb\n\r\x00")
 def test_any_bytes(name: str, content: bytes) -> None:
     read_bytes(content, name)
 

@@ -31,7 +31,11 @@ class Reader:
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """The records of an iteration, once its last row was read."""
         if not self._columns:
-            self._columns = next(csv.reader([text]))
+            try:
+                self._columns = next(csv.reader([text]), [])
+            except csv.Error as error:
+                yield offset, Refusal(f"the line is no row of CSV: {error}", f"begin with {','.join(_COLUMNS)}")
+                return
             yield offset, self._head()
             return
         row = dict(zip(self._columns, text.split(","), strict=False))
