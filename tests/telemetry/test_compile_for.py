@@ -32,6 +32,12 @@ def test_compiled_loops_are_loaded_for_less(num_bytes: int, wanted: int, asked: 
     assert len(asked) == wanted
 
 
+def test_little_is_read_without_looking_for_them(asked: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "_cache_directory", lambda: pytest.fail("it looked for compiled loops"))
+    jit.compile_for(1_000)
+    assert not asked
+
+
 def test_compiled_loops_are_kept_by_their_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -21,7 +21,7 @@ _MODULES = (
 _ENTRIES = frozenset(
     {
         *("fold", "enter", "locate", "join", "parse", "follow", "note", "rounded", "hash_of", "begin", "lockstep"),
-        *("number", "register", "group", "rows_of", "select", "measure", "take", "without_gaps", "judge_all"),
+        *("number", "register", "group", "select", "measure", "take", "without_gaps", "judge_all"),
         *("series", "judge_values", "judge_intervals", "run_equal", "run_above", "see", "compare", "note_all"),
         *("add_along", "note_longest", "note_short", "count_equal", "count_above"),
     }
@@ -46,8 +46,10 @@ def is_compiled() -> bool:
 
 def compile_for(num_bytes: int) -> None:
     """Compile the loops for so many bytes of records, where that takes less time than to go without."""
-    has_parsed = any(_cache_directory().rglob("parse.parse-*.nbi"))  # the one that takes longest to compile
-    if num_bytes > (_WORTH_LOADING_BYTES if has_parsed else _WORTH_COMPILING_BYTES):
+    if num_bytes <= _WORTH_LOADING_BYTES:
+        return
+    is_compiled_before = any(_cache_directory().rglob("parse.parse-*.nbi"))  # the one that takes longest to compile
+    if is_compiled_before or num_bytes > _WORTH_COMPILING_BYTES:
         compile_loops()
 
 
