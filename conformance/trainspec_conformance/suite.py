@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
-
+from trainspec_conformance.controls import Control, Controls
 from trainspec_conformance.disk import unmount_abandoned
 from trainspec_conformance.judging import Judged, State, judge_trial, unsupported
 from trainspec_conformance.processes import end_abandoned
-from trainspec_conformance.records import Entry
 from trainspec_conformance.trial import Setting, UnsupportedError, run_trial
 from trainspec_validate.documents.conformance import StackDescriptor
-from trainspec_validate.documents.scenario import Damage, Scenario, Start, Wait
+from trainspec_validate.documents.scenario import Damage, Scenario
 
 BASIC, STANDARD, STRICT = 0.5, 0.9, 0.95
 """Quantiles of the three numbers of trials."""
@@ -64,13 +62,18 @@ class Order:
     """Called with a line when something begins or ends."""
 
 
-def run_suite(order: Order) -> list[ScenarioResult]:
-    """Run every scenario; a stack that cannot do what one needs is `unsupported` there, with the reason."""
+def run_suite(order: Order, controls: Controls | None = None) -> list[ScenarioResult]:
+    """Run every scenario; a stack that cannot do what one needs is `unsupported` there, with the reason.
+
+    Args:
+        order: what is to be run.
+        controls: runs without faults that are there already; without them they are made below the order's directory.
+    """
     order.out.mkdir(parents=True, exist_ok=True)
     end_abandoned()
     unmount_abandoned()
-    controls: dict[bytes, tuple[Path, list[Entry]]] = {}
-    return [_scenario(order, one, controls) for one in order.scenarios]
+    shared = controls or Controls(order.stack, order.base, order.out / "controls", order.seed)
+    return [_scenario(order, one, shared) for one in order.scenarios]
 
 
 def lacking(stack: StackDescriptor, scenario: Scenario) -> str:
@@ -90,7 +93,7 @@ def num_trials(stack: StackDescriptor, scenario: Scenario) -> int:
     return trials.basic if quantile <= BASIC else trials.standard if quantile <= STANDARD else trials.strict
 
 
-def _scenario(order: Order, scenario: Scenario, controls: dict[bytes, tuple[Path, list[Entry]]]) -> ScenarioResult:
+def _scenario(order: Order, scenario: Scenario, controls: Controls) -> ScenarioResult:
     name = scenario.metadata.name
     missing = lacking(order.stack, scenario)
     if missing:
@@ -99,7 +102,7 @@ def _scenario(order: Order, scenario: Scenario, controls: dict[bytes, tuple[Path
     count = order.num_trials or num_trials(order.stack, scenario)
     done = []
     try:
-        control = _control(order, scenario, controls) if scenario.control else None
+        control = controls.of(scenario, order.told) if scenario.control else None
         for number in range(1, count + 1):
             done.append(_trial(order, scenario, number, control))
             if done[-1].unsupported:
@@ -111,34 +114,20 @@ def _scenario(order: Order, scenario: Scenario, controls: dict[bytes, tuple[Path
     return ScenarioResult(scenario, "pass" if all(one.passed for one in done) else "fail", trials=tuple(done))
 
 
-def _trial(order: Order, scenario: Scenario, number: int, control: tuple[Path, list[Entry]] | None) -> TrialResult:
+def _trial(order: Order, scenario: Scenario, number: int, control: Control | None) -> TrialResult:
     seed = order.seed * 1_000_003 + number
     directory = order.out / scenario.metadata.name / f"trial-{number}"
     began = time.monotonic()
     entries = run_trial(Setting(order.stack, order.base, scenario, directory, seed))
-    judged = judge_trial(order.stack, scenario, entries, control[1] if control else None)
+    judged = judge_trial(order.stack, scenario, entries, control.entries if control else None)
     return TrialResult(
         directory,
         seed,
         time.monotonic() - began,
         tuple(judged),
-        control[0] if control else None,
+        control.directory if control else None,
         unsupported(entries),
     )
-
-
-def _control(
-    order: Order, scenario: Scenario, controls: dict[bytes, tuple[Path, list[Entry]]]
-) -> tuple[Path, list[Entry]]:
-    """The run of the same job without faults; scenarios with equal jobs share one."""
-    job = msgspec.structs.replace(scenario.job, faults=())
-    key = msgspec.json.encode(job)
-    if key not in controls:
-        directory = order.out / "controls" / f"control-{len(controls) + 1}"
-        calm = msgspec.structs.replace(scenario, job=job, acts=(Start(), Wait(until="end")))
-        order.told(f"control run {len(controls) + 1}")
-        controls[key] = (directory, run_trial(Setting(order.stack, order.base, calm, directory, order.seed)))
-    return controls[key]
 
 
 def failures(results: Iterable[ScenarioResult]) -> list[ScenarioResult]:

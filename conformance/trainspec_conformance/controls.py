@@ -1,0 +1,63 @@
+"""The only place that runs a job without faults, once for all scenarios that are compared with it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from trainspec_conformance.records import Entry
+from trainspec_conformance.trial import Setting, run_trial
+from trainspec_validate.documents.conformance import StackDescriptor
+from trainspec_validate.documents.scenario import Scenario, Start, Wait
+
+
+@dataclass(frozen=True)
+class Control:
+    """One run without faults."""
+
+    directory: Path
+    entries: list[Entry]
+
+
+class Controls:
+    """Such runs of one stack: scenarios with equal jobs share one, also over several runs of the suite."""
+
+    def __init__(self, stack: StackDescriptor, base: Path, home: Path, seed: int = 0) -> None:
+        """None is run yet.
+
+        Args:
+            stack: its descriptor.
+            base: directory of the descriptor.
+            home: directory for all of them, which need not exist.
+            seed: of every random choice of the suite.
+        """
+        self._stack, self._base, self._home, self._seed = stack, base, home, seed
+        self._made: dict[bytes, Control] = {}
+
+    def of(self, scenario: Scenario, told: Callable[[str], None]) -> Control:
+        """The run that a scenario is compared with; it is made where no scenario has needed it before.
+
+        Raises:
+            UnsupportedError: the machine does not allow what it needs.
+        """
+        job = msgspec.structs.replace(scenario.job, faults=())
+        key = msgspec.json.encode(job)
+        if key not in self._made:
+            name = f"control-{len(self._made) + 1}"
+            calm = msgspec.structs.replace(scenario, job=job, acts=(Start(), Wait(until="end")))
+            told(name.replace("-", " run "))
+            setting = Setting(self._stack, self._base, calm, self._home / name, self._seed)
+            self._made[key] = Control(setting.directory, run_trial(setting))
+        return self._made[key]
+
+    def remove(self, *, but: Collection[Path]) -> None:
+        """Remove what they wrote, but for some of their directories."""
+        for control in self._made.values():
+            if control.directory not in but:
+                shutil.rmtree(control.directory)
+        if self._home.is_dir() and not any(self._home.iterdir()):
+            self._home.rmdir()
