@@ -90,7 +90,7 @@ def _train(options: argparse.Namespace) -> int:
     job = read_job(options.plan, options.checkpoint, changes)
     refuse(options.command, job)
     with TemporaryDirectory() as trial:  # a run leaves nothing behind that never began
-        if not _holds(write_documents(job, options.cluster, Path(trial))):
+        if not _holds(write_documents(job, options.cluster, Path(trial), options.out)):
             return IN_USE
     out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ def _train(options: argparse.Namespace) -> int:
         way=options.on_loss,
         num_standby=options.standby,
     )
-    documents = write_documents(job, options.cluster, out)
+    documents = write_documents(job, options.cluster, out, out)
     assignment = Assignment(options.command, job, settings.checkpoint_directory, settings.trace_directory, documents)
     if options.alone:
         os.environ.update(settings.environment)

@@ -48,10 +48,10 @@ class Job:
     # --- begin ----------------------------------------------------------------------------------------------
 
     def form(self, now_us: int, ledger: Ledger) -> None:
-        """The process group is there: the run begins, unless it went on for attempts already."""
+        """The process group is there: the run begins, or begins again after its end, unless it still goes on."""
         self._formed_us = self._restored_us = now_us
         self.ledger = ledger
-        if not self._past.files:
+        if not self._past.files or self._past.has_ended:
             a = {
                 "train.run.id": self._who.run,
                 "train.policy.refs": self._settings.policies(),
@@ -59,7 +59,7 @@ class Job:
                 **self._settings.flops,
                 "train.units.profile": "base",
             }
-            self.event(now_us, events.RUN_START.name, id="run", a=a)
+            self.stream.event(now_us, events.RUN_START.name, step=self._past.step, id="run", a=a)
         self.slow(now_us)
 
     def start(self, step: int) -> None:

@@ -68,6 +68,8 @@ class Past(NamedTuple):
     next_seq: int = 0
     end_reason: str | None = None
     """How the newest attempt ended; None where it ended without a word."""
+    has_ended: bool = False
+    """Whether the run ended with the newest attempt."""
     attempt: int = -1
     """The newest attempt."""
     faults: tuple[OpenFault, ...] = ()
@@ -130,6 +132,7 @@ def _after(past: Past, attempt: int, head: Record, records: list[Record]) -> Pas
         step=steps[-1] if steps else past.step,
         next_seq=records[-1]["seq"] + 1 if records else 0,
         end_reason=ended["a"].get("train.attempt.reason") if ended else None,
+        has_ended=_newest(records, "train.run.end") is not None,
         attempt=attempt,
         faults=_open_faults(past.faults, attempt, records, alive_us),
         num_faults=past.num_faults + sum(record.get("name") == "train.fault.detected" for record in records),

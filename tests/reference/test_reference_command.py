@@ -125,6 +125,31 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     assert report.at_or_above(Severity.ERROR) == ()
 
 
+def _extended(out: Path, backend: str) -> None:
+    """A run is given more updates after its end, then on another number of ranks, and then has nothing to do."""
+    plan = out.parent / "plan.yaml"
+    plan.write_text("".join(x for x in (PLANS / PAPERS[1]).open() if "elastic:" not in x and "cluster:" not in x))
+    arguments = (backend, "--plan", str(plan), "--checkpoint", PAPERS[5], "--out", str(out), "--steps")
+    for rest in (("6",), ("9",), ("12", "--ranks", "1"), ("12", "--ranks", "1")):
+        status, text = _run(*arguments, *rest)
+        assert status == 0, text
+    report = validate([str(out)])
+    assert [f"{each.requirement} {each.message}" for each in report.at_or_above(Severity.ERROR)] == []
+    assert [record.step for record in _trace(out) if isinstance(record, End)] == [6, 9, 12, 12]
+    assert sorted(_losses(out)) == list(range(1, 13))
+
+
+def test_a_run_that_has_ended_is_given_more_updates(tmp_path: Path) -> None:
+    _extended(tmp_path / "run", "plain")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_a_run_of_a_framework_is_given_more_updates(tmp_path: Path, backend: str) -> None:
+    pytest.importorskip(backend)
+    _extended(tmp_path / "run", backend)
+
+
 def test_damage_is_not_trained_from(tmp_path: Path) -> None:
     arguments = ("plain", *PAPERS, "--out", str(tmp_path), "--alone", "--steps")
     assert _run(*arguments, "25")[0] == 0

@@ -114,6 +114,24 @@ def test_documents_of_a_run_are_those_it_follows(tmp_path: Path) -> None:
     assert (again.model, again.rates, again.data, again.plan.batch) == (job.model, job.rates, job.data, job.plan.batch)
 
 
+def _degrees(directory: Path, num_ranks: int, **changes: Any) -> tuple[int, ...] | None:
+    """Data degrees that the plan of a run allows after one more start."""
+    job = job_of(_plan(**changes), None, Changes(num_ranks=num_ranks))
+    told = read_job(write_documents(job, None, directory, directory)[0], None).plan.batch.elastic
+    return told.data_degrees if told else None
+
+
+def test_the_plan_of_a_run_lists_the_degrees_of_all_its_starts(tmp_path: Path) -> None:
+    inelastic: dict[str, Any] = {"batch": {"elastic": None}}
+    assert [_degrees(tmp_path, n, **inelastic) for n in (2, 2, 4, 2, 1)] == [None, None, (2, 4), (2, 4), (1, 2, 4)]
+    assert _degrees(tmp_path, 8) == (1, 2, 4, 8)
+    assert _degrees(tmp_path, 2) == (1, 2, 4, 8)
+    assert validate([str(tmp_path / "plan.json")]).at_or_above(Severity.ERROR) == ()
+    (tmp_path / "plan.json").write_text("kind: TrainingPlan")
+    with pytest.raises(NotTrainableError, match=r"plan\.json"):
+        _degrees(tmp_path, 2)
+
+
 @pytest.mark.parametrize(
     ("text", "words"), [(b"{}", "missing required field `plan`"), (b"{", "truncated"), (b'{"plan": 1}', "Expected")]
 )

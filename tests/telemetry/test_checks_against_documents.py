@@ -141,6 +141,20 @@ def test_coordinates_of_ranks() -> None:
     assert why_not("TS-TEL-067", Stream().update(1, 1), plan={}) == "no head declares a parallel coordinate"
 
 
+def test_coordinates_of_an_attempt_of_another_size() -> None:
+    plan = {"batch": {"elastic": {"data_degrees": [2, 4, 8], "micro_sequences": [1]}}}
+    for size, rank, data, stage in ((64, 40, 1, 2), (256, 56, 7, 0), (256, 130, 0, 2)):
+        run = coordinates(rank, tensor=rank % 8, data=data, pipeline=stage).update(1, 1)
+        run.head["world_size"] = size
+        assert places("TS-TEL-067", run, plan=plan) == []
+        assert places("TS-TEL-067", run, plan={}) != []
+    run = coordinates(56, data=8).update(1, 1)
+    run.head["world_size"] = 256
+    assert messages("TS-TEL-067", run, plan=plan) == [
+        "rank 56 has the data coordinate 8, but the data degree of the plan is 8"
+    ]
+
+
 # --- TS-TEL-068 and TS-TEL-069
 
 GROUP = {"name": "compute", "node_power_watts": 10_000, "accelerator": {"memory_bytes": 80e9, "power_watts": 700}}

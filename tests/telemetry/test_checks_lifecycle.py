@@ -129,6 +129,46 @@ def test_values_after_the_end_are_told_of() -> None:
     assert places(ORDER, run) == [(0, 5)]
 
 
+def lives(second_start: float, *, status: str = "completed") -> tuple[Stream, Stream]:
+    """A run that ends at 9, and that a second attempt takes up again."""
+    first = Stream().event(0, "run.start").started(1).update(2, 1).ended(8, "completed")
+    first.event(9, "run.end", a={"run.status": status})
+    second = Stream(1, second_start).event(second_start, "run.start").started(second_start + 1, 1)
+    return first, second.update(40, 2).ended(41, "completed").event(42, "run.end", a={"run.status": "completed"})
+
+
+def test_a_run_that_has_ended_can_start_again() -> None:
+    assert places(BALANCE, *lives(30)) == []
+    assert places(ORDER, *lives(30)) == []
+
+
+def test_between_an_end_and_the_next_start_a_job_tells_nothing() -> None:
+    first, second = lives(30)
+    first.event(20, "checkpoint.begin", "c-1", a={"checkpoint.id": "c-1"}).values(25, {"train.loss.mean": 1.0})
+    second.event(50, "checkpoint.begin", "c-2", a={"checkpoint.id": "c-2"})
+    assert places(ORDER, first, second) == [(0, 7), (0, 8), (1, 7)]
+    assert set(places(ORDER, *lives(45))) == {(1, 4), (1, 5)}  # the update, and the end of the attempt
+
+
+def test_an_attempt_after_the_end_needs_a_new_start() -> None:
+    first, second = lives(30)
+    del second.lines[0]
+    assert messages(ORDER, first, second)[0] == "train.attempt.start is 22 s after the run has ended"
+    assert messages(BALANCE, first, second) == []  # the start can be missing from the front
+    assert messages(BALANCE, Stream().event(1, "run.start").event(2, "run.end").event(3, "run.end")) == [
+        "train.run.end ends what has not begun"
+    ]
+
+
+def test_what_a_run_failed_with_is_mended_before_it_starts_again() -> None:
+    first, second = lives(30, status="failed")
+    first.fault(10).recovery(11)
+    assert places(ORDER, first, second) == []
+    assert places(CLOSED, first, second) == [(0, 7)]
+    second.recovered(43).event(44, "fault.cleared", "f-1", a={"fault.id": "f-1"})
+    assert places(CLOSED, first, second) == []
+
+
 def test_updates_before_the_start_of_their_attempt() -> None:
     assert places(ORDER, Stream().update(1, 1).started(2).update(3, 2)) == [(0, 2)]
 

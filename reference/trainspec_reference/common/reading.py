@@ -12,11 +12,11 @@ import msgspec
 
 from trainspec_reference.common.job import EXTENSION, Data, Job, ModelShape, Rates
 from trainspec_validate import documents
-from trainspec_validate.documents.batch import Batch
+from trainspec_validate.documents.batch import Batch, ElasticBatch
 from trainspec_validate.documents.checkpoint import CheckpointPolicy
 from trainspec_validate.documents.model import Model
 from trainspec_validate.documents.plan import TrainingPlan
-from trainspec_validate.load import load_file
+from trainspec_validate.load import LoadError, load_file
 
 _FAMILIES = {"dense-transformer": "transformer", "cnn": "convolution", "state-space": "state-space"}
 _SIZES = ("num_layers", "hidden_size", "ffn_hidden_size", "vocabulary_size", "sequence_length")
@@ -45,8 +45,7 @@ def read_job(plan: Path, policy: Path | None, changes: Changes = Changes()) -> J
     """The job of these documents.
 
     Raises:
-        NotTrainableError: the trainers do not have what a document asks for; the message names the key.
-        LoadError: a file is no YAML or JSON, or cannot be read.
+        NotTrainableError: a file cannot be read, or the trainers do not have what it asks for; the message names it.
     """
     return job_of(_document(plan, TrainingPlan), _document(policy, CheckpointPolicy) if policy else None, changes)
 
@@ -55,9 +54,10 @@ _Kind = TypeVar("_Kind", TrainingPlan, CheckpointPolicy)
 
 
 def _document(path: Path, kind: type[_Kind]) -> _Kind:
-    data = load_file(path).data
     try:
-        found = documents.read(kind.__name__, data)
+        found = documents.read(kind.__name__, load_file(path).data)
+    except LoadError as error:
+        raise NotTrainableError(f"{path}: {error}") from error
     except msgspec.ValidationError as error:
         raise NotTrainableError(f"{path}: {error}; `trainspec-validate {path}` tells the lines") from error
     if not isinstance(found, kind):
@@ -141,6 +141,20 @@ def _accumulated(batch: Batch, num_data_ranks: int) -> Batch:
     return documents.changed(batch, micro_sequences=micro, accumulation_steps=steps, elastic=elastic)
 
 
+def _with_earlier_degrees(plan: TrainingPlan, before: Path | None) -> TrainingPlan:
+    """The plan with all data degrees that the run has had, or may have had, since its first start."""
+    if before is None or not (before / "plan.json").exists():
+        return plan
+    batches = [plan.batch, (earlier := _document(before / "plan.json", TrainingPlan)).batch]
+    elastic = [batch.elastic for batch in batches if batch.elastic is not None]
+    degrees = {plan.parallelism.data, earlier.parallelism.data, *(each for one in elastic for each in one.data_degrees)}
+    if len(degrees) == 1 or (plan.batch.elastic is not None and degrees == set(plan.batch.elastic.data_degrees)):
+        return plan
+    micros = {batch.micro_sequences for batch in batches} | {each for one in elastic for each in one.micro_sequences}
+    told = ElasticBatch(data_degrees=tuple(sorted(degrees)), micro_sequences=tuple(sorted(micros)))
+    return documents.changed(plan, batch=documents.changed(plan.batch, elastic=told))
+
+
 def _refuse(job: Job) -> None:
     """Raise where the job asks for what the trainers do not have."""
     plan, batch, precision = job.plan, job.plan.batch, job.plan.precision
@@ -175,9 +189,16 @@ def job_from_json(text: bytes) -> Job:
     return msgspec.json.decode(text, type=Job)
 
 
-def write_documents(job: Job, cluster: Path | None, directory: Path) -> tuple[Path, ...]:
-    """Write what the job really follows beside its records, and tell the files."""
-    texts: dict[str, Any] = {"plan": documents.plain(job.plan)}
+def write_documents(job: Job, cluster: Path | None, directory: Path, before: Path | None = None) -> tuple[Path, ...]:
+    """Write what the job really follows beside its records, and tell the files.
+
+    `before` is where an earlier start of the same run wrote its own. The plan lists its data degrees as elastic ones,
+    too, because the records that it left are of this run.
+
+    Raises:
+        NotTrainableError: the plan of the earlier start cannot be read.
+    """
+    texts: dict[str, Any] = {"plan": documents.plain(_with_earlier_degrees(job.plan, before))}
     if job.policy is not None:
         texts["policy"] = documents.plain(job.policy)
     if cluster is not None:

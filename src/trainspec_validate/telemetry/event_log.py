@@ -39,8 +39,8 @@ class EventLog:
         self._held: list[EventRow] = []
         self._blocks: Blocks[EventRow] | None = None
         self._places: list[Block] = []
-        self.has_ended = False
-        """Whether an event says that the run ends."""
+        self._started_us = self._ended_us = -1
+        """When the run last said that it starts, and that it ends."""
 
     def __len__(self) -> int:
         return len(self._held) + sum(block.num for block in self._places)
@@ -55,9 +55,20 @@ class EventLog:
         """Add events behind those that are there."""
         for row in rows:
             self._held.append(row)
-            self.has_ended |= row.record.name == "train.run.end"
+            self._note(row.record)
             if len(self._held) >= (MOST_HELD if self._blocks is None else NUM_IN_BLOCK):
                 self._put_away()
+
+    def _note(self, record: Event) -> None:
+        if record.name == "train.run.start":
+            self._started_us = max(self._started_us, record.time_us)
+        elif record.name == "train.run.end":
+            self._ended_us = max(self._ended_us, record.time_us)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether an event says that the run ends, and none that it starts again after that."""
+        return self._ended_us >= max(self._started_us, 0)
 
     def _put_away(self) -> None:
         if self._blocks is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from trainspec_validate.derived.job import degree
@@ -17,10 +18,7 @@ COORDINATES: tuple[Axis, ...] = ("data", "tensor", "pipeline", "context", "exper
 @check("TS-TEL-066")
 def world_size_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Deviation]:
     """An attempt has the ranks of the plan, or those of a data degree that its elastic batch lists."""
-    p = plan.parallelism
-    per_replica = p.tensor * p.pipeline * p.context
-    degrees = plan.batch.elastic.data_degrees if plan.batch.elastic else ()
-    wanted = sorted({p.num_accelerators, *(data * per_replica for data in degrees)})
+    wanted = sorted(_data_degrees(plan))
     judged = [span for span in run.attempts if span.world_size is not None]
     if not judged:
         raise NotJudged("no attempt states its world size")
@@ -36,6 +34,14 @@ def world_size_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Deviatio
     )
 
 
+def _data_degrees(plan: TrainingPlan) -> dict[int, int]:
+    """Data degree for each number of ranks that an attempt may have."""
+    p = plan.parallelism
+    per_replica = p.tensor * p.pipeline * p.context
+    degrees = plan.batch.elastic.data_degrees if plan.batch.elastic else ()
+    return {data * per_replica: data for data in degrees} | {p.num_accelerators: degree(plan, "data")}
+
+
 def _place(run: RunView, span: AttemptSpan) -> Location:
     """Where the world size of an attempt stands."""
     if span.started is not None and span.started.attribute("train.world.size") is not None:
@@ -47,15 +53,16 @@ def _place(run: RunView, span: AttemptSpan) -> Location:
 @check("TS-TEL-067")
 def degrees_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Deviation]:
     """The parallel coordinates that ranks declare are those that the degrees and the order of the plan give them."""
-    judged, found = False, []
+    judged, found, degrees = False, [], _data_degrees(plan)
+    sizes = {span.number: span.world_size for span in run.attempts}
     for head in run.heads:
-        rank = _rank(head)
+        rank, data = _rank(head), degrees.get(sizes.get(head.record.att) or 0, degree(plan, "data"))
         for axis in COORDINATES:
             stated = head.record.declared.get(f"train.parallel.{axis}.rank")
             if not isinstance(stated, int) or isinstance(stated, bool):
                 continue
             judged = True
-            limit, wanted = degree(plan, axis), _coordinate(plan, axis, rank)
+            limit, wanted = data if axis == "data" else degree(plan, axis), _coordinate(plan, axis, rank, data)
             if not 0 <= stated < limit:
                 message = (
                     f"{_whose(head)} has the {axis} coordinate {stated}, but the {axis} degree of the plan is {limit}"
@@ -81,15 +88,13 @@ def _whose(head: PlacedHead) -> str:
     return f"emitter {head.record.emitter!r}" if rank is None else f"rank {rank:,}"
 
 
-def _coordinate(plan: TrainingPlan, axis: Axis, rank: int | None) -> int | None:
-    """Coordinate of a rank on an axis; None where order and ranks do not settle it, as for experts."""
+def _coordinate(plan: TrainingPlan, axis: Axis, rank: int | None, data: int) -> int | None:
+    """Coordinate of a rank on an axis, with so many data ranks; None where order and ranks do not settle it."""
     order = [name for name in plan.parallelism.order if name != "expert"]
-    used = [name for name in COORDINATES if name != "expert" and degree(plan, name) > 1]
-    if rank is None or axis == "expert" or any(name not in order for name in used):
+    degrees = {name: data if name == "data" else degree(plan, name) for name in COORDINATES if name != "expert"}
+    if rank is None or axis == "expert" or any(name not in order for name, each in degrees.items() if each > 1):
         return None
     if axis not in order:
         return 0
-    stride = 1
-    for name in order[: order.index(axis)]:
-        stride *= degree(plan, name)
-    return rank // stride % degree(plan, axis)
+    stride = math.prod(degrees[name] for name in order[: order.index(axis)])
+    return rank // stride % degrees[axis]

@@ -10,6 +10,7 @@ from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._budget import actions_of, class_in_policy, path_of
 from trainspec_validate.telemetry.checks._episodes import Episode, episodes, recovered_episodes
 from trainspec_validate.telemetry.checks._intervals import may_grow
+from trainspec_validate.telemetry.checks._lives import last_end
 from trainspec_validate.telemetry.checks._words import few
 
 ACTIONS = {
@@ -25,8 +26,8 @@ ACTIONS = {
 def fault_closed(run: RunView) -> Iterator[Deviation]:
     """Every fault is cleared, answered by a recovery that ended, or is what the run ended with."""
     found = episodes(run)
-    ended = run.events_named("train.run.end")
-    failed = bool(ended) and word(ended[-1], "train.run.status") not in {"completed", None}
+    ended = last_end(run)
+    failed = ended is not None and word(ended, "train.run.status") not in {"completed", None}
     still_open = [e for e in found if not _has_outcome(e) and not (failed and not e.changes_attempt)]
     if may_grow(run):
         if len(still_open) == len(found):

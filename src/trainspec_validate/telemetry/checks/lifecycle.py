@@ -10,13 +10,17 @@ import numpy as np
 from trainspec_validate.metrics import events
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._episodes import FAULT, RECOVERY, fault_id
+from trainspec_validate.telemetry.checks._lives import END, START, Rest, rests
 from trainspec_validate.telemetry.checks._progress import STEPS, Progress, find_progress
 from trainspec_validate.telemetry.checks._restarts import restarts
 from trainspec_validate.telemetry.checks._words import few, moment, seconds_in_words
 from trainspec_validate.telemetry.view import AttemptSpan, PlacedEvent
 
-BEFORE_FIRST = frozenset({"train.run.start", FAULT})
+BEFORE_FIRST = frozenset({START, FAULT})
 """Events that can come before an attempt starts; faults of nodes are found while a job waits for them too."""
+BEFORE_AGAIN = frozenset({FAULT, RECOVERY, "train.recovery.end"})
+"""Events that can come before a run that has ended starts again: what was done about the fault that it ended with."""
+LAST = "write train.run.end last, or train.run.start again where the run goes on"
 
 
 @check("TS-TEL-044")
@@ -35,32 +39,33 @@ def lifecycle_order(run: RunView) -> Iterator[Deviation]:
 
 
 def _run_order(run: RunView) -> Iterator[Deviation]:
-    for start in run.events_named("train.run.start"):
+    for start in run.events_named(START)[:1]:
         for event in _of_job(run):
             if event.time_us < start.time_us and event.name not in BEFORE_FIRST:
                 message = f"{event.name} is {_apart(start.time_us, event.time_us)} before the run starts"
                 related = ((start.location, "where the run starts"),)
                 yield Deviation(event.location, message, "write train.run.start first", related=related)
-    ends = run.events_named("train.run.end")
-    if ends:
-        yield from _after_end(run, ends[0])
+    for rest in rests(run):
+        yield from _after_end(run, rest)
 
 
-def _after_end(run: RunView, end: PlacedEvent) -> Iterator[Deviation]:
-    """What the job tells of after its end; agents of nodes may write a last value."""
-    related = ((end.location, "where the run ends"),)
+def _after_end(run: RunView, rest: Rest) -> Iterator[Deviation]:
+    """What the job tells of while it is over; agents of nodes may write a last value."""
+    end, related = rest.end, ((rest.end.location, "where the run ends"),)
+    allowed = {END} if rest.start is None else {END, *BEFORE_AGAIN}
     for event in _of_job(run):
-        after = event.time_us > end.time_us or (event.time_us == end.time_us and _follows(event, end))
-        if after and event.name != "train.run.end":
+        after = rest.holds(event.time_us) or (event.time_us == end.time_us and _follows(event, end))
+        if after and event.name not in allowed:
             message = f"{event.name} is {_apart(event.time_us, end.time_us)} after the run has ended"
-            yield Deviation(event.location, message, "write train.run.end last", related=related)
+            yield Deviation(event.location, message, LAST, related=related)
     for series in run.job.values():
-        late = np.flatnonzero(np.asarray(series.time_us) > end.time_us)
+        times = np.asarray(series.time_us)
+        late = np.flatnonzero((times > end.time_us) & (times < (np.inf if rest.start is None else rest.start.time_us)))
         if len(late):
             index = int(late[0])
             behind = _apart(int(series.time_us[index]), end.time_us)
             message = f"{series.key} has a value {behind} after the run has ended"
-            yield Deviation(series.location(index), message, "write train.run.end last", related=related)
+            yield Deviation(series.location(index), message, LAST, related=related)
 
 
 def _of_job(run: RunView) -> Iterator[PlacedEvent]:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._episodes import PHASES, Episode, recovered_episodes, time_in_words
 from trainspec_validate.telemetry.checks._intervals import may_grow
+from trainspec_validate.telemetry.checks._lives import last_end
 from trainspec_validate.telemetry.checks._words import few
 from trainspec_validate.telemetry.view import PlacedEvent
 
@@ -27,12 +28,12 @@ EVENTS = {
 def episode_complete(run: RunView) -> Iterator[Deviation]:
     """Every fault that the job comes back from has all marks of its recovery, or an end that says that it failed."""
     found = recovered_episodes(run)
-    ended = run.events_named("train.run.end")
+    ended = last_end(run)
     judged = [e for e in found if not may_grow(run) or e.resumed is not None or e.failed is not None]
     if not judged:
         raise NotJudged("the recovery from the fault goes on")
     for episode in judged:
-        absent = list(_absent(episode, ended[-1] if ended else None))
+        absent = list(_absent(episode, ended))
         if absent:
             message = f"the recovery from the fault {episode.id!r} has no mark for {', '.join(absent)}"
             yield Deviation(episode.fault.location, message, "write " + ", ".join(EVENTS[name] for name in absent))

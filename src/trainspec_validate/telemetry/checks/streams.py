@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainspec_validate.telemetry.checks import Deviation, Evidence, Location, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._lives import last_end
 from trainspec_validate.telemetry.checks._seen import WITH_HEADS, is_own, own_heads
 from trainspec_validate.telemetry.checks._words import (
     counted,
@@ -26,10 +27,10 @@ def record_form(run: RunView) -> Iterator[Deviation]:
     if not run.files:
         raise NotJudged("no stream")
     yield from damaged(run, "TS-TEL-001")
-    ended = run.events_named("train.run.end")
+    ended = last_end(run)
     for number, file in enumerate(run.files):
         if file.tail_bytes and ended and not run.is_live:
-            message = f"the file ends within a line, and the run has ended at {moment(ended[-1].time_us)}"
+            message = f"the file ends within a line, and the run has ended at {moment(ended.time_us)}"
             place = Location(number, file.tail_offset)
             yield Deviation(place, message, "end every record with a line end, and flush it before the program stops")
 

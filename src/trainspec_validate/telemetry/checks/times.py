@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks._lives import START, last_end
 from trainspec_validate.telemetry.checks._seen import is_own
 from trainspec_validate.telemetry.checks._words import damaged, few, moment, seconds_in_words
 from trainspec_validate.telemetry.view import Location, PlacedEvent, PlacedHead
@@ -34,8 +35,8 @@ def time_valid(run: RunView) -> Iterator[Deviation]:
 
 def _outside(run: RunView) -> Iterator[Deviation]:
     """Emitters that write long before the run starts or after it has ended, by another emitter's events."""
-    starts, ends = run.events_named("train.run.start"), run.events_named("train.run.end")
-    start, end = starts[0] if starts else None, ends[-1] if ends else None
+    starts = run.events_named(START)
+    start, end = starts[0] if starts else None, last_end(run)
     for span in run.emitters:
         if start and span.emitter != start.emitter and span.first_time_us < start.time_us - SLACK_US:
             early = seconds_in_words((start.time_us - span.first_time_us) / 1e6)
