@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import msgspec
-from registry import all_mutants
+from registry import named
 from trainspec_reference.conform import run
 
 from trainspec_validate.documents.conformance import Task
@@ -18,7 +18,7 @@ BACKEND = "plain"
 
 def main(name: str, path: str) -> int:
     """Train as the task says, with a lie; gives the exit status."""
-    one = all_mutants()[name]
+    one = named(name)
     one.patch()
     task = msgspec.json.decode(Path(path).read_bytes(), type=Task)
     return run(BACKEND, one.task(task), (sys.executable, os.fspath(WORKER), name))

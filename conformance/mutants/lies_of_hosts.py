@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from registry import mutant
-from trainspec_reference.common import channel, kernel, muster, places, saver
+from trainspec_reference.common import channel, kernel, muster, places, saver, worker
 from trainspec_reference.common import messages as say
 from trainspec_reference.common.backend import PeerLostError
 from trainspec_reference.common.checkpoints import SaveFacts, Vault, name_of
@@ -48,8 +48,6 @@ class _AloneError(Exception):
 @mutant("minority-goes-on", "TS-CNF-106", "Lets ranks that are cut off train on alone.",
         also={"TS-CNF-105": "a host is cut off there, too"})  # fmt: skip
 def minority_goes_on() -> None:
-    from trainspec_reference.common import worker  # noqa: PLC0415 - a worker alone needs it
-
     alone = threading.Event()
     worker._lease_seconds = lambda: None
     channel.Link.say, channel.Link._read = _say_or_not, _read_or_not  # type: ignore[method-assign]

@@ -9,12 +9,23 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from registry import mutant
-from trainspec_reference.common import channel, controller, crew, decisions, order, recovery, restart_state, watch
+from trainspec_reference.common import (
+    channel,
+    controller,
+    crew,
+    decisions,
+    order,
+    recovery,
+    restart_state,
+    watch,
+    worker,
+)
 from trainspec_reference.common import messages as say
 from trainspec_reference.common.decisions import Episode
 from trainspec_reference.common.regroup import Planned, Regroup, Remains
 from trainspec_reference.common.restart_state import StateChoice
 from trainspec_reference.common.run_settings import RunEnd
+from trainspec_reference.common.trace import TraceWriter
 from trainspec_reference.common.trainer import Trainer
 
 from trainspec_validate.documents.trace import FaultSeen
@@ -124,8 +135,6 @@ def fresh_without_donor() -> None:
 
 @mutant("two-lineages", "TS-CNF-132", "Leaves its ranks to train on when their controller is gone.")
 def two_lineages() -> None:
-    from trainspec_reference.common import worker  # noqa: PLC0415 - a worker alone needs it
-
     def say_or_not(self: channel.Link, message: say.FromWorker) -> None:
         try:
             with self._lock:
@@ -171,8 +180,6 @@ def blames_wrong_rank() -> None:
 
 
 def _changes_traces(change: Callable[[type, dict[str, Any]], dict[str, Any]]) -> None:
-    from trainspec_reference.common.trace import TraceWriter  # noqa: PLC0415
-
     tell = TraceWriter.tell
 
     def changed(self: TraceWriter, kind: Any, **told: Any) -> None:

@@ -43,10 +43,15 @@ class Results(msgspec.Struct):
 
     def write(self, directory: Path) -> None:
         """Keep them, whole or not at all."""
-        directory.mkdir(parents=True, exist_ok=True)
-        new = directory / f".{self.mutant}.tmp"
-        new.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1))
-        new.replace(directory / f"{self.mutant}.json")
+        write_whole(directory / f"{self.mutant}.json", self)
+
+
+def write_whole(path: Path, record: msgspec.Struct) -> None:
+    """Write a record to a file, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.stem}.tmp")
+    new.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1))
+    new.replace(path)
 
 
 def read(directory: Path, mutant: str) -> Results:

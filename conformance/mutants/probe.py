@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import sys
 
-from registry import all_mutants
+from registry import named
 from trainspec_reference.__main__ import main
 
 BACKEND = "plain"
 
 if __name__ in {"__main__", "__mp_main__"}:
-    all_mutants()[sys.argv[1]].patch()
+    named(sys.argv[1]).patch()
 if __name__ == "__main__":
     sys.exit(main(["probe", BACKEND, *sys.argv[2:]]))

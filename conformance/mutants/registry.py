@@ -6,8 +6,12 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from recorder import record
+
 from trainspec_validate.documents.conformance import Task
 
+HONEST = "honest"
+"""Name of the stack without a lie, which notes what it enters."""
 MODULES = (
     "lies_of_recovery",
     "lies_of_hosts",
@@ -55,7 +59,7 @@ def add(one: Mutant) -> None:
     Raises:
         ValueError: its name is taken.
     """
-    if one.name in _MUTANTS:
+    if one.name in _MUTANTS or one.name == HONEST:
         raise ValueError(f"two mutants are called {one.name}")
     _MUTANTS[one.name] = one
 
@@ -65,3 +69,13 @@ def all_mutants() -> dict[str, Mutant]:
     for module in MODULES:
         importlib.import_module(module)
     return dict(_MUTANTS)
+
+
+def named(name: str) -> Mutant:
+    """A mutant, or the stack without a lie.
+
+    Raises:
+        KeyError: there is none of that name.
+    """
+    known = all_mutants()
+    return Mutant(HONEST, "None: it notes what it enters.", "", patch=record) if name == HONEST else known[name]

@@ -1,43 +1,39 @@
 """The only place that runs mutants through scenarios: each must fail its own requirement, and no other without reason.
 
 `python conformance/mutants/score.py [--all] [--share I/N] [--out DIRECTORY] [NAME ...]` prints a table and exits 1 when
-one survives. With `--all` each mutant meets every scenario, else its own and a run to which nothing is done. With
-`--out` results are kept, a file for each mutant, and a run that was interrupted goes on; once all shares have run into
-one directory, the same command without `--share` prints the table of all of them and runs nothing again. To have a
-mutant run again, delete its file; where a source has changed since, its results do not count.
+one survives. A mutant meets its own scenario and a run to which nothing is done. With `--all` it meets every other
+scenario too that can tell it from the stack without its lie. For that, the stack without a lie first runs through all
+scenarios, and it must pass them: a scenario in which it enters no function that a mutant replaces is not run with this
+mutant, and the last lines say how many runs are left out so. `--unreached` runs them nonetheless. With `--out` results
+are kept, a file for each stack, and a run that was interrupted goes on; once all shares have run into one directory,
+the same command without `--share` prints the table of all of them and runs nothing again. To have a mutant run again,
+delete its file; where a source has changed since, its results do not count.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import msgspec
-from outcomes import Outcome, sources_digest
+from honest import honest_reach
 from outcomes import read as read_results
-from registry import Mutant, all_mutants
+from outcomes import sources_digest
+from reach import Reach
+from registry import HONEST, Mutant, all_mutants
+from runs import Runs, descriptor
 from shares import CALM, Share, ordered
-from trainspec_conformance.reading import read
 from trainspec_conformance.scenarios import all_scenarios
-from trainspec_conformance.suite import Order, ScenarioResult, run_suite
 
-from trainspec_validate.documents.conformance import StackDescriptor
 from trainspec_validate.documents.scenario import Scenario
 
-HERE = Path(__file__).parent
 RESULTS = "results"
 """Directory of the files of results, below the one that the command line names."""
-BUDGET_SECONDS = 60.0
-"""Of a trial of a mutant: one that hangs costs no more."""
-TRIALS = {"TS-CNF-108": 5, "TS-CNF-109": 2, "TS-CNF-113": 2}
-"""Trials of scenarios that a lie need not fail at every moment."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +45,8 @@ class Score:
     """Requirements that it failed, each with the first message."""
     not_run: dict[str, str] = field(default_factory=dict)
     """Requirements that this machine cannot test, each with the reason; they are no failures."""
+    num_left_out: int = 0
+    """Scenarios that were not run, for they cannot meet its lie."""
 
     @property
     def is_caught(self) -> bool:
@@ -66,58 +64,40 @@ class Score:
         return sorted(self.failed.keys() - {self.mutant.requirement} - self.mutant.also.keys())
 
 
-def descriptor(one: Mutant) -> StackDescriptor:
-    """The descriptor of a mutant."""
-    stack = read(HERE / "mutant.yaml", StackDescriptor)
-    named = {
-        key: tuple(argument.replace("{name}", one.name) for argument in getattr(stack.launch, key) or ())
-        for key in ("train", "probe")
-    }
-    return msgspec.structs.replace(stack, launch=msgspec.structs.replace(stack.launch, **named))
+def chosen_for(one: Mutant, reach: Reach | None, *, everything: bool) -> list[Scenario]:
+    """Scenarios that a mutant is to run through, in order.
 
-
-def score(one: Mutant, out: Path, *, everything: bool) -> Score:
-    """Run a mutant through what it has not met yet."""
-    chosen = [
+    Args:
+        one: the mutant.
+        reach: by which scenarios are left out that cannot meet its lie; None leaves none out.
+        everything: whether it is to meet others than its own and the calm run.
+    """
+    return [
         scenario
         for scenario in ordered(one, all_scenarios().values())
-        if everything or scenario.requirement == one.requirement or scenario.metadata.name == CALM
+        if scenario.requirement == one.requirement
+        or scenario.metadata.name == CALM
+        or (everything and (reach is None or reach.meets(one, scenario.metadata.name)))
     ]
+
+
+def score(one: Mutant, out: Path, chosen: Sequence[Scenario]) -> Score:
+    """Run a mutant through what it has not met yet."""
     kept = read_results(out / RESULTS, one.name)
+    runs = Runs(one, out)
     for scenario in chosen:
         if scenario.metadata.name not in kept.outcomes:
-            kept.outcomes[scenario.metadata.name] = _outcome(one, scenario, out)
+            kept.outcomes[scenario.metadata.name] = runs.outcome(scenario)
             kept.write(out / RESULTS)
+    runs.close()
     found = [(scenario.requirement, kept.outcomes[scenario.metadata.name]) for scenario in chosen]
     not_run = {name: outcome.message for name, outcome in found if outcome.state == "unsupported"}
     failed = {name: outcome.message for name, outcome in found if outcome.state not in {"pass", "unsupported"}}
     return Score(one, failed, not_run)
 
 
-def _outcome(one: Mutant, scenario: Scenario, out: Path) -> Outcome:
-    """Run a mutant through one scenario; what was written is kept where something was wrong."""
-    trials = TRIALS.get(scenario.requirement, 1)
-    scenario = msgspec.structs.replace(scenario, budget_seconds=min(scenario.budget_seconds, BUDGET_SECONDS))
-    directory = out / one.name / scenario.metadata.name
-    shutil.rmtree(directory, ignore_errors=True)
-    (result,) = run_suite(Order(descriptor(one), HERE, directory, [scenario], num_trials=trials))
-    if result.state in {"pass", "unsupported"}:
-        shutil.rmtree(directory, ignore_errors=True)
-    return Outcome(result.state, result.reason if result.state == "unsupported" else _first(result))
-
-
-def _first(result: ScenarioResult) -> str:
-    messages = [
-        f"{judged.check}: {message}"
-        for trial in result.trials
-        for judged in trial.judged
-        for message in judged.messages
-    ]
-    return (messages or [result.reason])[0]
-
-
-def table(scores: Sequence[Score]) -> str:
-    """One line for each mutant."""
+def table(scores: Sequence[Score], reach: Reach | None = None) -> str:
+    """One line for each mutant, and what was wrong with the stack without a lie."""
     lines = []
     for one in scores:
         verdict = "SURVIVED" if one.survives else "caught" if one.is_caught else "not run"
@@ -127,7 +107,12 @@ def table(scores: Sequence[Score]) -> str:
             f"          beside it, without a reason: {name}: {one.failed[name][:110]}" for name in one.unexplained
         ]
     caught = sum(one.is_caught for one in scores)
-    return "\n".join([*lines, f"{caught} of {len(scores)} mutants caught by the requirement that they break"])
+    lines.append(f"{caught} of {len(scores)} mutants caught by the requirement that they break")
+    if reach is not None:
+        num_left_out, num_all = sum(one.num_left_out for one in scores), len(scores) * len(all_scenarios())
+        lines.append(f"{num_left_out} of {num_all} runs left out: they enter nothing that the mutant replaces")
+        lines += [f"FAILED by the stack without a lie: {name}: {why[:110]}" for name, why in reach.failed.items()]
+    return "\n".join(lines)
 
 
 def main() -> int:
@@ -140,21 +125,27 @@ def main() -> int:
         return 2
     chosen = arguments.share.of(one for one in known.values() if not arguments.names or one.name in arguments.names)
     # Two threads that read documents of one type for the first time crash msgspec: read all types once before.
-    all_scenarios()
+    scenarios = list(all_scenarios().values())
     sources_digest()
-    if chosen:
-        descriptor(chosen[0])
+    descriptor(HONEST)
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(arguments.jobs) as pool:
         out = arguments.out or Path(temporary)
-        scores = list(pool.map(lambda one: score(one, out, everything=arguments.all), chosen))
-    print(table(scores))
-    return 1 if any(one.survives or one.unexplained for one in scores) else 0
+        reach = honest_reach(known.values(), scenarios, out, out / RESULTS, pool) if arguments.all and chosen else None
+        scores = list(pool.map(lambda one: _score(one, out, reach, arguments), chosen))
+    print(table(scores, reach))
+    return 1 if any(one.survives or one.unexplained for one in scores) or (reach and reach.failed) else 0
+
+
+def _score(one: Mutant, out: Path, reach: Reach | None, arguments: argparse.Namespace) -> Score:
+    met = chosen_for(one, None if arguments.unreached else reach, everything=arguments.all)
+    return replace(score(one, out, met), num_left_out=len(all_scenarios()) - len(met))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="mutants; all where none is named")
     parser.add_argument("--all", action="store_true", help="every scenario, and not the mutant's own alone")
+    parser.add_argument("--unreached", action="store_true", help="with --all: leave no scenario out")
     parser.add_argument("--share", type=Share.parse, default=Share(), metavar="I/N", help="one part of the mutants")
     parser.add_argument("--out", type=Path, help="keep results here, and what failing runs wrote; go on from them")
     parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0))), help="mutants at once")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from registry import all_mutants
+from registry import named
 from trainspec_reference.common import worker
 
 if __name__ == "__main__":
-    all_mutants()[sys.argv[1]].patch()
+    named(sys.argv[1]).patch()
     worker.main(sys.argv[2:])

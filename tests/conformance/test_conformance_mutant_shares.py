@@ -18,6 +18,8 @@ from outcomes import Outcome, Results  # noqa: E402
 from registry import all_mutants  # noqa: E402
 from shares import CALM, Share, ordered  # noqa: E402
 
+from trainspec_validate.documents.scenario import Scenario  # noqa: E402
+
 NAMES = sorted(all_mutants())
 
 
@@ -64,9 +66,10 @@ def test_a_run_that_was_interrupted_goes_on_with_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, met = all_mutants()["false-alarm"], list[str]()
+    scenarios = score.chosen_for(one, None, everything=True)
 
-    def interrupted(_: object, scenario: object, __: object) -> Outcome:
-        name = scenario.metadata.name  # type: ignore[attr-defined]
+    def interrupted(_: object, scenario: Scenario) -> Outcome:
+        name = scenario.metadata.name
         if len(met) == 3:
             raise KeyboardInterrupt
         met.append(name)
@@ -74,17 +77,17 @@ def test_a_run_that_was_interrupted_goes_on_with_what_is_missing(
             Outcome("fail", "quiet: no") if name == CALM else Outcome("unsupported" if len(met) == 2 else "pass", "why")
         )
 
-    monkeypatch.setattr(score, "_outcome", interrupted)
+    monkeypatch.setattr(score.Runs, "outcome", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        score.score(one, tmp_path, everything=True)
+        score.score(one, tmp_path, scenarios)
     before = list(met)
     met.clear()
     with pytest.raises(KeyboardInterrupt):
-        score.score(one, tmp_path, everything=True)
+        score.score(one, tmp_path, scenarios)
     assert len(before) == len(met) == 3
     assert not set(before) & set(met)
-    monkeypatch.setattr(score, "_outcome", lambda *_: Outcome("pass"))
-    found = score.score(one, tmp_path, everything=True)
+    monkeypatch.setattr(score.Runs, "outcome", lambda *_: Outcome("pass"))
+    found = score.score(one, tmp_path, scenarios)
     assert found.is_caught
     assert found.failed == {one.requirement: "quiet: no"}
     assert list(found.not_run.values()) == ["why", "why"]

@@ -1,0 +1,73 @@
+"""The only place that runs the stack without a lie through every scenario, and gathers which functions it enters."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
+
+from outcomes import Outcome
+from reach import Reach, read
+from recorder import ENTERED, WATCHED, entered
+from registry import HONEST, Mutant
+from runs import HERE, TRIALS, descriptor, outcome_of
+from trainspec_conformance.suite import Order, run_suite
+
+from trainspec_validate.documents.scenario import Scenario
+
+LEAST_TRIALS = 2
+"""What is entered may depend on the moment of a fault: counted is what was entered in any trial."""
+
+
+def honest_reach(
+    mutants: Iterable[Mutant], scenarios: Iterable[Scenario], out: Path, results: Path, pool: Executor
+) -> Reach:
+    """What is kept of the stack without a lie, after it has run through the scenarios that it has not passed yet.
+
+    Args:
+        mutants: all that there are.
+        scenarios: those that it is to run through.
+        out: directory for what runs write; what was failed stays there.
+        results: directory in which results are kept.
+        pool: runs several scenarios at once.
+    """
+    with _alone(results):
+        found = read(results, mutants)
+        directory = out / HONEST
+        directory.mkdir(parents=True, exist_ok=True)
+        watched = directory / "watched"
+        watched.write_text("\n".join(found.watched), encoding="ascii")
+        missing = [one for one in scenarios if one.metadata.name not in found.outcomes]
+        runs = {pool.submit(_run, one, directory, watched): one.metadata.name for one in missing}
+        for run in as_completed(runs):
+            found.add(runs[run], *run.result())
+            found.write(results)
+    return found
+
+
+@contextmanager
+def _alone(results: Path) -> Iterator[None]:
+    """Wait for other shares that write to the same directory: they find out the same."""
+    results.mkdir(parents=True, exist_ok=True)
+    with (results / f".{HONEST}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _run(scenario: Scenario, home: Path, watched: Path) -> tuple[Outcome, set[str]]:
+    """Run it through one scenario, with the run without faults that this one is compared with."""
+    directory = home / scenario.metadata.name
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    notes = directory / "entered"
+    stack = descriptor(HONEST, {WATCHED: os.fspath(watched.resolve()), ENTERED: os.fspath(notes.resolve())})
+    trials = max(LEAST_TRIALS, TRIALS.get(scenario.requirement, 1))
+    (result,) = run_suite(Order(stack, HERE, directory, [scenario], num_trials=trials))
+    outcome, names = outcome_of(result), entered(notes)
+    if result.state != "fail":
+        shutil.rmtree(directory)
+    return outcome, names

@@ -1,0 +1,99 @@
+"""The only place that says which scenarios can tell a mutant from a stack without its lie.
+
+A stack without a lie runs once through every scenario, and notes which of the functions it enters that some mutant
+replaces. A scenario in which it enters none of those that one mutant replaces runs the same with this mutant: its lie
+is never met. Where a mutant changes anything but functions, every scenario counts as one that meets it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+from namespaces import replaced_by
+from outcomes import Outcome, sources_digest, write_whole
+from registry import HONEST, Mutant
+
+FILE = f"{HONEST}.json"
+
+
+class Reach(msgspec.Struct):
+    """What is known of it so far."""
+
+    sources: str
+    """Digest of all that could change it."""
+    replaced: dict[str, tuple[str, ...] | None]
+    """By mutant: functions that it replaces; None where it changes something else too."""
+    outcomes: dict[str, Outcome] = {}
+    """By scenario: what became of the stack without a lie."""
+    entered: dict[str, tuple[str, ...]] = {}
+    """By scenario: functions among them that it entered."""
+
+    @property
+    def watched(self) -> list[str]:
+        """Functions that some mutant replaces."""
+        return sorted({path for paths in self.replaced.values() for path in paths or ()})
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Scenarios that the stack without a lie did not pass, each with what was wrong."""
+        return {name: one.message for name, one in self.outcomes.items() if one.state not in {"pass", "unsupported"}}
+
+    def meets(self, one: Mutant, scenario: str) -> bool:
+        """Whether a scenario may meet the lie of a mutant: where nothing is known that speaks against it, it may."""
+        paths = self.replaced[one.name]
+        known = scenario in self.outcomes and self.outcomes[scenario].state == "pass"
+        return paths is None or not known or not set(paths).isdisjoint(self.entered[scenario])
+
+    def add(self, scenario: str, outcome: Outcome, entered: Iterable[str]) -> None:
+        """Note a scenario."""
+        self.outcomes[scenario], self.entered[scenario] = outcome, tuple(sorted(entered))
+
+    def write(self, directory: Path) -> None:
+        """Keep what will not change: what was passed, and what this machine cannot test."""
+        kept = {name: one for name, one in self.outcomes.items() if name not in self.failed}
+        entered = {name: self.entered[name] for name in kept}
+        write_whole(directory / FILE, msgspec.structs.replace(self, outcomes=kept, entered=entered))
+
+
+def read(directory: Path, mutants: Iterable[Mutant]) -> Reach:
+    """What is kept; where a source has changed since, what mutants replace is looked up anew."""
+    try:
+        found = msgspec.json.decode((directory / FILE).read_bytes(), type=Reach)
+    except (OSError, msgspec.DecodeError):
+        found = None
+    if found is not None and found.sources == sources_digest():
+        return found
+    return Reach(sources_digest(), dict(_all_replaced(mutants)))
+
+
+def _all_replaced(mutants: Iterable[Mutant]) -> Iterator[tuple[str, tuple[str, ...] | None]]:
+    for one in mutants:
+        yield one.name, in_a_copy(one)
+
+
+def in_a_copy(one: Mutant) -> tuple[str, ...] | None:
+    """Functions that a mutant replaces, found out in a copy of this process, which it does not touch.
+
+    Raises:
+        ChildProcessError: the copy failed.
+    """
+    reading, writing = os.pipe()
+    copy = os.fork()
+    if copy == 0:
+        status = 1
+        try:
+            os.close(reading)
+            with os.fdopen(writing, "wb") as file:
+                file.write(msgspec.json.encode(replaced_by(one)))
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as file:
+        text = file.read()
+    if os.waitpid(copy, 0)[1]:
+        raise ChildProcessError(f"what {one.name} replaces cannot be found out")
+    return msgspec.json.decode(text, type=tuple[str, ...] | None)
