@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,9 +82,12 @@ class _Tail:
         if self._gone:
             return
         try:
+            num_new = min(os.stat(self.path).st_size - self._offset, most)  # asked every few milliseconds
+            if num_new <= 0:
+                return
             with self.path.open("rb") as file:
                 file.seek(self._offset)
-                new = file.read(most)
+                new = file.read(num_new)
         except OSError:
             return
         self._offset += len(new)
@@ -99,16 +103,25 @@ class Watcher:
 
     def __init__(self, directory: Path, root: Path, history: History) -> None:
         self._directory, self._root, self._history = directory, root, history
-        self._tails: dict[Path, _Tail] = {}
+        self._tails: dict[str, _Tail] = {}
+        """By name of the file."""
         self._room = MAX_TRACE_BYTES
 
     def poll(self) -> list[Entry]:
         """What was written since the last time."""
-        for path in sorted(self._directory.glob("*.jsonl")):
-            if path not in self._tails and path.is_file() and not path.is_symlink():
-                name = path.relative_to(self._root).as_posix()
-                self._tails[path] = _Tail(path, name.encode("utf-8", "backslashreplace").decode())
+        for name in self._new_names():
+            path = self._directory / name
+            told = path.relative_to(self._root).as_posix()
+            self._tails[name] = _Tail(path, told.encode("utf-8", "backslashreplace").decode())
         return [entry for tail in self._tails.values() for entry in self._new(tail)]
+
+    def _new_names(self) -> list[str]:
+        try:
+            with os.scandir(self._directory) as found:
+                new = [one for one in found if one.name.endswith(".jsonl") and one.name not in self._tails]
+        except OSError:
+            return []
+        return sorted(one.name for one in new if one.is_file(follow_symlinks=False))
 
     def _new(self, tail: _Tail) -> Iterator[Entry]:
         for text in tail.read(max(self._room, 0)):
