@@ -82,7 +82,7 @@ class _Tail:
         if self._gone:
             return
         try:
-            num_new = min(os.stat(self.path).st_size - self._offset, most)  # asked every few milliseconds
+            num_new = min(self.path.stat().st_size - self._offset, most)  # asked every few milliseconds
             if num_new <= 0:
                 return
             with self.path.open("rb") as file:
