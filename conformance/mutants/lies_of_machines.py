@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 from registry import mutant
-from trainspec_reference.common import order, probe_machine
+from trainspec_reference.common import order, probe_machine, probe_parts
 from trainspec_reference.common.backend import Weights
-from trainspec_reference.plain import memory, narrow, probes
+from trainspec_reference.common.job import Job
+from trainspec_reference.plain import memory, narrow
 from trainspec_reference.plain.backend import PlainBackend
 from trainspec_reference.plain.compression import GradientCompressor
 
@@ -65,7 +66,13 @@ def scales_by_tensor() -> None:
 
 @mutant("predicts-state-alone", "TS-CNF-217", "Leaves what a layer keeps for its backward pass out of predictions.")
 def predicts_state_alone() -> None:
-    memory._KEPT_OF_LAYER = 0
+    predicted = memory.predicted_bytes
+
+    def state_alone(job: Job) -> int:
+        memory._KEPT_OF_LAYER = 0
+        return predicted(job)
+
+    memory.predicted_bytes = state_alone
 
 
 @mutant("keeps-every-gradient", "TS-CNF-222", "Keeps the gradient of each step.")
@@ -85,7 +92,7 @@ def _kernel(operation: str, dimensions: list[int], seconds: float) -> dict[str, 
 
 @mutant("unfused-attention", "TS-CNF-220", "Computes attention with all scores in memory, at a tenth of the roofline.")
 def unfused_attention() -> None:
-    def kernels(self: probes.BackendProbes) -> dict[str, Any]:
+    def kernels(self: probe_parts.Machine) -> dict[str, Any]:
         return {
             "format": "bfloat16",
             "num_warmup_runs": 50,
@@ -102,7 +109,7 @@ def unfused_attention() -> None:
             ],
         }
 
-    probes.BackendProbes.kernels = kernels  # type: ignore[method-assign, assignment]
+    probe_parts.Machine.kernels = kernels  # type: ignore[method-assign]
 
 
 @mutant("zero-for-missing", "TS-CNF-223", "Writes a power of zero where the meter gave none.")
