@@ -159,6 +159,17 @@ def residuals(formation: Formation, setup: Setup, directory: Path) -> Any:
     return np.array(backend._state.residual[0])
 
 
+def shared_residual(formation: Formation, setup: Setup) -> tuple[Any, Any, str]:
+    """The residual of a rank before and after it has taken the state of rank 0, and the digest of that state."""
+    backend = setup.backend(formation)
+    for number in range(2):
+        step(backend, setup, formation, number)
+        backend.update(setup.rates.peak, setup.rates.clip_norm)
+    before = np.array(backend._state.residual[0])
+    backend.share(0)
+    return before, np.array(backend._state.residual[0]), backend.digest()
+
+
 def compressed(formation: Formation, method: str, num_steps: int) -> tuple[Any, Any, Any]:
     """Exchange random gradients: those of this rank, the sums that came out, and the residual at the end."""
     plan = Compression(method=method, error_feedback=True, density=0.1, rank=2)  # type: ignore[arg-type]

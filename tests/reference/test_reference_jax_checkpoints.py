@@ -83,6 +83,14 @@ def test_residuals_follow_the_plan_when_ranks_change(on_resize: str, tmp_path: P
     np.testing.assert_allclose(found, both if on_resize == "redistribute" else 0 * both, rtol=1e-6)
 
 
+def test_a_shared_state_leaves_each_rank_what_it_has_not_sent() -> None:
+    ranks = CREW.run(tasks.shared_residual, 2, top_k())
+    for before, after, digest in ranks:
+        np.testing.assert_array_equal(after, before)
+        assert digest == ranks[0][2]
+    assert np.abs(ranks[0][0] - ranks[1][0]).max() > 0
+
+
 DAMAGE = {
     "rank-00001/pieces.json": "pieces.json: .*No such file",
     "rank-00000/arrays/manifest.ocdbt": "rank-00000/arrays: ",

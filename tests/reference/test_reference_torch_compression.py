@@ -77,3 +77,22 @@ def test_other_numbers_of_ranks_are_refused_where_the_plan_says_so(tmp_path: Pat
     setup = tasks.Setup(compressed("top-k", residual_on_resize="refuse"))
     crew().run(tasks.saved, 3, setup, tmp_path, 2)
     assert "refuses 2 data ranks" in crew().run(tasks.refusal, 2, setup, tmp_path)[0]
+
+
+@pytest.mark.parametrize("method", ["top-k", "power-sgd"])
+def test_after_a_loss_each_rank_has_what_it_has_not_sent(method: str) -> None:
+    answers = crew().run(compression_tasks.after_a_loss, 3, tasks.Setup(compressed(method)))
+    assert [kept for kept, *_ in answers] == [True, True, True]
+    assert [left > 0 for _, _, left, *_ in answers] == [True, True, False]
+    assert answers[1][1] > 0, "the rank that was behind did not go on to what the others had applied"
+    assert len({digest for *_, digest, _ in answers}) == 1
+    assert answers[0][4] == answers[1][4], "ranks go on from different factors"
+
+
+def test_what_was_left_goes_along_where_nothing_is_compressed_any_more(tmp_path: Path) -> None:
+    setup = tasks.Setup(compressed("top-k"))
+    crew().run(tasks.saved, 3, setup, tmp_path, 3)
+    unsent, error, left = crew().run(compression_tasks.alone_after_three, 1, setup, tmp_path)[0]
+    assert unsent > 0
+    assert error <= 1e-6 * unsent
+    assert left == 0

@@ -10,6 +10,7 @@ from typing import Literal
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.messages import Left
 from trainspec_validate.documents.checkpoint import CheckpointPolicy, FaultClass
+from trainspec_validate.documents.communication import Compression
 
 Kind = Literal["process", "hang", "node", "network", "storage", "corruption", "numeric", "out-of-memory"]
 """Word of a trace's `fault`."""
@@ -96,7 +97,9 @@ def way_back(kind: Kind, policy: CheckpointPolicy | None, wanted: Way | None) ->
 
 def shrunk_size(job: Job, num_left: int) -> int | None:
     """The most ranks, of so many that are left, that the plan works with; None where it works with none of them."""
-    parallelism, elastic = job.plan.parallelism, job.plan.batch.elastic
+    parallelism, elastic, feedback = job.plan.parallelism, job.plan.batch.elastic, _feedback(job)
+    if feedback is not None and feedback.residual_on_resize == "refuse":
+        return None
     ranks_of_replica = parallelism.tensor * parallelism.pipeline * parallelism.context
     degrees = [degree for degree in (elastic.data_degrees if elastic else ()) if degree * ranks_of_replica <= num_left]
     return max(degrees) * ranks_of_replica if degrees else None
@@ -117,6 +120,24 @@ def peers_are_exact(job: Job) -> bool:
     communication = job.plan.communication
     compression = communication.compression if communication else None
     return job.model.dropout == 0 and (compression is None or compression.method == "none")
+
+
+def _feedback(job: Job) -> Compression | None:
+    """Compression that keeps what it does not send; None without it."""
+    communication = job.plan.communication
+    compression = communication.compression if communication else None
+    return compression if compression and compression.method != "none" and compression.error_feedback else None
+
+
+def unsent(job: Job, lost: Sequence[int], num_before: int, num_after: int) -> str:
+    """What becomes of residuals where a run goes on from what survivors hold; empty where there are none."""
+    feedback = _feedback(job)
+    if feedback is None:
+        return ""
+    if num_before != num_after and feedback.residual_on_resize == "reset":
+        return "all residuals begin anew, as the plan says for another number of ranks"
+    told = ", ".join(map(str, lost))
+    return f"what rank {told} had not sent of its gradients is lost, the others keep their residuals" if lost else ""
 
 
 def newest_replica(left: Mapping[int, Left]) -> tuple[list[int], Left] | None:

@@ -122,8 +122,20 @@ class Regroup:
         way = decisions.way_back(episode.kind, self._job.policy, self._settings.way)
         kept = self._shrunk(living, len(remains.members)) if way == "shrink" else None
         choice = self._state(episode, remains, living, best)
-        self._decided("restart" if way == "shrink" and kept is None else way, episode.reason)
+        self._decided(
+            "restart" if way == "shrink" and kept is None else way, self._reason(episode, remains, kept, choice)
+        )
         return Planned(kept if kept is not None else self._refilled(remains.members), choice)
+
+    def _reason(self, episode: Episode, remains: Remains, kept: list[Worker] | None, choice: StateChoice) -> str:
+        """Why there is a new formation, and what that costs beside the update that was broken off."""
+        members = remains.members
+        lost = [
+            r for r, member in enumerate(members) if not member.is_alive or (kept is not None and member not in kept)
+        ]
+        num_after = len(members) if kept is None else len(kept)
+        unsent = decisions.unsent(self._job, lost, len(members), num_after) if choice.source == "peer" else ""
+        return f"{episode.reason}; {unsent}" if unsent else episode.reason
 
     def _state(self, episode: Episode, remains: Remains, living: Sequence[Worker], best: int) -> StateChoice:
         left = {member.number: remains.left[member.number] for member in living if member.number in remains.left}

@@ -130,12 +130,13 @@ class JaxBackend:
         self._state = restored(checkpoint.Saved(directory), self._programs.maker, self._job)
 
     def share(self, source: int) -> None:
-        """Copy the state of a rank bit by bit."""
+        """Copy the state of a rank bit by bit; what it has not sent yet is each rank's own, and stays."""
         if not self._programs.are_replicas_whole:
             raise ValueError("share needs whole replicas: the plan shards or splits the state")
         arrays = self._state.arrays()
         for name, array in arrays.items():
-            arrays[name] = self._gather(array)[source]
+            if name != "residual":
+                arrays[name] = self._gather(array)[source]
         self._state = self._programs.maker.blocks(arrays)
 
     def weights(self) -> dict[str, npt.NDArray[np.float32]]:

@@ -41,6 +41,7 @@ class PlainBackend:
     """
 
     can_rejoin = True
+    _formation: Formation
 
     def __init__(self, job: Job) -> None:
         plan = job.plan.parallelism
@@ -51,9 +52,12 @@ class PlainBackend:
         self.job, self._precision = job, job.plan.precision
         self._planted: str | None = None
         self._gradient: Array | None = None
+        self._compressor: GradientCompressor | None = None
 
     def join(self, formation: Formation) -> None:
         """Connect to the other ranks."""
+        if self._compressor is not None:
+            self._compressor.resize(self._formation.num_ranks, formation.num_ranks)
         self._formation = formation
         self._exchange = Exchange(formation)
 
@@ -103,8 +107,8 @@ class PlainBackend:
         mine = summed(parts, self._precision.accumulation or self._precision.gradients)
         arrived()
         with np.errstate(invalid="ignore", over="ignore"):
-            summed_up = reduction.total(self._exchange, mine, self._precision.reduction, self._compressor_now())
-            self._gradient = summed_up / np.float32(loss_scale)
+            compressor, reduced = self._compressor_now(), self._precision.reduction
+            self._gradient = reduction.total(self._exchange, mine, loss_scale, reduced, compressor)
             groups = reduction.groups(self._exchange, micro_batches, parts, weight) if measure_noise else []
             norm = math.sqrt(float(np.square(self._gradient, dtype=np.float64).sum()))
         losses = self._exchange.gather_numbers([total_loss])
@@ -148,6 +152,8 @@ class PlainBackend:
         self._optimizer.update(vector, gradient, learning_rate)
         held = precision.master_parameters or precision.parameters
         vector[...] = stored(vector, held, precision.parameter_rounding, self._random)
+        if self._compressor is not None:
+            self._compressor.commit()
 
     def _taken(self) -> Array:
         if self._gradient is None:
@@ -206,22 +212,12 @@ class PlainBackend:
             if name not in found or found[name].shape != array.shape or found[name].dtype != array.dtype:
                 raise CheckpointUnreadableError(f"{directory} lacks {name} as {array.dtype}{list(array.shape)}")
         self._take(found)
-        self._restore_residual(found, directory)
+        if self._compressor is not None:
+            self._compressor.restore(found, self._formation.rank, self._formation.num_ranks)
         state = found.get(f"random/{self._formation.rank}")
         self._random = self._fresh_random()
         if state is not None:
             self._random.bit_generator.state = _random_state(state, directory)
-
-    def _restore_residual(self, found: dict[str, Array], directory: Path) -> None:
-        """Residuals are those of their ranks; among other ranks they begin anew, unless the plan refuses that."""
-        if self._compressor is None:
-            return
-        residual = found.get(f"residual/{self._formation.rank}-of-{self._formation.num_ranks}")
-        plan = self.job.plan.communication
-        settings = plan.compression if plan is not None else None
-        if residual is None and settings is not None and settings.residual_on_resize == "refuse":
-            raise CheckpointUnreadableError(f"{directory} has residuals of another number of ranks")
-        self._compressor.residual = np.zeros_like(self._compressor.residual) if residual is None else residual
 
     def _take(self, found: dict[str, Array]) -> None:
         self._optimizer.num_updates = int(found["optimizer/count"])
@@ -230,8 +226,8 @@ class PlainBackend:
                 array[...] = found[name]
 
     def share(self, source: int) -> None:
-        """As `Backend.share`; random states are each rank's own, and stay."""
-        arrays = self._arrays()
+        """As `Backend.share`; random states and residuals are each rank's own, and stay."""
+        arrays, num_updates = self._arrays(), self._optimizer.num_updates
         payload = b"".join(array.tobytes() for array in arrays.values())
         received, offset = self._exchange.copy_from(source, payload), 0
         found = {}
@@ -239,6 +235,8 @@ class PlainBackend:
             found[name] = np.frombuffer(received, array.dtype, array.size, offset).reshape(array.shape)
             offset += array.nbytes
         self._take(found)
+        if self._compressor is not None:
+            self._compressor.catch_up(self._optimizer.num_updates - num_updates)
 
     def weights(self) -> dict[str, Array]:
         """A copy of all parameters."""

@@ -97,6 +97,7 @@ class _Compressor:
     def sent(self, gradient: Array) -> tuple[Array, int]:
         """As `Compressor.sent`."""
         payload = self._inner.encoded(gradient.ravel().astype(np.float32))
+        self._inner.commit()
         return self._inner.decoded(payload), len(payload)
 
     @property

@@ -16,11 +16,16 @@ from trainspec_reference.plain.formats import summed
 Array = npt.NDArray[Any]
 
 
-def total(exchange: Exchange, vector: Array, number_format: str, compressor: GradientCompressor | None) -> Array:
-    """Sum of the vectors of all ranks in a format; the same bits on every rank."""
+def total(
+    exchange: Exchange, vector: Array, loss_scale: float, number_format: str, compressor: GradientCompressor | None
+) -> Array:
+    """Sum of the vectors of all ranks in a format, loss scale removed; the same bits on every rank.
+
+    What is not sent waits without a loss scale, which may be another one in the next step.
+    """
     if compressor is None:
-        return exchange.total(vector, number_format)
-    payloads = exchange.gather(compressor.encoded(vector))
+        return exchange.total(vector, number_format) / np.float32(loss_scale)
+    payloads = exchange.gather(compressor.encoded(vector / np.float32(loss_scale)))
     return summed([compressor.decoded(payload) for payload in payloads], number_format)
 
 

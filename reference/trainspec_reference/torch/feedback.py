@@ -29,10 +29,12 @@ class Feedback:
         self._plan, self._state = plan, state
         self.residual, self._pending = (torch.zeros_like(state.parameters) for _ in range(2))
         self._rank, self._num_ranks = 0, 0
+        self._num_pending = 0
+        """Entries of `_pending` that are of the step that was sent last."""
         self.compressor: Compressor | None = None
 
     def connect(self, groups: Groups) -> None:
-        """Go on among these data ranks; of another number, only `redistribute` keeps what is left to send.
+        """Go on among these data ranks; of another number, each keeps what it has left to send, unless the plan resets.
 
         Raises:
             ValueError: the plan refuses another number of ranks, or its compressor is not here.
@@ -43,25 +45,28 @@ class Feedback:
         if self._num_ranks not in (0, num_ranks):
             if self._plan.residual_on_resize == "refuse":
                 raise ValueError(f"the plan refuses {num_ranks} data ranks for the residuals of {self._num_ranks}")
-            if self._plan.residual_on_resize != "redistribute":
-                self.residual.zero_()
-        factors = self._factors
+            if self._plan.residual_on_resize == "reset":
+                self.forget()
+        factors = self.factors
         self._num_ranks = num_ranks
         self.compressor = make_compressor(self._plan, self._state, groups.copies) if groups.copies else None
-        for name, factor in self._factors.items():
+        for name, factor in self.factors.items():
             factor.copy_(factors.get(name, factor))
 
     def reduce(self, bucket: Bucket, total: Sum) -> None:
         """Replace the bucket's gradient by the sum of what all ranks sent, or by the sum before the first such step."""
-        if self.compressor is None or not self._has_begun:
-            total(bucket.gradient)
-            return
         place = slice(bucket.spans[0].start, bucket.spans[-1].stop)
         if self._plan.error_feedback:
             bucket.gradient.add_(self.residual[place])
-        kept = self.compressor.send(bucket, total)
+        self._num_pending *= bucket.number > 0
+        if self.compressor is not None and self._has_begun:
+            kept: torch.Tensor | float = self.compressor.send(bucket, total)
+        else:  # what was left of a compressed step goes along
+            total(bucket.gradient)
+            kept = 0.0
         if self._plan.error_feedback:
             self._pending[place] = kept
+            self._num_pending += place.stop - place.start
 
     @property
     def num_sent_bytes(self) -> int:
@@ -70,16 +75,32 @@ class Feedback:
 
     def commit(self) -> None:
         """The step is applied: what it did not send waits for the next one."""
-        if self.compressor is not None and self._has_begun:
-            self.residual, self._pending = self._pending, self.residual
+        if self._plan.error_feedback:
+            self.residual, self._pending, self._num_pending = self._pending, self.residual, 0
+        if self.compressor is not None:
             self.compressor.commit()
+
+    def forget(self) -> None:
+        """Nothing is left to be sent."""
+        self.residual.zero_()
+        self._num_pending = 0
+
+    def catch_up(self, num_updates: int) -> None:
+        """The state of another rank, with so many updates more, is taken over.
+
+        Where it is one, all ranks have what this one sent last; of what was not sent whole, the rest is not known.
+        """
+        if num_updates == 1 and self._num_pending == len(self._pending):
+            self.commit()
+        elif num_updates:
+            self.forget()
 
     def copied_boxes(self) -> dict[str, Box]:
         """Copies of this rank's residual, and of what all ranks have learnt alike from the first of them."""
         spans = self._state.spans if self._plan.error_feedback else ()
         boxes = dict(boxes_of(f"{RESIDUAL}/{self._rank}", host_copy(self.residual), 0, spans))
         if self._rank == 0:
-            boxes |= {f"{FACTOR}/{name}": Box.whole(host_copy(factor)) for name, factor in self._factors.items()}
+            boxes |= {f"{FACTOR}/{name}": Box.whole(host_copy(factor)) for name, factor in self.factors.items()}
         return boxes
 
     def restore(self, directory: Path) -> None:
@@ -90,13 +111,13 @@ class Feedback:
         """
         names = names_in(directory)
         writers = sorted({int(name.split("/")[2]) for name in names if name.startswith(f"{RESIDUAL}/")})
-        self.residual.zero_()
+        self.forget()
         for writer in self._inherited(writers, directory):
             found = torch.zeros_like(self.residual, device="cpu")
             read(dict(boxes_of(f"{RESIDUAL}/{writer}", found, 0, self._state.spans)), directory)
             self.residual += found.to(self.residual.device)
         found_factors = {
-            f"{FACTOR}/{name}": factor for name, factor in self._factors.items() if f"{FACTOR}/{name}" in names
+            f"{FACTOR}/{name}": factor for name, factor in self.factors.items() if f"{FACTOR}/{name}" in names
         }
         hosted = {name: Box.whole(torch.zeros_like(factor, device="cpu")) for name, factor in found_factors.items()}
         read(hosted, directory)
@@ -113,11 +134,12 @@ class Feedback:
             raise CheckpointUnreadableError(
                 f"{directory}: the plan refuses {self._num_ranks} data ranks for the residuals of {len(writers)}"
             )
-        elif self._plan.residual_on_resize == "redistribute":
+        elif self._plan.residual_on_resize != "reset":
             yield from (writer for writer in writers if writer % self._num_ranks == self._rank)
 
     @property
-    def _factors(self) -> Mapping[str, torch.Tensor]:
+    def factors(self) -> Mapping[str, torch.Tensor]:
+        """What has been learnt, alike on all ranks."""
         return self.compressor.factors if self.compressor else {}
 
     @property

@@ -193,7 +193,7 @@ class Replica:
         return [span for span in spans if span.region.is_owned]
 
     def share(self, source: int) -> None:
-        """Take all state of one rank of the formation.
+        """Take all state of one rank of the formation; what it has not sent yet is each rank's own, and stays.
 
         Raises:
             ValueError: no rank holds a whole replica.
@@ -202,9 +202,11 @@ class Replica:
             raise ValueError("no rank holds a whole replica that others could copy: restore a checkpoint")
         if self._groups.formation.num_ranks == 1:
             return
-        state = self.state
+        state, learnt = self.state, self.feedback.factors.values() if self.feedback else ()
         updates = torch.tensor([state.num_updates], dtype=torch.int64, device=state.parameters.device)
         with peers_needed():
-            for tensor in (state.parameters, state.first_moments, state.second_moments, updates):
+            for tensor in (state.parameters, state.first_moments, state.second_moments, *learnt, updates):
                 dist.broadcast(tensor, src=source)
+        if self.feedback:
+            self.feedback.catch_up(int(updates) - state.num_updates)
         state.set_num_updates(int(updates))
