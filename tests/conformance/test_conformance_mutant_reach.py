@@ -32,6 +32,7 @@ STEPPED = "trainspec_reference.common.trainer:Trainer._between_steps"
 SIZED = "trainspec_validate.costs.elastic:data_degrees"
 REGROUPED = "trainspec_reference.common.regroup:Regroup.after"
 PROPERTY = "trainspec_reference.common.watch:Watch.timeout_seconds"
+EXCHANGED = "trainspec_reference.plain.exchange:Exchange.total"
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +176,7 @@ def _honest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> Rea
     """What the stack without a lie enters in short forms of scenarios."""
     monkeypatch.setattr(honest, "LEAST_TRIALS", 1)
     results = tmp_path / "results"
-    watched = (STATED, STEPPED, SIZED, REGROUPED, PROPERTY)
+    watched = (STATED, STEPPED, SIZED, REGROUPED, PROPERTY, EXCHANGED)
     _known(all=watched, stated=(STATED,), regrouped=(REGROUPED,)).write(results)
     with ThreadPoolExecutor(1) as pool:
         found = honest.honest_reach([], map(scenario, names), tmp_path / "runs", results, pool)
@@ -195,6 +196,11 @@ def test_the_stack_without_a_lie_passes_and_tells_what_controller_workers_and_pr
     assert REGROUPED not in found.entered[CALM]
     assert found.meets(Mutant("stated", "", ""), CALM)
     assert not found.meets(Mutant("regrouped", "", ""), CALM)
+
+
+@pytest.mark.long
+def test_ranks_that_a_probe_starts_tell_what_they_enter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert EXCHANGED in _honest(tmp_path, monkeypatch, "accumulation").entered["accumulation"]
 
 
 @pytest.mark.parametrize(("state", "status"), [("pass", 0), ("fail", 1)])
