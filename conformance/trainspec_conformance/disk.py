@@ -11,7 +11,7 @@ import psutil
 
 from trainspec_conformance.privileges import NotAllowedError
 
-FILLER = ".filled-by-the-suite"
+_NUM_ATTEMPTS = 20
 _NAME = "trainspec-"
 """Of the device that a mount names; the number of the process follows that made it."""
 _MOUNTS = Path("/proc/self/mounts")
@@ -30,7 +30,7 @@ class SmallDisk:
         Raises:
             CannotMountError: the privilege or the program is missing.
         """
-        self.directory = directory
+        self.directory, self._size_bytes = directory, size_bytes
         directory.mkdir(parents=True, exist_ok=True)
         self._mount("-t", "tmpfs", "-o", f"size={size_bytes},mode=0755", f"{_NAME}{os.getpid()}", os.fspath(directory))
 
@@ -44,18 +44,27 @@ class SmallDisk:
             raise CannotMountError(done.stderr.strip() or f"{program} ended with {done.returncode}")
 
     def fill_disk(self) -> None:
-        """Leave no byte free."""
-        with (self.directory / FILLER).open("wb", buffering=0) as file:
-            block = bytes(1 << 16)
-            while block:
-                try:
-                    file.write(block)
-                except OSError:
-                    block = block[: len(block) // 2]
+        """Leave no byte free, at once: a stack that still saves while a large file is written would look untouched.
+
+        Raises:
+            CannotMountError: what it holds grows faster than its size can be set to that.
+        """
+        for num_left in reversed(range(_NUM_ATTEMPTS)):
+            now = os.statvfs(self.directory)
+            try:
+                self._resize(max(now.f_blocks - now.f_bfree, 1) * now.f_frsize)
+            except CannotMountError:
+                if not num_left:
+                    raise
+            else:
+                break
 
     def free_disk(self) -> None:
         """Give the room back."""
-        (self.directory / FILLER).unlink(missing_ok=True)
+        self._resize(self._size_bytes)
+
+    def _resize(self, size_bytes: int) -> None:
+        self._mount("-o", f"remount,size={size_bytes}", os.fspath(self.directory))
 
     def fail_writes(self) -> None:
         """Refuse to open files for writing from now on."""

@@ -1,0 +1,36 @@
+"""A disk that is filled takes no byte more, keeps what it holds, and has its room again afterwards."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from trainspec_conformance.disk import CannotMountError, SmallDisk
+
+SIZE_BYTES = 1 << 20
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """A disk of a megabyte."""
+    try:
+        made = SmallDisk(tmp_path / "store", SIZE_BYTES)
+    except CannotMountError as error:
+        pytest.skip(f"nothing can be mounted here: {error}")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("num_bytes", [0, 1, 4096, 100_000])
+def test_a_full_disk_takes_nothing_more_until_it_is_freed(disk: SmallDisk, num_bytes: int) -> None:
+    held, more = disk.directory / "held", disk.directory / "more"
+    held.write_bytes(bytes(num_bytes))
+    disk.fill_disk()
+    with pytest.raises(OSError, match="space") as refused:
+        more.write_bytes(bytes(2 * 4096))
+    assert refused.value.errno == errno.ENOSPC
+    assert held.read_bytes() == bytes(num_bytes)
+    disk.free_disk()
+    more.write_bytes(bytes(SIZE_BYTES // 2))
