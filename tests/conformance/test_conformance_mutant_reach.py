@@ -198,6 +198,26 @@ def test_the_stack_without_a_lie_passes_and_tells_what_controller_workers_and_pr
     assert not found.meets(Mutant("regrouped", "", ""), CALM)
 
 
+def test_what_the_stack_without_a_lie_failed_beside_others_it_repeats_once_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def ran(one: Any, *_: object) -> tuple[Outcome, set[str]]:
+        asked.append(one.metadata.name)
+        is_first = asked.count("kill-rank") < 2
+        is_failed = one.metadata.name == "kill-host" or (one.metadata.name == "kill-rank" and is_first)
+        return (Outcome("fail", "late"), set()) if is_failed else (Outcome("pass"), {"m:f"})
+
+    monkeypatch.setattr(honest, "_run", ran)
+    _known(one=("m:f",)).write(tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        found = honest.honest_reach([], map(scenario, ["kill-rank", "kill-host", CALM]), tmp_path, tmp_path, pool)
+    assert asked == ["kill-rank", "kill-host", CALM, "kill-rank", "kill-host"]
+    assert found.failed == {"kill-host": "late"}
+    assert found.entered["kill-rank"] == ("m:f",)
+
+
 @pytest.mark.long
 def test_ranks_that_a_probe_starts_tell_what_they_enter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert EXCHANGED in _honest(tmp_path, monkeypatch, "accumulation").entered["accumulation"]
