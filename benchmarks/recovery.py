@@ -1,9 +1,10 @@
 """How long a run of the reference trainer stands still after a fault, mark by mark, and in how many trials.
 
-Run with `python benchmarks/recovery.py`; `--short` makes one trial of each. A trial starts a run, waits for a random
-moment of its steady state, does the damage, and reads the marks from the trace. The clock is that of the machine. The
-largest of n trials bounds the quantile that n trials show with 95 % confidence: 5 show the median, 29 the 90th
-percentile, 59 the 95th.
+Run with `python benchmarks/recovery.py`; `--short` makes one trial of each, and `--case` names one or some. A trial
+starts a run, waits for a random moment of its steady state, does the damage, and reads the marks from the trace. The
+clock is that of the machine. The largest of n trials bounds the quantile that n trials show with 95 % confidence: 5
+show the median, 29 the 90th percentile, 59 the 95th. `--out trials.json` keeps each trial as soon as it is made, and
+goes on with those that the file has of the same machine and software.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,8 @@ QUANTILES = (0.95, 0.9, 0.5)
 class Case:
     """One kind of fault, and what is done about it."""
 
+    key: str
+    """By which a command line names it."""
     name: str
     signal: signal.Signals
     way: Way
@@ -58,11 +61,12 @@ class Case:
 
 
 CASES = (
-    Case("killed, shrinks in place", signal.SIGKILL, "shrink", 1.0),
-    Case("killed, worker respawned", signal.SIGKILL, "restart", 5.0),
-    Case("killed, worker stood by", signal.SIGKILL, "restart", 5.0, num_standby=1),
-    Case("stopped, worker respawned", signal.SIGSTOP, "restart", 15.0),
+    Case("shrink", "killed, shrinks in place", signal.SIGKILL, "shrink", 1.0),
+    Case("respawn", "killed, worker respawned", signal.SIGKILL, "restart", 5.0),
+    Case("standby", "killed, worker stood by", signal.SIGKILL, "restart", 5.0, num_standby=1),
+    Case("stopped", "stopped, worker respawned", signal.SIGSTOP, "restart", 15.0),
 )
+KEYS = {case.key: case for case in CASES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,7 @@ def running(stack: Stack, case: Case, directory: Path) -> Iterator[subprocess.Po
     """A run in a process group of its own, of which nothing is left afterwards."""
     told = ["--backend", stack.backend, "--plan", stack.plan, "--ranks", str(stack.num_ranks)]
     told += ["--device", stack.device] if stack.device else []
-    command = [sys.executable, __file__, *told, "--run", str(directory), "--case", str(CASES.index(case))]
+    command = [sys.executable, __file__, *told, "--run", str(directory), "--case", case.key]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with (directory.parent / "log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
@@ -166,6 +170,37 @@ def marks(found: Sequence[dict[str, Any]], fault: float) -> dict[str, float]:
     return dict(zip(MARKS, (at("fault")[0], at("decision")[0], max(restored), done), strict=True))
 
 
+class Kept:
+    """Trials of one stack on one machine, in a file with those of others where one is named."""
+
+    def __init__(self, path: Path | None, stack: Stack, on: str) -> None:
+        self._path, self._told = path, {**asdict(stack), "machine": on}
+        self._entries: list[dict[str, Any]] = json.loads(path.read_text()) if path and path.exists() else []
+
+    def of(self, case: Case) -> list[dict[str, Any]]:
+        """Trials of a case: its marks, and the seconds that each took altogether."""
+        return [each for each in self._entries if {**self._told, "case": case.key}.items() <= each.items()]
+
+    def add(self, case: Case, seconds: dict[str, float], wall_seconds: float) -> None:
+        """Keep one more trial; a file is whole at any time."""
+        told = {"seconds": seconds, "wall_seconds": wall_seconds, "load": os.getloadavg()[0], "time": int(time.time())}
+        self._entries.append({**self._told, "case": case.key, **told})
+        if self._path is not None:
+            new = self._path.with_suffix(".tmp")
+            new.write_text(json.dumps(self._entries, indent=1) + "\n")
+            new.replace(self._path)
+
+
+def measure(stack: Stack, case: Case, kept: Kept, num_trials: int) -> None:
+    """Make the trials that are missing, and report all of the case."""
+    for _ in range(num_trials - len(kept.of(case))):
+        start = time.monotonic()
+        kept.add(case, trial(stack, case), time.monotonic() - start)
+    found = kept.of(case)
+    report(case, [each["seconds"] for each in found])
+    print(f"  {statistics.mean(each['wall_seconds'] for each in found):.1f} s for each trial", flush=True)
+
+
 def shown(num_trials: int) -> str:
     """What so many trials without a miss show."""
     quantile = next((each for each in QUANTILES if trials_needed(each) <= num_trials), None)
@@ -191,17 +226,21 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), help="in place of the plan's")
     parser.add_argument("--trials", type=int, default=29)
     parser.add_argument("--short", action="store_true", help="one trial of each case")
+    parser.add_argument("--case", choices=KEYS, action="append", help="in place of all; can be given again")
+    parser.add_argument("--out", type=Path, help="JSON file in which trials are kept, and from which they go on")
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--case", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    cases = [KEYS[key] for key in dict.fromkeys(options.case or KEYS)]
     stack = Stack(options.backend, options.plan, options.ranks, options.device)
     if options.run:
-        sys.exit(stack.run(options.run, CASES[options.case]))
-    print(machine.describe("trainspec-validate", "numpy"))
+        sys.exit(stack.run(options.run, cases[0]))
+    library = {"plain": "numpy"}.get(stack.backend, stack.backend)
+    on = machine.describe("trainspec-validate", library)
+    print(on)
     print(f"load average before: {os.getloadavg()[0]:.1f}; {stack.backend}, {stack.plan}, {stack.num_ranks} ranks")
-    for case in CASES:
-        num_trials = 1 if options.short else options.trials
-        report(case, [trial(stack, case) for _ in range(num_trials)])
+    kept = Kept(options.out, stack, on)
+    for case in cases:
+        measure(stack, case, kept, 1 if options.short else options.trials)
     print(f"load average after: {os.getloadavg()[0]:.1f}")
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 
 import pytest
 import torch_tasks as tasks
+from recovery_run import STEPS, Run, elastic, tiny_job
 from torch_crew import crew, free_port
 
 
@@ -20,3 +22,16 @@ def test_survivors_of_a_lost_peer_train_on_as_if_it_had_never_been(signal_number
     assert answers[0] == answers[1]
     # Three ranks sum in another order than two.
     assert answers[0][0] == pytest.approx(losses[2:], rel=1e-12)
+
+
+@pytest.mark.long
+def test_a_rank_that_is_no_neighbour_of_the_lost_one_survives_it(make_run: Callable[..., Run]) -> None:
+    run = make_run(elastic(tiny_job(4, STEPS), (2, 3, 4)), backend="torch", way="shrink")
+    run.start()
+    run.wait_step(15)
+    run.signal(3)
+    assert run.finish() == 0
+    again = [each for each in run.records("restore") if each.get("attempt")]
+    assert sorted(each["rank"] for each in again) == [0, 1, 2]
+    assert {each["source"] for each in again} <= {"memory", "peer"}
+    assert len([each for each in run.records("process") if each["role"] == "rank"]) == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import queue
 import signal
@@ -103,20 +104,26 @@ class WorkerProcess:
     def _form(self, form: say.Form) -> None:
         """Train in a formation until it is over; what ends it early is told."""
         self._formation = form.formation
+        ended = self._tried(form)
+        if ended is not None:  # the error is gone by now, and with it what its calls held of the formation
+            message, error = ended
+            self._link.say(message)
+            self._leave("fault", error)
+
+    def _tried(self, form: say.Form) -> tuple[say.FromWorker, str] | None:
+        """What ended a formation early, to be told, and the name of the error; None where nothing did."""
         try:
             self._train(form)
         except PeerLostError as error:
-            self._link.say(say.Lost(formation=form.formation, reason=str(error)[:4096]))
-            self._leave("fault", error)
+            return say.Lost(formation=form.formation, reason=str(error)[:4096]), type(error).__name__
         except TrainingFaultError as error:
             self._start.forget()
-            self._link.say(_trouble(form.formation, error))
-            self._leave("fault", error)
+            return _trouble(form.formation, error), type(error).__name__
         except CheckpointUnreadableError as error:
             self._start.forget()
             name, reason = form.start.checkpoint or "", str(error)[:4096]
-            self._link.say(say.Refused(formation=form.formation, checkpoint=name, reason=reason))
-            self._leave("fault", error)
+            return say.Refused(formation=form.formation, checkpoint=name, reason=reason), type(error).__name__
+        return None
 
     def _train(self, form: say.Form) -> None:
         if self._ports is None or self._saver is None or self._over >= form.formation:
@@ -151,7 +158,7 @@ class WorkerProcess:
             host = formation.hosts[formation.rank]
             self._trace.tell(trace.Process, role="rank", pid=os.getpid(), rank=formation.rank, host=host)
 
-    def _leave(self, reason: str, error: Exception | None = None) -> None:
+    def _leave(self, reason: str, error: str | None = None) -> None:
         """Leave the formation, and say what state is held."""
         number = self._formation if self._formation is not None else -1
         if self._ports:
@@ -171,9 +178,9 @@ class WorkerProcess:
             )
         )
 
-    def _end_recording(self, reason: str, error: Exception | None = None) -> None:
+    def _end_recording(self, reason: str, error: str | None = None) -> None:
         if self._recorder is not None:
-            self._recorder.end(reason, error=type(error).__name__ if error else None)
+            self._recorder.end(reason, error=error)
             self._recorder = None
 
 
@@ -210,6 +217,7 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     assignment = Assignment.read(Path(arguments[0]))
     backend = make(assignment.backend, assignment.job)
+    gc.freeze()  # libraries stay: looking through them would take most of the time of giving a formation up
     number = int(os.environ[NUMBER])
     link = Link(os.environ[CONTROLLER], _hello(number, backend), CONTROLLER_GONE, _lease_seconds())
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=link.say, args=(say.Notice(),)).start())

@@ -19,8 +19,9 @@ from trainspec_reference.common.recipes import refuse_recipe
 from trainspec_reference.torch import checkpoint, digest, noise, random
 from trainspec_reference.torch.activations import keeper
 from trainspec_reference.torch.checkpoint import NUM_RANKS, PARAMETERS, UPDATES, Box, HostSnapshot
+from trainspec_reference.torch.context_parallel import ContextSplit
 from trainspec_reference.torch.feed import blank
-from trainspec_reference.torch.groups import Groups
+from trainspec_reference.torch.groups import Groups, let_go
 from trainspec_reference.torch.models import make_model
 from trainspec_reference.torch.models.state_space import StateSpaceModel
 from trainspec_reference.torch.models.transformer import TransformerModel
@@ -63,9 +64,14 @@ class TorchBackend:
 
     def leave(self) -> None:
         """Give the groups up; a gradient that was under way is lost."""
-        if self._replica is not None and self._groups is not None:
-            self._replica.disconnect()
-        if self._groups is not None:
+        if self._groups is None:
+            return
+        with let_go():
+            if self._replica is not None:
+                self._replica.disconnect()
+                del self._passes
+                if isinstance(self._model, TransformerModel):
+                    self._model.share_sequences(ContextSplit())
             self._groups.leave()
             self._groups = None
 

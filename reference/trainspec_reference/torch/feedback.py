@@ -32,6 +32,7 @@ class Feedback:
         self._num_pending = 0
         """Entries of `_pending` that are of the step that was sent last."""
         self.compressor: Compressor | None = None
+        self._learnt: Mapping[str, torch.Tensor] = {}
 
     def connect(self, groups: Groups) -> None:
         """Go on among these data ranks; of another number, each keeps what it has left to send, unless the plan resets.
@@ -52,6 +53,10 @@ class Feedback:
         self.compressor = make_compressor(self._plan, self._state, groups.copies) if groups.copies else None
         for name, factor in self.factors.items():
             factor.copy_(factors.get(name, factor))
+
+    def disconnect(self) -> None:
+        """Send no more; what was learnt stays."""
+        self._learnt, self.compressor = self.factors, None
 
     def reduce(self, bucket: Bucket, total: Sum) -> None:
         """Replace the bucket's gradient by the sum of what all ranks sent, or by the sum before the first such step."""
@@ -140,7 +145,7 @@ class Feedback:
     @property
     def factors(self) -> Mapping[str, torch.Tensor]:
         """What has been learnt, alike on all ranks."""
-        return self.compressor.factors if self.compressor else {}
+        return self.compressor.factors if self.compressor else self._learnt
 
     @property
     def _has_begun(self) -> bool:

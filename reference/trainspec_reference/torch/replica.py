@@ -59,6 +59,9 @@ class Replica:
     def disconnect(self) -> None:
         """Exchange no more; parameters and moments stay."""
         self.exchange.close()
+        if self.feedback:
+            self.feedback.disconnect()
+        del self.exchange, self._groups
 
     def join_copies(self) -> None:
         """Sum the gradient of the table that the first and the last stage both hold."""

@@ -98,8 +98,8 @@ class TransformerModel(nn.Module):
         """Take positions and keys as these ranks share them from now on."""
         self.context = context
         for module in self.modules():
-            if isinstance(module, Attention) and context.degree > 1:
-                module.attend = context.attend
+            if isinstance(module, Attention):
+                module.attend = context.attend if context.degree > 1 else causal_attention
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Tokens [B, T], or the hidden [B, T, D] of the stage before, to logits [B, T, V], or hidden [B, T, D]."""
