@@ -132,14 +132,14 @@ QUICK_SCENARIOS := null-run kill-rank kill-coordinator truncated-shard bad-point
 QUICK_MUTANTS := false-alarm follows-pointer trusts-newest verifies-sizes-only forgets-optimizer starts-from-nothing \
 	forgets-position repeats-a-batch shuffles-anyway clips-by-default
 
-conformance: $(READY) ## test the reference trainers, and every mutant by every scenario (hours; SHARE=2/8 scores a part)
+conformance: $(READY) ## test the reference trainers, and each mutant by every scenario that can tell it from a stack without its lie (hours; SHARE=2/8 scores a part)
 	@rm -rf $(REPORTS)
 	@for stack in plain torch jax; do echo "== reference-$$stack, core =="; \
 		$(CONFORM) run conformance/stacks/reference-$$stack.yaml --profile core --report $(REPORTS)/$$stack || exit 1; done
 	@echo "== mutants, all scenarios =="
 	@OMP_NUM_THREADS=1 $(BIN)/python conformance/mutants/score.py --all --out build/mutants $(if $(SHARE),--share $(SHARE))
 
-conformance-short: $(READY) ## the same in short: quick scenarios, one trial each, and eight mutants
+conformance-short: $(READY) ## the same in short: quick scenarios, one trial each, and ten mutants
 	@echo "== conformance, short =="
 	@rm -rf $(REPORTS)/short
 	@$(CONFORM) run conformance/stacks/reference-plain.yaml --trials 1 --report $(REPORTS)/short \

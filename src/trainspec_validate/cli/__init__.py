@@ -174,4 +174,5 @@ def command(context: click.Context, /, **options: Any) -> None:
 
 def main() -> None:
     """Run the program and leave with the exit code that the help promises."""
+    terminal.settle()
     sys.exit(terminal.run(command, PROGRAM))

@@ -28,8 +28,8 @@ MARK = b"trainspec.stream"
 VERSION = b"1"
 MAX_COLUMNS = 4_000
 """Keys beyond this many stand in `json`."""
-ROWS_OF_A_GROUP = 65_536
-_ROWS_AT_ONCE = 65_536
+ROWS_OF_A_GROUP = 131_072
+_ROWS_AT_ONCE = 131_072
 _WHOLE = ("time_us", "seq", "att", "step", "rank")
 _TEXTS = ("host", "device", "emitter")
 _FIXED = (*_WHOLE, *_TEXTS, "json")
@@ -176,7 +176,7 @@ def row_batches(
             sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
             row = sum(sizes[:start])
             for groups in _together(range(len(sizes))[start:end], sizes):
-                table = file.read_row_groups(groups, columns).unify_dictionaries().combine_chunks()
+                table = file.read_row_groups(groups, columns, use_threads=False).unify_dictionaries().combine_chunks()
                 for batch in table.to_batches():
                     yield row, batch
                     row += batch.num_rows

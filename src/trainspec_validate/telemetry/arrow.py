@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,8 @@ def arrow_batches(stretch: Stretch, digest: Digest, facts: FileFacts, *, in_colu
     `in_columns` leaves values in the columns of the file where compiled loops can fold them.
     """
     builder = RowBuilder(digest.names, facts, stretch.file.head)
-    texts: Interner[str] = Interner()
-    identities = Identities(builder, texts.items)
+    texts = _Texts()
+    identities = Identities(builder, texts.known.items)
     for first_row, batch in _pieces(stretch, facts):
         text = batch.column("json")
         is_odd = ~np.asarray(text.is_null()) if text.null_count < len(text) else np.zeros(len(text), bool)
@@ -111,6 +112,7 @@ def _pieces(stretch: Stretch, facts: FileFacts) -> Iterator[tuple[int, Any]]:
             yield first_row + start, sound.slice(start, num)
 
 
+@lru_cache(parquet.MAX_COLUMNS)
 def _is_metric(name: str) -> bool:
     return len(name) <= _LONGEST_KEY and _METRIC.fullmatch(name) is not None
 
@@ -121,13 +123,13 @@ def _plain_rows(  # noqa: PLR0913, PLR0917
     is_plain: Any,
     builder: RowBuilder,
     identities: Identities,
-    texts: Interner[str],
+    texts: _Texts,
     identity: Any,
 ) -> Batch:
     """The rows that are nothing but numbers, without their values; fills in the identity of each."""
     facts = builder.facts
     whole = {name: _whole(batch.column(name)) for name in _BOUNDS}
-    named = {name: _numbers(batch.column(name), texts) for name in _NAMES}
+    named = {name: texts.numbers(name, batch.column(name)) for name in _NAMES}
     rows = np.flatnonzero(is_plain & _sound(whole, named, is_plain, first_row, facts))
     is_whole = len(rows) == batch.num_rows
     if not is_whole:
@@ -182,26 +184,36 @@ def _whole(column: Any) -> Any:
     return _filled(column).astype(np.int64, copy=False)
 
 
-def _numbers(column: Any, texts: Interner[str]) -> Any:
-    """Numbers of the texts of a column; -1 for none, -2 for a text that names nothing."""
-    if column.null_count == len(column):
-        return np.full(len(column), -1, np.int64)
-    if not hasattr(column, "dictionary"):
-        column = column.dictionary_encode()
-    known = column.dictionary.to_pylist()
-    numbers = np.array([*(_number(text, texts) for text in known), -1], np.int64)
-    return numbers.take(_filled(column.indices))  # -1 takes the last one
+class _Texts:
+    """Numbers of the texts in columns of names."""
+
+    def __init__(self) -> None:
+        self.known: Interner[str] = Interner()
+        self._last: dict[str, tuple[Any, Any]] = {}
+        """Of each column the dictionary that came last, with the numbers of its texts: the next one is mostly equal."""
+
+    def numbers(self, name: str, column: Any) -> Any:
+        """Numbers of the texts of a column; -1 for none, -2 for a text that names nothing."""
+        if column.null_count == len(column):
+            return np.full(len(column), -1, np.int64)
+        if not hasattr(column, "dictionary"):
+            column = column.dictionary_encode()
+        last = self._last.get(name)
+        if last is None or not column.dictionary.equals(last[0]):
+            texts = column.dictionary.to_pylist()
+            last = (column.dictionary, np.array([*(self._number(text) for text in texts), -1], np.int64))
+            self._last[name] = last
+        return last[1].take(_filled(column.indices))  # -1 takes the last one
+
+    def _number(self, text: str | None) -> int:
+        if text is None:
+            return -1
+        known = self.known.numbers.get(text)
+        if known is not None:
+            return known
+        return self.known.number(text) if _NAME.fullmatch(text) else _NO_NAME
 
 
 def _filled(column: Any) -> Any:
     """Whole numbers, -1 for none."""
     return (column.fill_null(-1) if column.null_count else column).to_numpy(zero_copy_only=False)
-
-
-def _number(text: str | None, texts: Interner[str]) -> int:
-    if text is None:
-        return -1
-    known = texts.numbers.get(text)
-    if known is not None:
-        return known
-    return texts.number(text) if _NAME.fullmatch(text) else _NO_NAME

@@ -32,14 +32,12 @@ class Column:
             found = np.where(self.valid[bits >> 3] >> (bits & 7) & 1, found, np.nan)
         return found
 
-    def has_rows_of(self, other: Column) -> bool:
-        """Whether it has a value in the same rows, as far as is told by a look at the bits."""
-        if self.most != other.most or len(self.valid) == 0 or len(other.valid) == 0:
-            return self.most == other.most == len(self.values)
-        return self.shift & 7 == other.shift & 7 and self._bits().tobytes() == other._bits().tobytes()
-
-    def _bits(self) -> Any:
-        return self.valid[self.shift >> 3 : (self.shift + len(self.values) + 7) >> 3]
+    def bits(self) -> bytes:
+        """What tells apart columns that have a value in other rows; empty where all rows have one."""
+        if not len(self.valid):
+            return b""
+        valid = self.valid[self.shift >> 3 : (self.shift + len(self.values) + 7) >> 3]
+        return bytes([self.shift & 7]) + bytes(valid.tobytes())
 
 
 @dataclass(frozen=True, slots=True)

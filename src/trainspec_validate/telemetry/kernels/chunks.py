@@ -72,10 +72,11 @@ def room_for(records: Ordered, num: int, most: int, subject_bits: Any) -> Chunks
 room_for.only_python = True  # type: ignore[attr-defined]
 
 
-def select(records: Ordered, valid: Any, shift: int, most: int, room: Chunks) -> Any:
+def select(records: Ordered, valid: Any, shift: int, filled: Any, most: int, room: Chunks) -> Any:
     """Fill in the records that have a value; returns how many chunks and how many records they are.
 
-    Bit `shift` of `valid` says whether the first row has a value; an empty `valid` says that all have.
+    Bit `shift` of `valid` says whether the first row has a value; an empty `valid` says that all have. `filled` are the
+    values of each pair.
     """
     rows, offsets, times, steps, windows, begins, writers, subjects = records
     out_rows, out_offsets, out_times, out_steps, out_windows = room[:5]
@@ -83,6 +84,8 @@ def select(records: Ordered, valid: Any, shift: int, most: int, room: Chunks) ->
     is_masked = len(valid) > 0
     num, num_chunks = 0, 0
     for pair in range(len(writers)):
+        if filled[pair] == 0:
+            continue
         first = num
         for i in range(begins[pair], begins[pair + 1]):
             row = rows[i]
@@ -100,17 +103,25 @@ def select(records: Ordered, valid: Any, shift: int, most: int, room: Chunks) ->
     return num_chunks, num
 
 
-def count(chunks: Chunks, valid: Any, shift: int, counts: Any) -> bool:
-    """Fill in how many records of each chunk have a value; returns whether it is none or all in every chunk."""
-    num_parts = 0
+def enter_rows(chunks: Chunks, chunk_of_row: Any) -> None:
+    """Fill in the chunk of each row; rows that are in none stay as they are."""
     for chunk in range(len(chunks.begins)):
-        num = 0
         for i in range(chunks.begins[chunk], chunks.ends[chunk]):
-            bit = chunks.row[i] + shift
-            num += (valid[bit >> 3] >> (bit & 7)) & 1
-        counts[chunk] = num
-        num_parts += 1 if 0 < num < chunks.ends[chunk] - chunks.begins[chunk] else 0
-    return num_parts == 0
+            chunk_of_row[chunks.row[i]] = chunk
+
+
+def count(chunk_of_row: Any, valid: Any, shift: int, counts: Any) -> None:
+    """Add up how many rows of each chunk have a value: bit `shift` of `valid` says whether the first row has.
+
+    Most columns have none in most rows, so that bytes without any are passed over.
+    """
+    end = shift + len(chunk_of_row)
+    for place in range(shift >> 3, (end + 7) >> 3):
+        bits = int(valid[place])
+        if bits == 0:
+            continue
+        for bit in range(max(8 * place, shift), min(8 * place + 8, end)):
+            counts[chunk_of_row[bit - shift]] += (bits >> (bit & 7)) & 1
 
 
 def measure(chunks: Chunks) -> None:
