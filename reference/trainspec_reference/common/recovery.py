@@ -27,6 +27,8 @@ _TOGETHER_SECONDS = 0.05
 """Time in which all ranks of a node that is lost are gone."""
 _LEAVE_SECONDS = 3.0
 """Time that a worker has to leave a formation that is over."""
+_ANEW_SECONDS = 0.5
+"""The same where all are started anew, so that nothing waits for what they hold."""
 _UNANSWERED_PINGS = 4
 """After so many a worker of another host is out of reach, if it is to blame for something else, too."""
 
@@ -206,7 +208,7 @@ class Recovery:
         if episode.is_certain and not episode.is_told and (age > _TOGETHER_SECONDS or not self._has_nodes):
             self._tell(episode)
         if team is not None and not team.has_left:
-            if age > _LEAVE_SECONDS:
+            if age > (_LEAVE_SECONDS if any(member.can_rejoin for member in team.living) else _ANEW_SECONDS):
                 stuck = [member.number for member in team.living if member.number not in team.left]
                 self.blame(stuck, "the worker does not leave a formation that is over")
         elif episode.is_told:
