@@ -27,7 +27,7 @@ def compressed(method: str, **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_gradients_are_what_was_applied_and_what_is_left(method: str) -> None:
-    answers = crew().run(compression_tasks.conservation, 3, tasks.Setup(compressed(method)), 200)
+    answers = crew().run(compression_tasks.conservation, 3, tasks.Setup(compressed(method)), 60)
     for error, left, sent in answers:
         assert error <= 1e-5
         assert left > 1e-6, "nothing was left: the compressor sent everything"
