@@ -182,7 +182,7 @@ def blames_wrong_rank() -> None:
 def _changes_traces(change: Callable[[type, dict[str, Any]], dict[str, Any]]) -> None:
     tell = TraceWriter.tell
 
-    def changed(self: TraceWriter, kind: Any, **told: Any) -> None:
+    def changed(self: TraceWriter, kind: Any, /, **told: Any) -> None:
         tell(self, kind, **change(kind, told))
 
     TraceWriter.tell = changed  # type: ignore[method-assign]
