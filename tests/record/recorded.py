@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+import trainspec_record
 from trainspec_validate.check import validate
 from trainspec_validate.documents.stream import StreamRecord
 from trainspec_validate.findings import Severity
@@ -52,6 +54,23 @@ def events(path: Path, name: str) -> list[dict[str, Any]]:
 def values(path: Path, key: str) -> list[Any]:
     """Values of one series, in order."""
     return [record["m"][key] for record in records(path) if record["k"] == "m" and key in record["m"]]
+
+
+def train(first: int, last: int, *, error: type[BaseException] | None = None) -> None:
+    """Record these updates, with what a restart begins with, a save every five, and at last an error."""
+    with trainspec_record.run(flops_per_token=1.0, peak_flops=1e9) as run:
+        if first:
+            with run.restore(f"step-{first}", first):
+                pass
+        for number in range(first, last):
+            with run.step(number):
+                time.sleep(0.002)
+                run.log(samples=4, loss=2.0 + 1 / (number + 1), learning_rate=1e-3, gradient_norm=1.0)
+            if number % 5 == 4:
+                with run.checkpoint():
+                    pass
+        if error:
+            raise error
 
 
 def errors(folder: Path) -> list[str]:

@@ -2,30 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
-import trainspec_record
-
-from .recorded import errors, events, values
-
-
-def train(first: int, last: int, *, error: type[BaseException] | None = None) -> None:
-    with trainspec_record.run() as run:
-        if first:
-            with run.restore(f"step-{first}", first):
-                pass
-        for number in range(first, last):
-            with run.step(number):
-                time.sleep(0.002)
-                run.log(samples=4, loss=2.0 + 1 / (number + 1), learning_rate=1e-3, gradient_norm=1.0)
-            if number % 5 == 4:
-                with run.checkpoint():
-                    pass
-        if error:
-            raise error
+from .recorded import errors, events, train, values
 
 
 def starts(folder: Path) -> list[list[int]]:

@@ -16,7 +16,7 @@ from trainspec_record.ledger import CATEGORIES, Ledger
 from trainspec_record.past import MAX_SEARCHED_BYTES, counters_at, read_past
 from trainspec_record.progress import TOKENS, Progress
 
-from .recorded import errors, events, records, values
+from .recorded import errors, events, records, train, values
 
 LOSS = "train.loss.mean{train.loss.name=total}"
 
@@ -198,22 +198,6 @@ def test_a_fault_that_is_mended_in_the_attempt(folder: Path) -> None:
     assert took["total"] == pytest.approx(sum(took.values()) - took["total"])
     assert events(folder / "job.0.jsonl", "train.fault.detected")[0]["a"]["train.fault.vendor_code"] == "x:1"
     assert not [error for error in errors(folder) if "REC" in error]
-
-
-def train(first: int, last: int, *, error: type[BaseException] | None = None) -> None:
-    with trainspec_record.run(flops_per_token=1.0, peak_flops=1e9) as run:
-        if first:
-            with run.restore(f"step-{first}", first):
-                pass
-        for number in range(first, last):
-            with run.step(number):
-                time.sleep(0.002)
-                run.log(samples=4, loss=2.0 + 1 / (number + 1), learning_rate=1e-3, gradient_norm=1.0)
-            if number % 5 == 4:
-                with run.checkpoint():
-                    pass
-        if error:
-            raise error
 
 
 def test_a_fault_while_another_is_open_ends_with_the_same_update(folder: Path) -> None:

@@ -90,6 +90,30 @@ def test_json_lines_give_every_record_back(stream: list[Record]) -> None:
     assert found == stream
 
 
+@pytest.mark.parametrize(("cells", "rows"), [(60, [6, 6, 6, 2]), (8, [1] * 20)])
+def test_parquet_groups_are_smaller_with_many_columns(
+    cells: int, rows: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyarrow.parquet as pq
+
+    monkeypatch.setattr(parquet, "CELLS_AT_ONCE", cells)  # of ten columns
+    stream = [Sample(time_us=n, seq=n, m={"train.step.count": float(n)}, step=n) for n in range(20)]
+    assert parquet.write(stream, tmp_path / "f") == 20
+    metadata = pq.ParquetFile(tmp_path / "f").metadata
+    assert [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)] == rows
+    assert list(records(parquet.read(tmp_path / "f"))) == stream
+
+
+def test_a_large_group_of_rows_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = [Sample(time_us=n, seq=n, m={"train.step.count": float(n)}, emitter=f"rank-{n % 7}") for n in range(100)]
+    parquet.write(stream, tmp_path / "f")
+    (whole,) = parquet.row_batches(tmp_path / "f")
+    monkeypatch.setattr(parquet, "CELLS_AT_ONCE", 300)
+    pieces = list(parquet.row_batches(tmp_path / "f"))
+    assert [row for row, _ in pieces] == [0, 30, 60, 90]
+    assert [row for _, batch in pieces for row in batch.to_pylist()] == whole[1].to_pylist()
+
+
 def test_parquet_has_a_column_for_each_key_and_groups_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pyarrow.parquet as pq
 

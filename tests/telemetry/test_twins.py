@@ -12,7 +12,6 @@ from split_makers import seen
 from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
 from trainspec_validate.streams import parquet as twin
-from trainspec_validate.telemetry import arrow
 from trainspec_validate.telemetry.engine import read_run, run_file
 from trainspec_validate.telemetry.view import RunView
 
@@ -85,7 +84,7 @@ def test_texts_without_a_dictionary(tmp_path: Path) -> None:
 def test_pieces_of_any_size_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = table(tmp_path)
     wanted = seen(read(rows, tmp_path))
-    monkeypatch.setattr(arrow, "_MOST_CELLS", 1_000)
+    monkeypatch.setattr(twin, "CELLS_AT_ONCE", 200)
     assert seen(read(rows, tmp_path, row_group_size=50)) == wanted
 
 

@@ -92,7 +92,6 @@ def test_rows_that_are_more_than_numbers_lie_between_the_others(
     if not jit.compile_loops():
         pytest.skip("numba is not installed")
     monkeypatch.setattr(parquet, "ROWS_OF_A_GROUP", 500)
-    monkeypatch.setattr(parquet, "_ROWS_AT_ONCE", 500)
     run = make_run(BASES[DAMAGE["hang"].base])
     files = one_file(together(run.streams), tmp_path)
     found = folded(files, in_columns=True)

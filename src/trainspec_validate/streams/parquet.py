@@ -29,7 +29,8 @@ VERSION = b"1"
 MAX_COLUMNS = 4_000
 """Keys beyond this many stand in `json`."""
 ROWS_OF_A_GROUP = 131_072
-_ROWS_AT_ONCE = 131_072
+CELLS_AT_ONCE = 8_000_000
+"""Numbers that are held at once, whatever the number of columns."""
 _WHOLE = ("time_us", "seq", "att", "step", "rank")
 _TEXTS = ("host", "device", "emitter")
 _FIXED = (*_WHOLE, *_TEXTS, "json")
@@ -61,7 +62,7 @@ def keys_of(records: Iterable[Record]) -> tuple[str, ...]:
 
 
 def write(records: Iterable[Record], path: Path, keys: Sequence[str] | None = None) -> int:
-    """Write records, and return how many; memory holds one group of rows.
+    """Write records, and return how many; memory holds one group of rows, which is smaller with many columns.
 
     `keys` are the metric keys that get a column; without them it is those of the first group. A record with a key that
     has no column stands in `json`.
@@ -75,14 +76,19 @@ def write(records: Iterable[Record], path: Path, keys: Sequence[str] | None = No
     rows = list(itertools.islice(source, ROWS_OF_A_GROUP))
     columns = tuple(keys_of(rows) if keys is None else keys)[:MAX_COLUMNS]
     schema = _schema(pa, columns)
-    num = 0
+    num, most, every = 0, _most_rows(len(schema)), itertools.chain(rows, source)
+    del rows
+    groups = iter(lambda: list(itertools.islice(every, most)), [])
     with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=[*_TEXTS]) as writer:
-        while True:
-            writer.write_table(_table(pa, schema, columns, rows))
-            num += len(rows)
-            rows = list(itertools.islice(source, ROWS_OF_A_GROUP))
-            if not rows:
-                return num
+        for group in itertools.chain([next(groups, [])], groups):
+            writer.write_table(_table(pa, schema, columns, group))
+            num += len(group)
+    return num
+
+
+def _most_rows(num_columns: int) -> int:
+    """Rows that are held at once."""
+    return min(ROWS_OF_A_GROUP, max(1, CELLS_AT_ONCE // num_columns))
 
 
 def _schema(pa: Any, columns: Sequence[str]) -> Any:
@@ -149,7 +155,7 @@ def read(path: Path) -> Iterator[Item]:
     try:
         with pq.ParquetFile(path) as file:
             names = _checked(file.schema_arrow, pa)
-            for batch in file.iter_batches(batch_size=ROWS_OF_A_GROUP):
+            for batch in file.iter_batches(_most_rows(len(file.schema_arrow))):
                 rows = _rows(batch, names)
                 for index in range(batch.num_rows):
                     found = rows.record(index)
@@ -174,24 +180,32 @@ def row_batches(
         with pq.ParquetFile(path) as file:
             _checked(file.schema_arrow, pa)
             sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
-            row = sum(sizes[:start])
-            for groups in _together(range(len(sizes))[start:end], sizes):
-                table = file.read_row_groups(groups, columns, use_threads=False).unify_dictionaries().combine_chunks()
-                for batch in table.to_batches():
+            row, most = sum(sizes[:start]), _most_rows(len(columns or file.schema_arrow))
+            for groups in _together(range(len(sizes))[start:end], sizes, most):
+                for batch in _batches(file, groups, sum(sizes[number] for number in groups), most, columns):
                     yield row, batch
                     row += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         raise SourceError(f"the file is no sound Parquet: {str(error)[:200]}", "write it again") from None
 
 
-def _together(numbers: Iterable[int], sizes: Sequence[int]) -> Iterator[list[int]]:
+def _batches(file: Any, groups: list[int], num_rows: int, most: int, columns: Sequence[str] | None) -> Iterator[Any]:
+    """The rows of row groups, whole where they fit, which is quicker; processes share the processors, not threads."""
+    if num_rows > 2 * most:
+        yield from file.iter_batches(most, row_groups=groups, columns=columns, use_threads=False)
+    else:
+        table = file.read_row_groups(groups, columns, use_threads=False)
+        yield from table.unify_dictionaries().combine_chunks().to_batches()
+
+
+def _together(numbers: Iterable[int], sizes: Sequence[int], least: int) -> Iterator[list[int]]:
     """Neighbouring row groups that are worth reading at once."""
     found: list[int] = []
     num = 0
     for number in numbers:
         found.append(number)
         num += sizes[number]
-        if num >= _ROWS_AT_ONCE:
+        if num >= least:
             yield found
             found, num = [], 0
     if found:

@@ -37,8 +37,6 @@ _BOUNDS = {
 _METRIC = re.compile(r"[a-z][a-z0-9_.]*(\{[^{}\x00-\x1f]+\})?")
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
 _LONGEST_KEY = 512
-_MOST_CELLS = 8_000_000
-"""Numbers that are held at once."""
 
 
 def head_of(path: Path) -> Head | None:
@@ -98,7 +96,7 @@ def arrow_batches(stretch: Stretch, digest: Digest, facts: FileFacts, *, in_colu
 
 
 def _pieces(stretch: Stretch, facts: FileFacts) -> Iterator[tuple[int, Any]]:
-    """The rows in pieces whose numbers fit into memory; columns that name no metric are damage."""
+    """The rows in pieces that fit into memory; columns that name no metric are damage."""
     refused: set[str] = set()
     for first_row, batch in parquet.row_batches(stretch.file.path, stretch.start, stretch.end):
         wrong = {name for name in parquet.metric_columns(batch.schema) if not _is_metric(name)}
@@ -106,10 +104,7 @@ def _pieces(stretch: Stretch, facts: FileFacts) -> Iterator[tuple[int, Any]]:
             message = f"the column {name[:60]!r} has no name of a metric"
             note_damage(facts, 0, LineFault(RECORD, message, "name columns by the keys of metrics"))
         refused |= wrong
-        sound = batch.select([name for name in batch.schema.names if name not in wrong])
-        num = max(1, _MOST_CELLS // sound.num_columns)
-        for start in range(0, sound.num_rows, num):
-            yield first_row + start, sound.slice(start, num)
+        yield first_row, batch.select([name for name in batch.schema.names if name not in wrong])
 
 
 @lru_cache(parquet.MAX_COLUMNS)

@@ -36,8 +36,8 @@ class Column:
         """What tells apart columns that have a value in other rows; empty where all rows have one."""
         if not len(self.valid):
             return b""
-        valid = self.valid[self.shift >> 3 : (self.shift + len(self.values) + 7) >> 3]
-        return bytes([self.shift & 7]) + bytes(valid.tobytes())
+        bits: bytes = self.valid[self.shift >> 3 : (self.shift + len(self.values) + 7) >> 3].tobytes()
+        return bytes([self.shift & 7]) + bits
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,18 +21,8 @@ _MODULES = (
 _ENTRIES = frozenset(
     {
         *("fold", "enter", "locate", "join", "parse", "follow", "note", "rounded", "hash_of", "begin", "lockstep"),
-        *(
-            "number",
-            "register",
-            "group",
-            "select",
-            "enter_rows",
-            "count",
-            "measure",
-            "take",
-            "without_gaps",
-            "judge_all",
-        ),
+        *("number", "register", "group", "select", "enter_rows", "count", "measure"),
+        *("take", "without_gaps", "judge_all"),
         *("series", "judge_values", "judge_intervals", "run_equal", "run_above", "see", "compare", "note_all"),
         *("add_along", "note_longest", "note_short", "count_equal", "count_above"),
     }
