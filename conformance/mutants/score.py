@@ -4,10 +4,13 @@
 one survives. A mutant meets its own scenario and a run to which nothing is done. With `--all` it meets every other
 scenario too that can tell it from the stack without its lie. For that, the stack without a lie first runs through all
 scenarios, and it must pass them: a scenario in which it enters no function that a mutant replaces is not run with this
-mutant, and the last lines say how many runs are left out so. `--unreached` runs them nonetheless. With `--out` results
-are kept, a file for each stack, and a run that was interrupted goes on; once all shares have run into one directory,
-the same command without `--share` prints the table of all of them and runs nothing again. To have a mutant run again,
-delete its file; where a source has changed since, its results do not count.
+mutant, nor one that it may fail with a reason, and the last lines say how many runs are left out so. `--unreached` runs
+them nonetheless. What is wrong while several mutants run at once is run again when all others have ended: it may have
+waited for them.
+
+With `--out` results are kept, a file for each stack, and a run that was interrupted goes on; once all shares have run
+into one directory, the same command without `--share` prints the table of all of them and runs nothing again but what
+was wrong. To have a mutant run again, delete its file; where a source has changed since, its results do not count.
 """
 
 from __future__ import annotations
@@ -63,6 +66,11 @@ class Score:
         """Requirements that it failed beside, without a reason."""
         return sorted(self.failed.keys() - {self.mutant.requirement} - self.mutant.also.keys())
 
+    @property
+    def wrong(self) -> list[str]:
+        """Requirements that it should have failed and did not, or the other way round."""
+        return [*([self.mutant.requirement] if self.survives else []), *self.unexplained]
+
 
 def chosen_for(one: Mutant, reach: Reach | None, *, everything: bool) -> list[Scenario]:
     """Scenarios that a mutant is to run through, in order.
@@ -77,8 +85,13 @@ def chosen_for(one: Mutant, reach: Reach | None, *, everything: bool) -> list[Sc
         for scenario in ordered(one, all_scenarios().values())
         if scenario.requirement == one.requirement
         or scenario.metadata.name == CALM
-        or (everything and (reach is None or reach.meets(one, scenario.metadata.name)))
+        or (everything and (reach is None or _can_tell(one, scenario, reach)))
     ]
+
+
+def _can_tell(one: Mutant, scenario: Scenario, reach: Reach) -> bool:
+    """Whether something would be learnt: the scenario may meet the lie, and there is no reason to fail it."""
+    return scenario.requirement not in one.also and reach.meets(one, scenario.metadata.name)
 
 
 def score(one: Mutant, out: Path, chosen: Sequence[Scenario]) -> Score:
@@ -110,7 +123,7 @@ def table(scores: Sequence[Score], reach: Reach | None = None) -> str:
     lines.append(f"{caught} of {len(scores)} mutants caught by the requirement that they break")
     if reach is not None:
         num_left_out, num_all = sum(one.num_left_out for one in scores), len(scores) * len(all_scenarios())
-        lines.append(f"{num_left_out} of {num_all} runs left out: they enter nothing that the mutant replaces")
+        lines.append(f"{num_left_out} of {num_all} runs left out: they never enter what is replaced, or may fail")
         lines += [f"FAILED by the stack without a lie: {name}: {why[:110]}" for name, why in reach.failed.items()]
     return "\n".join(lines)
 
@@ -132,13 +145,25 @@ def main() -> int:
         out = arguments.out or Path(temporary)
         reach = honest_reach(known.values(), scenarios, out, out / RESULTS, pool) if arguments.all and chosen else None
         scores = list(pool.map(lambda one: _score(one, out, reach, arguments), chosen))
+        if arguments.jobs > 1:
+            scores = [_alone(one, out, reach, arguments) if one.wrong else one for one in scores]
     print(table(scores, reach))
-    return 1 if any(one.survives or one.unexplained for one in scores) or (reach and reach.failed) else 0
+    return 1 if any(one.wrong for one in scores) or (reach and reach.failed) else 0
 
 
 def _score(one: Mutant, out: Path, reach: Reach | None, arguments: argparse.Namespace) -> Score:
     met = chosen_for(one, None if arguments.unreached else reach, everything=arguments.all)
     return replace(score(one, out, met), num_left_out=len(all_scenarios()) - len(met))
+
+
+def _alone(one: Score, out: Path, reach: Reach | None, arguments: argparse.Namespace) -> Score:
+    """Run again what was wrong."""
+    kept = read_results(out / RESULTS, one.mutant.name)
+    for name, scenario in all_scenarios().items():
+        if scenario.requirement in one.wrong:
+            kept.outcomes.pop(name, None)
+    kept.write(out / RESULTS)
+    return _score(one.mutant, out, reach, arguments)
 
 
 def _arguments() -> argparse.Namespace:
