@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor  # noqa: E402
 
 import honest  # noqa: E402
 import reach  # noqa: E402
+import runs  # noqa: E402
 import score  # noqa: E402
 from outcomes import Outcome, sources_digest  # noqa: E402
 from reach import Reach  # noqa: E402
@@ -91,6 +92,16 @@ def test_own_scenario_and_calm_run_are_never_left_out() -> None:
         known.add(name, Outcome("pass"), set())
     assert [found.metadata.name for found in score.chosen_for(one, known, everything=True)] == ["elastic-sizes", CALM]
     assert len(score.chosen_for(one, None, everything=True)) == len(all_scenarios())
+
+
+def test_what_a_mutant_may_fail_with_a_reason_is_left_out() -> None:
+    one = all_mutants()["false-alarm"]
+    known = _known(**{one.name: ("m:f",)})
+    for name in all_scenarios():
+        known.add(name, Outcome("pass"), {"m:f"})
+    asked = {found.requirement for found in score.chosen_for(one, known, everything=True)}
+    assert one.also
+    assert asked == {found.requirement for found in all_scenarios().values()} - one.also.keys()
 
 
 def test_what_was_failed_is_not_kept_and_a_changed_source_counts(
@@ -230,7 +241,7 @@ def test_the_table_says_what_was_left_out_and_fails_where_the_stack_without_a_li
     known = _known(**{"false-alarm": ("m:f",)})
     for name in all_scenarios():
         known.add(name, Outcome("pass"), set())
-    known.add("kill-rank", Outcome(state, "why"), set())
+    known.add("reshard", Outcome(state, "why"), set())
 
     def outcome(_: object, met: Any) -> Outcome:
         return Outcome("fail" if met.metadata.name == CALM else "pass", "quiet: no")
@@ -242,4 +253,42 @@ def test_the_table_says_what_was_left_out_and_fails_where_the_stack_without_a_li
     out = capsys.readouterr().out
     num_run = 1 + (state == "fail")
     assert f"{len(all_scenarios()) - num_run} of {len(all_scenarios())} runs left out" in out
-    assert ("FAILED by the stack without a lie: kill-rank: why" in out) == bool(status)
+    assert ("FAILED by the stack without a lie: reshard: why" in out) == bool(status)
+
+
+@pytest.mark.parametrize(("jobs", "times", "status"), [(2, 1, 0), (2, 2, 1), (1, 1, 1)])
+def test_what_was_wrong_beside_other_mutants_is_run_once_more(
+    jobs: int, times: int, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+
+    def outcome(_: object, met: Any) -> Outcome:
+        name = met.metadata.name
+        asked.append(name)
+        late = name == "data-stall" and asked.count(name) <= times
+        return Outcome("fail" if late or name == CALM else "pass", "why")
+
+    monkeypatch.setattr(sys, "argv", ["score.py", "--all", "--unreached", f"--jobs={jobs}", "false-alarm"])
+    known = _known()
+    for name in all_scenarios():
+        known.add(name, Outcome("pass"), set())
+    monkeypatch.setattr(score, "honest_reach", lambda *_: known)
+    monkeypatch.setattr(score.Runs, "outcome", outcome)
+    assert score.main() == status
+    assert len(asked) == len(all_scenarios()) + (jobs > 1)
+    assert ("beside it, without a reason: TS-CNF-221: why" in capsys.readouterr().out) == bool(status)
+
+
+@pytest.mark.parametrize(("requirement", "trials"), [("TS-CNF-108", 5), ("TS-CNF-101", 1)])
+def test_only_a_stack_that_is_to_fail_runs_again_and_again(
+    requirement: str, trials: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def run(order: Any, _: object) -> list[Any]:
+        asked.append(order.num_trials)
+        return [SimpleNamespace(state="pass", trials=(), reason="")]
+
+    monkeypatch.setattr(runs, "run_suite", run)
+    runs.Runs(Mutant("false-alarm", "", requirement), tmp_path).outcome(scenario("kill-in-save"))
+    assert asked == [trials]
