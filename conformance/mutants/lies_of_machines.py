@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 from registry import mutant
-from trainspec_reference.common import order, probe_machine, probe_parts
+from trainspec_reference.common import order, probe_machine, probe_parts, probe_runs
 from trainspec_reference.common.backend import Weights
 from trainspec_reference.common.job import Job
+from trainspec_reference.common.probe_arrays import Request
 from trainspec_reference.plain import memory, narrow
 from trainspec_reference.plain.backend import PlainBackend
 from trainspec_reference.plain.compression import GradientCompressor
@@ -110,6 +111,16 @@ def unfused_attention() -> None:
         }
 
     probe_parts.Machine.kernels = kernels  # type: ignore[method-assign]
+
+
+@mutant("replicates-anyway", "TS-CNF-224", "Takes a plan that shards its state, and keeps whole replicas.")
+def replicates_anyway() -> None:
+    made = probe_runs.sharded_job
+
+    def whole(request: Request) -> Job:
+        return made(Request(request.operation, {**request.values, "sharding": "none"}))
+
+    probe_runs.sharded_job = whole
 
 
 @mutant("zero-for-missing", "TS-CNF-223", "Writes a power of zero where the meter gave none.")

@@ -172,6 +172,24 @@ def test_memory_of_a_device_is_taken_from_the_answer() -> None:
     assert not found("memory-by-factor", {"memory-base": (texts[0], 0), "memory-layers": (texts[1], 0)})
 
 
+def sharded(whole: int, parts: int, *, off: float = 0.0) -> Answers:
+    """Losses, and megabytes that were taken of whole replicas and of parts; both moments of one copy take 256."""
+    text: dict[str, Any] = {"memory": "host", "losses": [3.0, 2.0, 1.0]}
+    other = {**text, "losses": [3.0, 2.0 + off, 1.0]}
+    return {"shards-none": (text, whole * MEGABYTE), "shards-parameters": (other, parts * MEGABYTE)}
+
+
+def test_ranks_that_shard_take_less_and_train_the_same() -> None:
+    assert not found("state-sharded", sharded(2000, 1800))
+    for parts in (1850, 2000, 2100):
+        assert "one copy of the moments alone takes 2.56e+08" in str(found("state-sharded", sharded(2000, parts)))
+    assert not found("state-sharded", sharded(2000, 1500, off=1e-5))
+    assert "losses are [3.0, 2.01, 1.0] with sharding" in str(found("state-sharded", sharded(2000, 1500, off=0.01)))
+    assert "losses are" in str(found("state-sharded", sharded(2000, 1500, off=float("nan"))))
+    with pytest.raises(CannotJudgeError, match="does not tell"):
+        found("state-sharded", sharded(0, 0))
+
+
 def test_steps_and_processes_that_grow_fail() -> None:
     steady: dict[str, Any] = {"peak_bytes": [100] * 30}
     few: tuple[Any, int] = ({"peak_bytes": [100] * 3}, 1000)

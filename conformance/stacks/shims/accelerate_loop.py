@@ -90,7 +90,8 @@ class Run:
 
 def main(path: str) -> None:
     """Train as the task says, on one rank."""
-    rank = Rank(read_task(path), int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"]))
+    task, variables = read_task(path), {"RANK": "0", "TORCHELASTIC_RESTART_COUNT": "0", **os.environ}
+    rank = Rank(task, int(variables["RANK"]), int(variables["TORCHELASTIC_RESTART_COUNT"]))
     run = Run(rank)
     run.restore()
     run.train()

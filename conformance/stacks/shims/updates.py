@@ -1,9 +1,8 @@
-"""The only place that asks the stacks of others for the update that one gradient gives: `updates.py STACK IN OUT`."""
+"""The only place that asks the stacks of others for the update that one gradient gives."""
 
 from __future__ import annotations
 
 import base64
-import json
 import os
 import socket
 import sys
@@ -140,14 +139,8 @@ def update(stack: str, question: dict[str, Any], factor: float) -> list[float]:
     return [float(one) for one in torch.cat(change)]
 
 
-def main(stack: str, source: str, target: str) -> None:
-    """Answer the question in a file."""
-    question = json.loads(Path(source).read_text(encoding="utf-8"))
+def answer(stack: str, question: dict[str, Any]) -> dict[str, Any]:
+    """The update that each factor gives."""
     found = np.array([update(stack, question, factor) for factor in question["factors"]], "<f8")
     content = base64.b64encode(found.tobytes()).decode()
-    packed = {"dtype": "float64", "shape": list(found.shape), "base64": content}
-    Path(target).write_text(json.dumps({"operation": question["operation"], "updates": packed}), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    return {"updates": {"dtype": "float64", "shape": list(found.shape), "base64": content}}

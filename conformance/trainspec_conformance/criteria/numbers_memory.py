@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from trainspec_conformance.answers import Answer, answer_of, others
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
 from trainspec_validate.documents.scenario import Criterion
 
 SETTLED_STEPS = 3
 """After them every buffer of a step was allocated."""
+BYTES_OF_MOMENTS = 8
+"""Of one parameter: two moments of four bytes, which nothing needs that is not its owner."""
+LEAST_SAVED = 0.75
+"""Share of the moments. Stacks that shard saved twice the moments; whole replicas differed by a quarter of this."""
 
 
 def taken_bytes(answer: Answer) -> float:
@@ -49,6 +55,24 @@ def memory_differences(case: Case, criterion: Criterion) -> Iterator[Problem]:
     if not abs(predicted - taken) <= (criterion.tolerance or 0) * abs(taken):
         names = " and ".join(sorted(changed))
         message = f"with other {names} {taken:.4g} bytes more were taken, {predicted:.4g} more were predicted"
+        yield Problem(message, (answer.entry, base.entry))
+
+
+@check("state-sharded")
+def state_sharded(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """Ranks that shard their state take less memory together than ranks that do not, and compute the same losses."""
+    answer = answer_of(case, criterion)
+    base = others(case, answer)[0]
+    num_ranks, num_parameters = answer.question["num_ranks"], answer.question["num_parameters"]
+    saved = taken_bytes(base) - taken_bytes(answer)
+    moments = BYTES_OF_MOMENTS * num_parameters
+    if not saved >= LEAST_SAVED * moments * (num_ranks - 1):
+        message = f"{num_ranks} ranks that were to shard their state took {saved:.4g} bytes less than without, "
+        yield Problem(f"{message}and one copy of the moments alone takes {moments:.4g}", (answer.entry, base.entry))
+    shape = (answer.question["num_steps"],)
+    losses, wanted = answer.array("losses", shape), base.array("losses", shape)
+    if not np.allclose(losses, wanted, rtol=criterion.tolerance or 0, atol=0):
+        message = f"losses are {losses.tolist()} with sharding, {wanted.tolist()} without"
         yield Problem(message, (answer.entry, base.entry))
 
 

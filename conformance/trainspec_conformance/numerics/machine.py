@@ -54,6 +54,23 @@ def peaks_long(seed: int) -> dict[str, Any]:
     return {"operation": "peaks", **_SMALL, "num_steps": 30}
 
 
+def _shards(sharding: str, seed: int) -> dict[str, Any]:
+    sizes = {"num_ranks": 2, "num_parameters": 32_000_000, "num_steps": 3}
+    return {"operation": "shards", "sharding": sharding, **sizes, "seed": seed % 1000}
+
+
+@case("shards-none")
+def shards_none(seed: int) -> dict[str, Any]:
+    """Two ranks that each hold all of the state."""
+    return _shards("none", seed)
+
+
+@case("shards-parameters")
+def shards_parameters(seed: int) -> dict[str, Any]:
+    """Two ranks that hold half each: parameters, gradients and both moments, of four bytes each."""
+    return _shards("parameters", seed)
+
+
 @case("kernels")
 def kernels(seed: int) -> dict[str, Any]:
     """Kernels of a training step, and the best that the same device reaches in the same run."""

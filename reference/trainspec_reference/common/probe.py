@@ -28,6 +28,8 @@ converge: `compression` as in a plan, `seeds`, `num_steps`. Gives losses `dense`
 memory: `num_layers`, `hidden_size`, `sequence_length`, `global_sequences`. Gives `predicted_bytes`, and `memory`:
     `host`, or `device` with its `peak_bytes`.
 peaks: the same, and `num_steps`. Gives `peak_bytes` of each step.
+shards: `sharding` as in a plan, `num_ranks`, `num_parameters` at least, `num_steps`; optional `seed`. Trains on so many
+    ranks, and gives `losses` of each step, the `num_parameters`, and `memory` as above.
 kernels: nothing. Gives `kernels` and `rooflines`, each with `operation`, `dimensions`, `median_seconds`, and
     `num_warmup_runs`, `num_timed_runs`, `format`, `device`.
 energy: `seconds` of load; optional `interval_seconds`. Gives `seconds`, `joules` and `watts` of each reading.
@@ -59,6 +61,7 @@ _TRAINING: Mapping[str, Callable[[Request, str], dict[str, Any]]] = {
     "loss-scale": probe_training.loss_scale,
     "update": probe_runs.update,
     "converge": probe_runs.converge,
+    "shards": probe_runs.shards,
 }
 _MEMORY: Mapping[str, Callable[[Request, str, Probes], dict[str, Any]]] = {
     "memory": probe_runs.memory,

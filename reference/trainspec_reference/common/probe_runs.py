@@ -11,12 +11,14 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
+from trainspec_reference.common import backend as backends
 from trainspec_reference.common.backend import Backend, Gradients
 from trainspec_reference.common.job import Data, Job, ModelShape, Rates
 from trainspec_reference.common.probe_arrays import Array, ProbeInputError, Request
 from trainspec_reference.common.probe_parts import Probes, UnsupportedError
-from trainspec_reference.common.probe_ranks import Member, on_ranks
+from trainspec_reference.common.probe_ranks import MAX_RANKS, Member, on_ranks
 from trainspec_reference.common.rehearsal import NoPorts, StepMemory, built, only_rank, rehearse, trainer_of
+from trainspec_reference.common.weights import initial_weights
 from trainspec_validate.documents.communication import Compression
 from trainspec_validate.documents.plan import TrainingPlan
 
@@ -24,7 +26,9 @@ _SHAPE = ModelShape(family="state-space", num_layers=2, hidden_size=32, vocabula
 _FLAT_EPSILON, _FLAT_RATE = 1e8, 1e12
 """AdamW with them and without momentum is gradient descent: its update is their ratio times the gradient."""
 _FIRST_STEPS = 3
-_MAX_STEPS, _MAX_SEEDS, _MAX_ENTRIES = 10_000, 64, 1 << 30
+_WIDE = 1024
+"""Width of a model whose parameters are most of what its training takes."""
+_MAX_STEPS, _MAX_SEEDS, _MAX_ENTRIES, _MAX_PARAMETERS = 10_000, 64, 1 << 30, 1 << 30
 
 
 def _job(
@@ -159,6 +163,36 @@ def memory(request: Request, backend: str, probes: Probes) -> dict[str, Any]:
     predicted = probes.predicted_bytes(job)
     rehearse(backend, job)
     return {"predicted_bytes": predicted, "memory": "host"}
+
+
+def sharded_job(request: Request) -> Job:
+    """A job with at least so many parameters, in layers that are gathered one at a time where they are sharded."""
+    num_ranks, num_parameters = request.get("num_ranks", int), request.get("num_parameters", int)
+    num_steps = request.get("num_steps", int)
+    if not (1 <= num_ranks <= MAX_RANKS and 1 <= num_parameters <= _MAX_PARAMETERS and 1 <= num_steps <= _MAX_STEPS):
+        raise ProbeInputError(
+            f"at most {MAX_RANKS} ranks, {_MAX_PARAMETERS} parameters, {_MAX_STEPS} steps are trained"
+        )
+    num_layers = -(-num_parameters // (3 * _WIDE * _WIDE))
+    shape = replace(_SHAPE, num_layers=num_layers, hidden_size=_WIDE)
+    layout = {"num_accelerators": num_ranks, "data": num_ranks, "sharding": request.get("sharding", str)}
+    try:
+        job = _job(shape, Rates(), num_steps=num_steps, sequences=num_ranks, num_ranks=num_ranks, parallelism=layout)
+    except msgspec.ValidationError as error:
+        raise ProbeInputError(f"sharding: {error}") from error
+    return replace(job, seed=request.get("seed", int, 0))
+
+
+def shards(request: Request, backend: str) -> dict[str, Any]:
+    """Losses of a job whose ranks share their state as asked; the suite sees what their processes take."""
+    job = sharded_job(request)
+    try:
+        backends.make(backend, job)
+    except ValueError as error:
+        raise UnsupportedError(str(error)) from error
+    (losses,) = on_ranks(_trained, [(backend, [job])] * job.plan.parallelism.data)
+    num_parameters = sum(array.size for array in initial_weights(job.model, job.seed).values())
+    return {"losses": losses, "num_parameters": num_parameters, "memory": "host"}
 
 
 class _Peaks(NoPorts):

@@ -66,6 +66,7 @@ Capability = Literal[
     "probe-converge",
     "probe-memory",
     "probe-peaks",
+    "probe-shards",
     "probe-kernels",
     "probe-energy",
 ]
@@ -144,8 +145,7 @@ class Store(Record, frozen=True, kw_only=True):
     pointer: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
     """File that names the newest one."""
     pointer_line: Annotated[str, Meta(min_length=6, max_length=256, pattern=r"^[^\n]*\{step\}[^\n]*$")] | None = None
-    """Line of that file that does so, with `{step}` where its step stands, where the file holds more than a name: such
-    as `model_checkpoint_path: "ckpt-{step}"` of TensorFlow."""
+    """Its line, where it holds more than a name: such as `model_checkpoint_path: "ckpt-{step}"` of TensorFlow."""
     payload: tuple[Annotated[str, Meta(min_length=1, max_length=256)], ...] = ("**/*",)
     """Patterns of the files that hold state."""
 
