@@ -1,6 +1,7 @@
 """What each rank of a small data-parallel job does, in PyTorch with gloo: gradients tapped, and their norms kept.
 
-Run by torchrun as `noise_ranks.py KIND OUT`. The model is linear, so that the gradient of each sample is known.
+Run by torchrun as `noise_ranks.py OUT KIND...`, one kind after the other. The model is linear, so that the gradient of
+each sample is known.
 """
 
 from __future__ import annotations
@@ -72,9 +73,8 @@ def wrapped(kind: str, kept: Kept) -> tuple[torch.nn.Module, TorchNoise]:
     return parallel, noise
 
 
-def main(kind: str, out: Path) -> None:
-    """Train, with groups of 3 and 5 samples."""
-    dist.init_process_group("gloo")
+def train(kind: str) -> list[Any]:
+    """Norms of a run with groups of 3 and 5 samples."""
     torch.manual_seed(0)
     rank, kept = dist.get_rank(), Kept(every=2 if kind == "every" else 1)
     model, noise = wrapped(kind, kept)
@@ -87,7 +87,14 @@ def main(kind: str, out: Path) -> None:
         (loss * 65536.0 if kind == "scaled" else loss).backward()
         noise.finish(sizes[rank])
         model.zero_grad()
-    (out / f"{rank}.json").write_text(json.dumps(kept.norms))
+    return kept.norms
+
+
+def main(out: Path, *kinds: str) -> None:
+    """Train in each way, and tell of all."""
+    dist.init_process_group("gloo")
+    found = {kind: train(kind) for kind in kinds}
+    (out / f"{dist.get_rank()}.json").write_text(json.dumps(found))
     dist.barrier()
     sys.stdout.flush()
     os._exit(0)  # a process group with gloo that is taken down on a busy machine can hang for ever
@@ -95,4 +102,4 @@ def main(kind: str, out: Path) -> None:
 
 if __name__ == "__main__":
     faulthandler.dump_traceback_later(60, exit=True)
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -67,6 +67,7 @@ def loop(settings: dict[str, str]) -> None:
             state = torch.load(Path(directory) / "state.pt", weights_only=True)
         example.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["random"])  # the same on all ranks: each draws for as many samples
         step, name = state["step"], Path(found.path).name
     rank.restored(step, name)
     sampler = torch.utils.data.DistributedSampler(samples, shuffle=job["sample_order"] == "any", seed=job["seed"])
@@ -84,7 +85,8 @@ def loop(settings: dict[str, str]) -> None:
                 loss, sample_ids = example.taken()
                 rank.stepped(step, loss, 3e-3, sample_ids)
                 if step % job["checkpoint_interval_steps"] == 0:
-                    save(rank, step, {"model": example.state_dict(), "optimizer": optimizer.state_dict(), "step": step})
+                    state = {"model": example.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
+                    save(rank, step, {**state, "random": torch.get_rng_state()})
     rank.ended(step)
 
 
@@ -125,6 +127,7 @@ def main(path: str) -> int:
         ).fit()
     except ray.train.TrainingFailedError as error:
         print(error, file=sys.stderr)  # noqa: T201 - the log of the command
+        Trace(task["trace_directory"], "other", task["attempt"] + failures(task)).tell("end", reason="fault", step=0)
         return 1
     finally:
         ray.shutdown()
