@@ -15,6 +15,7 @@ from trainspec_reference.common.rehearsal import TIMEOUT_SECONDS, free_address
 MAX_RANKS = 16
 _WAIT_SECONDS = 240.0
 _POLL_SECONDS = 0.5
+_LEAVING_SECONDS = 5.0
 Share = TypeVar("Share")
 Told = TypeVar("Told")
 
@@ -76,5 +77,13 @@ def _first(results: Any, processes: Sequence[Any]) -> Any:
         except Empty:
             failed = [rank for rank, process in enumerate(processes) if process.exitcode]
             if failed:
-                raise RuntimeError(f"rank {failed[0]} of {len(processes)} failed") from None
+                return _last(results, f"rank {failed[0]} of {len(processes)} failed")
     raise RuntimeError(f"{len(processes)} ranks gave no answer in {_WAIT_SECONDS:g} s")
+
+
+def _last(results: Any, reason: str) -> Any:
+    """What rank 0 returns although another one failed, as one of JAX may that leaves after rank 0, which serves it."""
+    try:
+        return results.get(timeout=_LEAVING_SECONDS)
+    except Empty:
+        raise RuntimeError(reason) from None
