@@ -174,7 +174,8 @@ def heartbeat_only() -> None:
     watch.Watch.is_stalled = property(lambda self: False)  # type: ignore[method-assign, assignment]
 
 
-@mutant("blames-wrong-rank", "TS-CNF-117", "Reports the first rank, whichever is slow.")
+@mutant("blames-wrong-rank", "TS-CNF-117", "Reports the first rank, whichever is slow.",
+        also={"TS-CNF-207": "the rank that is slow has to be reported there, or relieved"})  # fmt: skip
 def blames_wrong_rank() -> None:
     _changes_traces(lambda kind, told: {**told, "rank": 0} if kind is FaultSeen and told["kind"] == "slow" else told)
 

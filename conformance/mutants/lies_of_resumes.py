@@ -112,12 +112,16 @@ add(
         name="batch-follows-ranks",
         lie="Keeps the samples of each rank, so that the global batch changes.",
         requirement="TS-CNF-127",
+        also=dict.fromkeys(
+            ("TS-CNF-205", "TS-CNF-207", "TS-CNF-312", "TS-CNF-314"), "the job has other ranks than two"
+        ),
         task=_per_rank,
     )
 )
 
 
-@mutant("applies-nan", "TS-CNF-121", "Applies every gradient.")
+@mutant("applies-nan", "TS-CNF-121", "Applies every gradient.",
+        also={"TS-CNF-213": "an overflow is a gradient that is not finite"})  # fmt: skip
 def applies_nan() -> None:
     gradients = PlainBackend.gradients
 

@@ -82,7 +82,8 @@ def _durations(change: Callable[[int], int]) -> None:
     rank.Rank.complete, job.Job.complete = rank_tells, job_tells  # type: ignore[method-assign]
 
 
-@mutant("constant-step-time", "TS-CNF-304", "Tells the same time for each update.")
+@mutant("constant-step-time", "TS-CNF-304", "Tells the same time for each update.",
+        also=dict.fromkeys(("TS-CNF-301", "TS-CNF-308"), "the validator adds up the time of updates"))  # fmt: skip
 def constant_step_time() -> None:
     _durations(lambda _: 50_000)
 
@@ -178,7 +179,8 @@ def shards_nothing() -> None:
 
 
 @mutant("draws-with-replacement", "TS-CNF-312", "Draws each sample anew, so that some come twice and some never.",
-        also={"TS-CNF-315": "samples are to come in order there"})  # fmt: skip
+        also={"TS-CNF-315": "samples are to come in order there",
+              "TS-CNF-126": "samples are counted over the epoch there"})  # fmt: skip
 def draws_with_replacement() -> None:
     ids = order.SampleOrder.ids
 

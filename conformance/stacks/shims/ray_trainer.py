@@ -71,7 +71,8 @@ def loop(settings: dict[str, str]) -> None:
         step, name = state["step"], Path(found.path).name
     rank.restored(step, name)
     sampler = torch.utils.data.DistributedSampler(samples, shuffle=job["sample_order"] == "any", seed=job["seed"])
-    loader = torch.utils.data.DataLoader(samples, batch_size=rank.micro_batch, sampler=sampler)
+    chance = torch.Generator()  # of its own: an iterator draws from it, and would from the random state of dropout
+    loader = torch.utils.data.DataLoader(samples, batch_size=rank.micro_batch, sampler=sampler, generator=chance)
     while step < job["num_steps"]:
         epoch, skipped = divmod(step, len(loader))
         sampler.set_epoch(epoch)

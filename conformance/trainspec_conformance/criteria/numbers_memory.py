@@ -15,7 +15,7 @@ SETTLED_STEPS = 3
 BYTES_OF_MOMENTS = 8
 """Of one parameter: two moments of four bytes, which nothing needs that is not its owner."""
 LEAST_SAVED = 0.75
-"""Share of the moments. Stacks that shard saved twice the moments; whole replicas differed by a quarter of this."""
+"""Share of the moments. Stacks that shard saved twice the moments; whole replicas differed by a third of them."""
 
 
 def taken_bytes(answer: Answer) -> float:
