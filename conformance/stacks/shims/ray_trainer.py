@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sys
@@ -9,14 +10,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import ray
+import ray.train.torch
 import torch
 from example import Model, Samples
 from ray.train import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, UserCallback
 from ray.train.torch import TorchTrainer
 from tracing import Rank, Trace, read_task
 
-MAX_FAILURES = 3
+MAX_FAILURES, RATE = 3, 3e-3
 
 
 class Telling(UserCallback):  # type: ignore[misc]
@@ -48,61 +49,75 @@ def failures(task: dict[str, Any]) -> int:
     return int(path.read_text(encoding="ascii")) if path.exists() else 0
 
 
+class Run:
+    """What one worker trains in one attempt."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank, job = rank, rank.job
+        torch.manual_seed(job["seed"])
+        self._example = Model(job["dropout"])
+        self._model = ray.train.torch.prepare_model(self._example)
+        self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=RATE)
+        samples, is_shuffled = Samples(job["samples_per_epoch"], job["seed"]), job["sample_order"] == "any"
+        self._sampler = torch.utils.data.DistributedSampler(samples, shuffle=is_shuffled, seed=job["seed"])
+        chance = torch.Generator()  # of its own: an iterator draws from it, and would from the random state of dropout
+        self._loader = torch.utils.data.DataLoader(
+            samples, batch_size=rank.micro_batch, sampler=self._sampler, generator=chance
+        )
+        self._step = 0
+
+    def restore(self) -> None:
+        """Load the checkpoint that Ray names, where it names one."""
+        found = ray.train.get_checkpoint()
+        if found:
+            with found.as_directory() as directory:
+                state = torch.load(Path(directory) / "state.pt", weights_only=True)
+            self._example.load_state_dict(state["model"])
+            self._optimizer.load_state_dict(state["optimizer"])
+            torch.set_rng_state(state["random"])  # the same on all ranks: each draws for as many samples
+            self._step = state["step"]
+        self._rank.restored(self._step, Path(found.path).name if found else None)
+
+    def train(self) -> None:
+        """Train to the end, from the batch of the epoch at which the state was saved."""
+        num_steps = self._rank.job["num_steps"]
+        while self._step < num_steps:
+            epoch, skipped = divmod(self._step, len(self._loader))
+            self._sampler.set_epoch(epoch)
+            for batch in itertools.islice(self._loader, skipped, skipped + num_steps - self._step):
+                self._update(batch)
+        self._rank.ended(self._step)
+
+    def _update(self, batch: dict[str, torch.Tensor]) -> None:
+        self._rank.fail_if_planned(self._step)
+        self._model(**batch)["loss"].backward()
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        self._step += 1
+        loss, sample_ids = self._example.taken()
+        self._rank.stepped(self._step, loss, RATE, sample_ids)
+        if self._step % self._rank.job["checkpoint_interval_steps"] == 0:
+            self._save()
+
+    def _save(self) -> None:
+        """Report a checkpoint as the documentation shows: one worker brings it, and all report."""
+        state = {"model": self._example.state_dict(), "optimizer": self._optimizer.state_dict(), "step": self._step}
+        name = f"step_{self._step}"
+        with tempfile.TemporaryDirectory() as directory:
+            checkpoint = None
+            if self._rank.rank == 0:
+                torch.save({**state, "random": torch.get_rng_state()}, Path(directory) / "state.pt")
+                checkpoint = Checkpoint.from_directory(directory)
+            ray.train.report({"step": self._step}, checkpoint=checkpoint, checkpoint_dir_name=name)
+        self._rank.saved(self._step, name)
+
+
 def loop(settings: dict[str, str]) -> None:
-    """What one worker does."""
-    import ray.train.torch  # noqa: PLC0415 - this function runs in a process of its own
-
+    """What one worker does, in a process of its own."""
     task = read_task(settings["task"])
-    context = ray.train.get_context()
-    rank = Rank(task, context.get_world_rank(), failures(task))
-    job = rank.job
-    torch.manual_seed(job["seed"])
-    example = Model(job["dropout"])
-    model = ray.train.torch.prepare_model(example)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    samples, step, name = Samples(job["samples_per_epoch"], job["seed"]), 0, None
-    found = ray.train.get_checkpoint()
-    if found:
-        with found.as_directory() as directory:
-            state = torch.load(Path(directory) / "state.pt", weights_only=True)
-        example.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        torch.set_rng_state(state["random"])  # the same on all ranks: each draws for as many samples
-        step, name = state["step"], Path(found.path).name
-    rank.restored(step, name)
-    sampler = torch.utils.data.DistributedSampler(samples, shuffle=job["sample_order"] == "any", seed=job["seed"])
-    chance = torch.Generator()  # of its own: an iterator draws from it, and would from the random state of dropout
-    loader = torch.utils.data.DataLoader(samples, batch_size=rank.micro_batch, sampler=sampler, generator=chance)
-    while step < job["num_steps"]:
-        epoch, skipped = divmod(step, len(loader))
-        sampler.set_epoch(epoch)
-        for number, batch in enumerate(loader):
-            if number >= skipped and step < job["num_steps"]:
-                rank.fail_if_planned(step)
-                model(**batch)["loss"].backward()
-                optimizer.step()
-                optimizer.zero_grad()
-                step += 1
-                loss, sample_ids = example.taken()
-                rank.stepped(step, loss, 3e-3, sample_ids)
-                if step % job["checkpoint_interval_steps"] == 0:
-                    state = {"model": example.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
-                    save(rank, step, {**state, "random": torch.get_rng_state()})
-    rank.ended(step)
-
-
-def save(rank: Rank, step: int, state: dict[str, Any]) -> None:
-    """Report a checkpoint as the documentation shows: one worker brings it, and all report."""
-    import ray.train  # noqa: PLC0415
-
-    name = f"step_{step}"
-    with tempfile.TemporaryDirectory() as directory:
-        checkpoint = None
-        if rank.rank == 0:
-            torch.save(state, Path(directory) / "state.pt")
-            checkpoint = Checkpoint.from_directory(directory)
-        ray.train.report({"step": step}, checkpoint=checkpoint, checkpoint_dir_name=name)
-    rank.saved(step, name)
+    run = Run(Rank(task, ray.train.get_context().get_world_rank(), failures(task)))
+    run.restore()
+    run.train()
 
 
 def main(path: str) -> int:
