@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,8 @@ from trainspec_reference.common.probe import answer
 from trainspec_reference.common.probe_arrays import ProbeInputError
 
 SHAPE = {"num_layers": 1, "hidden_size": 16, "sequence_length": 16, "global_sequences": 4}
+
+SHARDS = {"sharding": "none", "num_ranks": 2, "num_parameters": 1_000, "num_steps": 2}
 
 
 @pytest.fixture
@@ -110,6 +113,9 @@ def test_a_recipe_scales_and_rounds(ask: Any) -> None:
         ("converge", {"compression": {"method": "fp16"}, "seeds": [], "num_steps": 3}, "seeds are trained"),
         ("memory", {**SHAPE, "num_layers": 0}, "sizes are positive"),
         ("peaks", {**SHAPE, "num_steps": 10**9}, "steps are trained"),
+        ("shards", {**SHARDS, "num_ranks": 99}, "at most 16 ranks"),
+        ("shards", {**SHARDS, "num_parameters": 0}, "at most 16 ranks"),
+        ("shards", {**SHARDS, "sharding": "some"}, "sharding: "),
         ("energy", {"seconds": 1e9}, "the load lasts"),
     ],
 )
@@ -120,6 +126,15 @@ def test_wrong_requests_are_refused(ask: Any, operation: str, values: dict[str, 
 
 def test_what_the_backend_has_not_is_said(ask: Any) -> None:
     assert "measures no kernels" in ask("kernels")["unsupported"]
+    assert "keeps whole replicas" in ask("shards", **{**SHARDS, "sharding": "parameters"})["unsupported"]
+
+
+def test_ranks_of_a_question_about_shards_train(ask: Any) -> None:
+    found = ask("shards", **SHARDS)
+    assert found["memory"] == "host"
+    assert found["num_parameters"] >= SHARDS["num_parameters"]
+    assert len(found["losses"]) == 2
+    assert found["losses"][0] == pytest.approx(math.log(64), rel=0.1)  # of a word among 64, before the first update
 
 
 SUMS = """
