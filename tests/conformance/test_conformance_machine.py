@@ -186,6 +186,7 @@ def test_ranks_that_shard_take_less_and_train_the_same() -> None:
     assert not found("state-sharded", sharded(2000, 1500, off=1e-5))
     assert "losses are [3.0, 2.01, 1.0] with sharding" in str(found("state-sharded", sharded(2000, 1500, off=0.01)))
     assert "losses are" in str(found("state-sharded", sharded(2000, 1500, off=float("nan"))))
+    assert "their state alone takes 7.68e+08" in str(found("state-sharded", sharded(700, 400)))
     with pytest.raises(CannotJudgeError, match="does not tell"):
         found("state-sharded", sharded(0, 0))
 

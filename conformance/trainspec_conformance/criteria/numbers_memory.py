@@ -12,6 +12,7 @@ from trainspec_validate.documents.scenario import Criterion
 
 SETTLED_STEPS = 3
 """After them every buffer of a step was allocated."""
+BYTES_OF_PARAMETER = 4
 BYTES_OF_MOMENTS = 8
 """Of one parameter: two moments of four bytes, which nothing needs that is not its owner."""
 LEAST_SAVED = 0.75
@@ -56,6 +57,16 @@ def memory_differences(case: Case, criterion: Criterion) -> Iterator[Problem]:
         names = " and ".join(sorted(changed))
         message = f"with other {names} {taken:.4g} bytes more were taken, {predicted:.4g} more were predicted"
         yield Problem(message, (answer.entry, base.entry))
+
+
+@check("state-held")
+def state_held(case: Case, criterion: Criterion) -> Iterator[Problem]:
+    """Ranks that shard nothing hold the parameters that were asked for, and their moments, each."""
+    answer = answer_of(case, criterion)
+    taken, num_ranks = taken_bytes(answer), answer.question["num_ranks"]
+    least = (BYTES_OF_PARAMETER + BYTES_OF_MOMENTS) * answer.question["num_parameters"] * num_ranks
+    if not taken >= least:
+        yield Problem(f"{num_ranks} ranks took {taken:.4g} bytes, their state alone takes {least:.4g}", (answer.entry,))
 
 
 @check("state-sharded")
