@@ -5,12 +5,12 @@ one survives. A mutant meets its own scenario and a run to which nothing is done
 scenario too that can tell it from the stack without its lie. For that, the stack without a lie first runs through all
 scenarios, and it must pass them: a scenario in which it enters no function that a mutant replaces is not run with this
 mutant, nor one that it may fail with a reason, and the last lines say how many runs are left out so. `--unreached` runs
-them nonetheless. What is wrong while several mutants run at once is run again when all others have ended: it may have
-waited for them.
+them nonetheless. What is failed without a reason while several mutants run at once is run again when all others have
+ended, for it may have waited for them; a mutant that survives is not.
 
 With `--out` results are kept, a file for each stack, and a run that was interrupted goes on; once all shares have run
 into one directory, the same command without `--share` prints the table of all of them and runs nothing again but what
-was wrong. To have a mutant run again, delete its file; where a source has changed since, its results do not count.
+was failed without a reason. To have a mutant run again, delete its file; where a source has changed since, its results do not count.
 """
 
 from __future__ import annotations
@@ -65,11 +65,6 @@ class Score:
     def unexplained(self) -> list[str]:
         """Requirements that it failed beside, without a reason."""
         return sorted(self.failed.keys() - {self.mutant.requirement} - self.mutant.also.keys())
-
-    @property
-    def wrong(self) -> list[str]:
-        """Requirements that it should have failed and did not, or the other way round."""
-        return [*([self.mutant.requirement] if self.survives else []), *self.unexplained]
 
 
 def chosen_for(one: Mutant, reach: Reach | None, *, everything: bool) -> list[Scenario]:
@@ -145,10 +140,13 @@ def main() -> int:
         out = arguments.out or Path(temporary)
         reach = honest_reach(known.values(), scenarios, out, out / RESULTS, pool) if arguments.all and chosen else None
         scores = list(pool.map(lambda one: _score(one, out, reach, arguments), chosen))
-        if arguments.jobs > 1:
-            scores = [_alone(one, out, reach, arguments) if one.wrong else one for one in scores]
+        repeated = sum(len(one.unexplained) for one in scores) if arguments.jobs > 1 else 0
+        if repeated:
+            scores = [_alone(one, out, reach, arguments) if one.unexplained else one for one in scores]
     print(table(scores, reach))
-    return 1 if any(one.wrong for one in scores) or (reach and reach.failed) else 0
+    if repeated:
+        print(f"{repeated} runs were failed without a reason beside others, and repeated alone")
+    return 1 if any(one.survives or one.unexplained for one in scores) or (reach and reach.failed) else 0
 
 
 def _score(one: Mutant, out: Path, reach: Reach | None, arguments: argparse.Namespace) -> Score:
@@ -157,10 +155,10 @@ def _score(one: Mutant, out: Path, reach: Reach | None, arguments: argparse.Name
 
 
 def _alone(one: Score, out: Path, reach: Reach | None, arguments: argparse.Namespace) -> Score:
-    """Run again what was wrong."""
+    """Run again what was failed without a reason; a mutant that survives gets no second chance."""
     kept = read_results(out / RESULTS, one.mutant.name)
     for name, scenario in all_scenarios().items():
-        if scenario.requirement in one.wrong:
+        if scenario.requirement in one.unexplained:
             kept.outcomes.pop(name, None)
     kept.write(out / RESULTS)
     return _score(one.mutant, out, reach, arguments)

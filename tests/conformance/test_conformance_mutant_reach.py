@@ -279,6 +279,22 @@ def test_what_was_wrong_beside_other_mutants_is_run_once_more(
     assert ("beside it, without a reason: TS-CNF-221: why" in capsys.readouterr().out) == bool(status)
 
 
+def test_a_mutant_that_survives_gets_no_second_chance(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+
+    def outcome(_: object, met: Any) -> Outcome:
+        asked.append(met.metadata.name)
+        return Outcome("pass" if asked.count(met.metadata.name) < 2 else "fail", "why")
+
+    monkeypatch.setattr(sys, "argv", ["score.py", "--jobs=2", "false-alarm"])
+    monkeypatch.setattr(score.Runs, "outcome", outcome)
+    assert score.main() == 1
+    assert asked == [CALM]
+    assert "SURVIVED" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("requirement", "trials"), [("TS-CNF-108", 5), ("TS-CNF-101", 1)])
 def test_only_a_stack_that_is_to_fail_runs_again_and_again(
     requirement: str, trials: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
