@@ -10,7 +10,8 @@ ended, for it may have waited for them; a mutant that survives is not.
 
 With `--out` results are kept, a file for each stack, and a run that was interrupted goes on; once all shares have run
 into one directory, the same command without `--share` prints the table of all of them and runs nothing again but what
-was failed without a reason. To have a mutant run again, delete its file; where a source has changed since, its results do not count.
+was failed without a reason. To have a mutant run again, delete its file; where a source has changed since, its results
+do not count.
 """
 
 from __future__ import annotations
