@@ -11,15 +11,21 @@ NUM_FEATURES, NUM_HIDDEN = 16, 32
 class Samples(torch.utils.data.Dataset[dict[str, Tensor]]):
     """Samples that are pure functions of their numbers."""
 
+    num_features = NUM_FEATURES
+
     def __init__(self, num_samples: int, seed: int) -> None:
         self._num_samples, self._seed = num_samples, seed
 
     def __len__(self) -> int:
         return self._num_samples
 
-    def __getitem__(self, index: int) -> dict[str, Tensor]:
+    def inputs(self, index: int) -> Tensor:
+        """What the model sees of one sample."""
         chance = torch.Generator().manual_seed(self._seed * 1_000_003 + int(index))
-        inputs = torch.randn(NUM_FEATURES, generator=chance)
+        return torch.randn(self.num_features, generator=chance)
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        inputs = self.inputs(index)
         return {"inputs": inputs, "targets": torch.sin(3 * inputs[:4]).sum(), "ids": torch.tensor(int(index))}
 
 

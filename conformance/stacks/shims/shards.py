@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from example import Samples
 from torch import Tensor, distributed, nn
 
 WIDTH = 1024
@@ -33,18 +34,13 @@ class Wide(nn.Module):
         return {"loss": hidden.square().mean()}
 
 
-class Inputs(torch.utils.data.Dataset[dict[str, Tensor]]):
-    """Inputs that are pure functions of their numbers."""
+class Inputs(Samples):
+    """Wide samples, of which the loss needs the inputs alone."""
 
-    def __init__(self, num_samples: int, seed: int) -> None:
-        self._num_samples, self._seed = num_samples, seed
-
-    def __len__(self) -> int:
-        return self._num_samples
+    num_features = WIDTH
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
-        chance = torch.Generator().manual_seed(self._seed * 1_000_003 + int(index))
-        return {"inputs": torch.randn(WIDTH, generator=chance)}
+        return {"inputs": self.inputs(index)}
 
 
 class Losses(list[float]):
