@@ -51,6 +51,8 @@ class Runs:
         shutil.rmtree(directory, ignore_errors=True)
         order = Order(self._stack, HERE, directory, [scenario], num_trials=trials)
         (result,) = run_suite(order, self._controls)
+        if result.state == "error":
+            raise RuntimeError(f"{self._stack.metadata.name}, {scenario.metadata.name}: {result.reason}")
         if result.state in {"pass", "unsupported"}:
             shutil.rmtree(directory, ignore_errors=True)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -11,6 +11,8 @@ from trainspec_conformance.arrays import Array, unpacked
 from trainspec_conformance.criteria import CannotJudgeError, Case
 from trainspec_conformance.records import Entry, Probed
 from trainspec_validate.documents.scenario import Criterion
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -46,16 +48,24 @@ class Answer:
             raise CannotJudgeError(f"{key} of the answer has the shape {list(found.shape)}, wanted {list(shape)}")
         return found
 
+    def of_type(self, key: str, kind: type[Value]) -> Value:
+        """A value of the answer, of a type.
+
+        Raises:
+            CannotJudgeError: it is not there, or of another type.
+        """
+        try:
+            return msgspec.convert(self.value(key), kind)
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise CannotJudgeError(f"{key} of the answer: {error}") from error
+
     def number(self, key: str) -> float:
         """A finite number of the answer.
 
         Raises:
             CannotJudgeError: it is not there, or no such number.
         """
-        found = self.value(key)
-        if isinstance(found, bool) or not isinstance(found, int | float):
-            raise CannotJudgeError(f"{key} of the answer is no number")
-        return float(found)
+        return self.of_type(key, float)
 
     def asked(self, key: str) -> Array:
         """An array of the question."""

@@ -34,7 +34,7 @@ def unpacked(value: Any) -> Array:
         if isinstance(value, Mapping):
             return _of_bytes(value)
         return np.asarray(_numbers(value), np.float64)
-    except (KeyError, TypeError, binascii.Error) as error:
+    except (KeyError, TypeError, OverflowError, RecursionError, binascii.Error) as error:
         raise ValueError(f"no array of numbers: {error}") from error
 
 

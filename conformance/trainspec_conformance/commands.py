@@ -12,7 +12,7 @@ from trainspec_conformance.described import errors, gather
 from trainspec_conformance.diffing import as_json, as_text, changes, read_report
 from trainspec_conformance.formats import write_all
 from trainspec_conformance.gaps import Gaps, read_gaps, uncovered
-from trainspec_conformance.launching import versions
+from trainspec_conformance.launching import require_programs, versions
 from trainspec_conformance.reading import DocumentError, read
 from trainspec_conformance.reporting import REPORT, Circumstances, make_report, text
 from trainspec_conformance.scenarios import all_scenarios
@@ -25,7 +25,7 @@ from trainspec_validate.documents.conformance_report import ConformanceReport
 from trainspec_validate.documents.scenario import Scenario
 from trainspec_validate.suggest import did_you_mean
 
-OK, FOUND, WRONG_USE = 0, 1, 2
+OK, FOUND, WRONG_USE, OUR_FAULT = 0, 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ def run(request: RunRequest) -> int:
     if request.out.exists() and any(request.out.iterdir()):
         return _refuse(f"{request.out}: the directory is not empty; name a new one")
     try:
+        require_programs(request.stack, stack)
         report = _measure(request, stack, chosen, gaps)
     except DocumentError as error:
         return _refuse(str(error))
@@ -74,6 +75,8 @@ def run(request: RunRequest) -> int:
     verdict = "conformant" if report.conformant else "not conformant"
     path = request.out.resolve() / REPORT
     click.echo(f"level: {report.level or 'none'}, {verdict} to the claim {stack.claims.level}; {path}")
+    if "error" in verdicts.values():
+        return OUR_FAULT
     return FOUND if complaints or uncovered(gaps.reasons, verdicts) else OK
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -26,6 +28,8 @@ class Judged:
     messages: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
     """Lines of the history that show it, as `file:line`."""
+    is_own_failure: bool = False
+    """Whether the check itself failed, and nothing is said of the stack."""
 
 
 def judge_trial(
@@ -47,8 +51,18 @@ def _judge(case: Case, criterion: Criterion, trial: Sequence[Entry]) -> Judged:
         problems = list(checks[criterion.check](case, criterion))
     except CannotJudgeError as error:
         return Judged(criterion.check, passed=False, messages=(f"cannot be judged: {error}",))
+    except Exception as error:  # noqa: BLE001, RUF100 - a mistake of ours in one check must not lose what all others found
+        message = f"the check itself failed: {mistake(error)}"
+        return Judged(criterion.check, passed=False, messages=(message,), is_own_failure=True)
     places = tuple(place for problem in problems for place in _places(problem, trial))
     return Judged(criterion.check, not problems, tuple(problem.message for problem in problems), places)
+
+
+def mistake(error: Exception) -> str:
+    """What to report of an exception that nobody expected: its kind, its text, and where it came from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}; please report it"
 
 
 def _places(problem: Problem, trial: Sequence[Entry]) -> list[str]:

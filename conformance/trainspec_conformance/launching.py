@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ import msgspec
 from trainspec_conformance.history import History
 from trainspec_conformance.hosts import Hosts
 from trainspec_conformance.processes import Session, marked
+from trainspec_conformance.reading import wrong
 from trainspec_conformance.records import Exited, Started
 from trainspec_validate.documents import changed
 from trainspec_validate.documents.conformance import StackDescriptor, Task, TestJob
@@ -190,6 +192,23 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+def require_programs(descriptor: Path, stack: StackDescriptor) -> None:
+    """See that the programs of a stack are there before anything is run.
+
+    Raises:
+        DocumentError: one is not.
+    """
+    path = stack.launch.environment.get("PATH", os.environ.get("PATH"))
+    for key in ("train", "probe"):
+        command = getattr(stack.launch, key) or ()
+        for name in command[:1]:
+            program = fill(name, {"python": sys.executable})
+            found = descriptor.resolve().parent / program if "/" in program else Path(program)
+            if shutil.which(found, path=path) is None:
+                remedy = "install it, or name it by its path from the directory of the descriptor"
+                raise wrong(descriptor, ("launch", key), f"{key}: there is no program {name!r}", remedy)
+
+
 def versions(stack: StackDescriptor, base: Path) -> dict[str, str]:
     """Components and their versions, as the stack itself says; empty where it says nothing of use."""
     command = stack.launch.versions
@@ -206,6 +225,6 @@ def versions(stack: StackDescriptor, base: Path) -> dict[str, str]:
             stdin=subprocess.DEVNULL,
         )
         found = json.loads(done.stdout[:100_000])
-    except (OSError, subprocess.SubprocessError, ValueError):
+    except (OSError, subprocess.SubprocessError, ValueError, RecursionError):
         return {}
     return {str(name): str(version)[:100] for name, version in found.items()} if isinstance(found, dict) else {}

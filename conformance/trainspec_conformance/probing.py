@@ -47,7 +47,7 @@ class Prober:
             return Probed(case=case, status=status, input=msgspec.Raw(text), reason=reason)
         try:
             output = msgspec.Raw(msgspec.json.encode(msgspec.json.decode(answer.read_bytes())))
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return Probed(case=case, status=0, input=msgspec.Raw(text), reason=f"the answer is no JSON: {error}")
         return Probed(case=case, status=0, input=msgspec.Raw(text), output=output, peak_bytes=peak_bytes)
 

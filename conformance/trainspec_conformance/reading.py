@@ -49,5 +49,10 @@ def read(path: Path, kind: type[Kind]) -> Kind:
         raise DocumentError(source.path, 1, str(error)) from error
 
 
+def wrong(path: Path, pointer: Pointer, message: str, remedy: str = "") -> DocumentError:
+    """The error about one value of a document that was read before."""
+    return DocumentError(path.as_posix(), _line(load_file(path, path.as_posix()), pointer), message, remedy)
+
+
 def _line(source: Source, pointer: Pointer, *, key: bool = False) -> int:
     return source.locate([(pointer, key)])[pointer, key].line

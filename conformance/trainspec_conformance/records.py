@@ -146,7 +146,8 @@ SuiteRecord = (
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of a history: a record of the stack or of the suite, and when the suite saw it.
 
-    `seconds` are those of the suite's monotonic clock since the trial began: the only clock that verdicts use.
+    `seconds` are those of the suite's monotonic clock since the trial began: the clock by which verdicts tell how long
+    something took. Files are read one after the other, so it does not give the order of lines that are close together.
     """
 
     seconds: float

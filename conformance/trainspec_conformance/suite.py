@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainspec_conformance.controls import Control, Controls
 from trainspec_conformance.disk import unmount_abandoned
-from trainspec_conformance.judging import Judged, State, judge_trial, unsupported
+from trainspec_conformance.judging import Judged, State, judge_trial, mistake, unsupported
 from trainspec_conformance.processes import end_abandoned
 from trainspec_conformance.trial import Setting, UnsupportedError, run_trial
 from trainspec_validate.documents.conformance import StackDescriptor
@@ -111,6 +111,12 @@ def _scenario(order: Order, scenario: Scenario, controls: Controls) -> ScenarioR
     except UnsupportedError as error:
         order.told(f"{name}: unsupported: {error}")
         return ScenarioResult(scenario, "unsupported", str(error), tuple(done))
+    except Exception as error:  # noqa: BLE001, RUF100 - a mistake of ours in one scenario must not lose the others
+        order.told(f"{name}: error: {mistake(error)}")
+        return ScenarioResult(scenario, "error", mistake(error), tuple(done))
+    broken = [one for trial in done for one in trial.judged if one.is_own_failure]
+    if broken:
+        return ScenarioResult(scenario, "error", f"{broken[0].check}: {broken[0].messages[0]}", tuple(done))
     return ScenarioResult(scenario, "pass" if all(one.passed for one in done) else "fail", trials=tuple(done))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from made_answers import MEGABYTE, energy, kernel, kernels
 from trainspec_conformance.arrays import packed, unpacked
 from trainspec_conformance.criteria import CannotJudgeError, Case, all_checks
 from trainspec_conformance.numerics import case_input
@@ -24,7 +25,6 @@ from trainspec_reference.common.probe import answer
 from trainspec_validate.documents.conformance import Claims
 from trainspec_validate.documents.trace import StepDone
 
-MEGABYTE = 1_000_000
 Answers = Mapping[str, tuple[Any, int]]
 
 
@@ -54,30 +54,6 @@ def found(scenario: str, answers: Answers) -> dict[str, list[str]]:
 
 
 # --- kernels --------------------------------------------------------------------------------------------------
-
-
-def kernel(operation: str, dimensions: list[int], seconds: float) -> dict[str, Any]:
-    return {"operation": operation, "dimensions": dimensions, "median_seconds": seconds}
-
-
-def kernels(**changes: Any) -> dict[str, Any]:
-    """A device of 600 TFLOP/s and 2 TB/s."""
-    return {
-        "format": "bfloat16",
-        "num_warmup_runs": 50,
-        "num_timed_runs": 100,
-        "rooflines": [
-            kernel("roofline-matmul", [1000, 1000, 1000], 2e9 / 6e14),
-            kernel("device-copy", [1000, 1000], 4e6 / 2e12),
-        ],
-        "kernels": [
-            kernel("matmul", [1000, 500, 2000], 2e9 / 5e14),
-            kernel("attention", [1, 8, 1000, 100], 5.6e9 / 2e14),
-            kernel("normalization", [1000, 1000], 4e6 / 1e12),
-            kernel("activation", [1000, 1000], 4e6 / 1e12),
-        ],
-        **changes,
-    }
 
 
 def test_kernels_above_their_floors_pass() -> None:
@@ -114,13 +90,6 @@ def test_kernels_need_runs_rooflines_and_all_operations() -> None:
 
 
 # --- energy ---------------------------------------------------------------------------------------------------
-
-
-def energy(**changes: Any) -> dict[str, Any]:
-    """A load of 300 W, read every tenth of a second; some readings of power are missing."""
-    seconds = [number / 10 for number in range(62)]
-    watts = [None if number % 7 == 3 else 300.0 for number in range(62)]
-    return {"seconds": seconds, "joules": [5000 + 300 * one for one in seconds], "watts": watts, **changes}
 
 
 def test_energy_that_agrees_passes_with_readings_missing() -> None:

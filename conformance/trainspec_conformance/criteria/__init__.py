@@ -18,6 +18,17 @@ class CannotJudgeError(Exception):
     """The history does not hold what the check needs; that is never a pass."""
 
 
+def num_ranks_of(view: View) -> int:
+    """Ranks of the last start.
+
+    Raises:
+        CannotJudgeError: nothing was started.
+    """
+    if not view.num_ranks:
+        raise CannotJudgeError("nothing was started")
+    return view.num_ranks
+
+
 @dataclass(frozen=True)
 class Problem:
     """One way in which a trial is not as it has to be."""

@@ -170,6 +170,8 @@ def earlier_untouched(case: Case, criterion: Criterion) -> Iterator[Problem]:
         raise CannotJudgeError("no checkpoint was committed before the fault")
     after = case.trial.saves("committed", injected[0][0].seconds)
     listed = list(case.trial.of(Listed))
+    if not listed:
+        raise CannotJudgeError("nobody looked into the store at the end")
     if len(after) < case.scenario.job.num_kept and before[-1].checkpoint not in listed[-1][1].checkpoints:
         yield Problem(f"{before[-1].checkpoint} is gone, and only {len(after)} newer ones were committed")
 

@@ -49,7 +49,10 @@ def _clocks(view: View) -> Iterator[tuple[float, list[float]]]:
         raise CannotJudgeError("the trace tells of no step")
     offsets = [(entry, one) for entry, one in view.injections() if one.kind == "offset-clock" and one.ranks]
     begin = min((entry.seconds for entry, _ in offsets), default=0.0)
-    zero = median(_ahead(entry, record) for entry, record in steps if entry.seconds < begin)
+    before = [_ahead(entry, record) for entry, record in steps if entry.seconds < begin]
+    if offsets and not before:
+        raise CannotJudgeError("the trace tells of no step before the clock was offset")
+    zero = median(before) if before else 0.0
     for number, (entry, one) in enumerate(offsets):
         end = offsets[number + 1][0].seconds if number + 1 < len(offsets) else view.start_seconds
         found = [

@@ -91,7 +91,8 @@ def unbiased(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 
 def _is_bfloat16(values: Array) -> bool:
-    narrow = values.astype(np.float32)
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32)
     return bool((narrow == values).all() and not (narrow.view(np.uint32) & np.uint32(0xFFFF)).any())
 
 
@@ -108,7 +109,8 @@ def small_updates(case: Case, criterion: Criterion) -> Iterator[Problem]:
             yield Problem(f"the parameter is {values_C[0]}, rounding leaves it at {asked['start']}", (answer.entry,))
         return
     wanted = asked["start"] + asked["num_steps"] * asked["increment"]
-    allowed = STANDARD_ERRORS * float(values_C.std(ddof=1)) / math.sqrt(len(values_C))
+    with np.errstate(over="ignore", invalid="ignore"):
+        allowed = STANDARD_ERRORS * float(values_C.std(ddof=1)) / math.sqrt(len(values_C))
     if not allowed > 0 or not abs(values_C.mean() - wanted) <= allowed:
         message = f"the mean of copies is {values_C.mean():.6f}, updates add up to {wanted:.6f} +- {allowed:.2g}"
         yield Problem(message, (answer.entry,))

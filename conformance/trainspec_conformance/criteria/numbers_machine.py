@@ -47,7 +47,7 @@ def _rates(answer: Answer, key: str) -> list[tuple[str, float, Mapping[str, Any]
             (str(one["operation"]), amount(one, element_bytes) / float(one["median_seconds"]), one)
             for one in answer.value(key)
         ]
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise CannotJudgeError(f"{key} of the answer are no kernels with times: {error}") from error
 
 
@@ -78,7 +78,7 @@ def kernels_above_floors(case: Case, criterion: Criterion) -> Iterator[Problem]:
 def _roofline(name: str, told: Mapping[str, Any], best: Mapping[str, float]) -> float | None:
     if name == "host-to-device-copy":
         link = told.get("roofline_per_second")
-        return float(link) if isinstance(link, int | float) and link > 0 else None
+        return float(link) if isinstance(link, int | float) and 0 < link < math.inf else None
     return best[_OF_PRODUCT if name in {"matmul", "attention"} else _OF_COPY]
 
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 
 from trainspec_conformance.answers import Answer, answer_of
 from trainspec_conformance.arrays import Array
-from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
+from trainspec_conformance.criteria import Case, Problem, check
 from trainspec_conformance.numerics.noise import true_signal, true_variances
 from trainspec_validate.documents.scenario import Criterion
 
@@ -75,6 +76,15 @@ def noise_truth(case: Case, criterion: Criterion) -> Iterator[Problem]:
         yield Problem(message, (answer.entry,))
 
 
+class Averages(msgspec.Struct, frozen=True):
+    """Averages over steps, as a stack answers; it may tell more."""
+
+    signal_sq: float
+    noise_trace: float
+    noise_scale: float | None
+    """None where the signal is not above zero."""
+
+
 @check("noise-averages")
 def noise_averages(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """Averages of signal and noise are corrected for their start, and the noise scale is the ratio of them."""
@@ -86,12 +96,10 @@ def noise_averages(case: Case, criterion: Criterion) -> Iterator[Problem]:
     weights_S /= weights_S.sum()
     signal, noise = float(weights_S @ signal_S), float(weights_S @ noise_S)
     wanted = {"signal_sq": signal, "noise_trace": noise, "noise_scale": noise / signal if signal > 0 else None}
-    told = answer.value("averages")
-    if not isinstance(told, dict) or not told.keys() >= wanted.keys():
-        raise CannotJudgeError("averages of the answer lack signal_sq, noise_trace or noise_scale")
+    told = answer.of_type("averages", Averages)
     for name, value in wanted.items():
-        mine = told[name]
-        if not isinstance(mine, int | float) or value is None:
+        mine = getattr(told, name)
+        if mine is None or value is None:
             is_right = mine is None and value is None
         else:
             is_right = abs(mine - value) <= (criterion.tolerance or 0) * abs(value)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
+import msgspec
+
 from trainspec_conformance.answers import answer_of
-from trainspec_conformance.criteria import Case, Problem, check
+from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
 from trainspec_validate.documents.scenario import Criterion
 
 
@@ -24,19 +25,28 @@ def world_sizes(asked: dict[str, Any]) -> list[int]:
     ]
 
 
+class Scale(msgspec.Struct, frozen=True):
+    """One way to run an elastic batch, as a stack answers; it may tell more."""
+
+    world_size: int
+    data: int
+    micro_sequences: int
+    accumulation_steps: int
+
+
 @check("world-sizes")
 def sizes(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """The world sizes of an elastic batch are all those that make it exactly, and each way to run it does."""
     answer = answer_of(case, criterion)
-    asked, told = answer.question, answer.value("world_sizes")
+    asked, told = answer.question, answer.of_type("world_sizes", list[int])
     wanted = world_sizes(asked)
     if told != wanted:
         extra, lacking = sorted({*told} - {*wanted}), sorted({*wanted} - {*told})
         yield Problem(f"world sizes {extra[:5]} are too many, {lacking[:5]} are missing", (answer.entry,))
-    for scale in answer.value("scales"):
-        made = math.prod(scale[key] for key in ("data", "micro_sequences", "accumulation_steps"))
-        is_whole = scale["world_size"] == scale["data"] * asked.get("model_parallel", 1)
-        is_allowed = scale["micro_sequences"] in asked["micro_sequences"]
+    for scale in answer.of_type("scales", list[Scale]):
+        made = scale.data * scale.micro_sequences * scale.accumulation_steps
+        is_whole = scale.world_size == scale.data * asked.get("model_parallel", 1)
+        is_allowed = scale.micro_sequences in asked["micro_sequences"]
         if made != asked["global_sequences"] or not is_whole or not is_allowed:
             yield Problem(f"{scale} does not make a batch of {asked['global_sequences']}", (answer.entry,))
             return
@@ -47,7 +57,9 @@ def shares_by_speed(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """Shares add up to the batch, and each is within one sample of what the speed of its worker is worth."""
     answer = answer_of(case, criterion)
     speeds, batch = answer.question["speeds"], answer.question["global_sequences"]
-    shares = [int(one) for one in answer.array("shares", (len(speeds),))]
+    shares = answer.of_type("shares", list[int])
+    if len(shares) != len(speeds):
+        raise CannotJudgeError(f"shares of {len(shares)} workers are told, there are {len(speeds)}")
     if sum(shares) != batch:
         yield Problem(f"shares add up to {sum(shares)}, the batch has {batch}", (answer.entry,))
     total = sum(map(Fraction, speeds))

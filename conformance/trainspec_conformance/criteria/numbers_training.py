@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from trainspec_conformance.answers import Answer, answer_of
 from trainspec_conformance.arrays import Array, unpacked
@@ -27,7 +29,7 @@ def _results(answer: Answer) -> list[tuple[dict[str, Any], float, Array]]:
             (layout, float(one["loss"]), unpacked(one["gradient"]))
             for layout, one in zip(layouts, results, strict=True)
         ]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise CannotJudgeError(f"a result has no loss and gradient: {error}") from error
     if len({gradient.shape for _, _, gradient in found}) != 1 or found[0][2].size == 0:
         raise CannotJudgeError("gradients of layouts have different shapes, or none")
@@ -49,16 +51,20 @@ def same_gradient(case: Case, criterion: Criterion) -> Iterator[Problem]:
             yield Problem(f"the gradient of {layout} differs by {off:.3g} of its norm", (answer.entry,))
 
 
+class Sample(msgspec.Struct, frozen=True):
+    """One sample alone, as a stack answers; it may tell more."""
+
+    num_targets: Annotated[int, Meta(ge=0, le=10**9)]
+    loss: float
+
+
 @check("loss-is-token-mean")
 def loss_is_token_mean(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """The loss of a batch is the mean over its targets: long samples weigh as much as they have targets."""
     answer = answer_of(case, criterion)
-    samples = answer.value("samples")
-    try:
-        counts = np.array([one["num_targets"] for one in samples], np.float64)
-        losses = np.array([one["loss"] for one in samples], np.float64)
-    except (KeyError, TypeError, ValueError) as error:
-        raise CannotJudgeError(f"a sample has no loss and number of targets: {error}") from error
+    samples = answer.of_type("samples", list[Sample])
+    counts = np.array([one.num_targets for one in samples], np.float64)
+    losses = np.array([one.loss for one in samples], np.float64)
     if len(counts) != len(answer.question["sample_ids"]) or not counts.sum() > 0 or len(set(counts)) == 1:
         raise CannotJudgeError("samples are not those asked for, or all are of one length")
     wanted = float(losses @ counts / counts.sum())

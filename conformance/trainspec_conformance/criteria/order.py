@@ -42,10 +42,10 @@ def one_lineage(case: Case, criterion: Criterion) -> Iterator[Problem]:
 @check("ends-in-grace")
 def ends_in_grace(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """Asked to end, the command ends by itself within the notice that it claims to need."""
-    exits = case.trial.exits()
-    if not exits:
-        raise CannotJudgeError("the command did not end")
-    entry, record = exits[0]
+    asked = [(entry, record) for entry, record in case.trial.exits() if record.asked]
+    if not asked:
+        raise CannotJudgeError("the command was not asked to end, or had ended before")
+    entry, record = asked[0]
     if record.status < 0:
         yield Problem(f"signal {-record.status} had to end the command", (entry,))
 

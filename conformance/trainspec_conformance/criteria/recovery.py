@@ -148,10 +148,12 @@ def blamed_rank(case: Case, criterion: Criterion) -> Iterator[Problem]:
     if not reported:
         raise CannotJudgeError("no report names a rank")
     injected = [rank for _, one in case.trial.injections() for rank in one.ranks]
-    planted = [one.rank % case.scenario.job.num_ranks for one in case.scenario.job.faults]
+    struck = injected or [one.rank % case.scenario.job.num_ranks for one in case.scenario.job.faults]
+    if not struck:
+        raise CannotJudgeError("no fault of a rank was brought about")
     for entry, record in reported:
-        if record.rank not in (injected or planted):
-            yield Problem(f"rank {record.rank} is blamed, the fault was of rank {(injected or planted)[0]}", (entry,))
+        if record.rank not in struck:
+            yield Problem(f"rank {record.rank} is blamed, the fault was of rank {struck[0]}", (entry,))
 
 
 @check("no-orphans")

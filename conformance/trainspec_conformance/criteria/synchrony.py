@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from statistics import median
 
 from trainspec_conformance import told
-from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
+from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check, num_ranks_of
 from trainspec_conformance.criteria.trajectory import Step, final_steps
+from trainspec_conformance.records import Entry
 from trainspec_conformance.view import View
 from trainspec_validate.documents.conformance import TestJob
 from trainspec_validate.documents.scenario import Criterion
@@ -16,6 +17,8 @@ from trainspec_validate.documents.trace import StepDone
 
 AHEAD_STEPS = 2
 """How far a rank may be ahead of another: the update that the other is in, and one line that is not seen yet."""
+SEEN_LATE_SECONDS = 1.0
+"""How late the suite may see lines of one rank, with those of another in time; by clocks of the stack they are not."""
 
 COMPARED_STEPS = 4
 """Updates with a slow rank before anybody can have answered, and as many at the end."""
@@ -109,17 +112,35 @@ def ranks_agree(case: Case, criterion: Criterion) -> Iterator[Problem]:
 @check("in-step")
 def in_step(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """No rank completes updates that another one has not begun."""
-    ranks = range(case.trial.num_ranks)
-    reached = dict.fromkeys(ranks, 0)
-    for entry, record in case.trial.of(StepDone):
-        if record.skipped is None and record.rank in reached:
-            reached[record.rank] = record.step
-            if reached[record.rank] - min(reached.values()) > AHEAD_STEPS + (criterion.steps or 0):
-                message = f"rank {record.rank} has completed update {record.step}, another one {min(reached.values())}"
-                yield Problem(message, (entry,))
-                return
-    if not any(reached.values()):
+    done = [(entry, record) for entry, record in case.trial.of(StepDone) if record.skipped is None]
+    if not done:
         raise CannotJudgeError("no rank told of an update")
+    allowed = AHEAD_STEPS + (criterion.steps or 0)
+    # One file is read after the other: on a busy machine several updates of a rank are seen before those of another.
+    ranks = range(num_ranks_of(case.trial))
+    by_stack = _first_ahead([(record.time_us / 1e6, entry, record) for entry, record in done], ranks, allowed)
+    by_suite = _first_ahead(
+        [(entry.seconds, entry, record) for entry, record in done], ranks, allowed, SEEN_LATE_SECONDS
+    )
+    for entry, record, other in filter(None, (by_stack or by_suite,)):
+        yield Problem(f"rank {record.rank} has completed update {record.step}, another one {other}", (entry,))
+
+
+def _first_ahead(
+    done: list[tuple[float, Entry, StepDone]], ranks: Iterable[int], allowed_steps: int, late_seconds: float = 0.0
+) -> tuple[Entry, StepDone, int] | None:
+    """The first update that a rank has completed too far ahead, with the one that another has reached so much later."""
+    ordered = sorted(done, key=lambda one: one[0])
+    reached = dict.fromkeys(ranks, 0)
+    number = 0
+    for seconds, entry, record in ordered:
+        while number < len(ordered) and ordered[number][0] <= seconds + late_seconds:
+            other = ordered[number][2]
+            reached[other.rank] = max(reached.get(other.rank, 0), other.step)
+            number += 1
+        if record.step - min(reached.values()) > allowed_steps:
+            return entry, record, min(reached.values())
+    return None
 
 
 @check("slow-rank-answered")
@@ -128,7 +149,7 @@ def slow_rank_answered(case: Case, criterion: Criterion) -> Iterator[Problem]:
     planted = [one for one in case.scenario.job.faults if one.kind == "slow"]
     if not planted:
         raise CannotJudgeError("no rank was made slow")
-    slow = planted[0].rank % case.trial.num_ranks
+    slow = planted[0].rank % num_ranks_of(case.trial)
     if any(record.kind == "slow" and record.rank == slow for _, record in case.trial.faults()):
         return
     shares = _last_shares(case.trial)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from trainspec_conformance import told
-from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
+from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check, num_ranks_of
 from trainspec_conformance.records import Entry, Streamed
 from trainspec_conformance.view import View
 from trainspec_validate.documents.scenario import Criterion
@@ -63,6 +63,8 @@ def faults_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
         yield Problem(f"{len(found)} faults are told, the suite brought about {injected}", _entries(found))
     starts = told.events(case.trial, "train.attempt.start")
     wanted = {record.attempt for _, record in case.trial.of(StepDone)}
+    if not wanted:
+        raise CannotJudgeError("the trace tells of no step")
     if {record.attempt for _, record in starts} != wanted:
         told_of = sorted(record.attempt for _, record in starts)
         yield Problem(f"attempts {told_of} start in the stream, {sorted(wanted)} trained", _entries(starts))
@@ -82,7 +84,7 @@ def waits_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
     if case.control is None or not planted:
         raise CannotJudgeError("no delay of data was planted, or there is no run without one")
     fault = planted[0]
-    rank = fault.rank % case.trial.num_ranks
+    rank = fault.rank % num_ranks_of(case.trial)
     first, last = fault.step + 2, fault.step + fault.num_steps
     extra = _pace(case.trial, rank, first, last) - _pace(case.control, rank, first, last)
     waits = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainspec_conformance import told
-from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
+from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check, num_ranks_of
 from trainspec_conformance.records import Streamed
 from trainspec_conformance.view import View
 from trainspec_validate.documents.scenario import Criterion
@@ -25,7 +25,7 @@ def utilisation_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
         raise CannotJudgeError("the stream tells no utilisation, or counts no tokens")
     if _declared(case.trial, PEAK) != peak:
         yield Problem(f"utilisation is told against a peak of {_declared(case.trial, PEAK):g}, asked for was {peak:g}")
-    start, per_rate = known[0], _declared(case.trial, PER_TOKEN) / (peak * case.trial.num_ranks)
+    start, per_rate = known[0], _declared(case.trial, PER_TOKEN) / (peak * num_ranks_of(case.trial))
     for key in sorted(found):
         if key not in known or clock[key] <= clock[start]:
             raise CannotJudgeError(f"utilisation is told at update {key[1]}, at which no tokens are counted")

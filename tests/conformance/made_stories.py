@@ -1,0 +1,139 @@
+"""Runs that never were, each of one kind: calm, struck by a fault, resumed, on a full disk, and so on."""
+
+from __future__ import annotations
+
+from made_runs import Made
+from trainspec_conformance.records import Entry
+
+from trainspec_validate.documents.conformance import Claims
+from trainspec_validate.documents.scenario import Scenario
+from trainspec_validate.documents.trace import FaultSeen
+
+CLAIMS = Claims(resume_class="bitwise")
+
+
+def calm(scenario: Scenario) -> list[Entry]:
+    made = Made(scenario.job)
+    made.start()
+    made.train(1, scenario.job.num_steps)
+    return made.close()
+
+
+def struck(scenario: Scenario, kind: str = "kill", fault: str = "process", at: int = 24) -> list[Entry]:
+    made = Made(scenario.job)
+    made.start()
+    made.train(1, at)
+    if not scenario.job.faults:
+        made.inject(kind, at)
+    made.recover(at // 10 * 10, fault)
+    made.train(at // 10 * 10 + 1, scenario.job.num_steps)
+    return made.close()
+
+
+def hung(scenario: Scenario) -> list[Entry]:
+    return struck(scenario, fault="hang", at=25)
+
+
+def slowed(scenario: Scenario) -> list[Entry]:
+    """A rank is slow and told of, and nothing starts again."""
+    made = Made(scenario.job)
+    made.start()
+    made.train(1, 24)
+    if not scenario.job.faults:
+        made.inject("slow", 24)
+    made.tell(FaultSeen(time_us=made.time_us(), kind="slow", rank=made.num_ranks - 1), 1)
+    made.train(25, scenario.job.num_steps)
+    return made.close()
+
+
+def flipped(scenario: Scenario) -> list[Entry]:
+    return struck(scenario, fault="corruption", at=37)
+
+
+def resumed(scenario: Scenario) -> list[Entry]:
+    """The newest checkpoint is damaged while nothing runs."""
+    made = Made(scenario.job)
+    made.start()
+    made.train(1, 34)
+    made.stop()
+    made.damage("flip-bit", 30)
+    made.start(20, resume=True, refuses=30)
+    made.train(21, scenario.job.num_steps)
+    return made.close()
+
+
+def noticed(scenario: Scenario) -> list[Entry]:
+    """Asked to end, the job saves and ends."""
+    made = Made(scenario.job)
+    made.start()
+    made.train(1, 24)
+    made.save(24)
+    made.stop()
+    made.start(24, resume=True)
+    made.train(25, scenario.job.num_steps)
+    return made.close()
+
+
+def left_over(scenario: Scenario) -> list[Entry]:
+    made = Made(scenario.job)
+    made.start()
+    made.damage("partial-directory", 30)
+    made.train(1, scenario.job.num_steps)
+    return made.close()
+
+
+def full(scenario: Scenario) -> list[Entry]:
+    made = Made(scenario.job)
+    made.start()
+    made.train(1, 55)
+    made.inject("fill-disk", 55)
+    made.train(56, 65, failing_saves=True)
+    made.inject("free-disk", 65)
+    made.train(66, scenario.job.num_steps)
+    return made.close()
+
+
+def offset(scenario: Scenario) -> list[Entry]:
+    """A clock is set, and the job is stopped and started again."""
+    made = Made(scenario.job)
+    made.start()
+    made.train(1, 12)
+    made.inject("offset-clock", 12, 600)
+    made.ahead_seconds[-1] = 600
+    made.train(13, 34)
+    made.stop()
+    made.ahead_seconds[-1] = 0
+    made.start(30, resume=True)
+    made.train(31, scenario.job.num_steps)
+    return made.close()
+
+
+def looping(scenario: Scenario) -> list[Entry]:
+    made = Made(scenario.job)
+    made.start()
+    made.train(1, 24)
+    for _ in range(CLAIMS.max_restarts_without_progress):
+        made.recover(20)
+        made.train(21, 24)
+    return made.close("crash-loop", 10)
+
+
+def skipping(scenario: Scenario) -> list[Entry]:
+    made = Made(scenario.job)
+    made.start()
+    steps = {fault.step: fault.num_steps for fault in scenario.job.faults}
+    for step in range(1, scenario.job.num_steps + 1):
+        for _ in range(steps.get(step, 0)):
+            for rank in range(made.num_ranks):
+                made.step(step - 1, rank, (), skipped="overflow")
+            made.sample(step - 1, None, {"train.step.skipped": sum(n for at, n in steps.items() if at <= step)})
+        made.train(step, step)
+    return made.close()
+
+
+def waiting(scenario: Scenario) -> list[Entry]:
+    (fault,) = scenario.job.faults
+    made = Made(scenario.job, dict.fromkeys(range(fault.step, fault.step + fault.num_steps), fault.seconds))
+    made.start()
+    made.train(1, scenario.job.num_steps)
+    return made.close()

@@ -1,0 +1,182 @@
+"""For every check of a history, runs that it has to fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+from made_runs import Change, added, changed, digest, dropped, late, told
+from made_stories import (
+    calm,
+    flipped,
+    full,
+    hung,
+    left_over,
+    looping,
+    noticed,
+    offset,
+    resumed,
+    skipping,
+    slowed,
+    struck,
+    waiting,
+)
+from trainspec_conformance.records import Ended, Entry, Exited, Listed, Orphans, Streamed, Streams
+
+from trainspec_validate.documents.scenario import Scenario
+from trainspec_validate.documents.trace import Decision, End, FaultSeen, Refused, Restore, Save, StepDone
+
+Maker = Callable[[Scenario], list[Entry]]
+OWED = "train.memory.allocator.reserved"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A sound history, and one that is spoilt."""
+
+    check: str
+    scenario: str
+    maker: Maker
+    change: Change
+    words: str
+
+
+def at_step(step: int, rank: int = 0) -> Callable[[StepDone], bool]:
+    return lambda one: one.step == step and one.rank == rank
+
+
+def later(one: Restore | StepDone) -> bool:
+    return one.attempt > 0
+
+
+def committed(step: int) -> Callable[[Save], bool]:
+    return lambda one: one.stage == "committed" and one.step >= step
+
+
+def behind(rank: int, seconds: float) -> Change:
+    """A rank is so much behind the others, by its own clock alone."""
+
+    def change(entries: list[Entry]) -> list[Entry]:
+        return [
+            msgspec.structs.replace(
+                one, record=msgspec.structs.replace(one.record, time_us=one.record.time_us + int(seconds * 1e6))
+            )
+            if isinstance(one.record, StepDone) and one.record.rank == rank
+            else one
+            for one in entries
+        ]
+
+    return change
+
+
+def seen_last(rank: int) -> Change:
+    """Updates of a rank are seen when the others have completed all of theirs."""
+
+    def change(entries: list[Entry]) -> list[Entry]:
+        own = [one for one in entries if isinstance(one.record, StepDone) and one.record.rank == rank]
+        others = [one for one in entries if one not in own]
+        end = entries[-1].seconds + 10
+        return [*others, *(msgspec.structs.replace(one, seconds=end) for one in own)]
+
+    return change
+
+
+FAULT = FaultSeen(time_us=0, kind="storage")
+OTHER = Save(time_us=0, checkpoint="other", step=20, stage="committed", digest=digest(21))
+SECOND = Streamed(kind="event", attempt=0, time_us=0, name="train.fault.detected")
+LAST = "train.sample.count"
+ROWS = [
+    Row("completes", "null-run", calm, changed(Exited, status=1), "with status 1"),
+    Row("completes", "null-run", calm, dropped(StepDone, lambda one: one.step == 60), "the last update is 59"),
+    Row("completes", "null-run", calm, dropped(End), "no process told of the end"),
+    Row("quiet", "null-run", calm, added(FAULT), "nothing was wrong"),
+    Row("no-orphans", "null-run", calm, added(Orphans(processes=("7 sleep",))), "7 sleep"),
+    Row("detected-within", "kill-rank", struck, late(FaultSeen, 100), "reported after"),
+    Row("detected-within", "kill-rank", struck, dropped(FaultSeen), "never reported"),
+    Row("noticed-within", "livelock", hung, late(FaultSeen, 500), "after the last step"),
+    Row("noticed-within", "livelock", hung, dropped(FaultSeen), "never reported"),
+    Row("recovered-within", "kill-rank", struck, late(Decision, 500), "the first step was completed after"),
+    Row("recovered-within", "kill-rank", struck, dropped(StepDone, later), "no new attempt"),
+    Row("lost-steps-at-most", "kill-rank", struck, changed(Restore, later, step=5), "19 updates were lost"),
+    Row("not-from-nothing", "kill-rank", struck, changed(Restore, later, source="initial"), "initial state"),
+    Row("faults-reported", "kill-rank", struck, added(FAULT), "2 faults were reported, 1 happened"),
+    Row("fault-kind", "livelock", hung, changed(FaultSeen, kind="storage"), "reported as storage"),
+    Row("blamed-rank", "slow-rank", slowed, changed(FaultSeen, rank=0), "rank 0 is blamed"),
+    Row("blamed-rank", "livelock", hung, changed(FaultSeen, rank=0), "rank 0 is blamed"),
+    Row("one-attempt", "slow-rank", slowed, changed(StepDone, at_step(40), attempt=1), "2 attempts"),
+    Row("one-lineage", "partition", struck, added(StepDone(time_us=0, rank=1, step=25, loss=1, learning_rate=1)),
+        "attempt 0 went on"),
+    Row("one-content-of-a-step", "partition", struck, added(OTHER), "update 20 hold different states"),
+    Row("agree-on-restore", "kill-rank", struck, changed(Restore, lambda one: later(one) and one.rank, step=10),
+        "from updates [10, 20]"),
+    Row("agree-on-restore", "kill-rank", struck, changed(Restore, lambda one: one.rank, digest=digest(3)), "digests"),
+    Row("ends-in-grace", "grace-signal", noticed, changed(Exited, lambda one: one.asked, status=-9), "signal 9"),
+    Row("resumes-within", "grace-signal", noticed, changed(Restore, later, step=20), "4 updates were lost"),
+    Row("restores-before-damage", "replica-flip", flipped, changed(Restore, later, step=36), "update 36"),
+    Row("restores-before-damage", "replica-flip", flipped, dropped(Restore, later), "never went back"),
+    Row("ends-in-time", "out-of-memory", calm, dropped(End), "told of the end"),
+    Row("ends-in-time", "out-of-memory", calm, changed(Ended, reason="budget"), "budget"),
+    Row("each-sample-once", "repeated-resume", calm, changed(StepDone, at_step(5), sample_ids=(0, 2, 4, 6)), "once"),
+    Row("once-per-epoch", "each-sample-once", calm, changed(StepDone, at_step(5), sample_ids=(0, 3, 6)), "2th time"),
+    Row("same-end-where-bitwise", "resume-equivalence", noticed, changed(End, digest=digest(1)), "differs"),
+    Row("same-trajectory", "resume-equivalence", noticed, changed(StepDone, at_step(40), loss=9.0), "loss of update"),
+    Row("same-rates", "resume-equivalence", noticed, changed(StepDone, at_step(40), learning_rate=9.0), "rate of"),
+    Row("same-samples", "resume-equivalence", noticed, changed(StepDone, at_step(40), sample_ids=(1, 2)), "samples"),
+    Row("restores-newest-good", "flipped-shard", resumed, changed(Restore, later, step=10), "from update 10"),
+    Row("restores-newest-good", "flipped-shard", resumed, changed(Restore, later, checkpoint="step-30"), "damaged"),
+    Row("restores-newest-good", "flipped-shard", resumed, changed(Restore, later, step=0), "the initial state"),
+    Row("names-damage", "flipped-shard", resumed, dropped(Refused), "not refused by name"),
+    Row("restored-as-saved", "reshard", noticed, changed(Restore, later, digest=digest(2)), "another digest"),
+    Row("newest-is-whole", "kill-rank", struck, changed(Listed, findings=("error TS-CKP-001: torn",)), "torn"),
+    Row("newest-is-whole", "kill-rank", struck, changed(Listed, pointer="step-10"), "the pointer says"),
+    Row("save-fails-openly", "disk-full", full, dropped(Save, lambda one: one.stage == "failed"), "told as failed"),
+    Row("save-fails-openly", "disk-full", full, changed(Save, lambda one: one.step == 60, stage="committed"),
+        "step-60 was told as committed"),
+    Row("saves-again", "disk-full", full, dropped(Save, committed(60)), "no checkpoint was committed afterwards"),
+    Row("earlier-untouched", "disk-full", full, changed(Listed, checkpoints=()), "step-50 is gone"),
+    Row("canary-lives", "hostile-checkpoint", resumed, changed(Listed, canary=True), "executed"),
+    Row("saves-over-left-over", "left-over-directory", left_over, dropped(Save, committed(30)), "never committed"),
+    Row("tells-no-fault", "clock-jump", offset, added(FAULT), "no rank had failed"),
+    Row("clock-was-offset", "clock-jump", offset, behind(1, -600), "did not follow their clock"),
+    Row("durations-hold", "clock-jump", offset, told("train.step.duration", 6000), "by the clock of the suite"),
+    Row("gives-up", "crash-loop", looping, changed(End, reason="fault"), "crash loop"),
+    Row("gives-up", "crash-loop", looping, changed(Exited, status=0), "status 0"),
+    Row("keeps-newest", "crash-loop", looping, changed(Listed, checkpoints=()), "step-20 is gone"),
+    Row("stays-finite", "nan-gradient", skipping, changed(StepDone, at_step(20), loss="NaN"), "the loss NaN"),
+    Row("tells-nonfinite", "nan-gradient", skipping, dropped(StepDone, lambda one: one.skipped), "0 steps were told"),
+    Row("batch-as-asked", "ramp-at-steps", calm, changed(StepDone, at_step(16), sample_ids=()), "its batch has 12"),
+    Row("batch-as-told", "ramp-at-steps", calm, told(LAST, 2, lambda one: one.step == 20), "its batch has 12"),
+    Row("ranks-agree", "ranks-in-step", calm, changed(StepDone, at_step(5, 1), gradient_norm=2.0), "gradient_norm"),
+    Row("ranks-agree", "ranks-in-step", calm, dropped(StepDone, at_step(5, 1)), "told by 2 ranks of 3"),
+    Row("ranks-agree", "ranks-in-step", calm, changed(StepDone, at_step(5, 1), step=6), "twice"),
+    Row("in-step", "ranks-in-step", calm, behind(1, 1), "has completed update"),
+    Row("in-step", "ranks-in-step", calm, seen_last(1), "has completed update"),
+    Row("slow-rank-answered", "uneven-load", slowed, dropped(FaultSeen), "is slow, is not reported"),
+    Row("order-as-declared", "declared-order", calm, changed(StepDone, at_step(3), sample_ids=(1,)), "declared order"),
+    Row("stream-is-valid", "stream-without-errors", calm, changed(Streams, findings=("error X: y",)), "error X: y"),
+    Row("owes-nothing", "stream-without-errors", calm, changed(Streams, absent=(OWED,)), OWED),
+    Row("every-rank-tells", "every-rank-tells", calm, dropped(Streamed, lambda one: one.rank == 1), "rank 1 has no"),
+    Row("every-rank-tells", "every-rank-tells", calm,
+        dropped(Streamed, lambda one: one.rank == 1 and one.step == 30), "of rank 1 ends at update 29"),
+    Row("steps-as-seen", "steps-told", skipping, told("train.step.count", 2), "80 updates are counted"),
+    Row("steps-as-seen", "steps-told", skipping, told("train.step.skipped", 0), "0 skipped updates"),
+    Row("step-time-as-seen", "step-time-told", calm, told("train.step.duration", 2), "by the clock of the suite"),
+    Row("samples-as-seen", "samples-told", calm, told(LAST, 2), "samples are counted after update 1"),
+    Row("samples-as-seen", "samples-told", calm, told("train.token.count", 2, at_step(9, None)), "tokens, and"),
+    Row("losses-as-seen", "losses-told", calm, told("train.loss.mean", 1.1), "train.loss.mean of update 1 is"),
+    Row("losses-as-seen", "losses-told", calm, told("train.learning_rate", 2), "train.learning_rate of update 1 is"),
+    Row("saves-as-seen", "saves-told", calm,
+        dropped(Streamed, lambda one: one.name == "train.checkpoint.commit" and one.step == 20), "[10, 30, 40]"),
+    Row("saves-as-seen", "saves-told", calm, told("train.checkpoint.step", 0), "never says 40"),
+    Row("save-time-as-seen", "saves-told", calm,
+        told("train.checkpoint.duration{train.checkpoint.phase=total}", 100), "a save takes 5 s"),
+    Row("faults-as-seen", "faults-told", struck, added(SECOND), "2 faults are told"),
+    Row("faults-as-seen", "faults-told", struck,
+        dropped(Streamed, lambda one: one.name == "train.attempt.start" and later(one)), "[0, 1] trained"),
+    Row("faults-as-seen", "faults-told", struck, dropped(Streamed, lambda one: one.name == "train.recovery.end"),
+        "0 recoveries"),
+    Row("waits-as-seen", "data-stall", waiting, told("train.data.wait.time", 0.1), "tells a wait of"),
+    Row("noise-as-seen", "noise-told", calm, told("train.gradient.variance", 2), "squared norms"),
+    Row("utilisation-as-seen", "utilisation-told", calm, told("train.flops.utilization", 2), "is told as 0.256"),
+]  # fmt: skip

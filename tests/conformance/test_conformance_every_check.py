@@ -1,0 +1,80 @@
+"""Every check of a history passes a sound run, fails a run that has what it is about, and never passes on nothing."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+from made_stories import CLAIMS, calm
+from spoilt_answers import ANSWERS
+from spoilt_runs import ROWS, Row
+from trainspec_conformance.criteria import CannotJudgeError, Case, all_checks
+from trainspec_conformance.criteria.trajectory import final_steps
+from trainspec_conformance.records import Ended, Entry
+from trainspec_conformance.scenarios import all_scenarios
+from trainspec_conformance.view import View
+
+from trainspec_validate.documents.scenario import Criterion
+from trainspec_validate.documents.trace import StepDone
+
+IDS = [f"{row.check}-{number}" for number, row in enumerate(ROWS)]
+
+
+def criterion_of(row: Row) -> Criterion:
+    return next(one for one in all_scenarios()[row.scenario].criteria if one.check == row.check)
+
+
+def messages(row: Row, entries: list[Entry], control: list[Entry] | None) -> list[str]:
+    """What a check says; what it cannot judge is said too."""
+    case = Case(all_scenarios()[row.scenario], CLAIMS, View(entries), None if control is None else View(control))
+    try:
+        return [problem.message for problem in all_checks()[row.check](case, criterion_of(row))]
+    except CannotJudgeError as error:
+        return [f"cannot be judged: {error}"]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=IDS)
+def test_a_check_passes_a_sound_run_and_fails_a_spoilt_one(row: Row) -> None:
+    scenario = all_scenarios()[row.scenario]
+    sound, control = row.maker(scenario), calm(scenario)
+    assert messages(row, sound, control) == []
+    found = messages(row, row.change(sound), control)
+    assert any(row.words in message for message in found), found
+
+
+@pytest.mark.parametrize("row", ROWS, ids=IDS)
+def test_a_check_never_passes_on_nothing(row: Row) -> None:
+    nothing = [Entry(seconds=0.0, record=Ended(reason="done"))]
+    assert messages(row, nothing, nothing)
+    assert messages(row, nothing, None)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=IDS)
+def test_a_check_says_something_of_any_part_of_a_run(row: Row) -> None:
+    scenario, chance = all_scenarios()[row.scenario], random.Random(row.check)
+    whole, control = row.maker(scenario), calm(scenario)
+    kinds = sorted({type(one.record).__name__ for one in whole})
+    for _ in range(8):
+        left_out = set(chance.sample(kinds, chance.randint(1, len(kinds) - 1)))
+        part = [one for one in whole if type(one.record).__name__ not in left_out]
+        messages(row, part, chance.choice([None, control, part]))
+        messages(row, chance.sample(whole, len(whole) // 3), control)
+
+
+def test_the_order_in_which_files_are_read_is_not_the_order_of_updates() -> None:
+    """On a busy machine several lines of one rank are read at once, before those of another."""
+    scenario = all_scenarios()["ranks-in-step"]
+    entries = calm(scenario)
+    ranks = [[one for one in entries if isinstance(one.record, StepDone) and one.record.rank == n] for n in range(3)]
+    read = [one for start in range(0, 40, 5) for rank in ranks for one in rank[start : start + 5]]
+    seconds = sorted(one.seconds for one in read)
+    rows = [row for row in ROWS if row.check == "in-step"]
+    together = [msgspec.structs.replace(one, seconds=at) for one, at in zip(read, seconds, strict=True)]
+    others = [one for one in entries if not isinstance(one.record, StepDone)]
+    assert messages(rows[0], [*others, *together], None) == []
+    assert len(final_steps(View(together))) == scenario.job.num_steps
+
+
+def test_every_check_is_seen_to_fail() -> None:
+    assert {row.check for row in ROWS} | {one.check for one in ANSWERS} == all_checks().keys()
