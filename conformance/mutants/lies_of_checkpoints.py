@@ -28,6 +28,7 @@ from trainspec_validate.documents import trace
         also={"TS-CNF-109": "the save that is cut off there was told as committed",
               "TS-CNF-110": "the save that fails was told as committed",
               "TS-CNF-111": "the save that fails was told as committed",
+              "TS-CNF-116": "the job is stopped there as soon as a save is told as committed",
               "TS-CNF-134": "the save that fails was told as committed"})  # fmt: skip
 def tells_early() -> None:
     begun = saves.Saves.begun
@@ -83,7 +84,8 @@ def swallows_full_disk() -> None:
 
 
 @mutant("dies-of-full-disk", "TS-CNF-110", "Ends with an error when a save fails.",
-        also={"TS-CNF-111": "a save fails there too", "TS-CNF-134": "and there"})  # fmt: skip
+        also={"TS-CNF-111": "a save fails there too", "TS-CNF-134": "and there",
+              "TS-CNF-135": "memory ends while a save is written, which fails with its rank"})  # fmt: skip
 def dies_of_full_disk() -> None:
     def failed(self: saves.Saves, name: str, step: int, reason: str) -> None:
         self._trace.tell(trace.Save, checkpoint=name, step=step, stage="failed", reason=reason)

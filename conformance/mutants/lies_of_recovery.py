@@ -97,7 +97,7 @@ def one_loss_only() -> None:
     "sacred-coordinator",
     "TS-CNF-107",
     "Ends with an error when rank 0 is lost.",
-    also={f"TS-CNF-{number}": "rank 0 is among the ranks that are ended there" for number in (105, 106, 128)},
+    also={f"TS-CNF-{number}": "rank 0 is among the ranks that are ended there" for number in (105, 106, 123, 128)},
 )
 def sacred_coordinator() -> None:
     _ends_if(lambda members: _is_gone(members[0]))
@@ -107,12 +107,13 @@ def sacred_coordinator() -> None:
         also={"TS-CNF-102": "ranks of a host are lost one by one", "TS-CNF-128": "so are all ranks",
               "TS-CNF-105": "ranks of a host fall silent one by one",
               "TS-CNF-106": "ranks of several hosts do",
-              "TS-CNF-135": "a peer may tell of the loss first"})  # fmt: skip
+              "TS-CNF-124": "an attempt is lost there before it has trained"})  # fmt: skip
 def no_second_fault() -> None:
     lost = recovery.Recovery.lost
 
     def gives_up(self: recovery.Recovery, worker: crew.Worker, reason: str) -> None:
-        if self._planned is not None or self._episode is not None:
+        # An episode without a lost host is what a peer has told of this loss.
+        if self._planned is not None or (self._episode is not None and self._episode.lost_hosts):
             raise RunEnd("fault", 1, self._best)
         lost(self, worker, reason)
 

@@ -88,7 +88,8 @@ def constant_step_time() -> None:
     _durations(lambda _: 50_000)
 
 
-@mutant("tenth-of-step-time", "TS-CNF-304", "Divides the time of updates by ten, and reports each.")
+@mutant("tenth-of-step-time", "TS-CNF-304", "Divides the time of updates by ten, and reports each.",
+        also={f"TS-CNF-{number}": "the validator finds it in the stream" for number in (301, 308)})  # fmt: skip
 def tenth_of_step_time() -> None:
     _durations(lambda duration_us: duration_us // 10)
 
@@ -168,7 +169,7 @@ def ramps_mid_step() -> None:
 
 
 @mutant("shards-nothing", "TS-CNF-312", "Gives all ranks the same samples.",
-        also={f"TS-CNF-{number}": SHARED for number in (127, 205, 207, 305, 311, 314, 315)})  # fmt: skip
+        also={f"TS-CNF-{number}": SHARED for number in (126, 127, 205, 207, 305, 311, 314, 315)})  # fmt: skip
 def shards_nothing() -> None:
     request = feed.Feed._request
 

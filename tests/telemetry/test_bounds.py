@@ -37,9 +37,18 @@ def read(content: bytes, folder: Path, name: str = "x.jsonl") -> Digest:
     return digest_of([run_file(0, path, name)], Options(num_workers=1))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Loops are compiled before memory is traced: a compiler that is traced takes a minute more."""
+    jit.compile_loops()
+    for at_once_bytes in (1, engine.AT_ONCE_BYTES):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(engine, "AT_ONCE_BYTES", at_once_bytes)
+            read(HEAD + samples(100), tmp_path_factory.mktemp("compiled"))
+
+
 def peak_bytes(work: Callable[[], object]) -> int:
     """Most memory of Python and NumPy while something is done, beside what it is done with."""
-    jit.compile_loops()
     tracemalloc.start()
     try:
         work()
