@@ -29,6 +29,7 @@ from trainspec_validate.documents import trace
               "TS-CNF-110": "the save that fails was told as committed",
               "TS-CNF-111": "the save that fails was told as committed",
               "TS-CNF-116": "the job is stopped there as soon as a save is told as committed",
+              "TS-CNF-126": "one of its stops may fall into such a save",
               "TS-CNF-134": "the save that fails was told as committed"})  # fmt: skip
 def tells_early() -> None:
     begun = saves.Saves.begun
