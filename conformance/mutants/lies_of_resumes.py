@@ -132,7 +132,8 @@ def applies_nan() -> None:
 
 
 @mutant("skips-silently", "TS-CNF-121", "Skips the step, and does not tell.",
-        also={"TS-CNF-303": "the stream counts steps there that the trace does not have"})  # fmt: skip
+        also={"TS-CNF-303": "the stream counts steps there that the trace does not have",
+              "TS-CNF-213": "it is asked for the scale of steps that it does not tell"})  # fmt: skip
 def skips_silently() -> None:
     tell = Step.tell
 

@@ -199,7 +199,7 @@ def tells_own_norm() -> None:
     tell = TraceWriter.tell
 
     def own(self: TraceWriter, kind: Any, /, **told: Any) -> None:
-        if kind is StepDone:
+        if kind is StepDone and not isinstance(told["gradient_norm"], str):  # as which it is told when not finite
             told["gradient_norm"] *= 1 + told["rank"] / 100
         tell(self, kind, **told)
 

@@ -42,6 +42,13 @@ def test_gradients_are_those_of_finite_differences() -> None:
         assert (gradients[name] * direction).sum() == pytest.approx(slope, rel=1e-6, abs=1e-9), name
 
 
+def test_a_rank_whose_join_failed_leaves_like_any_other() -> None:
+    backend = make("plain", tiny_job())
+    backend.leave()
+    backend.discard()
+    backend.leave()
+
+
 def test_loss_of_the_first_step_is_that_of_chance() -> None:
     batch = Samples(SHAPE, Data()).batch(range(8))
     mean = loss_alone(initial_weights(SHAPE, 0), batch) / batch.num_targets

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -50,6 +51,7 @@ class PlainBackend:
         if plan.sharding != "none" or job.device != "cpu":
             raise ValueError("the plain backend keeps whole replicas, on the CPU")
         self.job, self._precision = job, job.plan.precision
+        self._connections = ExitStack()
         self._planted: str | None = None
         self._gradient: Array | None = None
         self._compressor: GradientCompressor | None = None
@@ -59,11 +61,11 @@ class PlainBackend:
         if self._compressor is not None:
             self._compressor.resize(self._formation.num_ranks, formation.num_ranks)
         self._formation = formation
-        self._exchange = Exchange(formation)
+        self._exchange = self._connections.enter_context(closing(Exchange(formation)))
 
     def leave(self) -> None:
-        """Close all connections."""
-        self._exchange.close()
+        """Close all connections; there are none where no join has succeeded."""
+        self._connections.close()
 
     def build(self, weights: Weights) -> None:
         """Take the weights, fresh moments, and a random state of this rank's own."""
