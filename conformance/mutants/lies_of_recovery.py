@@ -240,7 +240,8 @@ def wanders() -> None:
 
 
 @mutant("impatient", "TS-CNF-131", "Kills a rank whose step takes three times as long as the median.",
-        also={"TS-CNF-133": "steps are longer while packets are late"})  # fmt: skip
+        also={"TS-CNF-133": "steps are longer while packets are late",
+              "TS-CNF-304": "a rank is held for a second there"})  # fmt: skip
 def impatient() -> None:
     def soon(self: watch.Watch) -> float:
         return 3 * watch.median(self._durations) if self._durations else self.limits.start
