@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainspec_reference.common.backend import CheckpointUnreadableError, make, named_tensors
+from trainspec_reference.common.backend import CheckpointUnreadableError, PeerLostError, make, named_tensors
 from trainspec_reference.common.data import Samples
 from trainspec_reference.common.digests import state_digest, tensor_digest
 from trainspec_reference.common.job import Data, ModelShape, Rates
@@ -44,9 +44,10 @@ def test_gradients_are_those_of_finite_differences() -> None:
 
 def test_a_rank_whose_join_failed_leaves_like_any_other() -> None:
     backend = make("plain", tiny_job())
+    with pytest.raises(PeerLostError, match="did not come together"):
+        backend.join(replace(next(formations(2)), timeout_seconds=0.2))
     backend.leave()
     backend.discard()
-    backend.leave()
 
 
 def test_loss_of_the_first_step_is_that_of_chance() -> None:
