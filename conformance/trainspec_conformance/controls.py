@@ -37,6 +37,8 @@ class Controls:
         """
         self._stack, self._base, self._home, self._seed = stack, base, home, seed
         self._made: dict[bytes, Control] = {}
+        self._num_begun = 0
+        """With those that failed, whose directories are there already."""
 
     def of(self, scenario: Scenario, told: Callable[[str], None]) -> Control:
         """The run that a scenario is compared with; it is made where no scenario has needed it before.
@@ -47,7 +49,8 @@ class Controls:
         job = msgspec.structs.replace(scenario.job, faults=())
         key = msgspec.json.encode(job)
         if key not in self._made:
-            name = f"control-{len(self._made) + 1}"
+            self._num_begun += 1
+            name = f"control-{self._num_begun}"
             calm = msgspec.structs.replace(scenario, job=job, acts=(Start(), Wait(until="end")))
             told(name.replace("-", " run "))
             setting = Setting(self._stack, self._base, calm, self._home / name, self._seed)

@@ -12,17 +12,20 @@ from trainspec_validate.documents.trace import FaultSeen
 CLAIMS = Claims(resume_class="bitwise")
 
 
-def calm(scenario: Scenario) -> list[Entry]:
+def begun(scenario: Scenario, last: int) -> Made:
+    """A run that has trained so far."""
     made = Made(scenario.job)
     made.start()
-    made.train(1, scenario.job.num_steps)
-    return made.close()
+    made.train(1, last)
+    return made
+
+
+def calm(scenario: Scenario) -> list[Entry]:
+    return begun(scenario, scenario.job.num_steps).close()
 
 
 def struck(scenario: Scenario, kind: str = "kill", fault: str = "process", at: int = 24) -> list[Entry]:
-    made = Made(scenario.job)
-    made.start()
-    made.train(1, at)
+    made = begun(scenario, at)
     if not scenario.job.faults:
         made.inject(kind, at)
     made.recover(at // 10 * 10, fault)
@@ -36,9 +39,7 @@ def hung(scenario: Scenario) -> list[Entry]:
 
 def slowed(scenario: Scenario) -> list[Entry]:
     """A rank is slow and told of, and nothing starts again."""
-    made = Made(scenario.job)
-    made.start()
-    made.train(1, 24)
+    made = begun(scenario, 24)
     if not scenario.job.faults:
         made.inject("slow", 24)
     made.tell(FaultSeen(time_us=made.time_us(), kind="slow", rank=made.num_ranks - 1), 1)
@@ -52,9 +53,7 @@ def flipped(scenario: Scenario) -> list[Entry]:
 
 def resumed(scenario: Scenario) -> list[Entry]:
     """The newest checkpoint is damaged while nothing runs."""
-    made = Made(scenario.job)
-    made.start()
-    made.train(1, 34)
+    made = begun(scenario, 34)
     made.stop()
     made.damage("flip-bit", 30)
     made.start(20, resume=True, refuses=30)
@@ -64,9 +63,7 @@ def resumed(scenario: Scenario) -> list[Entry]:
 
 def noticed(scenario: Scenario) -> list[Entry]:
     """Asked to end, the job saves and ends."""
-    made = Made(scenario.job)
-    made.start()
-    made.train(1, 24)
+    made = begun(scenario, 24)
     made.save(24)
     made.stop()
     made.start(24, resume=True)
@@ -83,9 +80,7 @@ def left_over(scenario: Scenario) -> list[Entry]:
 
 
 def full(scenario: Scenario) -> list[Entry]:
-    made = Made(scenario.job)
-    made.start()
-    made.train(1, 55)
+    made = begun(scenario, 55)
     made.inject("fill-disk", 55)
     made.train(56, 65, failing_saves=True)
     made.inject("free-disk", 65)
@@ -95,9 +90,7 @@ def full(scenario: Scenario) -> list[Entry]:
 
 def offset(scenario: Scenario) -> list[Entry]:
     """A clock is set, and the job is stopped and started again."""
-    made = Made(scenario.job)
-    made.start()
-    made.train(1, 12)
+    made = begun(scenario, 12)
     made.inject("offset-clock", 12, 600)
     made.ahead_seconds[-1] = 600
     made.train(13, 34)
@@ -109,9 +102,7 @@ def offset(scenario: Scenario) -> list[Entry]:
 
 
 def looping(scenario: Scenario) -> list[Entry]:
-    made = Made(scenario.job)
-    made.start()
-    made.train(1, 24)
+    made = begun(scenario, 24)
     for _ in range(CLAIMS.max_restarts_without_progress):
         made.recover(20)
         made.train(21, 24)

@@ -50,6 +50,22 @@ def test_equal_jobs_share_one_run_without_faults(made: list[Setting], tmp_path: 
     assert {one.seed for one in made} == {7}
     controls.remove(but={other.directory})
     assert [one.name for one in (tmp_path / "controls").iterdir()] == ["control-2"]
+
+
+def test_a_run_that_failed_is_begun_anew_beside_what_it_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = [OSError(28, "No space left on device")]
+
+    def make(setting: Setting) -> list[Entry]:
+        setting.directory.mkdir(parents=True)
+        if faults:
+            raise faults.pop()
+        return []
+
+    monkeypatch.setattr(module, "run_trial", make)
+    controls = Controls(fake(), HERE, tmp_path / "controls")
+    with pytest.raises(OSError, match="No space left"):
+        controls.of(scenario("kill-rank"), lambda _: None)
+    assert controls.of(scenario("kill-rank"), lambda _: None).directory.name == "control-2"
     controls = Controls(fake(), HERE, tmp_path / "again")
     controls.remove(but=())
     assert not (tmp_path / "again").exists(), "none was needed"

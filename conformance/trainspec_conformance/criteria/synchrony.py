@@ -122,7 +122,8 @@ def in_step(case: Case, criterion: Criterion) -> Iterator[Problem]:
     by_suite = _first_ahead(
         [(entry.seconds, entry, record) for entry, record in done], ranks, allowed, SEEN_LATE_SECONDS
     )
-    for entry, record, other in filter(None, (by_stack or by_suite,)):
+    if found := by_stack or by_suite:
+        entry, record, other = found
         yield Problem(f"rank {record.rank} has completed update {record.step}, another one {other}", (entry,))
 
 
