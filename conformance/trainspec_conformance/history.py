@@ -62,7 +62,7 @@ def read_history(path: Path) -> list[Entry]:
         for number, line in enumerate(file, start=1):
             try:
                 entries.append(_ENTRY.decode(line))
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise ValueError(f"{path}:{number}: {error}") from error
     return entries
 

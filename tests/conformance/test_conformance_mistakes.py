@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from trainspec_conformance import commands, suite
 from trainspec_conformance.criteria import all_checks
+from trainspec_conformance.history import read_history
 from trainspec_conformance.verifying import differences
 
 CODE = """
@@ -102,3 +103,19 @@ def test_a_program_beside_the_descriptor_is_found(tmp_path: Path) -> None:
     (tmp_path / "shim.sh").chmod(0o755)
     path = stack(tmp_path, train=["./shim.sh"])
     assert commands.run(commands.RunRequest(path, tmp_path / "out", NAMES[:1])) in {0, 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"seconds":1,"record":{"k":"streamed","kind":"head","attempt":0,"time_us":0,"attributes":{"x":' + b"[" * 99_999,
+        b'{"seconds":1,"record":{"k":"malformed","reason":"\xff"}}',
+        b"{",
+    ],
+    ids=["deep", "no-text", "cut"],
+)
+def test_evidence_of_any_form_is_told_by_its_line(text: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_bytes(b'{"seconds":0,"record":{"k":"ended","reason":"done"}}\n' + text)
+    with pytest.raises(ValueError, match=r"history\.jsonl:2: "):
+        read_history(path)
