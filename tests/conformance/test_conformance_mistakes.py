@@ -21,6 +21,7 @@ array = json.load(open(sys.argv[1]))["gradients"]
 terms = np.frombuffer(base64.b64decode(array["base64"]), "<f4").reshape(array["shape"]).astype(np.float64)
 json.dump({"sum": terms.sum((0, 1)).tolist()}, open(sys.argv[2], "w"))
 """
+HEAD = b'{"seconds":1,"record":{"k":"streamed","kind":"head","attempt":0,"time_us":0,"attributes":{"x":'
 NAMES = ("reduction-precision", "operations-of-a-token")
 
 
@@ -108,7 +109,7 @@ def test_a_program_beside_the_descriptor_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        b'{"seconds":1,"record":{"k":"streamed","kind":"head","attempt":0,"time_us":0,"attributes":{"x":' + b"[" * 99_999,
+        HEAD + b"[" * 99_999,
         b'{"seconds":1,"record":{"k":"malformed","reason":"\xff"}}',
         b"{",
     ],
