@@ -38,7 +38,7 @@ def judge_trial(
     """Every check of a scenario on one trial. What did not happen, or cannot be seen, is never a pass."""
     view = View(trial)
     found = [_orderly(view)]
-    case = Case(scenario, stack.claims, view, None if control is None else View(control))
+    case = Case(scenario, stack.claims, view, None if control is None else View(control), stack.store)
     found += [_judge(case, criterion, trial) for criterion in scenario.criteria]
     return found
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from made_runs import Made
+from msgspec.structs import replace
 from trainspec_conformance.records import Entry
 
 from trainspec_validate.documents.conformance import Claims
 from trainspec_validate.documents.scenario import Scenario
-from trainspec_validate.documents.trace import FaultSeen
+from trainspec_validate.documents.trace import FaultSeen, Save
 
 CLAIMS = Claims(resume_class="bitwise")
 
@@ -76,6 +77,26 @@ def left_over(scenario: Scenario) -> list[Entry]:
     made.start()
     made.damage("partial-directory", 30)
     made.train(1, scenario.job.num_steps)
+    return made.close()
+
+
+def left_beside(scenario: Scenario) -> list[Entry]:
+    """The stack saves under another name where a part of a checkpoint lies."""
+    return [
+        replace(one, record=replace(one.record, checkpoint=f"{one.record.checkpoint}-again"))
+        if isinstance(one.record, Save)
+        else one
+        for one in left_over(scenario)
+    ]
+
+
+def gone(scenario: Scenario) -> list[Entry]:
+    """The newest checkpoint was one file, and is there no more."""
+    made = begun(scenario, 34)
+    made.stop()
+    made.damage("delete-file", 30)
+    made.start(20, resume=True)
+    made.train(21, scenario.job.num_steps)
     return made.close()
 
 

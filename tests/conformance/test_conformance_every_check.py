@@ -6,12 +6,13 @@ import random
 
 import msgspec
 import pytest
-from made_stories import CLAIMS, calm
+from made_stories import CLAIMS, calm, gone
+from msgspec.structs import replace
 from spoilt_answers import ANSWERS
 from spoilt_runs import ROWS, Row
 from trainspec_conformance.criteria import CannotJudgeError, Case, all_checks
 from trainspec_conformance.criteria.trajectory import final_steps
-from trainspec_conformance.records import Ended, Entry
+from trainspec_conformance.records import Damaged, Ended, Entry
 from trainspec_conformance.scenarios import all_scenarios
 from trainspec_conformance.view import View
 
@@ -78,3 +79,14 @@ def test_the_order_in_which_files_are_read_is_not_the_order_of_updates() -> None
 
 def test_every_check_is_seen_to_fail() -> None:
     assert {row.check for row in ROWS} | {one.check for one in ANSWERS} == all_checks().keys()
+
+
+def test_of_a_checkpoint_of_one_file_that_is_gone_nothing_is_left_to_refuse() -> None:
+    row = next(row for row in ROWS if row.check == "names-damage")
+    told = gone(all_scenarios()["missing-or-stale-shard"])
+    assert messages(row, told, None) == []
+    one_of_many = [
+        replace(one, record=replace(one.record, file="rank-0.pt")) if isinstance(one.record, Damaged) else one
+        for one in told
+    ]
+    assert messages(row, one_of_many, None) == ["step-30 was damaged (delete-file) and was not refused by name"]

@@ -10,7 +10,7 @@ from functools import cache
 
 from trainspec_conformance.records import Entry
 from trainspec_conformance.view import View
-from trainspec_validate.documents.conformance import Claims
+from trainspec_validate.documents.conformance import Claims, Store
 from trainspec_validate.documents.scenario import Criterion, Scenario
 
 
@@ -47,7 +47,8 @@ class Case:
     trial: View
     control: View | None = None
     """The run of the same job without faults, of the same kind of start."""
-    store_names: Callable[[int], str] = field(default=lambda step: f"step-{step}")
+    store: Store = field(default_factory=Store)
+    """Where the checkpoints of the stack lie, and how they are called."""
 
 
 Check = Callable[[Case, Criterion], Iterator[Problem]]

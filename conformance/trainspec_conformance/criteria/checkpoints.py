@@ -66,7 +66,8 @@ def names_damage(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """Each damaged checkpoint is refused by name, with a reason, before ranks go on."""
     for _, restored, damaged in _resumes(case):
         for at, one in damaged:
-            if one.kind.startswith("pointer-") or one.kind == "partial-directory":
+            is_whole_gone = one.kind == "delete-file" and not one.file  # it was one file: nothing is left to refuse
+            if one.kind.startswith("pointer-") or one.kind == "partial-directory" or is_whole_gone:
                 continue
             told = [
                 record
@@ -189,10 +190,14 @@ def canary_lives(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("saves-over-left-over")
 def saves_over_left_over(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """A step of which a part lay there already is committed all the same."""
+    """A step of which a part lay there already is committed all the same, under that name or another one."""
     left = [(entry, one) for entry, one in case.trial.of(Damaged) if one.kind == "partial-directory"]
     if not left:
         raise CannotJudgeError("nothing was left over")
     entry, one = left[-1]
-    if not any(save.checkpoint == one.checkpoint for _, save in case.trial.saves("committed", entry.seconds)):
+    committed = [save for _, save in case.trial.saves("committed", entry.seconds)]
+    names = {
+        name for save in committed for name in (save.checkpoint, case.store.name.replace("{step}", str(save.step)))
+    }
+    if one.checkpoint not in names:
         yield Problem(f"{one.checkpoint}, of which a part lay there, was never committed", (entry,))
