@@ -79,7 +79,8 @@ class Run:
 
     def _save(self) -> None:
         name = f"step_{self._step}"
-        self._accelerator.save_state(str(self._store / name))
+        with self._rank.telling_failure(self._step, name):
+            self._accelerator.save_state(str(self._store / name))
         self._accelerator.wait_for_everyone()
         self._rank.saved(self._step, name)
         if self._accelerator.is_main_process:

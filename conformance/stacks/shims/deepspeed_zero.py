@@ -88,7 +88,8 @@ class Run:
             self._rank.stepped(self._step, loss, rate, sample_ids)
             if self._step % self._rank.job["checkpoint_interval_steps"] == 0:
                 name = f"step-{self._step}"
-                self._engine.save_checkpoint(self._rank.checkpoints, tag=name, client_state={"step": self._step})
+                with self._rank.telling_failure(self._step, name):
+                    self._engine.save_checkpoint(self._rank.checkpoints, tag=name, client_state={"step": self._step})
                 self._rank.saved(self._step, name)
 
 

@@ -100,7 +100,9 @@ class Run:
             rate = float(self._rate(step))
             step += 1
             self._rank.stepped(step, float(loss), rate, ids.tolist())
-            if self._manager.save(step, args=ocp.args.StandardSave(self._state)):
+            with self._rank.telling_failure(step, str(step)):
+                is_saved = self._manager.save(step, args=ocp.args.StandardSave(self._state))
+            if is_saved:
                 self._rank.saved(step, str(step))
             if self._manager.reached_preemption(step):
                 break

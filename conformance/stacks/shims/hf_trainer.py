@@ -48,6 +48,16 @@ class Telling(TrainerCallback):  # type: ignore[misc]
         self._rank.ended(state.global_step)
 
 
+class TellingTrainer(Trainer):  # type: ignore[misc]
+    """The Trainer as it is; no callback is told of a save that fails."""
+
+    rank: Rank
+
+    def _save_checkpoint(self, *arguments: Any, **named: Any) -> None:
+        with self.rank.telling_failure(self.state.global_step, f"checkpoint-{self.state.global_step}"):
+            super()._save_checkpoint(*arguments, **named)
+
+
 def main(path: str) -> None:
     """Train as the task says, on one rank."""
     rank = Rank(read_task(path), int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"]))
@@ -71,7 +81,10 @@ def main(path: str) -> None:
     )
     found = get_last_checkpoint(rank.checkpoints) if rank.resumes and Path(rank.checkpoints).is_dir() else None
     samples = Samples(job["samples_per_epoch"], job["seed"])
-    trainer = Trainer(model=model, args=arguments, train_dataset=samples, callbacks=[Telling(rank, model, found)])
+    trainer = TellingTrainer(
+        model=model, args=arguments, train_dataset=samples, callbacks=[Telling(rank, model, found)]
+    )
+    trainer.rank = rank
     trainer.train(resume_from_checkpoint=found)
 
 

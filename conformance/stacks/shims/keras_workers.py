@@ -77,7 +77,8 @@ class Run:
         name = f"{PREFIX}-{self._step}{DATA}"
         if self._rank.rank == 0:
             self._rank.trace.tell("save", checkpoint=name, step=self._step, stage="begin")
-        self._manager.save(checkpoint_number=self._step)
+        with self._rank.telling_failure(self._step, name):
+            self._manager.save(checkpoint_number=self._step)
         self._rank.saved(self._step, name)
 
     def _leave(self) -> None:

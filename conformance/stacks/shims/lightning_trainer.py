@@ -75,8 +75,10 @@ class TellingIO(TorchCheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
         """Write, then tell."""
-        super().save_checkpoint(checkpoint, path, storage_options)
-        self._rank.saved(checkpoint["global_step"], Path(path).name)
+        step, name = checkpoint["global_step"], Path(path).name
+        with self._rank.telling_failure(step, name):
+            super().save_checkpoint(checkpoint, path, storage_options)
+        self._rank.saved(step, name)
 
 
 def main(path: str) -> None:

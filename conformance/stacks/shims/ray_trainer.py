@@ -108,7 +108,8 @@ class Run:
             if self._rank.rank == 0:
                 torch.save({**state, "random": torch.get_rng_state()}, Path(directory) / "state.pt")
                 checkpoint = Checkpoint.from_directory(directory)
-            ray.train.report({"step": self._step}, checkpoint=checkpoint, checkpoint_dir_name=name)
+            with self._rank.telling_failure(self._step, name):
+                ray.train.report({"step": self._step}, checkpoint=checkpoint, checkpoint_dir_name=name)
         self._rank.saved(self._step, name)
 
 

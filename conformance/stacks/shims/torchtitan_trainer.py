@@ -86,7 +86,8 @@ class TellingTrainer(Trainer):  # type: ignore[misc]
             return found
 
         def told_save(step: int, last_step: bool = False) -> None:
-            save(step, last_step)
+            with rank.telling_failure(step, f"step-{step}"):
+                save(step, last_step)
             if last_step or step % config.checkpoint.interval == 0:
                 rank.saved(step, f"step-{step}")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,15 @@ class Rank:
         """The stack has said that a save is done; one rank tells it."""
         if self.rank == 0:
             self.trace.tell("save", checkpoint=checkpoint, step=step, stage="committed")
+
+    @contextmanager
+    def telling_failure(self, step: int, checkpoint: str) -> Iterator[None]:
+        """Around a save by the stack: where it raises, the save is told as failed, and what was raised goes on."""
+        try:
+            yield
+        except Exception:
+            self.trace.tell("save", checkpoint=checkpoint, step=step, stage="failed")
+            raise
 
     def ended(self, step: int) -> None:
         """The loop has ended; one rank tells it."""
