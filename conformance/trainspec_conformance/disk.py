@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
 from trainspec_conformance.privileges import NotAllowedError
 
-_NUM_ATTEMPTS = 20
+_PATIENCE_SECONDS = 10.0
+_PAUSE_SECONDS = 0.02
 _NAME = "trainspec-"
 """Of the device that a mount names; the number of the process follows that made it."""
 _MOUNTS = Path("/proc/self/mounts")
@@ -49,26 +52,26 @@ class SmallDisk:
         Raises:
             CannotMountError: what it holds grows faster than its size can be set to that.
         """
-        for num_left in reversed(range(_NUM_ATTEMPTS)):
-            now = os.statvfs(self.directory)
-            try:
-                self._resize(max(now.f_blocks - now.f_bfree, 1) * now.f_frsize)
-            except CannotMountError:
-                if not num_left:
-                    raise
-            else:
-                break
+        _as_soon_as_allowed(lambda: self._resize(self._held_bytes()))
 
     def free_disk(self) -> None:
         """Give the room back."""
         self._resize(self._size_bytes)
 
+    def _held_bytes(self) -> int:
+        now = os.statvfs(self.directory)
+        return max(now.f_blocks - now.f_bfree, 1) * now.f_frsize
+
     def _resize(self, size_bytes: int) -> None:
         self._mount("-o", f"remount,size={size_bytes}", os.fspath(self.directory))
 
     def fail_writes(self) -> None:
-        """Refuse to open files for writing from now on."""
-        self._mount("-o", "remount,ro", os.fspath(self.directory))
+        """Refuse to open files for writing from now on.
+
+        Raises:
+            CannotMountError: a file stays open for writing, and while one is the kernel refuses too.
+        """
+        _as_soon_as_allowed(lambda: self._mount("-o", "remount,ro", os.fspath(self.directory)))
 
     def mend_writes(self) -> None:
         """Let files be written again."""
@@ -85,6 +88,18 @@ class SmallDisk:
         except CannotMountError:
             self._mount("-l", os.fspath(self.directory), program="umount")
             raise
+
+
+def _as_soon_as_allowed(attempt: Callable[[], None]) -> None:
+    """Do what the kernel refuses while the stack writes."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return attempt()
+        except CannotMountError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(_PAUSE_SECONDS)
 
 
 def unmount_abandoned(mounts: Path = _MOUNTS) -> list[Path]:

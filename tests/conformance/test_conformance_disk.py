@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Timer
 
 import pytest
+from trainspec_conformance import disk as disks
 from trainspec_conformance.disk import CannotMountError, SmallDisk
 
 SIZE_BYTES = 1 << 20
@@ -34,3 +36,20 @@ def test_a_full_disk_takes_nothing_more_until_it_is_freed(disk: SmallDisk, num_b
     assert held.read_bytes() == bytes(num_bytes)
     disk.free_disk()
     more.write_bytes(bytes(SIZE_BYTES // 2))
+
+
+def test_a_disk_that_is_written_refuses_writes_as_soon_as_it_can(disk: SmallDisk) -> None:
+    written = (disk.directory / "written").open("wb")
+    Timer(0.3, written.close).start()
+    disk.fail_writes()
+    assert written.closed
+    with pytest.raises(OSError, match="Read-only"):
+        (disk.directory / "more").write_bytes(b"1")
+    disk.mend_writes()
+    (disk.directory / "more").write_bytes(b"1")
+
+
+def test_a_disk_that_is_written_without_end_is_told(disk: SmallDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disks, "_PATIENCE_SECONDS", 0.2)
+    with (disk.directory / "written").open("wb"), pytest.raises(CannotMountError, match="busy"):
+        disk.fail_writes()
