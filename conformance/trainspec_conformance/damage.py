@@ -21,8 +21,8 @@ class NothingToDamageError(Exception):
     """The store does not hold what the scenario wants to damage."""
 
 
-def damage(kind: str, which: str, store: CheckpointStore, chance: random.Random) -> list[Damaged]:
-    """Do damage of a kind; says what was done, and where.
+def damage(kind: str, which: str, store: CheckpointStore, chance: random.Random, interval_steps: int) -> list[Damaged]:
+    """Do damage of a kind to a store that gets a checkpoint at each interval; says what was done, and where.
 
     Raises:
         NothingToDamageError: there is no checkpoint, file or pointer of that sort.
@@ -30,7 +30,7 @@ def damage(kind: str, which: str, store: CheckpointStore, chance: random.Random)
     if kind.startswith("pointer-"):
         return [_damage_pointer(kind, store)]
     if kind == "partial-directory":
-        return [_leave_partial(store)]
+        return [_leave_partial(store, interval_steps)]
     done = []
     for checkpoint in _chosen(which, store):
         if kind == "stale-file":
@@ -138,13 +138,13 @@ def _damage_pointer(kind: str, store: CheckpointStore) -> Damaged:
     return Damaged(kind=kind, checkpoint=pointer.name)
 
 
-def _leave_partial(store: CheckpointStore) -> Damaged:
+def _leave_partial(store: CheckpointStore, interval_steps: int) -> Damaged:
     """A checkpoint of the step that will be saved next, as a crashed save leaves it: one file that is cut."""
     found = store.checkpoints()
-    if len(found) < 2:
-        raise NothingToDamageError("two checkpoints are needed to know the next step")
+    if not found:
+        raise NothingToDamageError("the store holds no checkpoint of which a part could be left")
     newest = found[-1]
-    name = store.name_of(2 * newest.step - found[-2].step)
+    name = store.name_of((newest.step // interval_steps + 1) * interval_steps)
     partial = store.directory / name
     source = store.payload(newest)[0]
     file = partial / source.relative_to(newest.path)

@@ -154,7 +154,8 @@ class _Trial:
 
     def _damage(self, act: Damage) -> None:
         self._list()
-        for record in damage(act.kind, act.checkpoint, self._store, self._chance):
+        interval_steps = self._scenario.job.checkpoint_interval_steps
+        for record in damage(act.kind, act.checkpoint, self._store, self._chance, interval_steps):
             self._history.tell(record)
 
     def _wait(self, act: Wait) -> None:

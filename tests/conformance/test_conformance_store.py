@@ -67,7 +67,7 @@ def test_a_pointer_of_several_lines_names_a_checkpoint(lines: CheckpointStore) -
 )
 def test_one_line_of_a_pointer_is_damaged(lines: CheckpointStore, kind: str, named: str) -> None:
     before = (lines.directory / "checkpoint").read_text(encoding="utf-8").splitlines()
-    damage(kind, "newest", lines, random.Random(1))
+    damage(kind, "newest", lines, random.Random(1), 10)
     after = (lines.directory / "checkpoint").read_text(encoding="utf-8").splitlines()
     assert lines.pointed() == named
     assert after[1:] == (before[1:] if named else [])
@@ -80,7 +80,7 @@ def test_a_pointer_may_hold_a_step_alone(tmp_path: Path) -> None:
         (tmp_path / f"iter_{step:07}").mkdir()
     (tmp_path / "newest").write_text("20\n", encoding="utf-8")
     assert store.pointed() == "iter_0000020"
-    (done,) = damage("pointer-ahead", "newest", store, random.Random(1))
+    (done,) = damage("pointer-ahead", "newest", store, random.Random(1), 10)
     assert (done.checkpoint, (tmp_path / "newest").read_text(encoding="utf-8")) == ("newest", "41\n")
     assert store.pointed() == "iter_0000041"
 
@@ -91,9 +91,19 @@ def test_a_line_that_is_not_there_is_put_first(lines: CheckpointStore) -> None:
 
 
 def test_a_part_of_a_checkpoint_is_left_where_checkpoints_are_files(lines: CheckpointStore) -> None:
-    (done,) = damage("partial-directory", "newest", lines, random.Random(1))
+    (done,) = damage("partial-directory", "newest", lines, random.Random(1), 10)
     assert done.checkpoint == "ckpt-30.data-00000-of-00001"
     assert (lines.directory / done.checkpoint).is_file()
+
+
+def test_a_part_is_of_the_step_at_the_next_interval(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, Store(directory="."))
+    for step in (1, 20):  # some stacks save after the first update too
+        (tmp_path / f"step-{step}").mkdir()
+        (tmp_path / f"step-{step}" / "state.bin").write_bytes(b"1234")
+    (done,) = damage("partial-directory", "next", store, random.Random(1), 20)
+    assert done.checkpoint == "step-40"
+    assert (tmp_path / "step-40" / "state.bin").read_bytes() == b"12"
 
 
 def test_files_beside_each_other_are_judged_as_one_checkpoint(lines: CheckpointStore) -> None:
