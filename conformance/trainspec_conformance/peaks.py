@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 _PROCESSES = Path("/proc")
 _PEAK = "VmHWM:"
+_PRIVATE = ("Private_Clean:", "Private_Dirty:")
 _BYTES_OF_UNIT = 1024
 _MAX_CHILDREN = 1000
+_COPY_SECONDS = 0.5
+"""A fork that is about to run another program has all memory of its parent, and has it for less long than that."""
 
 
 class PeakMemory:
@@ -16,32 +20,43 @@ class PeakMemory:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
+        self._seen: dict[int, float] = {}
         self.num_bytes = 0
 
     def look(self) -> None:
-        """See how much the processes that run now have taken at most, each."""
-        self.num_bytes = max(self.num_bytes, sum(_peak(pid) for pid in _tree(self._pid)))
+        """See how much the processes that run now have taken at most, each; of a fork only what it does not share."""
+        now = time.monotonic()
+        taken = 0
+        for pid, is_copy in _tree(self._pid):
+            first = self._seen.setdefault(pid, now)
+            if not is_copy:
+                taken += _kilobytes(pid, "status", (_PEAK,))
+            elif now - first >= _COPY_SECONDS:
+                taken += _kilobytes(pid, "smaps_rollup", _PRIVATE)
+        self.num_bytes = max(self.num_bytes, taken * _BYTES_OF_UNIT)
 
 
-def _tree(pid: int) -> Iterator[int]:
-    waiting, num_seen = [pid], 0
+def _tree(pid: int) -> Iterator[tuple[int, bool]]:
+    """A process and all below it, each with whether it is a fork of its parent that runs no other program."""
+    waiting, num_seen = [(pid, "")], 0
     while waiting and num_seen < _MAX_CHILDREN:
-        one = waiting.pop()
+        one, above = waiting.pop()
         num_seen += 1
-        yield one
-        waiting += [int(word) for word in _text(_PROCESSES / str(one) / "task" / str(one) / "children").split()]
+        command = _text(_PROCESSES / str(one) / "cmdline")
+        yield one, command == above != ""
+        children = _text(_PROCESSES / str(one) / "task" / str(one) / "children").split()
+        waiting += [(int(word), command) for word in children]
 
 
-def _peak(pid: int) -> int:
-    for line in _text(_PROCESSES / str(pid) / "status").splitlines():
-        if line.startswith(_PEAK):
-            return int(line.split()[1]) * _BYTES_OF_UNIT
-    return 0
+def _kilobytes(pid: int, file: str, names: tuple[str, ...]) -> int:
+    """Sum of the lines of a file of a process that have these names."""
+    lines = (line.split() for line in _text(_PROCESSES / str(pid) / file).splitlines())
+    return sum(int(words[1]) for words in lines if words and words[0] in names)
 
 
 def _text(path: Path) -> str:
     """The text of a file of a process; none where it has ended."""
     try:
-        return path.read_text()
+        return path.read_text(errors="replace")
     except OSError:
         return ""
