@@ -53,7 +53,9 @@ demo: $(READY) ## validate the examples, then a broken file
 
 test: lint check-generated ## everything that must be green before a change is merged
 	@echo "== pytest =="
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
+	@echo "== mutants, short =="
+	@OMP_NUM_THREADS=1 $(BIN)/python conformance/mutants/score.py $(QUICK_MUTANTS)
 
 test-long: $(READY) ## the tests that take tens of seconds each
 	@echo "== pytest, long =="
@@ -139,12 +141,11 @@ conformance: $(READY) ## test the reference trainers, and each mutant by every s
 	@echo "== mutants, all scenarios =="
 	@OMP_NUM_THREADS=1 $(BIN)/python conformance/mutants/score.py --all --out build/mutants $(if $(SHARE),--share $(SHARE))
 
-conformance-short: $(READY) ## the same in short: quick scenarios, one trial each, and ten mutants
+conformance-short: $(READY) ## the same in short: quick scenarios, one trial each; `make test` scores ten mutants
 	@echo "== conformance, short =="
 	@rm -rf $(REPORTS)/short
 	@$(CONFORM) run conformance/stacks/reference-plain.yaml --trials 1 --report $(REPORTS)/short \
 		$(foreach name,$(QUICK_SCENARIOS),--scenario $(name))
-	@OMP_NUM_THREADS=1 $(BIN)/python conformance/mutants/score.py $(QUICK_MUTANTS)
 
 DOCS := .venv-docs
 DOCS_READY := $(DOCS)/.installed

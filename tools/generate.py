@@ -25,6 +25,7 @@ import sbom  # noqa: E402
 import scenario_index  # noqa: E402
 import schemastore  # noqa: E402
 import spec_text  # noqa: E402
+import verdict_tables  # noqa: E402
 import weaver_registry  # noqa: E402
 from trainspec_site import generated as site_pages  # noqa: E402
 from trainspec_site import navigation as site_navigation  # noqa: E402
@@ -61,6 +62,7 @@ def outputs() -> dict[Path, str]:
     files[ROOT / "spec" / "commands.md"] = cli_reference.page()
     results = ROOT / "conformance" / "results"
     files[results / recovery_figures.PAGE] = recovery_figures.page(results)
+    files[results / verdict_tables.PAGE] = verdict_tables.page(results)
     files[ROOT / "spec" / "v1" / "91-hardware.md"] = hardware_pages.page(ROOT / "spec" / "v1")
     files |= {ROOT / path: text for path, text in of_the_metrics(ROOT / "spec" / "v1", entries).items()}
     indexed = [with_documents(entry) for entry in entries]

@@ -1,4 +1,6 @@
-"""The only place that shows, without the suite, what DeepSpeed does: clip, forget random states, trust `latest`.
+"""The only place that shows, without the suite, what DeepSpeed does by default.
+
+It clips gradients, forgets random states, trusts `latest`, and runs what a checkpoint says.
 
 Run it with one process: `DS_ACCELERATOR=cpu torchrun --standalone --nproc-per-node=1 reproduce_deepspeed_defaults.py`.
 """
@@ -37,6 +39,27 @@ def losses(one: Any, num_steps: int) -> list[float]:
     return found
 
 
+class Hostile:
+    """What makes a directory where it is read as a pickle."""
+
+    def __init__(self, canary: Path) -> None:
+        self._canary = canary
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self._canary),)
+
+
+def read_hostile(one: Any, directory: Path) -> None:
+    """Load a checkpoint one file of which names a function to be run."""
+    canary = directory / "canary"
+    torch.save(Hostile(canary), directory / "saved" / "mp_rank_00_model_states.pt")
+    try:
+        one.load_checkpoint(str(directory), tag="saved")
+    except (AttributeError, TypeError) as error:
+        print(f"load_checkpoint with a hostile file: {type(error).__name__} {error}")  # noqa: T201
+    print(f"what the hostile file says was run: {canary.exists()}")  # noqa: T201
+
+
 def main() -> None:
     """Tell the limit of clipping, and compare a resumed run with one that was not stopped."""
     deepspeed.init_distributed("gloo")
@@ -54,6 +77,7 @@ def main() -> None:
             resumed.load_checkpoint(directory)
         except AssertionError as error:
             print(f"load_checkpoint with an empty file `latest`: {type(error).__name__} {error}")  # noqa: T201
+        read_hostile(resumed, Path(directory))
     print(f"uninterrupted {wanted}, resumed {found}, equal: {wanted == found}")  # noqa: T201
     torch.distributed.destroy_process_group()
 

@@ -81,10 +81,12 @@ class Run:
         self._rank.restored(int(self._state.step), None if newest is None else str(newest))
 
     def _ids(self, step: int) -> np.ndarray:
-        """Samples of this rank in the update after so many: a permutation for each epoch."""
+        """Samples of this rank in the update after so many: a permutation for each epoch, one after the other."""
         size, batch = self._job["samples_per_epoch"], self._job["global_sequences"]
         epoch, place = divmod(step * batch, size)
-        order = np.random.default_rng([self._job["seed"], epoch]).permutation(size)
+        order = np.concatenate(
+            [np.random.default_rng([self._job["seed"], one]).permutation(size) for one in (epoch, epoch + 1)]
+        )
         return order[place : place + batch][self._rank.rank :: self._job["num_ranks"]]
 
     def train(self) -> None:

@@ -1,0 +1,51 @@
+"""The only place that shows, without the suite, that the Trainer goes on where a file is gone, or is an older one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from transformers import Trainer, TrainingArguments
+
+
+class Model(torch.nn.Module):
+    """A small network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+
+    def forward(self, inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The mean square of what comes out."""
+        return {"loss": self.layer(inputs).square().mean()}
+
+
+def train(directory: Path, checkpoint: Path | None = None) -> int:
+    """Train to update 6, and tell at which update it ended."""
+    arguments = TrainingArguments(
+        str(directory), max_steps=6, save_steps=2, use_cpu=True, report_to=[], disable_tqdm=True, logging_strategy="no"
+    )
+    samples = [{"inputs": one} for one in torch.randn(64, 8)]
+    trainer = Trainer(model=Model(), args=arguments, train_dataset=samples)
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    return int(trainer.state.global_step)
+
+
+def main() -> None:
+    """Damage the checkpoint of update 4 in two ways, and go on from it."""
+    with TemporaryDirectory() as name:
+        directory = Path(name)
+        train(directory)
+        (directory / "checkpoint-4" / "optimizer.pt").unlink()
+        last = train(directory, directory / "checkpoint-4")
+        print(f"without the state of its optimizer it goes on to update {last}")  # noqa: T201
+        weights = "model.safetensors"
+        shutil.copyfile(directory / "checkpoint-2" / weights, directory / "checkpoint-4" / weights)
+        last = train(directory, directory / "checkpoint-4")
+        print(f"with the weights of update 2 in the checkpoint of update 4 it goes on to update {last}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
