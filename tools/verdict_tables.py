@@ -38,15 +38,17 @@ def failures(reports: Sequence[ConformanceReport]) -> dict[str, ScenarioReport]:
 def _overview(stacks: Mapping[str, Sequence[ConformanceReport]]) -> Iterator[str]:
     """A row for each scenario that any stack ran, in the order of the requirements."""
     columns = {stack: by_scenario(reports) for stack, reports in stacks.items()}
-    run = {one.scenario: one.requirement for found in columns.values() for many in found.values() for one in many}
-    rows = []
-    for name, requirement in sorted(run.items(), key=lambda item: item[1]):
-        cells = [
-            ", ".join(SHOWN.get(one.verdict, one.verdict) for one in found.get(name, ())) for found in columns.values()
-        ]
-        if any(cell.strip("-") for cell in cells):
-            rows.append([requirement, name, *cells])
+    every = [one for found in columns.values() for many in found.values() for one in many]
+    run = {(one.requirement, one.scenario) for one in every if one.trials or one.verdict == "error"}
+    rows = [
+        [requirement, name, *(_cell(found.get(name, ())) for found in columns.values())]
+        for requirement, name in sorted(run)
+    ]
     yield from table(dict.fromkeys(("Requirement", "Scenario", *columns), "---"), rows)
+
+
+def _cell(reports: Sequence[ScenarioReport]) -> str:
+    return ", ".join(SHOWN.get(one.verdict, one.verdict) for one in reports)
 
 
 def _about(reports: Sequence[ConformanceReport]) -> Iterator[str]:
