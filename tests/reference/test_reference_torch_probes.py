@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
+from torch import distributed
 from trainspec_reference.common.probe_parts import Formats, UnsupportedError
 from trainspec_reference.torch.probes import BackendProbes
 
 from trainspec_validate.documents.communication import Compression
 
 GRADIENTS = np.random.default_rng(0).standard_normal((50, 256)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def no_group_after() -> Iterator[None]:
+    """A probe ends with its process, and leaves its group of one rank; the tests after this one share the process."""
+    yield
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 @pytest.mark.parametrize(
