@@ -46,6 +46,34 @@ def test_what_init_writes_passes_without_a_change(tmp_path: Path) -> None:
     assert "This is a modified stack" in page
 
 
+def test_no_rank_of_what_init_writes_runs_ahead_of_a_save(tmp_path: Path) -> None:
+    """Where one did, a busy machine could lose two intervals to one fault."""
+    commands.init(tmp_path)
+    shim, told = tmp_path / "shim.py", tmp_path / "trace"
+    begin = 'write(half / "state.json", body)'
+    assert shim.read_text().count(begin) == 1
+    shim.write_text(shim.read_text().replace(begin, f"time.sleep(0.2); {begin}"))
+    told.mkdir()
+    counts = {"num_steps": 8, "num_ranks": 3, "num_kept": 3, "checkpoint_interval_steps": 3}
+    job = {**counts, "global_sequences": 6, "samples_per_epoch": 60, "seed": 1, "step_seconds": 0.001}
+    task = {
+        "attempt": 0,
+        "resume": False,
+        "trace_directory": str(told),
+        "checkpoint_directory": str(tmp_path),
+        "job": job,
+    }
+    (tmp_path / "task.json").write_text(json.dumps(task))
+    subprocess.run([sys.executable, str(shim), str(tmp_path / "task.json")], check=True, timeout=60)
+    records = [json.loads(line) for path in told.iterdir() for line in path.read_text().splitlines()]
+    saved = {one["step"]: one["time_us"] for one in records if one.get("stage") == "committed"}
+    assert saved.keys() == {3, 6}
+    steps = [one for one in records if one["k"] == "step"]
+    assert len(steps) == 8 * 3
+    for step, time_us in saved.items():
+        assert max(one["step"] for one in steps if one["time_us"] <= time_us) == step
+
+
 def test_init_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "shim.py").write_text("mine")
     assert commands.init(tmp_path) == 2
