@@ -78,20 +78,20 @@ class SmallDisk:
         self._mount("-o", "remount,rw", os.fspath(self.directory))
 
     def close(self) -> None:
-        """Unmount; what it held is gone, unless it was copied before.
+        """Unmount as soon as killed processes have let go of it; what it held is gone, unless it was copied before.
 
         Raises:
-            CannotMountError: something still uses it.
+            CannotMountError: something goes on using it.
         """
         try:
-            self._mount(os.fspath(self.directory), program="umount")
+            _as_soon_as_allowed(lambda: self._mount(os.fspath(self.directory), program="umount"))
         except CannotMountError:
             self._mount("-l", os.fspath(self.directory), program="umount")
             raise
 
 
 def _as_soon_as_allowed(attempt: Callable[[], None]) -> None:
-    """Do what the kernel refuses while the stack writes."""
+    """Do what the kernel refuses while a file is in use."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:

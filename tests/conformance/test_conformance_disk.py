@@ -1,4 +1,4 @@
-"""A disk that is filled takes no byte more, keeps what it holds, and has its room again afterwards."""
+"""A disk that is filled takes no byte more, keeps what it holds, has its room again afterwards, and goes in the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
     except CannotMountError as error:
         pytest.skip(f"nothing can be mounted here: {error}")
     yield made
-    made.close()
+    if made.directory.is_mount():
+        made.close()
 
 
 @pytest.mark.parametrize("num_bytes", [0, 1, 4096, 100_000])
@@ -53,3 +54,20 @@ def test_a_disk_that_is_written_without_end_is_told(disk: SmallDisk, monkeypatch
     monkeypatch.setattr(disks, "_PATIENCE_SECONDS", 0.2)
     with (disk.directory / "written").open("wb"), pytest.raises(CannotMountError, match="busy"):
         disk.fail_writes()
+
+
+def test_a_disk_that_is_let_go_of_in_a_moment_is_unmounted(disk: SmallDisk) -> None:
+    """A killed process may hold its files until a busy machine has taken it apart."""
+    held = (disk.directory / "read").open("wb")
+    Timer(0.3, held.close).start()
+    disk.close()
+    assert not disk.directory.is_mount()
+
+
+def test_a_disk_that_is_used_without_end_is_told_and_left_nowhere(
+    disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disks, "_PATIENCE_SECONDS", 0.2)
+    with (disk.directory / "read").open("wb"), pytest.raises(CannotMountError, match="busy"):
+        disk.close()
+    assert not disk.directory.is_mount()
