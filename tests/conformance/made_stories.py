@@ -52,6 +52,16 @@ def flipped(scenario: Scenario) -> list[Entry]:
     return struck(scenario, fault="corruption", at=37)
 
 
+def flipped_and_struck(scenario: Scenario) -> list[Entry]:
+    """After it went back, something else happens once a sound state is saved again."""
+    made = begun(scenario, 42)
+    made.recover(30, "corruption")
+    made.train(31, 44)
+    made.recover(40)
+    made.train(41, scenario.job.num_steps)
+    return made.close()
+
+
 def resumed(scenario: Scenario) -> list[Entry]:
     """The newest checkpoint is damaged while nothing runs."""
     made = begun(scenario, 34)

@@ -10,6 +10,7 @@ from made_runs import Change, added, changed, digest, dropped, late, told
 from made_stories import (
     calm,
     flipped,
+    flipped_and_struck,
     full,
     hung,
     left_beside,
@@ -116,6 +117,8 @@ ROWS = [
     Row("resumes-within", "grace-signal", noticed, changed(Restore, later, step=20), "4 updates were lost"),
     Row("restores-before-damage", "replica-flip", flipped, changed(Restore, later, step=36), "update 36"),
     Row("restores-before-damage", "replica-flip", flipped, dropped(Restore, later), "never went back"),
+    Row("restores-before-damage", "replica-flip", flipped_and_struck, dropped(Save, lambda one: one.attempt == 1),
+        "went back to update 40"),
     Row("ends-in-time", "out-of-memory", calm, dropped(End), "told of the end"),
     Row("ends-in-time", "out-of-memory", calm, changed(Ended, reason="budget"), "budget"),
     Row("each-sample-once", "repeated-resume", calm, changed(StepDone, at_step(5), sample_ids=(0, 2, 4, 6)), "once"),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from math import inf
 
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
 from trainspec_conformance.criteria.trajectory import final_steps
 from trainspec_conformance.records import Ended, Started
 from trainspec_validate.documents.scenario import Criterion
-from trainspec_validate.documents.trace import StepDone
+from trainspec_validate.documents.trace import Save, StepDone
 
 
 @check("one-attempt")
@@ -70,16 +71,24 @@ def resumes_within(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 @check("restores-before-damage")
 def restores_before_damage(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """After silent damage the run goes back to a state from before it."""
+    """After silent damage the run goes back to a state from before it; what is saved from there on is sound again."""
     planted = [one.step for one in case.scenario.job.faults]
     if not planted:
         raise CannotJudgeError("no damage was planted")
     later = [(entry, record) for entry, record in case.trial.restores() if record.attempt > 0]
     if not later:
         yield Problem("the run never went back")
+    back_seconds = min((entry.seconds for entry, record in later if record.step <= min(planted)), default=inf)
     for entry, record in later:
-        if record.step > min(planted):
+        if record.step > min(planted) and not _is_saved_between(case, record.step, back_seconds, entry.seconds):
             yield Problem(f"it went back to update {record.step}, the damage was at {min(planted)}", (entry,))
+
+
+def _is_saved_between(case: Case, step: int, first_seconds: float, last_seconds: float) -> bool:
+    return any(
+        first_seconds <= entry.seconds <= last_seconds and record.step == step and record.stage == "committed"
+        for entry, record in case.trial.of(Save)
+    )
 
 
 @check("ends-in-time")
