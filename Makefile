@@ -109,6 +109,7 @@ bench: $(READY) ## measure, and score the models against published figures
 	@echo; $(BIN)/python benchmarks/plans.py
 	@echo; $(BIN)/python benchmarks/recorder.py
 	@echo; $(BIN)/python benchmarks/resilience.py
+	@echo; $(BIN)/python benchmarks/verify_speed.py
 
 bench-streams: $(READY) ## time the checks on streams, and score what notices damage (minutes)
 	@$(BIN)/python benchmarks/stream_speed.py
@@ -125,6 +126,7 @@ bench-short: $(READY) ## the same in short, for CI
 	@$(BIN)/python benchmarks/run.py --short
 	@$(BIN)/python benchmarks/plans.py --short
 	@$(BIN)/python benchmarks/stream_speed.py --short
+	@$(BIN)/python benchmarks/verify_speed.py --short
 	@$(BIN)/python benchmarks/resilience.py --short --backend plain --plan state-space
 
 CONFORM := OMP_NUM_THREADS=1 $(BIN)/trainspec-conformance

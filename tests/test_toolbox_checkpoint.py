@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -94,8 +96,21 @@ def test_a_whole_checkpoint_is_verified_with_its_rate(root: Path) -> None:
     invoke("seal", root)
     result = invoke("verify", root, "--compare-read")
     assert result.exit_code == 0
-    assert result.stdout.count(" GB/s") == 2
-    assert result.stdout.endswith("; 0 wrong\n")
+    assert re.search(r"hashed at \d+\.\d\d GB/s, \d+% of a plain read \(\d+\.\d\d GB/s\); 0 wrong\n$", result.stdout)
+
+
+def test_a_file_that_cannot_be_read_is_wrong_beside_a_plain_read_too(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_reader: object, path: Path) -> Iterator[memoryview]:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    invoke("seal", root)
+    monkeypatch.setattr("trainspec_validate.checkpoints.blocks.Reader.blocks", refuse)
+    result = invoke("verify", root, "--compare-read")
+    assert result.exit_code == 1
+    assert "model.safetensors: the file cannot be read: permission denied\n" in result.stdout
+    assert result.stdout.endswith("; 3 wrong\n")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +140,7 @@ def test_a_directory_without_a_manifest_is_told(root: Path) -> None:
 def test_a_file_of_many_blocks_is_hashed_whole(tmp_path: Path) -> None:
     from trainspec_validate.checkpoints.hashing import digests
 
-    content = os.urandom(3 * (1 << 20) + 17)
+    content = os.urandom(9 * (1 << 20) + 17)
     (tmp_path / "large").write_bytes(content)
     (tmp_path / "link").symlink_to("large")
     done: list[tuple[int, int]] = []

@@ -7,42 +7,27 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
+from typing import TypeVar
 
+from trainspec_validate.checkpoints.blocks import Reader
 from trainspec_validate.checkpoints.opening import open_file
 
-_BLOCK_BYTES = 1 << 20
+_MAX_FILES = 32  # Read at once: half a gigabyte of buffers
+Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
 """Called with the bytes hashed so far and all bytes."""
 
 
+def _num_processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def num_threads() -> int:
-    """Twice the processors: half of the threads wait for the storage while the others hash."""
-    return 2 * (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-
-
-def sha256(path: Path, seen: Callable[[int], None] | None = None) -> str:
-    """Digest of a regular file in hexadecimal digits.
-
-    Raises:
-        OSError: it cannot be read, or is a link.
-    """
-    digest = hashlib.sha256()
-    for block in _blocks(path):
-        digest.update(block)
-        if seen:
-            seen(len(block))
-    return digest.hexdigest()
-
-
-def _blocks(path: Path) -> Iterator[memoryview]:
-    buffer = memoryview(bytearray(_BLOCK_BYTES))
-    with open_file(path) as file:
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        while number := file.readinto(buffer):  # type: ignore[attr-defined]
-            yield buffer[:number]
+    """Twice the processors: half of the threads wait for the storage while the others work."""
+    return 2 * _num_processors()
 
 
 class _Counter:
@@ -61,19 +46,44 @@ class _Counter:
 
 
 def digests(root: Path, paths: Iterable[str], progress: Progress | None = None) -> dict[str, str | OSError]:
-    """Digest of every file, or why it cannot be read; the largest begin first, so that no thread ends late."""
-    sizes = {path: _size(root / path) for path in paths}
+    """Digest of every file in hexadecimal digits, or why it cannot be read; links are not."""
+    sizes = _sizes(root, paths)
     counter = _Counter(progress, sum(sizes.values()))
-    ordered = sorted(sizes, key=lambda path: -sizes[path])
-    found: dict[str, str | OSError] = {}
-    with ThreadPoolExecutor(num_threads()) as pool:
-        futures = {pool.submit(sha256, root / path, counter): path for path in ordered}
-        for future in as_completed(futures):
-            error = future.exception()
-            if error is not None and not isinstance(error, OSError):
-                raise error
-            found[futures[future]] = error if error is not None else future.result()
+
+    def digest(blocks: Iterator[memoryview]) -> str:
+        found = hashlib.sha256()
+        for block in blocks:
+            found.update(block)
+            counter(len(block))
+        return found.hexdigest()
+
+    return _each(root, sizes, digest)
+
+
+def _each(
+    root: Path, sizes: dict[str, int], work: Callable[[Iterator[memoryview]], Result]
+) -> dict[str, Result | OSError]:
+    """What the work makes of the blocks of every file; the largest begin first, so that no thread ends late."""
+    found: dict[str, Result | OSError] = {}
+    num_files = min(num_threads(), _MAX_FILES)
+    with Reader(num_files) as reader, ThreadPoolExecutor(num_files) as pool:
+        ordered = sorted(sizes, key=lambda path: -sizes[path])
+        futures = {pool.submit(lambda file: work(reader.blocks(file)), root / path): path for path in ordered}
+        try:
+            for future in as_completed(futures):
+                error = future.exception()
+                if error is not None and not isinstance(error, OSError):
+                    raise error
+                found[futures[future]] = error if error is not None else future.result()
+        except BaseException:  # Who interrupts does not wait until terabytes are read
+            reader.stop()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return {path: found[path] for path in sizes}
+
+
+def _sizes(root: Path, paths: Iterable[str]) -> dict[str, int]:
+    return {path: _size(root / path) for path in paths}
 
 
 def _size(path: Path) -> int:
@@ -87,14 +97,13 @@ def forget(root: Path, paths: Iterable[str]) -> None:
     """Ask the system to drop what it keeps of the files in memory, so that the storage is what is measured."""
     if hasattr(os, "posix_fadvise"):
         for path in paths:
-            with open_file(root / path) as file:
+            with suppress(OSError), open_file(root / path) as file:
+                os.fsync(file.fileno())  # What still waits to be written is not dropped
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def plain_read(root: Path, paths: Iterable[str]) -> float:
-    """Seconds that as many threads need to read the same files and do nothing else."""
+    """Seconds in which the same files are read in the same way, and nothing is done with what is read."""
     start = time.monotonic()
-    ordered = sorted(paths, key=lambda path: -_size(root / path))
-    with ThreadPoolExecutor(num_threads()) as pool:
-        list(pool.map(lambda path: sum(map(len, _blocks(root / path))), ordered))
+    _each(root, _sizes(root, paths), lambda blocks: sum(map(len, blocks)))
     return time.monotonic() - start

@@ -36,6 +36,25 @@ def open_file(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
+def open_past_memory(path: Path, file: BinaryIO) -> BinaryIO | None:
+    """The same file for reads that leave out the memory of the system; None where the system has no such reads.
+
+    Args:
+        path: where the file was opened.
+        file: the file as it was opened; another one that is there by now is not opened.
+    """
+    if not hasattr(os, "O_DIRECT") or not hasattr(os, "RWF_NOWAIT"):
+        return None
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT | _NO_FOLLOW)
+    except OSError:
+        return None
+    if not os.path.samestat(os.fstat(descriptor), os.fstat(file.fileno())):
+        os.close(descriptor)
+        return None
+    return os.fdopen(descriptor, "rb")
+
+
 def read_small(path: Path, limit: int = MAX_JSON_BYTES) -> bytes:
     """The whole of a file of metadata.
 

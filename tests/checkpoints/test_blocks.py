@@ -1,0 +1,238 @@
+"""Whole files arrive block by block as they are, whatever way the system has to them, and nobody waits in vain."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainspec_validate.checkpoints import blocks, hashing
+from trainspec_validate.checkpoints.opening import open_file, open_past_memory
+
+SMALL_BLOCK = 8192
+LARGE_BLOCK = blocks.BLOCK_BYTES
+LENGTHS = [0, 1, SMALL_BLOCK - 1, SMALL_BLOCK, SMALL_BLOCK + 1, 2 * SMALL_BLOCK, 9 * SMALL_BLOCK, 9 * SMALL_BLOCK + 511]
+NUM_LARGE = 100
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", SMALL_BLOCK)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    """Digests of files that end before, at and after the ends of blocks."""
+    contents = {f"{length}": os.urandom(length) for length in LENGTHS}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    return {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+
+
+def drop(root: Path, names: Iterable[str]) -> None:
+    hashing.forget(root, names)
+
+
+def keep(root: Path, names: Iterable[str]) -> None:
+    for name in names:
+        (root / name).read_bytes()
+
+
+def keep_some(root: Path, names: Iterable[str]) -> None:
+    drop(root, names)
+    for name in names:
+        with (root / name).open("rb", buffering=0) as file:
+            os.pread(file.fileno(), 1, 3 * SMALL_BLOCK)
+
+
+@pytest.mark.parametrize("before", [drop, keep, keep_some])
+def test_every_length_arrives_whole(
+    tmp_path: Path, files: dict[str, str], before: Callable[[Path, Iterable[str]], None]
+) -> None:
+    before(tmp_path, files)
+    assert hashing.digests(tmp_path, files) == files
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="this system does not tell what it holds in memory")
+@pytest.mark.parametrize("error", [errno.EOPNOTSUPP, errno.EAGAIN])
+def test_a_file_system_that_does_not_tell_what_memory_holds_is_read(
+    tmp_path: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    read = os.preadv
+
+    def preadv(file: int, buffers: list[memoryview], offset: int, flags: int = 0) -> int:
+        if flags:
+            raise OSError(error, os.strerror(error))
+        return read(file, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    assert hashing.digests(tmp_path, files) == files
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="this system has no way past its memory")
+def test_a_storage_that_refuses_to_be_read_past_memory_is_read(
+    tmp_path: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, refused = os.preadv, []
+
+    def preadv(file: int, buffers: list[memoryview], offset: int, flags: int = 0) -> int:
+        if flags:
+            raise BlockingIOError
+        if not refused or file in refused:  # The first read of all is past memory
+            refused.append(file)
+            raise OSError(errno.EINVAL, "")
+        return read(file, buffers, offset)
+
+    largest = max(files, key=int)
+    if not _has_way_past(tmp_path / largest):
+        pytest.skip("the file system of temporary files has no way past memory")
+    monkeypatch.setattr(os, "preadv", preadv)
+    assert hashing.digests(tmp_path, [largest]) == {largest: files[largest]}
+    assert refused
+
+
+def _has_way_past(path: Path) -> bool:
+    with open_file(path) as file:
+        storage = open_past_memory(path, file)
+        if storage is not None:
+            storage.close()
+        return storage is not None
+
+
+def test_another_file_that_took_the_place_is_not_read_past_memory(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    path.write_bytes(b"old")
+    with open_file(path) as file:
+        (tmp_path / "new").write_bytes(b"new")
+        (tmp_path / "new").replace(path)
+        assert open_past_memory(path, file) is None
+
+
+def test_damage_within_a_file_is_told_and_the_others_are_hashed(
+    tmp_path: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    largest, damaged = max(files, key=int), 4 * SMALL_BLOCK
+    read, inode = os.preadv, (tmp_path / largest).stat().st_ino
+
+    def preadv(file: int, buffers: list[memoryview], offset: int, flags: int = 0) -> int:
+        if offset == damaged and os.fstat(file).st_ino == inode:
+            raise OSError(errno.EIO, "input/output error")
+        return read(file, buffers, offset, flags)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    found = hashing.digests(tmp_path, files)
+    error = found.pop(largest)
+    assert isinstance(error, OSError)
+    assert error.errno == errno.EIO
+    assert found == {name: digest for name, digest in files.items() if name != largest}
+
+
+def test_reads_that_give_less_than_they_were_asked_for_go_on(
+    tmp_path: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = os.preadv
+
+    def preadv(file: int, buffers: list[memoryview], offset: int, flags: int = 0) -> int:
+        return read(file, [buffers[0][:1000]], offset, flags)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    assert hashing.digests(tmp_path, files) == files
+
+
+def test_no_buffer_is_given_away_while_it_is_still_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("damaged", "whole"):
+        (tmp_path / name).write_bytes(os.urandom(8 * SMALL_BLOCK))
+    read, inode = os.preadv, (tmp_path / "damaged").stat().st_ino
+    busy: set[int] = set()
+    twice: list[int] = []
+
+    def preadv(file: int, buffers: list[memoryview], offset: int, flags: int = 0) -> int:
+        if flags:
+            return read(file, buffers, offset, flags)
+        buffer = id(buffers[0].obj)
+        if buffer in busy:
+            twice.append(buffer)
+        busy.add(buffer)
+        try:
+            if os.fstat(file).st_ino == inode:
+                if offset == 0:
+                    raise OSError(errno.EIO, "input/output error")
+                time.sleep(0.2)  # The others are under way when the first fails
+            return read(file, buffers, offset)
+        finally:
+            busy.discard(buffer)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    monkeypatch.setattr(hashing, "num_threads", lambda: 1)
+    found = hashing.digests(tmp_path, ["damaged", "whole"])
+    assert isinstance(found["damaged"], OSError)
+    assert found["whole"] == hashlib.sha256((tmp_path / "whole").read_bytes()).hexdigest()
+    assert not twice
+
+
+@given(st.lists(st.integers(0, 12 * SMALL_BLOCK), min_size=1, max_size=12))
+def test_files_that_share_buffers_do_not_mix(tmp_path_factory: pytest.TempPathFactory, lengths: list[int]) -> None:
+    root = tmp_path_factory.mktemp("files")
+    wanted = {}
+    for number, length in enumerate(lengths):
+        content = bytes([number]) * length
+        (root / f"{number}").write_bytes(content)
+        wanted[f"{number}"] = hashlib.sha256(content).hexdigest()
+    hashing.forget(root, wanted)
+    assert hashing.digests(root, wanted) == wanted
+
+
+def test_who_interrupts_does_not_wait_for_the_rest(tmp_path: Path) -> None:
+    num_bytes = 2_000 * SMALL_BLOCK
+    for number in range(NUM_LARGE):
+        with (tmp_path / f"{number}").open("wb") as file:
+            file.truncate(num_bytes)
+    hashed: list[int] = []
+
+    def interrupt(done: int, _total: int) -> None:
+        hashed.append(done)
+        if len(hashed) == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        hashing.digests(tmp_path, [f"{number}" for number in range(NUM_LARGE)], interrupt)
+    assert max(hashed) < NUM_LARGE / 2 * num_bytes
+
+
+def test_what_is_read_once_pushes_nothing_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", LARGE_BLOCK)
+    path = tmp_path / "large"
+    path.write_bytes(os.urandom(6 * LARGE_BLOCK))
+    hashing.forget(tmp_path, [path.name])
+    if not _has_way_past(path) or _num_held(path) != 0:
+        pytest.skip("the system has no way past its memory here, or does not tell what it holds")
+    hashing.forget(tmp_path, [path.name])  # To ask has brought some of it into memory
+    hashing.digests(tmp_path, [path.name])
+    assert _num_held(path) == 0
+
+
+def _num_held(path: Path) -> int | None:
+    """Blocks that the system holds in the middle; None where it does not tell."""
+    held = 0
+    with open_file(path) as file:
+        for offset in range(LARGE_BLOCK // 2, path.stat().st_size, LARGE_BLOCK):
+            try:
+                held += os.preadv(file.fileno(), [bytearray(1)], offset, os.RWF_NOWAIT) > 0
+            except BlockingIOError:
+                continue
+            except OSError:
+                return None
+    return held
+
+
+def test_the_plain_read_reads_what_can_be_read(tmp_path: Path, files: dict[str, str]) -> None:
+    (tmp_path / "link").symlink_to("1")
+    hashing.forget(tmp_path, [*files, "link", "missing"])
+    assert hashing.plain_read(tmp_path, [*files, "link", "missing"]) > 0
