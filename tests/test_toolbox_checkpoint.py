@@ -96,7 +96,9 @@ def test_a_whole_checkpoint_is_verified_with_its_rate(root: Path) -> None:
     invoke("seal", root)
     result = invoke("verify", root, "--compare-read")
     assert result.exit_code == 0
-    assert re.search(r"hashed at \d+\.\d\d GB/s, \d+% of a plain read \(\d+\.\d\d GB/s\); 0 wrong\n$", result.stdout)
+    rate = r"\d+\.\d\d GB/s"
+    shares = rf"\d+% of a plain read \({rate}\), \d+% of the quickest one \({rate}\)"
+    assert re.search(rf"hashed at {rate}: {shares}; 0 wrong\n$", result.stdout)
 
 
 def test_a_file_that_cannot_be_read_is_wrong_beside_a_plain_read_too(

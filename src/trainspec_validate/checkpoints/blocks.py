@@ -7,19 +7,17 @@ import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
-from itertools import count
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from threading import Event
+from threading import Event, Semaphore
 from types import TracebackType
 from typing import BinaryIO
 
 from trainspec_validate.checkpoints.opening import open_file, open_past_memory
 
-BLOCK_BYTES = 4 << 20
-_NUM_AHEAD = 4
-_NUM_READERS = 4
+BLOCK_BYTES = 2 << 20
+_NUM_AHEAD = 16
+_NUM_BUFFERS_PER_FILE = 4
 _PAGE_BYTES = 4096
 
 
@@ -73,13 +71,18 @@ class Reader:
     from the storage straight into the buffers (``O_DIRECT``,
     https://www.kernel.org/doc/html/latest/filesystems/iomap/operations.html#direct-i-o), where the system can do that.
 
+    A storage gives its full rate only when many reads wait for it, and a file has none waiting while its end is hashed:
+    so a file gets up to 16 blocks of 2 MiB as long as nobody else needs them, and waits only for its first.
+
     Args:
-        num_files: how many files are read at once; each has four blocks of 4 MiB.
+        num_files: how many files are read at once; four blocks of 2 MiB for each are in memory at most.
     """
 
     def __init__(self, num_files: int) -> None:
-        self._pool = ThreadPoolExecutor(_NUM_READERS * num_files)
-        self._buffers: SimpleQueue[memoryview] = SimpleQueue()
+        num_buffers = _NUM_BUFFERS_PER_FILE * num_files
+        self._pool = ThreadPoolExecutor(num_buffers)
+        self._left = Semaphore(num_buffers)
+        self._buffers: list[memoryview] = []  # The last one used is the first again: the caches still hold it
         self._stopped = Event()
 
     def __enter__(self) -> Reader:
@@ -103,44 +106,69 @@ class Reader:
         """
         with ExitStack() as opened:
             file = opened.enter_context(open_file(path))
-            if os.fstat(file.fileno()).st_size <= BLOCK_BYTES or not hasattr(os, "preadv"):
+            num_bytes = os.fstat(file.fileno()).st_size
+            if num_bytes <= BLOCK_BYTES or not hasattr(os, "preadv"):
                 yield from self._in_turn(file)
                 return
             storage = open_past_memory(path, file)
             if storage is not None:
                 opened.enter_context(storage)
-            yield from self._ahead(_File(file, storage))
+            yield from self._ahead(_File(file, storage), num_bytes)
 
     def _in_turn(self, file: BinaryIO) -> Iterator[memoryview]:
+        self._left.acquire()
         buffer = self._take()
-        while number := file.readinto(buffer):  # type: ignore[attr-defined]
-            if self._stopped.is_set():
-                raise StoppedError
-            yield buffer[:number]
-        self._buffers.put(buffer)
-
-    def _ahead(self, file: _File) -> Iterator[memoryview]:
-        offsets = count(0, BLOCK_BYTES)
-        pending: deque[tuple[memoryview, Future[int]]] = deque()
-
-        def begin(buffer: memoryview) -> None:
-            pending.append((buffer, self._pool.submit(file.fill, buffer, next(offsets))))
-
         try:
-            for _ in range(_NUM_AHEAD):
-                begin(self._take())
-            while number := pending[0][1].result():
-                if self._stopped.is_set():
-                    raise StoppedError
-                yield pending[0][0][:number]
-                begin(pending.popleft()[0])
+            while number := file.readinto(buffer):  # type: ignore[attr-defined]
+                self._check()
+                yield buffer[:number]
+        finally:
+            self._give_back(buffer)
+
+    def _ahead(self, file: _File, num_bytes: int) -> Iterator[memoryview]:
+        offsets = deque(range(0, num_bytes, BLOCK_BYTES))
+        pending: deque[tuple[memoryview, Future[int]]] = deque()
+        try:
+            while offsets or pending:
+                while offsets and len(pending) < _NUM_AHEAD and self._left.acquire(blocking=not pending):
+                    buffer = self._take()
+                    pending.append((buffer, self._pool.submit(file.fill, buffer, offsets.popleft())))
+                buffer, filled = pending[0]
+                number = filled.result()
+                self._check()
+                yield buffer[:number]
+                pending.popleft()
+                self._give_back(buffer)
         finally:
             wait([filled for _, filled in pending])  # A buffer that is still being filled belongs to no other file
             for buffer, _ in pending:
-                self._buffers.put(buffer)
+                self._give_back(buffer)
+
+    def _check(self) -> None:
+        if self._stopped.is_set():
+            raise StoppedError
 
     def _take(self) -> memoryview:
         try:
-            return self._buffers.get_nowait()
-        except Empty:
-            return memoryview(mmap.mmap(-1, BLOCK_BYTES))  # Begins at a page, as storages ask for
+            return self._buffers.pop()
+        except IndexError:
+            return memoryview(_pages(BLOCK_BYTES))
+
+    def _give_back(self, buffer: memoryview) -> None:
+        self._buffers.append(buffer)
+        self._left.release()
+
+
+def _pages(num_bytes: int) -> mmap.mmap:
+    """New memory that begins at a page, as storages ask for, and lies in large pages where the system has them.
+
+    A request to a storage names a limited number of stretches of memory, 254 on common virtual disks: out of small
+    pages a block takes several requests, and large files arrive at half of the speed
+    (https://www.kernel.org/doc/html/latest/block/queue-sysfs.html#max-segments-ro).
+    """
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return mmap.mmap(-1, num_bytes)
+    pages = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # The system was built without them
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return pages

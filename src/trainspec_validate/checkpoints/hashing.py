@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 
 from trainspec_validate.checkpoints.blocks import Reader
-from trainspec_validate.checkpoints.opening import open_file
 
-_MAX_FILES = 32  # Read at once: half a gigabyte of buffers
+_NUM_FILES_PER_PROCESSOR = 8
+_MAX_FILES = 64  # Read at once: half a gigabyte of buffers
 Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
 """Called with the bytes hashed so far and all bytes."""
 
 
-def _num_processors() -> int:
+def num_processors() -> int:
+    """Processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def num_threads() -> int:
     """Twice the processors: half of the threads wait for the storage while the others work."""
-    return 2 * _num_processors()
+    return 2 * num_processors()
 
 
 class _Counter:
@@ -47,7 +46,7 @@ class _Counter:
 
 def digests(root: Path, paths: Iterable[str], progress: Progress | None = None) -> dict[str, str | OSError]:
     """Digest of every file in hexadecimal digits, or why it cannot be read; links are not."""
-    sizes = _sizes(root, paths)
+    sizes = sizes_of(root, paths)
     counter = _Counter(progress, sum(sizes.values()))
 
     def digest(blocks: Iterator[memoryview]) -> str:
@@ -57,15 +56,21 @@ def digests(root: Path, paths: Iterable[str], progress: Progress | None = None) 
             counter(len(block))
         return found.hexdigest()
 
-    return _each(root, sizes, digest)
+    return each(root, sizes, digest)
 
 
-def _each(
+def each(
     root: Path, sizes: dict[str, int], work: Callable[[Iterator[memoryview]], Result]
 ) -> dict[str, Result | OSError]:
-    """What the work makes of the blocks of every file; the largest begin first, so that no thread ends late."""
+    """What the work makes of the blocks of every file; the largest begin first, so that no thread ends late.
+
+    Args:
+        root: directory that the paths are relative to.
+        sizes: bytes of every file, by its path.
+        work: takes the blocks of one file in order, in a thread of its own.
+    """
     found: dict[str, Result | OSError] = {}
-    num_files = min(num_threads(), _MAX_FILES)
+    num_files = min(_NUM_FILES_PER_PROCESSOR * num_processors(), _MAX_FILES)
     with Reader(num_files) as reader, ThreadPoolExecutor(num_files) as pool:
         ordered = sorted(sizes, key=lambda path: -sizes[path])
         futures = {pool.submit(lambda file: work(reader.blocks(file)), root / path): path for path in ordered}
@@ -82,7 +87,8 @@ def _each(
     return {path: found[path] for path in sizes}
 
 
-def _sizes(root: Path, paths: Iterable[str]) -> dict[str, int]:
+def sizes_of(root: Path, paths: Iterable[str]) -> dict[str, int]:
+    """Bytes of every file; 0 where it is not there."""
     return {path: _size(root / path) for path in paths}
 
 
@@ -91,19 +97,3 @@ def _size(path: Path) -> int:
         return path.lstat().st_size
     except OSError:
         return 0
-
-
-def forget(root: Path, paths: Iterable[str]) -> None:
-    """Ask the system to drop what it keeps of the files in memory, so that the storage is what is measured."""
-    if hasattr(os, "posix_fadvise"):
-        for path in paths:
-            with suppress(OSError), open_file(root / path) as file:
-                os.fsync(file.fileno())  # What still waits to be written is not dropped
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def plain_read(root: Path, paths: Iterable[str]) -> float:
-    """Seconds in which the same files are read in the same way, and nothing is done with what is read."""
-    start = time.monotonic()
-    _each(root, _sizes(root, paths), lambda blocks: sum(map(len, blocks)))
-    return time.monotonic() - start

@@ -15,6 +15,7 @@ from trainspec_validate.checkpoints import compare, hashing, signature
 from trainspec_validate.checkpoints.formats import manifest as manifests
 from trainspec_validate.checkpoints.inventory import inventory
 from trainspec_validate.checkpoints.read import read_checkpoint
+from trainspec_validate.checkpoints.read_rates import Reads
 from trainspec_validate.checkpoints.seal import Facts, SealError, seal, unsealed_matches, write
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
 from trainspec_validate.documents.checkpoint import StateItem
@@ -145,7 +146,7 @@ def _rate(num_bytes: int, seconds: float) -> str:
 @click.option(
     "--compare-read",
     is_flag=True,
-    help="Read the same files without hashing too, once before and once after, and show both rates of the storage.",
+    help="Read the same files without hashing too, from the storage before and after, and show all rates.",
 )
 @click.option("--public-key", type=_file, metavar="FILE", help="Check the signature too: public key in PEM.")
 @_progress
@@ -153,33 +154,29 @@ def _rate(num_bytes: int, seconds: float) -> str:
 def verify(
     context: click.Context, directory: str, compare_read: bool, public_key: Path | None, no_progress: bool
 ) -> None:
-    """Compare the checkpoint in DIRECTORY with its manifest: as many files at once as there are processors.
+    """Compare the checkpoint in DIRECTORY with its manifest, at the speed of the storage.
+
+    Many files are read at once and ahead of the hashing. One file alone is hashed by one processor.
 
     Exits with 1 when a file is missing, changed or not listed, or when a signature covers something else or, with
     --public-key, was not made by that key.
     """
     checkpoint = _sealed(Path(directory))
     paths = list(compare.comparable(checkpoint))
-    read_seconds = _read_alone(checkpoint.root, paths) if compare_read else 0.0
+    reads = Reads(checkpoint.root, paths) if compare_read else None
     start = time.monotonic()
     wrong = [*_wrong_signature(checkpoint, public_key), *_wrong(checkpoint, no_progress)]
     seconds = time.monotonic() - start
     terminal.emit("".join(f"{printable(line)}\n" for line in wrong))
     num_bytes = sum(checkpoint.files[path].size_bytes for path in paths)
     told = f"{checkpoint.name}: {_files(len(paths))}, {num_bytes:,} bytes hashed at {_rate(num_bytes, seconds)}"
-    if compare_read:
-        read_seconds = (read_seconds + _read_alone(checkpoint.root, paths)) / 2
-        told += f", {read_seconds / seconds:.0%} of a plain read ({_rate(num_bytes, read_seconds)})"
+    if reads is not None:
+        told += "".join(
+            f"{mark} {read_seconds / seconds:.0%} of {name} ({_rate(num_bytes, read_seconds)})"
+            for mark, (name, read_seconds) in zip(":,", reads.again().items(), strict=True)
+        )
     terminal.emit(f"{printable(told)}; {len(wrong):,} wrong\n")
     context.exit(terminal.FINDINGS if wrong else terminal.OK)
-
-
-def _read_alone(root: Path, paths: list[str]) -> float:
-    """Seconds of a plain read from the storage, after which the files come from the storage again."""
-    hashing.forget(root, paths)
-    seconds = hashing.plain_read(root, paths)
-    hashing.forget(root, paths)
-    return seconds
 
 
 def _wrong_signature(checkpoint: Checkpoint, key: Path | None) -> Iterator[str]:
