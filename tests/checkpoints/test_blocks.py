@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import time
+import tracemalloc
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -223,6 +224,26 @@ def test_who_interrupts_does_not_wait_for_the_rest(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         hashing.digests(tmp_path, [f"{number}" for number in range(NUM_LARGE)], interrupt)
     assert max(hashed) < NUM_LARGE / 2 * num_bytes
+
+
+def test_a_file_that_claims_to_be_huge_takes_no_memory_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", LARGE_BLOCK)
+    with (tmp_path / "huge").open("wb") as file:
+        try:
+            file.truncate(8 << 40)
+        except OSError:
+            pytest.skip("the file system has no files of such a size")
+
+    def interrupt(_done: int, _total: int) -> None:
+        raise KeyboardInterrupt
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            hashing.digests(tmp_path, ["huge"], interrupt)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_is_read_once_pushes_nothing_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

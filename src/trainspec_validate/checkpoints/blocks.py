@@ -69,7 +69,7 @@ class Reader:
     Reading a file once through the memory of the system costs more processor time there than hashing it does where
     memory is new to the machine, and pushes out what is used again. So blocks that are not in memory already come
     from the storage straight into the buffers (``O_DIRECT``,
-    https://www.kernel.org/doc/html/latest/filesystems/iomap/operations.html#direct-i-o), where the system can do that.
+    https://man7.org/linux/man-pages/man2/open.2.html), where the system can do that.
 
     A storage gives its full rate only when many reads wait for it, and a file has none waiting while its end is hashed:
     so a file gets up to 16 blocks of 2 MiB as long as nobody else needs them, and waits only for its first.
@@ -126,13 +126,14 @@ class Reader:
             self._give_back(buffer)
 
     def _ahead(self, file: _File, num_bytes: int) -> Iterator[memoryview]:
-        offsets = deque(range(0, num_bytes, BLOCK_BYTES))
+        offset = 0
         pending: deque[tuple[memoryview, Future[int]]] = deque()
         try:
-            while offsets or pending:
-                while offsets and len(pending) < _NUM_AHEAD and self._left.acquire(blocking=not pending):
+            while offset < num_bytes or pending:
+                while offset < num_bytes and len(pending) < _NUM_AHEAD and self._left.acquire(blocking=not pending):
                     buffer = self._take()
-                    pending.append((buffer, self._pool.submit(file.fill, buffer, offsets.popleft())))
+                    pending.append((buffer, self._pool.submit(file.fill, buffer, offset)))
+                    offset += BLOCK_BYTES
                 buffer, filled = pending[0]
                 number = filled.result()
                 self._check()
@@ -163,8 +164,8 @@ def _pages(num_bytes: int) -> mmap.mmap:
     """New memory that begins at a page, as storages ask for, and lies in large pages where the system has them.
 
     A request to a storage names a limited number of stretches of memory, 254 on common virtual disks: out of small
-    pages a block takes several requests, and large files arrive at half of the speed
-    (https://www.kernel.org/doc/html/latest/block/queue-sysfs.html#max-segments-ro).
+    pages a block takes several requests, and large files arrive at half of the speed (``max_segments`` of
+    Documentation/ABI/stable/sysfs-block in Linux).
     """
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return mmap.mmap(-1, num_bytes)
