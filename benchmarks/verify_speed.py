@@ -75,6 +75,7 @@ def compare(folder: Path, num_files: int, num_bytes: int, num_rounds: int) -> No
     num_bytes = sum((folder / name).stat().st_size for name in names)
 
     def hashed() -> float:
+        read_rates.forget(folder, names)
         start = time.monotonic()
         if hashing.digests(folder, names) != digests:
             sys.exit(f"{folder}: a digest is wrong")
@@ -88,7 +89,6 @@ def compare(folder: Path, num_files: int, num_bytes: int, num_rounds: int) -> No
     found = {way: Rates(num_bytes / 1e9) for way in ways}
     for order in islice(cycle(permutations(ways)), num_rounds):
         for way in order:
-            read_rates.forget(folder, names)
             found[way].measure(ways[way])
     shutil.rmtree(folder)
     print(f"\n{num_files:,} file{'s' if num_files > 1 else ''}, {num_bytes / 1e9:.2f} GB, {num_rounds} rounds")

@@ -72,9 +72,9 @@ def each(
     found: dict[str, Result | OSError] = {}
     num_files = min(_NUM_FILES_PER_PROCESSOR * num_processors(), _MAX_FILES)
     with Reader(num_files) as reader, ThreadPoolExecutor(num_files) as pool:
-        ordered = sorted(sizes, key=lambda path: -sizes[path])
-        futures = {pool.submit(lambda file: work(reader.blocks(file)), root / path): path for path in ordered}
         try:
+            ordered = sorted(sizes, key=lambda path: -sizes[path])
+            futures = {pool.submit(lambda file: work(reader.blocks(file)), root / path): path for path in ordered}
             for future in as_completed(futures):
                 error = future.exception()
                 if error is not None and not isinstance(error, OSError):
