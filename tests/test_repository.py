@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LOCKS = ("run", "dev", "build", "docs", "dist", "conformance")
 MODULES = sorted(path for folder in ("src", "reference", "conformance") for path in (ROOT / folder).rglob("*.py"))
-MAX_MODULE_LINES = 300
+MAX_MODULE_LINES = 500
 MAX_FUNCTION_LINES = 40
 LOOPS = {"fold"}
 """The compiled loops over values."""
