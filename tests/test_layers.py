@@ -20,6 +20,7 @@ ANYTHING = {"*"}
 LAYERS: dict[str, set[str]] = {
     # facts and words: nobody
     "_version": set(),
+    "budget": set(),
     "findings": set(),
     "documents": set(),
     "costs": set(),
