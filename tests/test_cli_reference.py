@@ -25,7 +25,8 @@ def sections() -> dict[str, str]:
 def test_every_command_has_a_section() -> None:
     names = [f"trainspec {name}" for name in toolbox.list_commands(click.Context(toolbox))]
     names += [f"trainspec-conformance {name}" for name in conformance.list_commands(click.Context(conformance))]
-    assert {"trainspec-validate", "trainspec", "trainspec-conformance", *names} <= set(sections())
+    names += ["trainspec-record launch", "trainspec-record agent"]
+    assert {"trainspec-validate", "trainspec", "trainspec-conformance", "trainspec-record", *names} <= set(sections())
     assert "trainspec checkpoint seal" in sections()
 
 

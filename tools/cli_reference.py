@@ -6,6 +6,7 @@ import click
 from appendix_text import section
 from trainspec_conformance.cli import command as conformance
 
+from trainspec_record.command import parsers
 from trainspec_validate.cli import command as gate
 from trainspec_validate.toolbox import command as toolbox
 
@@ -19,8 +20,7 @@ PROGRAMS: tuple[tuple[str, click.Command], ...] = (
 INTRODUCTION = """
 What each program prints with `--help`. This page is informative, and exit codes and formats are a contract of the tool
 version: 0 nothing that counts, 1 findings, 2 wrong use or unreadable input, 3 a mistake of the tool, 130 interrupted.
-How-tos with examples start at [validate documents](guide/validate.md). `trainspec-record agent` is on the page of
-[the recorder](guide/record.md).
+How-tos with examples start at [validate documents](guide/validate.md).
 """
 
 
@@ -29,6 +29,8 @@ def page() -> str:
     lines = [FIRST_LINE, "", *section("Commands", INTRODUCTION, level=1)]
     for name, command in PROGRAMS:
         lines += _of(command, name, None)
+    for path, parser in parsers().items():
+        lines += _section(path, parser.format_help(), level=3 if " " in path else 2)
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -36,11 +38,14 @@ def _of(command: click.Command, name: str, parent: click.Context | None) -> list
     path = f"{parent.command_path} {name}" if parent else name
     settings = {**command.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
     context = click.Context(command, info_name=name, parent=parent, **settings)
-    lines = [f"{'##' if parent is None else '###'} {path}", "", "```text", *command.get_help(context).splitlines()]
-    lines += ["```", ""]
+    lines = _section(path, command.get_help(context), level=2 if parent is None else 3)
     if isinstance(command, click.Group):
         for inner in command.list_commands(context):
             found = command.get_command(context, inner)
             if found is not None and not found.hidden:
                 lines += _of(found, inner, context)
     return lines
+
+
+def _section(path: str, text: str, *, level: int) -> list[str]:
+    return [f"{'#' * level} {path}", "", "```text", *text.rstrip().splitlines(), "```", ""]

@@ -23,14 +23,19 @@ Exit codes:
   2    wrong use, or input that cannot be read
   3    a mistake of ours; please report it
 """
-_HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+_EXAMPLES = """\b
+Examples:
+  trainspec-conformance init mine
+  trainspec-conformance run mine/stack.yaml --report out --scenario kill-rank
+  trainspec-conformance verify out
+
+"""
 _directory = click.Path(file_okay=False, path_type=Path)
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.group(
-    PROGRAM, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, epilog=_EPILOG
-)
+@click.group(PROGRAM, context_settings=terminal.HELP, epilog=_EXAMPLES + _EPILOG)
+@terminal.version_option(PROGRAM)
 def command() -> None:
     """Run a training stack, damage it, measure it, and report what it really does."""
 

@@ -1,4 +1,4 @@
-"""The only place for the command line of the recorder: `trainspec-record`."""
+"""Command line of the recorder, `trainspec-record`: launch a training program under it, or sample a node."""
 
 from __future__ import annotations
 
@@ -8,15 +8,27 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainspec_record.identity import VARIABLE
+from trainspec_record._version import SPECIFICATION_VERSION, __version__
+from trainspec_record.help import Parser
+from trainspec_record.identity import DEFAULT_DIRECTORY, VARIABLE
 
+PROGRAM = "trainspec-record"
 REFUSED = 2
 """Exit code for a command line that is not carried out."""
+_EPILOG = """Examples:
+  trainspec-record launch --plan plan.yaml -- torchrun train.py
+  trainspec-record launch --run runs/first -- python3 train.py
+  trainspec-record agent --run runs/first
+
+Exit codes:
+  0    the run has ended; `launch` passes on the exit code of its program
+  2    wrong use, or input that cannot be read
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the command line; the exit code."""
-    told = _parser().parse_args(arguments)
+    told = parser().parse_args(arguments)
     try:
         return _agent(told) if told.command == "agent" else _launch(told)
     except ValueError as error:
@@ -24,45 +36,62 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return REFUSED
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="trainspec-record", description="Record a training job that another program starts."
+def parser() -> argparse.ArgumentParser:
+    """What the program takes, for the program itself, its page and the completion of shells."""
+    parser = Parser(
+        prog=PROGRAM,
+        usage="%(prog)s [OPTIONS] COMMAND [ARGS]...",
+        description="Record a training job that another program starts.",
+        epilog=_EPILOG,
     )
-    commands = parser.add_subparsers(dest="command", required=True)
+    version = f"%(prog)s {__version__} (specification {SPECIFICATION_VERSION})"
+    words = "Show the versions of the tool and of the specification."
+    parser.add_argument("--version", action="version", version=version, help=words)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="Commands", prog=PROGRAM)
+    launch = "Start a training program as a plan says, and record it."
+    _add_launch(commands.add_parser("launch", help=launch))
     agent = commands.add_parser(
         "agent",
-        help="sample this node until the run ends, or SIGTERM",
+        help="Sample this node until the run ends, or until SIGTERM.",
+        usage="%(prog)s [OPTIONS]",
         description="Sample devices, interfaces, memory and clock of this node into the stream of a run.",
     )
-    agent.add_argument("--run", help=f"directory of the run; {VARIABLE} where it is left out")
-    _add_launch(commands.add_parser("launch", help="start a training program as a plan says, and record it"))
+    agent.add_argument("--run", metavar="DIRECTORY", help=f"Directory of the run. Default: {VARIABLE}.")
     return parser
+
+
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    """The parsers of the program and of its commands, by the words that call them."""
+    whole = parser()
+    inner = (action for action in whole._actions if isinstance(action, argparse._SubParsersAction))
+    return {PROGRAM: whole, **{f"{PROGRAM} {name}": one for action in inner for name, one in action.choices.items()}}
+
+
+def words() -> list[str]:
+    """Every command and option, for the completion of shells."""
+    found = {option for one in parsers().values() for action in one._actions for option in action.option_strings}
+    return sorted(found | {path.partition(" ")[2] for path in parsers()} - {""})
 
 
 def _add_launch(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [OPTIONS] -- COMMAND [ARGUMENT]..."
     parser.description = (
-        "Start a training program with the environment that a plan asks for, and record the run. Numbers of nodes and "
-        "processes that torchrun is not given are taken from the plan; other numbers than its are refused."
+        "Start a training program with the environment that a plan asks for, and record the run.\n\n"
+        "Numbers of nodes and processes that torchrun is not given are taken from the plan; a\n"
+        "command line that contradicts the plan is refused."
     )
     plan = parser.add_mutually_exclusive_group()
-    plan.add_argument("--plan", type=Path, metavar="FILE", help="training plan; `trainspec export` is asked about it")
-    plan.add_argument(
-        "--exported", type=Path, metavar="DIRECTORY", help="what `trainspec export --to all` wrote, in place of a plan"
-    )
-    parser.add_argument("--cluster", type=Path, metavar="FILE", help="cluster profile, where the plan names none")
-    parser.add_argument("--policy", type=Path, metavar="FILE", help="checkpoint policy of the job")
-    parser.add_argument(
-        "--run",
-        metavar="DIRECTORY",
-        help=f"directory of the run; with a slash at the end, of runs. {VARIABLE} where it is left out, then `runs/`",
-    )
-    parser.add_argument("--redact", type=Path, metavar="KEY", help="hide names by a hash with the key in this file")
-    parser.add_argument("--agent", action="store_true", help="sample the node from a process beside the command")
-    parser.add_argument("--dry-run", action="store_true", help="print the environment and the command; start nothing")
-    parser.add_argument(
-        "words", nargs=argparse.REMAINDER, metavar="COMMAND", help="the training program with its launcher"
-    )
+    plan.add_argument("--plan", type=Path, metavar="FILE", help="Training plan; `trainspec export` reads it.")
+    exported = "What `trainspec export --to all` wrote, in place of a plan."
+    plan.add_argument("--exported", type=Path, metavar="DIRECTORY", help=exported)
+    parser.add_argument("--cluster", type=Path, metavar="FILE", help="Cluster profile, if the plan names none.")
+    parser.add_argument("--policy", type=Path, metavar="FILE", help="Checkpoint policy of the job.")
+    run = f"Directory of the run; with a slash at the end, of runs. Default: {VARIABLE}, else {DEFAULT_DIRECTORY}"
+    parser.add_argument("--run", metavar="DIRECTORY", help=run)
+    parser.add_argument("--redact", type=Path, metavar="KEY", help="Hide names by a hash with the key in this file.")
+    parser.add_argument("--agent", action="store_true", help="Sample the node too, from a process of its own.")
+    parser.add_argument("--dry-run", action="store_true", help="Print the environment and the command; start nothing.")
+    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND", help=argparse.SUPPRESS)
 
 
 def _agent(told: argparse.Namespace) -> int:

@@ -11,6 +11,8 @@ from trainspec_record.redaction import REDACT, Redaction, read_key
 from trainspec_record.values import name
 
 VARIABLE = "TRAINSPEC_RUN"
+DEFAULT_DIRECTORY = "runs/"
+"""Directory of runs where nothing names one."""
 MAX_ATTEMPT = 1_000_000
 MAX_RANK = 99_999_999
 

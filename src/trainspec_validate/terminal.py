@@ -6,8 +6,8 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Sequence
-from typing import IO, Any
+from collections.abc import Callable, Sequence
+from typing import IO, Any, TypeVar
 
 import click
 
@@ -18,6 +18,9 @@ FINDINGS = 1
 WRONG_USE = 2
 OUR_FAULT = 3
 INTERRUPTED = 130
+HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+"""Settings of every command, so that all programs help in one style."""
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 _PATIENCE_SECONDS = 1.0
 _NEW_OBJECTS = 100_000
 """Before cyclic collection: nearly everything that a short program makes stays until it ends."""
@@ -38,6 +41,18 @@ class Failure(click.ClickException):
 def version_text(program: str) -> str:
     """Name and version of the program, and of the specification that it implements."""
     return f"{program} {__version__} (specification {SPECIFICATION_VERSION})"
+
+
+def version_option(program: str) -> Callable[[_Command], _Command]:
+    """The option `--version` of a program."""
+
+    def show(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+        if wanted and not context.resilient_parsing:
+            emit(version_text(program) + "\n")
+            context.exit(OK)
+
+    words = "Show the versions of the tool and of the specification."
+    return click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=show, help=words)
 
 
 def settle() -> None:

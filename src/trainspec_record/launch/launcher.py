@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainspec_record.begin import DOCUMENTS, SAMPLER
-from trainspec_record.identity import VARIABLE, identity
+from trainspec_record.identity import DEFAULT_DIRECTORY, VARIABLE, identity
 from trainspec_record.launch.child import NOT_EXECUTABLE, NOT_FOUND, end_as, run_child
 from trainspec_record.launch.exported import Exported, export, read_exported
 from trainspec_record.launch.processes import TORCHRUN, Processes, processes
@@ -20,7 +20,6 @@ from trainspec_record.launch.shell import filled
 from trainspec_record.redaction import REDACT, read_key
 from trainspec_record.values import name as plain_name
 
-RUNS = "runs/"
 MEETING = ("--standalone", "--master-", "--node-rank", "--rdzv-")
 """Options that say how the nodes of torchrun find each other."""
 OWN_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
@@ -172,7 +171,7 @@ def _folder(wishes: Wishes, exported: Exported, told: Processes | None, environm
     Raises:
         ValueError: nothing gives the nodes a common name.
     """
-    where = wishes.run or environment.get(VARIABLE, "").strip() or RUNS
+    where = wishes.run or environment.get(VARIABLE, "").strip() or DEFAULT_DIRECTORY
     if not where.endswith("/"):
         return Path(where).absolute()
     who = identity({**environment, VARIABLE: where})

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from trainspec_validate import terminal
-from trainspec_validate.cli.settings import PROGRAM, complete_format, configure, show_version
+from trainspec_validate.cli.settings import PROGRAM, complete_format, configure
 
 _EPILOG = """\b
 Examples:
@@ -37,11 +37,7 @@ Settings live in trainspec.toml or in [tool.trainspec] of pyproject.toml, under 
 _file = click.Path(dir_okay=False)
 
 
-@click.command(
-    PROGRAM,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog=_EPILOG,
-)
+@click.command(PROGRAM, context_settings=terminal.HELP, epilog=_EPILOG)
 @click.argument("paths", nargs=-1, type=click.Path(), metavar="[PATH]...")
 @click.option(
     "formats",
@@ -152,14 +148,7 @@ _file = click.Path(dir_okay=False)
     help="Read settings from FILE, not from the nearest trainspec.toml or pyproject.toml.",
 )
 @click.option("--today", type=click.DateTime(["%Y-%m-%d"]), envvar="TRAINSPEC_TODAY", hidden=True)
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=show_version,
-    help="Show the versions of the tool and of the specification.",
-)
+@terminal.version_option(PROGRAM)
 @click.pass_context
 def command(context: click.Context, /, **options: Any) -> None:
     """Validate cluster profiles, training plans, checkpoint policies, streams of runs, and checkpoints on disk.

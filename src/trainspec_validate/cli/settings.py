@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainspec_validate import terminal
 from trainspec_validate.terminal import Failure
 
 if TYPE_CHECKING:
@@ -59,13 +58,6 @@ def _kind(option: click.Option) -> Kind:
     if isinstance(option.type, click.Path):
         return "data" if option.multiple else "path"
     return "flag" if option.is_flag else "list" if option.multiple else "text"
-
-
-def show_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
-    """Print the versions and stop."""
-    if wanted and not context.resilient_parsing:
-        terminal.emit(terminal.version_text(PROGRAM) + "\n")
-        context.exit(terminal.OK)
 
 
 def complete_format(_context: click.Context, _option: click.Parameter, start: str) -> list[CompletionItem]:

@@ -1,4 +1,4 @@
-"""The only place that lists the commands of `trainspec`, the toolbox around the specification."""
+"""Commands of `trainspec`, the toolbox around the specification; each is imported when it is called."""
 
 from __future__ import annotations
 
@@ -31,6 +31,14 @@ COMMANDS = {
 """Name and one line of help of every command; its module of the same name is imported when it is called.
 The module of a name that is a word of Python ends with an underscore."""
 
+_ELSEWHERE = {
+    **dict.fromkeys(
+        ("validate", "check", "lint"), "documents, streams and checkpoints are judged by trainspec-validate"
+    ),
+    **dict.fromkeys(("record", "launch", "agent"), "runs are recorded by trainspec-record"),
+    **dict.fromkeys(("conformance", "run", "test"), "training stacks are tested by trainspec-conformance"),
+}
+"""Words that people try here, and the program that they look for."""
 _EPILOG = """\b
 Examples:
   trainspec explain TS-PAR-001
@@ -60,7 +68,8 @@ class Toolbox(click.Group):
             found: click.Command = module.command
             return found
         if not ctx.resilient_parsing:
-            raise click.UsageError(f"no command {cmd_name!r}; {hint(cmd_name, COMMANDS)}", ctx)
+            nearest = _ELSEWHERE.get(cmd_name) or hint(cmd_name, COMMANDS) or "`trainspec --help` lists the commands"
+            raise click.UsageError(f"no command {cmd_name!r}; {nearest}", ctx)
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -69,26 +78,8 @@ class Toolbox(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-def _version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
-    if wanted and not context.resilient_parsing:
-        terminal.emit(terminal.version_text(PROGRAM) + "\n")
-        context.exit(terminal.OK)
-
-
-@click.command(
-    PROGRAM,
-    cls=Toolbox,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog=_EPILOG,
-)
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_version,
-    help="Show the versions of the tool and of the specification.",
-)
+@click.command(PROGRAM, cls=Toolbox, context_settings=terminal.HELP, epilog=_EPILOG)
+@terminal.version_option(PROGRAM)
 def command() -> None:
     """Describe clusters, plan jobs and write them for launchers; look up requirements, hardware and metrics.
 
