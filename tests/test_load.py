@@ -654,3 +654,28 @@ def test_hostile_files_cost_bounded_memory_and_end(name: str, tmp_path: Path) ->
         str(path),
     )
     assert int(output) < 512 * 1024
+
+
+@pytest.mark.parametrize(
+    ("scalar", "older"),
+    [
+        *(("no", "false"), ("Off", "false"), ("YES", "true"), ("on", "true")),
+        *(("010", "8"), ("-017", "-15"), ("0_1_0", "8"), ("1:30", "90"), ("-1:00:00", "-3600"), ("09", "text")),
+    ],
+)
+def test_scalars_that_older_readers_take_for_another_value(scalar: str, older: str) -> None:
+    assert yaml.safe_load(f"a: {scalar}")["a"] == (scalar if older == "text" else yaml.safe_load(older))
+    found = load_text(f"a: 1\nb: [x, {scalar}, {scalar}]\n", "a.yaml").ambiguous
+    assert [(one.text, one.older, one.span.line, one.span.column) for one in found] == [(scalar, older, 2, 8)]
+    assert load_text(f'a: "{scalar}"\n', "a.yaml").ambiguous == ()
+
+
+@settings(max_examples=500)
+@given(st.from_regex(r"[-+]?(?:[0-9](?:[0-9_:]{0,8}[0-9_])?|0b[01][01_]{0,3})|[a-zA-Z]{1,5}", fullmatch=True))
+@example("On")
+def test_no_other_scalar_is_another_value_to_older_readers(scalar: str) -> None:
+    text = f"a: {scalar}\n"
+    older, source = yaml.safe_load(text)["a"], load_text(text, "a.yaml")
+    ours = source.data["a"]
+    same = type(older) is type(ours) and older == ours
+    assert bool(source.ambiguous) == (not same), (older, ours)

@@ -39,13 +39,18 @@ def is_whole(text: str) -> bool:
     return not isinstance(data, dict) or "apiVersion" in data
 
 
+def needs_its_spelling(text: str) -> bool:
+    """An example whose comments or scalars would lose what they show when its values are written anew."""
+    return "trainspec: ignore" in text or bool(load_text(text, "excerpt.yaml").ambiguous)
+
+
 def judge(examples: tuple[Example, ...], directory: Path) -> list[Finding]:
     """Lay the examples over the base documents, judge the set, and return the findings with lines of the excerpts."""
     merged: dict[str, Any] = {}
     texts = {example.file: re.sub(rf"  {MARK.pattern}", "", example.text, flags=MARK.flags) for example in examples}
     for file in {*KIND_FILES, *texts}:
         text = texts.get(file)
-        if text is not None and (is_whole(text) or "trainspec: ignore" in text):
+        if text is not None and (is_whole(text) or needs_its_spelling(text)):
             content = text if is_whole(text) else text + rest_of(file, text)
         else:
             merged[file] = overlay(base(file), {} if text is None else load_text(text, file).data)

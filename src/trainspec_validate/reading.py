@@ -27,6 +27,7 @@ LOAD_REQUIREMENTS: Mapping[str, str] = {
 }
 """Requirement that each failure to load belongs to; all others are TS-DOC-001."""
 SYNTAX = "TS-DOC-001"
+AMBIGUOUS = "TS-DOC-020"
 _SMALL = 100_000
 """Characters of a file up to which the typed reader alone is quicker than starting the schema validator."""
 
@@ -120,6 +121,7 @@ def read_content(state: State, content: bytes, path: str) -> None:
         _load_failure(state, path, error)
         return
     state.sources[path] = source
+    _ambiguous_scalars(state, source)
     kind = _kind(state, source)
     if kind is None:
         return
@@ -156,6 +158,15 @@ def _waivers(data: Mapping[str, Any], broken: set[Pointer]) -> list[tuple[int, W
 def _load_failure(state: State, path: str, error: LoadError) -> None:
     requirement = LOAD_REQUIREMENTS.get(error.code, SYNTAX)
     state.add(requirement, path, error.message, error.help, span=error.span)
+
+
+def _ambiguous_scalars(state: State, source: Source) -> None:
+    for one in source.ambiguous:
+        help_text = (
+            f'write "{one.text}" in quotes if it is text' if isinstance(one.value, str) else f"write {one.value}"
+        )
+        message = f"{one.text} is {one.value!r} in YAML 1.2 and {one.older} in YAML 1.1"
+        state.add(AMBIGUOUS, source.path, message, help_text, span=one.span)
 
 
 def _kind(state: State, source: Source) -> str | None:

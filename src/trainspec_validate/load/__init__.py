@@ -1,4 +1,4 @@
-"""The only place that turns files into plain values and keeps where each of them stands in the text."""
+"""Files as plain values, and where each value appears in the text."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, Literal
 from trainspec_validate.findings import Pointer, Span
 from trainspec_validate.load._base import (
     MAX_BYTES,
+    Ambiguous,
     LoadError,
     LoadErrorCode,
     paused_collector,
@@ -22,6 +23,7 @@ from trainspec_validate.load._base import (
 
 __all__ = [
     "MAX_BYTES",
+    "Ambiguous",
     "LoadError",
     "LoadErrorCode",
     "Source",
@@ -49,6 +51,8 @@ class Source:
     data: Any = field(repr=False)
     """Plain dictionaries, lists, strings, numbers, booleans and None; aliases share one object."""
     format: Format
+    ambiguous: tuple[Ambiguous, ...] = ()
+    """Plain scalars that YAML 1.1 reads as another value, each text once."""
 
     def locate(self, pointers: Iterable[tuple[Pointer, bool]]) -> dict[tuple[Pointer, bool], Span]:
         """The span of the key (True) or the value (False) at every pointer, in one pass over the text.
@@ -119,7 +123,8 @@ def _load_either(path: str, text: str) -> Source:
 def _load_yaml(path: str, text: str) -> Source:
     from trainspec_validate.load import _yaml  # noqa: PLC0415
 
-    return Source(path, text, _yaml.load(text), "yaml")
+    data, ambiguous = _yaml.load(text)
+    return Source(path, text, data, "yaml", ambiguous)
 
 
 def read_file(path: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""The only place that defines what loading refuses, its limits, and how an offset becomes a line."""
+"""What loading refuses, its limits, and how an offset becomes a line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import gc
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from trainspec_validate.findings import Span
 
@@ -38,6 +39,18 @@ MAX_NUMBER_LENGTH = 400
 
 Offsets = tuple[int, int]
 """A stretch of text as code-point offsets; the end is exclusive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ambiguous:
+    """A plain scalar that YAML 1.1 reads as another value, where it first appears."""
+
+    span: Span
+    text: str
+    value: Any
+    """What YAML 1.2 reads."""
+    older: str
+    """What YAML 1.1 reads, in words."""
 
 
 class LoadError(Exception):

@@ -1,4 +1,4 @@
-"""The only place that builds plain values from YAML text, strictly, event by event."""
+"""Plain values from YAML text, built strictly, event by event."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from trainspec_validate.load._base import (
     MAX_BYTES,
     MAX_DEPTH,
     MAX_VALUES,
+    Ambiguous,
     LoadError,
     duplicate_key,
     quoted,
@@ -20,20 +21,22 @@ from trainspec_validate.load._base import (
     too_deep,
     too_many_values,
 )
-from trainspec_validate.load._yaml_scalars import CORE, resolve, resolve_tagged, unsupported_tag
+from trainspec_validate.load._yaml_scalars import CORE, read_by_older, resolve, resolve_tagged, unsupported_tag
 from trainspec_validate.load._yaml_syntax import check_characters, translate
 from trainspec_validate.load._yaml_walk import locate, open_parser
 
 _MAX_CACHED_SCALARS: Final = 50_000
+_MAX_AMBIGUOUS: Final = 100
 _ABSENT: Final[Any] = object()
 _Anchored = tuple[Any, int, int, int]
 """An anchored value, its number of values, its number of characters, and how deep it nests."""
 
 
-def load(text: str) -> Any:
-    """The value of the only document in the text. Raises LoadError."""
+def load(text: str) -> tuple[Any, tuple[Ambiguous, ...]]:
+    """The value of the only document in the text, and what YAML 1.1 reads otherwise in it. Raises LoadError."""
     check_characters(text)
-    return _Builder(text).build()
+    builder = _Builder(text)
+    return builder.build(), tuple(builder.ambiguous)
 
 
 class _Builder:
@@ -50,6 +53,7 @@ class _Builder:
         self.height = 0
         self.anchors: dict[str, _Anchored] = {}
         self.cache: dict[str, Any] = {}
+        self.ambiguous: list[Ambiguous] = []
 
     def build(self) -> Any:
         handlers: dict[type, Any] = {
@@ -94,7 +98,7 @@ class _Builder:
             value = resolve_tagged(value, event.tag)
         elif event.implicit[0]:
             known = self.cache.get(value, _ABSENT)
-            value = self.plain(value) if known is _ABSENT else known
+            value = self.plain(value, event) if known is _ABSENT else known
         if event.anchor is not None:
             self.anchor(event.anchor, (value, 1, len(event.value), 0))
         container = self.container
@@ -113,8 +117,12 @@ class _Builder:
         if self.count > MAX_VALUES:
             raise too_many_values()
 
-    def plain(self, text: str) -> Any:
+    def plain(self, text: str, event: Any) -> Any:
         value = resolve(text)
+        older = read_by_older(text)
+        if older is not None and len(self.ambiguous) < _MAX_AMBIGUOUS:
+            span = span_of(self.text, event.start_mark.index, event.end_mark.index)
+            self.ambiguous.append(Ambiguous(span, text, value, older))
         if len(self.cache) < _MAX_CACHED_SCALARS:
             self.cache[text] = value
         return value

@@ -1,4 +1,4 @@
-"""The only place that knows the scalars and tags of the YAML 1.2 core schema."""
+"""Scalars and tags of the YAML 1.2 core schema, and plain scalars that YAML 1.1 reads as another value."""
 
 from __future__ import annotations
 
@@ -27,6 +27,13 @@ _INTEGER = re.compile(r"[-+]?[0-9]+").fullmatch
 _PREFIXED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+").fullmatch
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?").fullmatch
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)").fullmatch
+_OLDER_WORDS: Final = {**dict.fromkeys(("yes", "on"), "true"), **dict.fromkeys(("no", "off"), "false")}
+_OLDER_INTEGER = re.compile(
+    r"(?P<sign>[-+]?)(?:0b(?P<binary>[01_]+)|0(?P<octal>[0-7_]+)|(?P<decimal>0|[1-9][0-9_]*)"
+    r"|(?P<sexagesimal>[1-9][0-9_]*(?::[0-5]?[0-9])+))"
+).fullmatch
+"""Integers of YAML 1.1 but for hexadecimal ones, which both versions read alike: https://yaml.org/type/int.html."""
+_MAX_AMBIGUOUS = 20
 
 
 def resolve(text: str) -> Any:
@@ -47,6 +54,41 @@ def resolve(text: str) -> Any:
     if _PREFIXED(text):
         return int(_short(text), 0)
     return text
+
+
+def read_by_older(text: str) -> str | None:
+    """What YAML 1.1 makes of a plain scalar that it reads as another value than YAML 1.2; None where both agree.
+
+    Dates, and floats without a dot, are another type and no other value: a reader of YAML 1.1 that takes them for
+    text fails at once. Source: https://yaml.org/type/bool.html, https://yaml.org/type/int.html.
+
+    >>> read_by_older("no"), read_by_older("010"), read_by_older("1:30"), read_by_older("10")
+    ('false', '8', '90', None)
+    """
+    if len(text) > _MAX_AMBIGUOUS:
+        return None
+    if text.isalpha():
+        usual = text in (text.lower(), text.upper(), text.capitalize())
+        return _OLDER_WORDS.get(text.lower()) if usual else None
+    if _INTEGER(text) and not _OLDER_INTEGER(text):
+        return "text"
+    older = _older_integer(text)
+    return None if older is None or (_INTEGER(text) and int(text) == older) else str(older)
+
+
+def _older_integer(text: str) -> int | None:
+    match = _OLDER_INTEGER(text)
+    if match is None:
+        return None
+    digits = {kind: each.replace("_", "") for kind, each in match.groupdict().items() if kind != "sign" and each}
+    kind, plain = next(iter(digits.items()))
+    if kind == "sexagesimal":
+        number = 0
+        for part in plain.split(":"):
+            number = number * 60 + int(part)
+    else:
+        number = int(plain or "0", {"binary": 2, "octal": 8, "decimal": 10}[kind])
+    return -number if match["sign"] == "-" else number
 
 
 def _short(number: str) -> str:
