@@ -66,7 +66,7 @@ LAYERS: dict[str, set[str]] = {
         *("derived", "topology", "load", "schema", "commented"),
     },
     "discover": {"findings", "documents", "catalog", "interop"},
-    "engine": {"findings", "documents", "requirements", "rules"},
+    "engine": {"findings", "documents", "quantities", "requirements", "rules"},
     "references": {"findings", "documents", "engine", "suggest"},
     "suppress": {"findings", "documents", "suggest", "collect", "load", "requirements"},
     # checkpoints on disk

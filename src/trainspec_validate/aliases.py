@@ -1,4 +1,4 @@
-"""The only place that knows what other tools call the keys and values of our documents."""
+"""What other tools call the keys and values of TrainSpec documents, for messages."""
 
 from __future__ import annotations
 
@@ -150,3 +150,11 @@ VALUES: Final[dict[str, tuple[str, ...]]] = {
     for word in words.split()
 }
 """Folded foreign word to our values; the one that the key takes is meant."""
+
+_NARROW: Final = "fp8 fp8-hybrid fp8-e4m3 fp8-e5m2 fp8-block mxfp8 nvfp4 mxfp4 fp4 int8 float8 float8_e4m3fn"
+REMEDIES: Final[dict[tuple[str, str], str]] = {
+    ("compute", fold(word)): "keep the format of the other operations, such as compute: bf16, and add recipe: "
+    f"{{format: {'fp8-hybrid' if word in {'fp8', 'float8', 'float8_e4m3fn'} else 'nvfp4' if word == 'fp4' else word}}}"
+    for word in _NARROW.split()
+}
+"""Key and folded value to what to write, where the value belongs to another key."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from trainspec_validate.documents import Document
 from trainspec_validate.findings import Finding, Outcome, Pointer, Related, Severity, Span, Verdict
+from trainspec_validate.quantities import singular_of_one
 from trainspec_validate.requirements import Index, Requirement
 from trainspec_validate.rules import NotApplicable, Place, Rule, Violation
 
@@ -85,11 +86,11 @@ def _stamp(violation: Violation, requirement: Requirement, index: Index, paths: 
         requirement=requirement.id,
         name=requirement.name,
         severity=requirement.severity,
-        message=violation.message,
+        message=singular_of_one(violation.message),
         path=paths[id(violation.place.document)],
         pointer=violation.place.pointer,
         points_at_key=violation.place.key,
-        help=violation.help,
+        help=singular_of_one(violation.help),
         url=index.url(requirement),
         related=related,
     )

@@ -1,4 +1,4 @@
-"""The only place that guesses which key was meant by one that a schema does not know."""
+"""Guesses which key was meant by one that a schema does not know, for messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from trainspec_validate.aliases import KEYS, fold
 from trainspec_validate.findings import Pointer
-from trainspec_validate.suggest import did_you_mean
+from trainspec_validate.suggest import did_you_mean, meant
 
 Path = tuple[str, ...]
 """Keys from the root of a document, without the indices of lists."""
@@ -63,7 +63,7 @@ def unknown_key(key: str, pointer: Pointer, options: Iterable[str], kind: str, k
         return guess
     nearest = did_you_mean(key, known)
     if nearest:
-        return Unknown(f"did you mean '{nearest}'?{_unit_note(key, nearest)}", nearest)
+        return Unknown(f"{meant(key, nearest)}{_unit_note(key, nearest)}", nearest)
     other = next((name for name, paths in kinds.items() if name != kind and () in paths.get(key, ())), None)
     if other:
         return Unknown(f"this is a key of a {other}, which is a document of its own")

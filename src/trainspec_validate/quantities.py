@@ -21,6 +21,20 @@ UNIT_WORDS: Final = {
 
 _QUANTITY = re.compile(r"([0-9][0-9_, ]*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?)\s*([A-Za-zµ%/]*)")
 _GROUPED = re.compile(r"[0-9]{1,3}(?:([_, ])[0-9]{3}(?:\1[0-9]{3})*)?(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|[0-9.eE+-]+")
+_SINGULAR: Final = {
+    **{
+        f"{noun}s": noun
+        for noun in ("accelerator", "sequence", "NIC", "node", "rank", "layer", "stage", "step", "token")
+    },
+    **{
+        f"{noun}s": noun
+        for noun in ("link", "port", "device", "interface", "socket", "expert", "host", "tier", "group")
+    },
+    "switches": "switch",
+    "copies": "copy",
+}
+_ADJECTIVES = "compute|storage|management|accumulation|data|tensor|pipeline|context|expert"
+_ONE_OF_MANY = re.compile(rf"(?<![\w.,/-])(?<! x )(?<! of )1 ((?:(?:{_ADJECTIVES}) )?)({'|'.join(_SINGULAR)})\b")
 _MAX_LENGTH: Final = 40
 _LARGEST: Final = 10**24
 _DECIMAL: Final = {"": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -117,7 +131,8 @@ _READERS: Final[dict[str, Callable[[str], Decimal | None]]] = {
 def written(value: float) -> str:
     """A number as one would write it in a document: 1800, 50e9, 70.55e9, 4194304, 0.0001."""
     if not abs(value) < _LARGEST:
-        return f"{Decimal(value):.5e}".replace("e+", "e")
+        digits, _, exponent = f"{Decimal(value):.5e}".partition("e")
+        return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
     if abs(value) < 1e5 or not float(value).is_integer():
         return f"{value:.12g}"
     whole = int(value)
@@ -125,6 +140,15 @@ def written(value: float) -> str:
     mantissa = Decimal(whole).scaleb(-power).normalize()
     text = f"{mantissa:f}e{power}"
     return text if len(text) < len(str(whole)) else str(whole)
+
+
+def singular_of_one(text: str) -> str:
+    """A message in which one thing is no longer many: for the counts that rules put before their nouns.
+
+    >>> singular_of_one("12 compute NICs for 1 accelerators, 1 sequences of 1,001 ranks")
+    '12 compute NICs for 1 accelerator, 1 sequence of 1,001 ranks'
+    """
+    return _ONE_OF_MANY.sub(lambda match: f"1 {match[1]}{_SINGULAR[match[2]]}", text)
 
 
 def in_words(value: float, unit: str) -> str:

@@ -121,7 +121,12 @@ def read_content(state: State, content: bytes, path: str) -> None:
         _load_failure(state, path, error)
         return
     state.sources[path] = source
+    _judge_form(state, source)
     _ambiguous_scalars(state, source)
+
+
+def _judge_form(state: State, source: Source) -> None:
+    path = source.path
     kind = _kind(state, source)
     if kind is None:
         return
@@ -161,7 +166,12 @@ def _load_failure(state: State, path: str, error: LoadError) -> None:
 
 
 def _ambiguous_scalars(state: State, source: Source) -> None:
+    """Report scalars that older readers take for another value, but for those whose value is wrong already."""
+    places = {(f.pointer, False) for f in state.findings if f.path == source.path} if source.ambiguous else set()
+    wrong = set(source.locate(places).values()) if places else set()
     for one in source.ambiguous:
+        if one.span in wrong:
+            continue
         help_text = (
             f'write "{one.text}" in quotes if it is text' if isinstance(one.value, str) else f"write {one.value}"
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, Document, Reference, TrainingPlan
 from trainspec_validate.engine import Binding, Member
 from trainspec_validate.findings import Pointer
-from trainspec_validate.suggest import did_you_mean, hint
+from trainspec_validate.suggest import did_you_mean, hint, meant
 
 DANGLING = "TS-DOC-011"
 OUTSIDE_TREE = "TS-DOC-012"
@@ -86,7 +86,7 @@ def _nearby(target: Path) -> str:
     except OSError:
         return ""
     near = did_you_mean(target.name, names)
-    return f"did you mean {near!r}?" if near else ""
+    return meant(target.name, near) if near else ""
 
 
 def bindings(

@@ -1,4 +1,4 @@
-"""The only place that guesses which word was meant."""
+"""Guesses which word was meant by one that is not known, for messages."""
 
 from __future__ import annotations
 
@@ -35,8 +35,31 @@ def hint(word: str, candidates: Iterable[str]) -> str:
     known = list(islice(candidates, _MAX_CANDIDATES + 1))
     nearest = did_you_mean(word, known)
     if nearest is not None:
-        return f"did you mean '{nearest}'?"
+        return meant(word, nearest)
     return f"one of: {', '.join(known)}" if 0 < len(known) <= _MAX_LISTED else ""
+
+
+def meant(word: str, nearest: str) -> str:
+    """The question whether a word was meant; names a character that the eye takes for another one, or does not see.
+
+    >>> meant("num_nodez", "num_nodes")
+    "did you mean 'num_nodes'?"
+    >>> meant("num_n\N{CYRILLIC SMALL LETTER O}des", "num_nodes")
+    "did you mean 'num_nodes'? character 6 is U+043E, CYRILLIC SMALL LETTER O"
+    """
+    strange = look_alike(word) if nearest.isascii() else ""
+    return f"did you mean '{nearest}'?{f' {strange}' if strange else ''}"
+
+
+def look_alike(word: str) -> str:
+    """What to say of the first character of a word outside ASCII; empty where there is none."""
+    from unicodedata import name  # noqa: PLC0415
+
+    place = next((place for place, character in enumerate(word, start=1) if not character.isascii()), None)
+    if place is None:
+        return ""
+    point = ord(word[place - 1])
+    return f"character {place} is U+{point:04X}, {name(word[place - 1], 'a character without a name')}"
 
 
 def _fold(word: str) -> str:

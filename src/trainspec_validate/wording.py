@@ -1,4 +1,4 @@
-"""The only place that says in words how a value breaks its schema, and what would be right."""
+"""How a value breaks its schema, in words, and what would be right."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from trainspec_validate.aliases import VALUES, fold
+from trainspec_validate.aliases import REMEDIES, VALUES, fold
 from trainspec_validate.findings import Pointer
 from trainspec_validate.quantities import UNIT_WORDS, in_words, read_quantity, written
-from trainspec_validate.suggest import did_you_mean
+from trainspec_validate.suggest import did_you_mean, look_alike, meant
 
 Schema = Mapping[str, Any]
 _TYPE_WORDS: Final = {
@@ -31,6 +31,7 @@ FORMS: Final = {
 _NAME: Final = "^[A-Za-z0-9][A-Za-z0-9._+-]*$"
 _YES: Final = {**dict.fromkeys(("true", "yes", "on", "y", "1"), "true")}
 _NO: Final = {**dict.fromkeys(("false", "no", "off", "n", "0"), "false")}
+_TIGHT_COMMENT = re.compile(r"([^\s#]+)#").match
 _PLACEHOLDER = re.compile(r"\$\{|\{\{|<[^<>]+>|\$[A-Z]")
 _LIKELY_FACTORS: Final = {"By": ("GB", 10**9), "{flop}/s": ("TFLOP/s", 10**12), "By/s": ("GB/s", 10**9)}
 _MAX_SHOWN: Final = 60
@@ -89,7 +90,8 @@ def value_message(keyword: str, value: Any, subschema: Schema, *, place: Pointer
             return _type_message(value, subschema, required)
         case "enum" | "const":
             options = [str(option) for option in subschema.get("enum", [subschema.get("const")])]
-            return f"{shown(value)} is not a value of {key!r}", _choice(value, options)
+            remedy = REMEDIES.get((key, fold(str(value)))) or _choice(value, options)
+            return f"{shown(value)} is not a value of {key!r}", remedy
         case "minimum" | "exclusiveMinimum" | "maximum" | "exclusiveMaximum":
             return _range_message(keyword, value, subschema)
         case "pattern":
@@ -115,9 +117,17 @@ def bad_keys(names: Iterator[str], form: Schema) -> Iterator[tuple[str, str, str
             yield name, f"a key has {_count(len(name), 'character')}", f"write at most {form.get('maxLength')}"
 
 
+def _tight_comment(value: str) -> str:
+    """What to say of a comment that YAML reads as part of a value, since no blank is before its sign."""
+    match = _TIGHT_COMMENT(value)
+    return f"a comment starts after a blank: write {match[1]} #{value[match.end() : match.end() + 20]}" if match else ""
+
+
 def _choice(value: Any, options: Sequence[str]) -> str:
     listed = f"one of: {', '.join(options)}"
     word = str(value)
+    if tight := _tight_comment(word):
+        return tight
     alias = next((ours for ours in VALUES.get(fold(word), ()) if ours in options), None)
     if isinstance(value, (bool, int, float)):
         alias = "none" if value is False and "none" in options else None
@@ -127,7 +137,7 @@ def _choice(value: Any, options: Sequence[str]) -> str:
     nearest = same or alias or did_you_mean(word, options)
     if nearest is None:
         return listed
-    return f"write {nearest}" if alias and not same else f"did you mean '{nearest}'?"
+    return f"write {nearest}" if alias and not same else meant(word, nearest)
 
 
 def _type_message(value: Any, subschema: Schema, required: bool) -> tuple[str, str]:
@@ -167,6 +177,8 @@ def _keys_help(subschema: Schema) -> str:
 def _scalar_help(value: Any, subschema: Schema, kinds: Sequence[str]) -> str:
     if isinstance(value, str) and _PLACEHOLDER.search(value):
         return "this looks like a placeholder; put the value in before validating"
+    if isinstance(value, str) and "string" not in kinds and (tight := _tight_comment(value)):
+        return tight
     if "boolean" in kinds:
         meant = {**_YES, **_NO}.get(str(value).strip().lower())
         return f"write {meant}{', without quotes' if value == meant else ''}" if meant else "write true or false"
@@ -176,7 +188,12 @@ def _scalar_help(value: Any, subschema: Schema, kinds: Sequence[str]) -> str:
         return f"write a list: [{value}]" if len(str(value)) < _MAX_SHOWN else "write a list"
     if "object" in kinds:
         by_name = isinstance(value, str) and "name" in subschema.get("properties", {})
-        return f"write {{name: {value}}}" if by_name and len(str(value)) < _MAX_SHOWN else _keys_help(subschema)
+        if by_name and len(str(value)) < _MAX_SHOWN:
+            return f"write {{name: {value}}}"
+        what = str(subschema.get("description", "")).split("\n")[0].rstrip(".")
+        return "; ".join(
+            filter(None, (f"the key says {what[:1].lower()}{what[1:]}" if what else "", _keys_help(subschema)))
+        )
     if type(value) is float:
         return f"write {int(value)} or {int(value) + 1}" if 0 < value < 1e15 else ""
     return _number_help(value, subschema, kinds)
@@ -220,6 +237,8 @@ def _said(bound: float, unit: str) -> str:
 def _form(value: str, subschema: Schema) -> str:
     pattern = str(subschema.get("pattern", ""))
     remedy = FORMS.get(pattern, f"the form is {pattern}")
+    strange = look_alike(value)
+    remedy = f"{remedy}; {strange}" if strange else remedy
     tidy = re.sub(r"[^A-Za-z0-9._+-]+", "-", value).lstrip("._+-").rstrip("-") if pattern == _NAME else ""
     return f"{remedy}, such as {tidy}" if tidy and len(tidy) <= _MAX_SHOWN else remedy
 

@@ -96,6 +96,24 @@ def test_a_step_that_waits_on_a_slow_network() -> None:
     assert "sort the hosts by topology" in found.help
 
 
+def test_overlap_that_is_not_stated_is_not_assumed() -> None:
+    """A step that waits too long without overlap only is not judged where the plan says nothing of overlap."""
+    rate = {"node_groups": [{"name": "compute", "nics": [{"name": "rail", "rate_bytes_per_second": 2e9}]}]}
+    sharded: dict[str, Any] = {
+        "parallelism": {"sharding": "parameters", "data": 16, "pipeline": 1, "schedule": None},
+        "batch": {"micro_sequences": 32, "accumulation_steps": 1},
+    }
+    silent = sharded | {"communication": None}
+    with pytest.raises(NotApplicable, match="the plan does not state"):
+        violations("TS-COM-026", plan(silent), cluster(rate))
+    with_overlap = sharded | {"communication": {"overlap_gradients": True, "overlap_parameters": True}}
+    assert violations("TS-COM-026", plan(with_overlap), cluster(rate)) == []
+    without = sharded | {"communication": {"overlap_gradients": False, "overlap_parameters": False}}
+    assert violations("TS-COM-026", plan(without), cluster(rate))
+    (found,) = violations("TS-COM-026", plan(silent), cluster(NARROW))
+    assert "even with overlap, which the plan does not state" in found.message
+
+
 @pytest.mark.parametrize("name", ["llama3-405b-16384", "llama3-405b-131k", "llama3-405b-8192"])
 def test_published_plans_do_not_wait_too_long(name: str) -> None:
     assert places("TS-COM-026", plan(path=EXAMPLES / "plans" / f"{name}.yaml"), cluster(path=META)) == []

@@ -111,7 +111,8 @@ def accelerator_model(cluster: ClusterProfile) -> Iterator[Violation]:
                 near = hint(accelerator.model, accelerators())
                 yield Violation(
                     at(cluster, *place, "model"),
-                    f"{accelerator.model!r} is not in the catalog, and its {' and '.join(missing)} are not given",
+                    f"{accelerator.model!r} is not in the catalog, and its {' and '.join(missing)} "
+                    f"{'is' if len(missing) == 1 else 'are'} not given",
                     near or "give the figures, or a catalog name",
                 )
         elif accelerator.vendor is not None and accelerator.vendor.casefold() != known.vendor:

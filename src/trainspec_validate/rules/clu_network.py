@@ -10,7 +10,7 @@ from trainspec_validate.derived.cluster import all_nics, compute_nics, host_link
 from trainspec_validate.documents import ClusterProfile
 from trainspec_validate.documents.hardware import Nic, NodeGroup
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.suggest import did_you_mean, hint
+from trainspec_validate.suggest import did_you_mean, hint, meant
 
 _RATE_TOLERANCE = 0.01
 _MAX_NICS_PER_ACCELERATOR = 4
@@ -203,11 +203,14 @@ def _rate(nic: Nic) -> tuple[str, str, str] | None:
     generations = [name for technology, name in table if technology == nic.technology]
     near = did_you_mean(generation, generations) if generation else None
     if near is not None:
-        return (
-            "generation",
-            f"{nic.technology} has no generation {nic.generation!r}",
-            f"did you mean '{near}'?",
-        )
+        as_fast = [
+            name
+            for name in generations
+            if any(within(own, table[nic.technology, name] * n, _RATE_TOLERANCE) for n in ports)
+        ]
+        best = did_you_mean(generation, as_fast) or next(iter(as_fast), near)
+        rate = f"; it carries {units.bits_per_second(table[nic.technology, best])}"
+        return "generation", f"{nic.technology} has no generation {nic.generation!r}", meant(generation, best) + rate
     standard = links().standard_rates_bytes_per_second
     if any(within(own / count, rate, _RATE_TOLERANCE) for count in ports for rate in standard):
         return None

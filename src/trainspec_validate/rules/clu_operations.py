@@ -55,12 +55,16 @@ def storage_kind(cluster: ClusterProfile) -> Iterator[Violation]:
             message = f"a {target.kind} has scope {target.scope}"
             yield Violation(at(cluster, "storage_targets", i, "scope"), message, f"write {wanted}")
             continue
+        store = target.kind.replace("-", " ")
+        store = store if store.endswith("memory") else f"{'an' if store[0] == 'o' else 'a'} {store}"
         lost_with_node = target.failure_domain in {"process", "node"}
         if (local and not lost_with_node) or (shared and lost_with_node):
             yield Violation(
                 at(cluster, "storage_targets", i, "failure_domain"),
-                f"a {target.kind} is lost with a {target.failure_domain}",
-                "write node" if local else "write rack, cluster or site",
+                f"{store} is lost with its node, not with a {target.failure_domain}"
+                if local
+                else f"{store} is not lost with a {target.failure_domain}",
+                f"write failure_domain: {'node' if local else 'rack, cluster or site'}",
             )
 
 

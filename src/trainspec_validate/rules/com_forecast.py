@@ -1,16 +1,16 @@
-"""The only place for the rules on communication that need a prediction: algorithms, waiting, buckets, compression."""
+"""Rules on communication that need a prediction: algorithms, exposed communication, buckets, compression."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainspec_validate.costs import collectives
 from trainspec_validate.costs.collectives import Estimate
 from trainspec_validate.derived.machine import step_seconds
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.communication import CollectiveChoice, Compression
-from trainspec_validate.forecast.outlook import PlannedCollective, Settings
+from trainspec_validate.forecast.outlook import PlannedCollective, Settings, outlook
 from trainspec_validate.forecast.predict import Prediction
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._forecast import FASTEST, SLOWEST, prediction_of, timed_prediction_of
@@ -115,6 +115,19 @@ def exposed_share(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
     step, share = predicted.outlook.step, predicted.outlook.exposed_share
     if not step.exposed_seconds:
         raise NotApplicable("no axis has several ranks")
+    unstated = _unstated_overlap(plan)
+    if share <= MOST_EXPOSED and unstated:
+        settings = replace(
+            predicted.settings,
+            overlap_gradients=predicted.settings.overlap_gradients and "overlap_gradients" not in unstated,
+            overlap_parameters=predicted.settings.overlap_parameters and "overlap_parameters" not in unstated,
+        )
+        without = outlook(predicted.model, predicted.machine, predicted.layout, settings).exposed_share
+        if without > MOST_EXPOSED:
+            raise NotApplicable(
+                f"{percent(share)} of a step waits for communication with overlap and {percent(without)} without, and "
+                f"the plan does not state communication.{' and '.join(unstated)}"
+            )
     if share > MOST_EXPOSED:
         axis, longest = max(step.exposed_seconds.items(), key=lambda part: part[1])
         parts = ", ".join(f"{name} {seconds(part)}" for name, part in step.exposed_seconds.items() if part > 0)
@@ -122,10 +135,18 @@ def exposed_share(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
         remedy = _remedy(predicted.settings, axis)
         yield Violation(
             at(plan, "parallelism", key),
-            f"{percent(share)} of a step of {seconds(step.seconds)} is predicted to wait for communication: {parts}",
+            f"{percent(share)} of a step of {seconds(step.seconds)} is predicted to wait for communication"
+            f"{', even with overlap, which the plan does not state' if unstated else ''}: {parts}",
             f"at most {percent(MOST_EXPOSED)}; {remedy}: without {seconds(longest)} of it the step takes "
             f"{seconds(step.seconds - longest)}",
         )
+
+
+def _unstated_overlap(plan: TrainingPlan) -> list[str]:
+    """The keys of overlap that a plan leaves open."""
+    stated = plan.communication
+    keys = ("overlap_gradients", "overlap_parameters")
+    return [key for key in keys if stated is None or getattr(stated, key) is None]
 
 
 def _remedy(settings: Settings, axis: str) -> str:

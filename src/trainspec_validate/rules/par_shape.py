@@ -28,7 +28,9 @@ def shape_keys(plan: TrainingPlan) -> Iterator[Violation]:
     lacking = _lacking(model)
     if lacking:
         message = f"the shape of a {model.family} lacks {', '.join(lacking)}"
-        yield Violation(at(plan, "model", "family"), message, "give them, or set family: other")
+        yield Violation(
+            at(plan, "model", "family"), message, f"give {'them' if len(lacking) > 1 else 'it'}, or set family: other"
+        )
     if model.family == "dense-transformer":
         for key in ("experts", "num_active_parameters"):
             if getattr(model, key) is not None:

@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from trainspec_validate.requirements import Index, Requirement, load_index
-from trainspec_validate.suggest import did_you_mean
+from trainspec_validate.suggest import did_you_mean, meant
 
 Found = TypeVar("Found")
 
@@ -25,7 +25,7 @@ def pick(word: str, choices: Mapping[str, Found], noun: str, where: str = "") ->
         return folded[word.casefold()]
     nearest = did_you_mean(word, choices)
     listed = f"{where} lists them" if where else f"there are {', '.join(choices)}"
-    raise click.UsageError(f"no {noun} is called {word!r}; {f'did you mean {nearest!r}?' if nearest else listed}")
+    raise click.UsageError(f"no {noun} is called {word!r}; {meant(word, nearest) if nearest else listed}")
 
 
 def requirement(word: str, index: Index) -> Requirement:
