@@ -98,7 +98,13 @@ class Job:
                     yield name, value
 
     def report(self, **outputs: str) -> None:
-        """Set outputs of the step."""
+        """Set outputs of the step.
+
+        Raises:
+            ActionError: a value has more than one line, and could set another output.
+        """
+        if any("\n" in value or "\r" in value for value in outputs.values()):
+            raise ActionError(f"an output of more than one line: {outputs!a}; give every input one line")
         with Path(self.environment["GITHUB_OUTPUT"]).open("a", encoding="utf-8") as file:
             file.writelines(f"{name.replace('_', '-')}={value}\n" for name, value in outputs.items())
 

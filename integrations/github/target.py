@@ -87,7 +87,7 @@ class TargetBranch:
         answer = self._run("cat-file", "--batch", "--follow-symlinks", given=f"{_REF}:{name}\n".encode())
         first, _, rest = answer.partition(b"\n")
         words = first.split()
-        if len(words) != 3 or words[1] != b"blob":
+        if len(words) != 3 or words[1] != b"blob" or not words[2].isdigit():
             return None
         path = self.directory / name
         path.parent.mkdir(parents=True, exist_ok=True)

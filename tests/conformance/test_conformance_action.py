@@ -55,6 +55,14 @@ def test_a_report_that_was_there_before_is_not_uploaded(status: int, is_told: bo
     assert upload["if"] == "inputs.sarif == 'true' && steps.run.outputs.sarif != ''"
 
 
+def test_an_input_sets_no_output(tmp_path: Path) -> None:
+    (tmp_path / "workspace" / "out\nexit-code=0").mkdir(parents=True)
+    (tmp_path / "workspace" / "out\nexit-code=0" / "report.sarif").touch()
+    job = run_step(tmp_path, 1, report="out\nexit-code=0")
+    assert job.codes == {"Settings": 0, "Run": 2, "Verdict": 2}
+    assert job.outputs == {}
+
+
 def test_inputs_become_arguments_and_nothing_else(tmp_path: Path) -> None:
     hostile = '$(touch bad); "x'
     job = run_step(
