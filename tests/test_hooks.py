@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.actions.hostile_workspace import fill, marks_in, variables
+from tests.actions.job_run import ROOT, Job, environment
+from tests.actions.server import git
+
 BIN = Path(sys.executable).parent
 BAD = (ROOT / "examples" / "broken" / "duplex.yaml").read_text(encoding="utf-8")
 GOOD = BAD.replace("900e9", "450e9")
@@ -25,31 +25,34 @@ UNREACHABLE = re.compile(r"No matching distribution|connection|resolution|timed 
 HOSTILE = ["a; touch pwned", "$(touch pwned)", "`touch pwned`", "a && touch pwned", "| touch pwned", "--output=pwned"]
 
 
-def environment(**more: str) -> dict[str, str]:
-    """The environment of this process without what a code host or an earlier hook has set."""
-    ours = ("GITHUB_", "GITLAB_", "TRAINSPEC_", "PRE_COMMIT", "GIT_", "FORCE_COLOR")
-    return {k: v for k, v in os.environ.items() if not k.startswith(ours)} | more
-
-
 # --- pre-commit ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("text", "code"), [(GOOD, 0), (BAD, 1)])
 def test_the_entry_of_the_hook(text: str, code: int, tmp_path: Path) -> None:
-    [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
-    (tmp_path / "cluster.yaml").write_text(text, encoding="utf-8")
-    program, *arguments = [*shlex.split(hook["entry"]), *hook.get("args", []), "cluster.yaml"]
-    command = [str(BIN / program), *arguments]
-    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    done = run_entry(tmp_path, text)
     assert done.returncode == code
     assert ("cluster.yaml:21:35: error[TS-CLU-010]" in done.stdout) is bool(code)
 
 
-def git(folder: Path, *arguments: str) -> str:
-    who = ["-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
-    command = ["git", *who, *arguments]
-    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+@pytest.mark.parametrize("name", sorted(variables(Path("/nowhere")).keys() - {"library"}))
+def test_the_entry_of_the_hook_imports_nothing_of_the_repository(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    fill(folder, tmp_path / "marks")
+    (folder / "trainspec.toml").unlink()
+    done = run_entry(folder, BAD, **variables(folder)[name])
+    assert marks_in(tmp_path / "marks") == []
+    assert "cluster.yaml:21:35: error[TS-CLU-010]" in done.stdout, done.stderr
+
+
+def run_entry(folder: Path, text: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run the hook on one file, as pre-commit does in the environment that it makes."""
+    [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    (folder / "cluster.yaml").write_text(text, encoding="utf-8")
+    program, *arguments = [*shlex.split(hook["entry"]), *hook.get("args", []), "cluster.yaml"]
+    command = [str(BIN / program), *arguments]
+    return subprocess.run(command, cwd=folder, env=environment(**more), capture_output=True, text=True, check=False)
 
 
 def commit_all(folder: Path) -> str:
@@ -93,139 +96,76 @@ def test_pre_commit_runs_the_hook(tmp_path: Path) -> None:
 
 # --- the action ---------------------------------------------------------------------------------------------
 
-STAND_IN = """#!/bin/sh
-# Stands in for python of the runner: `-m venv DIR` makes DIR, and the python in it notes what pip is asked for.
-[ "$1 $2" = "-m venv" ] || exit 9
-for folder; do :; done
-mkdir -p "$folder/bin"
-printf '#!/bin/sh\\nprintf "%%s\\\\n" "$*" >> "$RUNNER_TEMP/pip"\\n' > "$folder/bin/python"
-chmod +x "$folder/bin/python"
-ln -s "{tool}" "$folder/bin/trainspec-validate"
-"""
+
+def job(folder: Path, **inputs: str) -> Job:
+    made = Job(folder, inputs={name.replace("_", "-"): value for name, value in inputs.items()})
+    (made.workspace / "cluster.yaml").write_text(BAD, encoding="utf-8")
+    (made.workspace / "good.trainspec.yaml").write_text(GOOD, encoding="utf-8")
+    return made
 
 
-@dataclass
-class Job:
-    """A job that uses the action: its steps are run in order, as far as they are scripts."""
-
-    folder: Path
-    python: str
-    inputs: dict[str, str]
-    stdout: str = ""
-    codes: dict[str, int] = field(default_factory=dict)
-
-    def run(self) -> int:
-        action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
-        defaults = {name: entry["default"] for name, entry in action["inputs"].items()}
-        facts = {f"inputs.{name}": value for name, value in (defaults | self.inputs).items()}
-        facts |= {"github.action_path": str(ROOT), "steps.python.outputs.python-path": self.python}
-        failed = False
-        for step in action["runs"]["steps"]:
-            if "run" not in step or (failed and step.get("if") != "always()"):
-                continue
-            self.codes[step["name"]] = code = self._step(step, facts | self._outputs())
-            failed = failed or code != 0
-        return next((code for code in self.codes.values() if code), 0)
-
-    def _step(self, step: dict[str, Any], facts: dict[str, str]) -> int:
-        given = {k: re.sub(r"\$\{\{ (.+?) \}\}", lambda m: facts.get(m[1], ""), v) for k, v in step["env"].items()}
-        fixed = {
-            "GITHUB_ACTIONS": "true",
-            "GITHUB_ACTION_PATH": str(ROOT),
-            "GITHUB_WORKSPACE": str(self.workspace),
-            "GITHUB_OUTPUT": str(self.folder / "outputs"),
-            "RUNNER_TEMP": str(self.folder / "temp"),
-        }
-        script = self.folder / "step.sh"
-        script.write_text(step["run"], encoding="utf-8")
-        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)]
-        where = {"cwd": self.workspace, "env": environment(**fixed, **given)}
-        done = subprocess.run(command, **where, capture_output=True, text=True, check=False)  # type: ignore[call-overload]
-        self.stdout += done.stdout
-        return int(done.returncode)
-
-    def _outputs(self) -> dict[str, str]:
-        written = (self.folder / "outputs").read_text(encoding="utf-8").splitlines()
-        return {f"steps.validate.outputs.{k}": v for k, v in (line.split("=", 1) for line in written)}
-
-    @property
-    def workspace(self) -> Path:
-        return self.folder / "workspace"
-
-    @property
-    def pip(self) -> list[str]:
-        return (self.folder / "temp" / "pip").read_text(encoding="utf-8").splitlines()
+def installed(folder: Path, **inputs: str) -> Job:
+    """A job whose step Install has been done."""
+    made = job(folder, **inputs)
+    made.install_this()
+    return made
 
 
-def job(folder: Path, python: str | None = None, **inputs: str) -> Job:
-    for name in ("workspace", "temp"):
-        (folder / name).mkdir()
-    (folder / "outputs").touch()
-    (folder / "workspace" / "cluster.yaml").write_text(BAD, encoding="utf-8")
-    (folder / "workspace" / "good.trainspec.yaml").write_text(GOOD, encoding="utf-8")
-    stand_in = folder / "python"
-    stand_in.write_text(STAND_IN.format(tool=BIN / "trainspec-validate"), encoding="utf-8")
-    stand_in.chmod(0o755)
-    return Job(folder, python or str(stand_in), {name.replace("_", "-"): value for name, value in inputs.items()})
+def judged(made: Job) -> int:
+    return made.run("Settings", "Validate", "Verdict")
 
 
 def check_bad_job(done: Job) -> None:
-    assert done.run() == 1
-    assert done.codes == {"Install": 0, "Validate": 0, "Verdict": 1}
-    lines = done.stdout.splitlines()
-    assert lines[0].startswith("::error file=cluster.yaml,line=21,col=35,")
-    assert lines[1].startswith("cluster.yaml:21:35: error[TS-CLU-010]")
-    [run] = json.loads((done.workspace / "trainspec.sarif").read_text(encoding="utf-8"))["runs"]
+    assert {**done.codes, "Install": 0} == {"Install": 0, "Settings": 0, "Validate": 0, "Verdict": 1}
+    lines = done.log.splitlines()
+    lines = lines[lines.index("settings: those of the checkout") :]
+    assert lines[1].startswith("::error file=cluster.yaml,line=21,col=35,")
+    assert lines[2].startswith("cluster.yaml:21:35: error[TS-CLU-010]")
+    sarif = Path(done.outputs["steps.validate.outputs.sarif"])
+    [run] = json.loads(sarif.read_text(encoding="utf-8"))["runs"]
     assert [result["ruleId"] for result in run["results"]] == ["TS-CLU-010"]
 
 
 def test_the_action_annotates_and_writes_sarif(tmp_path: Path) -> None:
-    done = job(tmp_path, paths="cluster.yaml")
+    done = installed(tmp_path, paths="cluster.yaml")
+    assert judged(done) == 1
     check_bad_job(done)
-    assert len(done.pip) == 3
-    assert all("--require-hashes" in line for line in done.pip[:2])
-    assert done.pip[2].endswith(str(ROOT))
 
 
 @pytest.mark.slow
 def test_the_action_installs_itself(tmp_path: Path) -> None:
-    done = job(tmp_path, sys.executable, paths="cluster.yaml")
-    probe = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--dest",
-        str(tmp_path / "probe"),
-        "mdurl",
-    ]
-    if subprocess.run(probe, env=environment(PIP_RETRIES="1"), capture_output=True, check=False).returncode:
+    done = job(tmp_path, paths="cluster.yaml")
+    download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(tmp_path / "probe")]
+    home = environment(PIP_RETRIES="1")
+    if subprocess.run([*download, "mdurl"], env=home, capture_output=True, check=False).returncode:
         pytest.skip("the package index cannot be reached")
+    assert done.run() == 1
     check_bad_job(done)
 
 
 def test_the_action_passes_a_good_file(tmp_path: Path) -> None:
-    done = job(tmp_path, paths="good.trainspec.yaml")
-    assert done.run() == 0
-    assert done.stdout.startswith("no findings: 1 document")
+    done = installed(tmp_path, paths="good.trainspec.yaml")
+    assert judged(done) == 0
+    assert "\nno findings: 1 document" in done.log
 
 
 def test_the_action_fails_on_input_that_is_not_there(tmp_path: Path) -> None:
-    assert job(tmp_path, paths="nothing.yaml").run() == 2
+    assert judged(installed(tmp_path, paths="nothing.yaml")) == 2
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-@pytest.mark.parametrize("name", ["paths", "args", "fail_on", "version"])
+@pytest.mark.parametrize("name", ["paths", "args", "fail_on"])
 def test_the_action_executes_no_input(name: str, text: str, tmp_path: Path) -> None:
-    done = job(tmp_path, **{name: text})
-    assert done.run() == 2
+    done = installed(tmp_path, **{name: text})
+    assert judged(done) == 2
+    assert done.codes == {"Settings": 0, "Validate": 0, "Verdict": 2}
     assert not list(tmp_path.rglob("pwned"))
-    assert ("Validate" in done.codes) is (name != "version")
 
 
-def test_the_action_installs_a_release(tmp_path: Path) -> None:
-    done = job(tmp_path, version="1.2.0rc1", paths="good.trainspec.yaml")
-    assert done.run() == 0
-    assert [line.split()[-1] for line in done.pip] == ["trainspec-validate==1.2.0rc1"]
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("name", ["version", "settings_branch"])
+def test_the_action_executes_no_version_and_no_branch(name: str, text: str, tmp_path: Path) -> None:
+    done = job(tmp_path, **{name: text}) if name == "version" else installed(tmp_path, **{name: text})
+    assert done.run(*(["Settings"] if name == "settings_branch" else [])) == 2
+    assert "Validate" not in done.codes
+    assert not list(tmp_path.rglob("pwned"))

@@ -10,15 +10,23 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+import target
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from steps import VALIDATOR
+
+from tests.actions.job_run import Job
+from trainspec_validate import config
+from trainspec_validate.cli import command
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LOCKS = ("run", "dev", "build", "docs", "dist", "conformance")
-MODULES = sorted(path for folder in ("src", "reference", "conformance") for path in (ROOT / folder).rglob("*.py"))
+FOLDERS = ("src", "reference", "conformance", "integrations")
+MODULES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 MAX_MODULE_LINES = 500
 MAX_FUNCTION_LINES = 40
 LOOPS = {"fold"}
@@ -41,6 +49,9 @@ TARGETS = [
         "clean",
     ),
 ]
+
+
+ACTIONS = ["action.yml", "conformance/action.yml"]
 
 
 def text(name: str) -> str:
@@ -162,7 +173,7 @@ def test_workflow_runs_the_same_script_on_every_supported_python() -> None:
 
 def steps() -> list[dict[str, Any]]:
     workflow = document(".github/workflows/ci.yml")["jobs"]["run"]["steps"]
-    return [*document("action.yml")["runs"]["steps"], *workflow]
+    return [*(step for name in ACTIONS for step in document(name)["runs"]["steps"]), *workflow]
 
 
 def test_foreign_actions_are_pinned_by_commit() -> None:
@@ -180,8 +191,9 @@ def test_no_script_contains_an_expression() -> None:
 
 def test_hook_structure() -> None:
     (hook,) = document(".pre-commit-hooks.yaml")
-    assert hook["id"] == hook["entry"] == "trainspec-validate"
-    assert hook["entry"] in PROJECT["project"]["scripts"]
+    assert hook["id"] == "trainspec-validate"
+    assert hook["id"] in PROJECT["project"]["scripts"]
+    assert hook["entry"] == "python -I -m trainspec_validate"
     assert hook["language"] == "python"
     assert hook["types_or"] == ["yaml", "json"]
     assert hook["pass_filenames"]
@@ -212,61 +224,72 @@ def test_hook_picks_documents_by_name(name: str, expected: bool) -> None:
 def test_action_structure() -> None:
     action = document("action.yml")
     assert action["runs"]["using"] == "composite"
-    assert list(action["inputs"]) == ["paths", "version", "fail-on", "sarif", "args"]
+    assert list(action["inputs"]) == ["paths", "version", "fail-on", "settings-branch", "sarif", "args", "token"]
     assert action["inputs"]["sarif"]["default"] == "true"
     assert all(entry["description"] for entry in action["inputs"].values())
-    assert all(step["shell"] == "bash" for step in action["runs"]["steps"] if "run" in step)
     used = set(re.findall(r"inputs\.([\w-]+)", text("action.yml")))
     assert used == set(action["inputs"])
 
 
-def test_action_names_files_that_exist() -> None:
-    named = re.findall(r"\$ACTION_PATH/([\w./-]+)", text("action.yml"))
-    assert named
-    assert not [name for name in named if not (ROOT / name).is_file()]
+@pytest.mark.parametrize("name", ACTIONS)
+def test_scripts_of_an_action_start_outside_of_the_workspace(name: str) -> None:
+    scripts = [step for step in document(name)["runs"]["steps"] if "run" in step]
+    assert len(scripts) == 4
+    assert {step["shell"] for step in scripts} == {"/bin/bash --noprofile --norc -p -e -o pipefail {0}"}
+    assert {step["working-directory"] for step in scripts} == {"${{ runner.temp }}"}
+    *starts, verdict = [step["run"] for step in scripts]
+    assert all(re.fullmatch(r'exec "\$INTERPRETER" -I -B -u "\$ACTION_PATH/[\w./]+" [a-z-]+', run) for run in starts)
+    assert verdict == 'exit "${CODE:-2}"'
 
 
-def script(name: str) -> str:
-    return next(str(s["run"]) for s in document("action.yml")["runs"]["steps"] if s.get("name") == name)
+@pytest.mark.parametrize("name", ACTIONS)
+def test_action_names_files_that_exist(name: str) -> None:
+    named = re.findall(r"\$ACTION_PATH/([\w./-]+)", text(name))
+    assert len(named) == 3
+    assert not [path for path in named if not (ROOT / name).parent.joinpath(path, "__main__.py").is_file()]
 
 
-def run_validate_step(folder: Path, status: int, **inputs: str) -> tuple[list[str], str]:
-    """Run the step with a stand-in for the tool; the arguments it got, and the outputs of the step."""
-    tool = folder / "trainspec" / "bin" / "trainspec-validate"
-    tool.parent.mkdir(parents=True)
-    tool.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > arguments\nexit {status}\n', encoding="utf-8")
-    tool.chmod(0o755)
-    fixed = {"RUNNER_TEMP": str(folder), "GITHUB_OUTPUT": str(folder / "outputs"), "PATH": os.environ["PATH"]}
-    given = {"PATHS": ".", "FAIL_ON": "", "ARGS": ""} | inputs
-    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script("Validate")]
-    subprocess.run(command, cwd=folder, env=fixed | given, check=True)
-    arguments, outputs = ((folder / name).read_text(encoding="utf-8") for name in ("arguments", "outputs"))
-    return arguments.splitlines(), outputs
+def test_action_takes_the_files_that_the_program_reads_from_the_target_branch() -> None:
+    assert (target.OWN_FILE, target.PROJECT_FILE) == (config.OWN_FILE, config.PROJECT_FILE)
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    files = {option.opts[-1] for option in options if isinstance(option.type, click.Path)}
+    assert files - {"--settings-from"} == VALIDATOR.files
 
 
-FORMATS = ["--format", "sarif=trainspec.sarif"]
+def validated(folder: Path, status: int, **inputs: str) -> Job:
+    """A job that has run the step Validate, with a stand-in for the tool."""
+    job = Job(folder, inputs={name.replace("_", "-"): value for name, value in inputs.items()})
+    job.install_stand_in(status)
+    job.run("Settings", "Validate", "Verdict")
+    return job
+
+
+def started(job: Job) -> list[str]:
+    return ["-I", "-m", "trainspec_validate", f"--format=sarif={job.temp}/trainspec/trainspec.sarif"]
 
 
 @pytest.mark.parametrize("status", [0, 1, 2])
 def test_action_keeps_the_exit_status(tmp_path: Path, status: int) -> None:
-    arguments, outputs = run_validate_step(tmp_path, status)
-    assert arguments == [*FORMATS, "--", "."]
-    assert outputs == f"exit-code={status}\n"
-    done = subprocess.run(["bash", "-c", script("Verdict")], env={"CODE": str(status)}, check=False)
-    assert done.returncode == status
+    job = validated(tmp_path, status)
+    assert job.arguments == [*started(job), "--", "."]
+    assert job.outputs == {"steps.validate.outputs.exit-code": str(status), "steps.validate.outputs.sarif": ""}
+    assert job.codes == {"Settings": 0, "Validate": 0, "Verdict": status}
 
 
-def test_action_without_a_verdict_fails() -> None:
-    assert subprocess.run(["bash", "-c", script("Verdict")], env={"CODE": ""}, check=False).returncode == 2
+@pytest.mark.parametrize("name", ACTIONS)
+def test_action_without_a_verdict_fails(name: str, tmp_path: Path) -> None:
+    assert Job(tmp_path, ROOT / name).run("Verdict") == 2
 
 
 def test_action_passes_inputs_as_they_are(tmp_path: Path) -> None:
     hostile = "$(touch pwned); `touch pwned`"
-    arguments, _ = run_validate_step(
-        tmp_path, 0, PATHS=f"a b.yaml\n\n-x\n{hostile}\n", ARGS="--color\nnever", FAIL_ON="warning"
-    )
-    assert arguments == [*FORMATS, "--fail-on=warning", "--color", "never", "--", "a b.yaml", "-x", hostile]
-    assert not (tmp_path / "pwned").exists()
+    paths = f"a b.yaml\n\n-x\n{hostile}\n--config=x\na\u2028b\n"
+    job = validated(tmp_path, 0, paths=paths, args="--color\nnever", fail_on="warning")
+    assert job.arguments == [
+        *started(job),
+        *("--fail-on=warning", "--color", "never", "--", "a b.yaml", "-x", hostile, "--config=x", "a\u2028b"),
+    ]
+    assert not list(tmp_path.rglob("pwned"))
 
 
 # --- size of the sources ------------------------------------------------------------------------------------

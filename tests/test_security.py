@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -47,9 +49,9 @@ def invoke(*arguments: str) -> Result:
 def test_every_promise_names_a_test() -> None:
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     promises = re.findall(r"^- \*\*(?:[^\n]|\n(?!- |\n))*", text, re.MULTILINE)
-    assert len(promises) == 8
+    assert len(promises) == 10
     for promise in promises:
-        named = re.findall(r"`(tests/\w+\.py)(?:::(\w+))?`", promise)
+        named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", promise)
         assert named, promise
         for file, function in named:
             assert not function or f"def {function}(" in (ROOT / file).read_text(encoding="utf-8"), function
@@ -120,6 +122,64 @@ def test_tags_construct_nothing(tag: str) -> None:
     assert result.exit_code == 1
     assert "TS-DOC-001" in result.stdout
     assert not Path("pwned").exists()
+
+
+WITH_WORKERS = """
+import multiprocessing, sys
+if __name__ == "__main__":
+    multiprocessing.set_start_method(sys.argv.pop(1))
+    from trainspec_validate.cli import main
+    from trainspec_validate.telemetry import engine, large
+    engine.AT_ONCE_BYTES = 0
+    large._LEAST_BYTES = 1_000
+    main()
+"""
+MODULES = ("multiprocessing", "json", "click", "numpy", "runpy", "pickle", "trainspec_validate", "pyspark", "tempfile")
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_import_nothing_of_the_working_directory(method: str, tmp_path: Path) -> None:
+    (tmp_path / "start.py").write_text(WITH_WORKERS, encoding="utf-8")
+    for name in MODULES:
+        write(f"{name}.py", f"open({str(tmp_path / 'mark')!r}, 'w').close()\n")
+    write("job.jsonl", (ROOT / "examples" / "broken" / "job.jsonl").read_text(encoding="utf-8"))
+    command = [sys.executable, str(tmp_path / "start.py"), method, "job.jsonl", "--workers", "2", "--select", "TEL"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert not (tmp_path / "mark").exists()
+    assert done.returncode == 1, done.stderr
+    assert "job.jsonl" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("pyspark") is None or not shutil.which("java"), reason="needs Spark")
+def test_workers_of_spark_import_nothing_of_the_working_directory(tmp_path: Path) -> None:
+    for name in MODULES:
+        write(f"{name}.py", f"open({str(tmp_path / 'mark')!r}, 'w').close()\n")
+    write("job.jsonl", (ROOT / "examples" / "broken" / "job.jsonl").read_text(encoding="utf-8"))
+    command = [Path(sys.executable).with_name(PROGRAM), "job.jsonl", "--engine", "spark", "--select", "TEL"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert not (tmp_path / "mark").exists()
+    assert done.returncode == 1, done.stderr
+
+
+@pytest.mark.parametrize("program", ["trainspec_validate.cli", "trainspec_validate.toolbox"])
+def test_programs_of_python_that_are_started_look_for_nothing_in_the_working_directory(program: str) -> None:
+    text = f"import {program} as p, os; p.sys.exit = print; p.main(); print(os.environ['PYTHONSAFEPATH'])"
+    done = subprocess.run([sys.executable, "-c", text, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "1"
+
+
+@pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
+def test_the_compiler_of_loops_takes_no_settings_of_the_working_directory() -> None:
+    write(".numba_config.yaml", "developer_mode: 7\ncaptured_errors: nonsense\ncpu_name: none\n")
+    text = """
+from trainspec_validate.telemetry.jit import compile_loops
+assert compile_loops()
+import numba
+print(numba.njit(lambda x: x + 1)(1), numba.config.DEVELOPER_MODE)
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=300)
+    assert done.stdout == "2 0\n", done.stderr
 
 
 # --- it stays in the tree -----------------------------------------------------------------------------------

@@ -49,6 +49,13 @@ def command() -> None:
 @click.option("--trials", type=click.IntRange(1), help="Trials of each scenario. Default: what the claim needs.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of all random choices.")
 @click.option("--gaps", type=_file, help="Declared gaps: a document of kind Waivers; they change the exit code only.")
+@click.option(
+    "--settings-from",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIRECTORY",
+    help="A copy of another state of the working directory, such as the target branch of a change request: gaps of a "
+    "file in it are those of the working directory.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be run, and run nothing.")
 @click.pass_context
 def run(context: click.Context, /, stack: Path | None, demo: bool, **options: Any) -> None:

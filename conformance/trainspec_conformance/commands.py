@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +21,12 @@ from trainspec_conformance.starting import write_templates
 from trainspec_conformance.suite import Order, lacking, num_trials, run_suite
 from trainspec_conformance.summary import show
 from trainspec_conformance.verifying import differences
+from trainspec_validate.config import changed
 from trainspec_validate.documents.conformance import StackDescriptor
 from trainspec_validate.documents.conformance_report import ConformanceReport
 from trainspec_validate.documents.scenario import Scenario
 from trainspec_validate.suggest import did_you_mean
+from trainspec_validate.suppress.common import is_below
 
 OK, FOUND, WRONG_USE, OUR_FAULT = 0, 1, 2, 3
 
@@ -39,6 +42,7 @@ class RunRequest:
     trials: int | None = None
     seed: int = 0
     gaps: Path | None = None
+    settings_from: Path | None = None
     dry_run: bool = False
     command: Sequence[str] = ()
 
@@ -48,11 +52,13 @@ def run(request: RunRequest) -> int:
     try:
         stack = read(request.stack, StackDescriptor)
         chosen = _chosen(request, stack)
-        gaps = read_gaps(request.gaps, request.stack)
+        gaps = read_gaps(request.gaps, request.stack, settings_from=request.settings_from)
     except DocumentError as error:
         return _refuse(str(error))
     except KeyError as error:
         return _refuse(error.args[0])
+    if request.settings_from is not None:
+        _tell_change(request.gaps, request.settings_from)
     if request.dry_run:
         for scenario in chosen:
             missing = lacking(stack, scenario)
@@ -78,6 +84,14 @@ def run(request: RunRequest) -> int:
     if "error" in verdicts.values():
         return OUR_FAULT
     return FOUND if complaints or uncovered(gaps.reasons, verdicts) else OK
+
+
+def _tell_change(gaps: Path | None, tree: Path) -> None:
+    """Say that the gaps of the working directory do not count, where they differ from those of `tree`."""
+    if gaps is None or not is_below(os.fspath(gaps), os.fspath(tree)):
+        return
+    for name in changed(tree, [os.path.relpath(gaps, tree)], nearest=False):
+        click.echo(f"Note: {name} differs between the working directory and {tree}; this run uses {tree}", err=True)
 
 
 def _measure(request: RunRequest, stack: StackDescriptor, chosen: Sequence[Scenario], gaps: Gaps) -> ConformanceReport:

@@ -13,6 +13,7 @@ from trainspec_conformance.reading import DocumentError, read
 from trainspec_conformance.scenarios import all_scenarios
 from trainspec_validate.documents import Waiver, Waivers
 from trainspec_validate.suggest import did_you_mean
+from trainspec_validate.suppress.common import home_of, is_below
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +24,13 @@ class Gaps:
     """Reason of each gap that holds today, by requirement."""
     ended: tuple[str, ...] = ()
     """What is to be said of gaps whose day has passed."""
+    is_fixed: bool = False
+    """Whether they are those of another branch, which the stack that is tested cannot correct."""
 
     def complaints(self, verdicts: Mapping[str, str]) -> list[str]:
         """What is wrong with the declaration, given the verdict of each requirement that was run."""
+        if self.is_fixed:
+            return []
         idle = [
             f"the gap of {requirement} is not needed: it passed; remove it"
             for requirement in self.reasons
@@ -34,8 +39,12 @@ class Gaps:
         return [*self.ended, *idle]
 
 
-def read_gaps(file: Path | None, descriptor: Path, today: date | None = None) -> Gaps:
+def read_gaps(
+    file: Path | None, descriptor: Path, today: date | None = None, settings_from: Path | None = None
+) -> Gaps:
     """The gaps that a file of kind Waivers declares for the stack of a descriptor.
+
+    A file in `settings_from`, a copy of another state of the working directory, speaks of the working directory.
 
     Raises:
         DocumentError: the file cannot be used, or names a requirement that no scenario tests.
@@ -43,7 +52,10 @@ def read_gaps(file: Path | None, descriptor: Path, today: date | None = None) ->
     if file is None:
         return Gaps({})
     now = today or datetime.now(UTC).date()
-    name = os.path.relpath(descriptor.resolve(), file.resolve().parent).replace(os.sep, "/")
+    tree = None if settings_from is None else os.fspath(settings_from)
+    is_fixed = is_below(os.fspath(file), tree)
+    home = Path(home_of(os.fspath(file), tree)) if is_fixed else file.resolve().parent
+    name = os.path.relpath(descriptor.resolve(), home.resolve()).replace(os.sep, "/")
     reasons, ended = {}, []
     for number, one in enumerate(read(file, Waivers).waivers, start=1):
         requirement = _requirement(file, number, one)
@@ -53,7 +65,7 @@ def read_gaps(file: Path | None, descriptor: Path, today: date | None = None) ->
             ended.append(f"the gap of {requirement} ended on {one.expires}; mend it, or let {one.owner} set a new day")
         else:
             reasons[requirement] = f"{one.reason} (until {one.expires}, {one.owner})"
-    return Gaps(reasons, tuple(ended))
+    return Gaps(reasons, tuple(ended), is_fixed)
 
 
 def uncovered(reasons: Mapping[str, str], verdicts: Mapping[str, str]) -> Sequence[str]:

@@ -19,7 +19,7 @@ import msgspec
 
 from trainspec_conformance.history import History
 from trainspec_conformance.hosts import Hosts
-from trainspec_conformance.processes import Session, marked
+from trainspec_conformance.processes import Session, inherited, marked
 from trainspec_conformance.reading import wrong
 from trainspec_conformance.records import Exited, Started
 from trainspec_validate.documents import changed
@@ -198,7 +198,7 @@ def require_programs(descriptor: Path, stack: StackDescriptor) -> None:
     Raises:
         DocumentError: one is not.
     """
-    path = stack.launch.environment.get("PATH", os.environ.get("PATH"))
+    path = {**inherited(os.environ), **stack.launch.environment}.get("PATH")
     for key in ("train", "probe"):
         command = getattr(stack.launch, key) or ()
         for name in command[:1]:
@@ -214,11 +214,12 @@ def versions(stack: StackDescriptor, base: Path) -> dict[str, str]:
     command = stack.launch.versions
     if command is None:
         return {}
-    words = {"python": sys.executable}
+    words, more = {"python": sys.executable}, stack.launch.environment
     try:
         done = subprocess.run(  # noqa: S603 - the command of the descriptor
             [fill(argument, words) for argument in command],
             cwd=base,
+            env={**inherited(os.environ), **{name: fill(value, words) for name, value in more.items()}},
             capture_output=True,
             timeout=VERSION_SECONDS,
             check=True,

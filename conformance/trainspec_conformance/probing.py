@@ -13,7 +13,7 @@ import msgspec
 from trainspec_conformance.launching import fill
 from trainspec_conformance.numerics import case_input
 from trainspec_conformance.peaks import PeakMemory
-from trainspec_conformance.processes import KEPT_VARIABLES, MARK
+from trainspec_conformance.processes import MARK, inherited
 from trainspec_conformance.records import Probed
 from trainspec_validate.documents.conformance import StackDescriptor
 
@@ -55,14 +55,13 @@ class Prober:
         """Run the command of the descriptor; gives its status, and the most memory that it took."""
         launch = self._stack.launch
         words = {"python": sys.executable, "input": os.fspath(question), "output": os.fspath(answer)}
-        kept = {key: value for key, value in os.environ.items() if key in KEPT_VARIABLES}
         more = {name: fill(value, words) for name, value in launch.environment.items()}
         with (
             log.open("wb") as file,
             subprocess.Popen(  # noqa: S603 - the command of the descriptor
                 [fill(argument, words) for argument in launch.probe or ()],
                 cwd=self._base,
-                env={**kept, **more, MARK: self._mark},
+                env={**inherited(os.environ), **more, MARK: self._mark},
                 stdin=subprocess.DEVNULL,
                 stdout=file,  # a pipe would be waited for as long as a process holds it that the probe left
                 stderr=subprocess.STDOUT,

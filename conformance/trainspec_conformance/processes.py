@@ -17,19 +17,26 @@ MARK = "TRAINSPEC_TRIAL"
 """Variable that every process of a trial inherits: by it those are found that left their session and their parent."""
 KEPT_VARIABLES = frozenset({"PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "TZ", "USER"})
 """Variables of the suite that a stack gets; all others stay out, secrets of a CI among them."""
+GIVEN = "TRAINSPEC_STACK_"
+"""Before the name of such a variable: its value for the stack, where the suite itself runs with another one."""
+
+
+def inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a stack gets of the environment of the suite."""
+    values = {name: environment.get(GIVEN + name, environment.get(name)) for name in KEPT_VARIABLES}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 class Session:
     """The processes that one start of the stack has brought about."""
 
     def __init__(self, command: Sequence[str], *, mark: str, directory: Path, log: Path, variables: Mapping[str, str]):
-        kept = {key: value for key, value in os.environ.items() if key in KEPT_VARIABLES}
         self.mark = mark
         self._log = log.open("ab")
         self.process = subprocess.Popen(  # noqa: S603 - launching what the descriptor names is what the suite is for
             list(command),
             cwd=directory,
-            env={**kept, **variables, MARK: mark},
+            env={**inherited(os.environ), **variables, MARK: mark},
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,

@@ -21,7 +21,7 @@ from trainspec_validate.rules import rules_of
 from trainspec_validate.selection import Selection
 from trainspec_validate.stored import Stored, judge_stored
 from trainspec_validate.streamed import Seen, Streams, is_stream, judge_streams, together
-from trainspec_validate.suppress import Run, Tally, silence
+from trainspec_validate.suppress import Run, Tally, is_below, silence
 from trainspec_validate.verdicts import NAME_TAKEN, judged_on, not_judged, outcomes_of_form
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ class Terms:
     """Rules of the user, beside those of the specification."""
     values: bool = False
     """Whether the values of tensors in checkpoints are read too."""
+    settings_from: str | None = None
+    """A copy of another state of the working directory; waivers and baselines in it speak of the working directory."""
 
 
 def validate(  # noqa: PLR0913
@@ -102,7 +104,7 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
     if not (state.texts or streams.candidates or stored.groups):
         nothing = "nothing to judge: no TrainSpec document, no stream and no checkpoint in "
         raise InputError(*(state.failures or [nothing + ", ".join(arguments or ["no argument"])]))
-    waiver_file = _waiver_file(state, os.fspath(terms.waivers)) if terms.waivers is not None else None
+    waiver_file = _waiver_file(state, terms) if terms.waivers is not None else None
     _follow_references(state)
     bound = _bind(state)
     outcomes = _run_rules(state, selection, bound)
@@ -116,6 +118,7 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
     run = Run(state.index, state.sources, tuple(state.texts), judged)
     found = [*_located(state, selection), *streams.findings, *stored.findings]
     tally = silence(found, run, waiver_file, recorded, terms.today)
+    tally.complaints = [one for one in tally.complaints if not is_below(one.path, terms.settings_from)]
     if recorded and recorded.source:
         state.sources[recorded.path] = recorded.source
     report = _report(state, selection, outcomes + together([*streams.outcomes, *stored.outcomes]), tally)
@@ -168,10 +171,11 @@ def _read_all(state: State, arguments: Sequence[str], terms: Terms, streams: Str
     state.failures += [str(f) for f in failures if getattr(f, "argument", None) not in stored.arguments]
 
 
-def _waiver_file(state: State, path: str) -> WaiverFile:
+def _waiver_file(state: State, terms: Terms) -> WaiverFile:
     """The waivers of a file that was named for it, which also is a document of the run."""
     from trainspec_validate.suppress.waivers import WaiverFile  # noqa: PLC0415
 
+    path = os.fspath(terms.waivers or "")
     name = _known_as(state, Path(path)) or Path(path).as_posix()
     if name not in state.texts:
         try:
@@ -181,7 +185,7 @@ def _waiver_file(state: State, path: str) -> WaiverFile:
     kind = state.kinds.get(name)
     if kind is not None and kind != "Waivers":
         raise InputError(f"{name}: this is a {kind}; a waiver file is of kind Waivers")
-    return WaiverFile(name, state.waivers.get(name, []))
+    return WaiverFile(name, state.waivers.get(name, []), terms.settings_from)
 
 
 def _follow_references(state: State) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +29,10 @@ _FORMS: Mapping[Kind, str] = {
 }
 
 
+_PIECE_BYTES = 1 << 20
+"""How much of two files is compared at a time."""
+
+
 class ConfigError(Exception):
     """The settings cannot be used; the text names the file and says what would be right."""
 
@@ -40,8 +45,13 @@ class Settings:
     values: Mapping[str, Any]
 
 
-def load(kinds: Mapping[str, Kind], explicit: str | None = None, start: Path | None = None) -> Settings | None:
-    """The settings of the file that was named, else of the nearest file from the working directory upwards.
+def load(
+    kinds: Mapping[str, Kind], explicit: str | None = None, start: Path | None = None, tree: Path | None = None
+) -> Settings | None:
+    """The settings of the file that was named, else of `tree`, else of the nearest file from `start` upwards.
+
+    `tree` is a directory that is searched alone: where it has no settings, there are none. `start` is the working
+    directory by default.
 
     Raises:
         ConfigError: the file cannot be read, holds an unknown key, or a value of the wrong kind.
@@ -49,22 +59,68 @@ def load(kinds: Mapping[str, Kind], explicit: str | None = None, start: Path | N
     if explicit is not None:
         path = Path(explicit)
         return _checked(path, _table(path, _read(path)), kinds)
-    for path in _nearest(start or Path.cwd()):
+    found = _first(_nearest(start or Path.cwd()) if tree is None else _files(tree))
+    return None if found is None else _checked(found[0], _table(*found), kinds)
+
+
+def changed(tree: Path, named: Iterable[str], *, nearest: bool = True) -> list[str]:
+    """Which of some files, and of the nearest settings, differ between `tree` and the working directory."""
+    names = [name for name in named if not _same(Path(name), tree / name)]
+    (own, content), (counts, other) = _content(_nearest(Path.cwd())), _content(_files(tree))
+    return names if content == other or not nearest else [own or counts, *names]
+
+
+def _content(files: Iterable[Path]) -> tuple[str, object]:
+    """The name of a file with settings, and what a comparison looks at: a project file holds much else."""
+    try:
+        found = _first(files)
+    except ConfigError as error:
+        return "the settings file", str(error)
+    if found is None or found[0].name == OWN_FILE:
+        return (found[0].name, found[1]) if found else ("", None)
+    try:
+        return PROJECT_FILE, _table(*found)
+    except (ConfigError, ValueError, RecursionError):
+        return PROJECT_FILE, found[1]
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether two regular files have one content; links and what is absent are never the same."""
+    try:
+        if not all(stat.S_ISREG(file.lstat().st_mode) for file in (one, other)):
+            return False
+        with one.open("rb") as first, other.open("rb") as second:
+            while (piece := first.read(_PIECE_BYTES)) == second.read(_PIECE_BYTES):
+                if not piece:
+                    return True
+    except OSError:
+        pass
+    return False
+
+
+def _first(paths: Iterable[Path]) -> tuple[Path, bytes] | None:
+    """The first file that holds settings, and its content."""
+    for path in paths:
         content = _read(path)
         if path.name == OWN_FILE or b"[tool.trainspec" in content:
-            return _checked(path, _table(path, content), kinds)
+            return path, content
     return None
 
 
 def _nearest(start: Path) -> Iterator[Path]:
     """Files that may hold settings, nearest first; the top of a repository ends the search."""
     for directory in (start, *start.parents):
-        for name in (OWN_FILE, PROJECT_FILE):
-            path = directory / name
-            if path.is_file():
-                yield path
+        yield from _files(directory)
         if (directory / ".git").exists():
             return
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    """Files of a directory that may hold settings."""
+    for name in (OWN_FILE, PROJECT_FILE):
+        path = directory / name
+        if path.is_file():
+            yield path
 
 
 def _read(path: Path) -> bytes:

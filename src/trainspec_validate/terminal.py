@@ -64,6 +64,9 @@ def settle() -> None:
 def run(command: click.Command, program: str, arguments: Sequence[str] | None = None) -> int:
     """Run a command and turn whatever comes of it into the exit code that the manual promises."""
     _speak_utf8()
+    # Workers start with `python -c` or `-m`, which looks for modules in the working directory first.
+    # https://docs.python.org/3/using/cmdline.html#envvar-PYTHONSAFEPATH
+    os.environ["PYTHONSAFEPATH"] = "1"
     try:
         result = command.main(args=arguments, prog_name=program, standalone_mode=False)
         return result if isinstance(result, int) else OK

@@ -2,77 +2,101 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
-import subprocess
+import shutil
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 import yaml
+from steps import _STACK_VARIABLES, conform, settings
 from trainspec_conformance.cli import command
+from trainspec_conformance.processes import KEPT_VARIABLES, inherited
 
-ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "conformance" / "action.yml").read_text(encoding="utf-8")
+from tests.actions.job_run import ROOT, Job
+
+FILE = ROOT / "conformance" / "action.yml"
+TEXT = FILE.read_text(encoding="utf-8")
 ACTION: dict[str, Any] = yaml.safe_load(TEXT)
 STEPS: list[dict[str, Any]] = ACTION["runs"]["steps"]
 
 
-def script(name: str) -> str:
-    return next(str(step["run"]) for step in STEPS if step.get("name") == name)
+def run_step(folder: Path, status: int = 0, **inputs: str) -> Job:
+    """Run the step with a stand-in for the suite."""
+    given = {"stack": "stack.yaml", "report": "out", **inputs}
+    job = Job(folder, FILE, given)
+    job.install_stand_in(status)
+    job.run("Settings", "Run", "Verdict")
+    return job
 
 
-def run_step(folder: Path, status: int = 0, **inputs: str) -> tuple[list[str], str]:
-    """Run the step with a stand-in for the suite; the arguments it got, and the outputs of the step."""
-    tool = folder / "trainspec-conformance" / "bin" / "trainspec-conformance"
-    tool.parent.mkdir(parents=True)
-    tool.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > arguments\nexit {status}\n', encoding="utf-8")
-    tool.chmod(0o755)
-    fixed = {"RUNNER_TEMP": str(folder), "GITHUB_OUTPUT": str(folder / "outputs"), "PATH": os.environ["PATH"]}
-    empty = dict.fromkeys(("SCENARIOS", "PROFILE", "GAPS", "ARGS"), "")
-    given = {"STACK": "stack.yaml", "REPORT": "out", **empty, **inputs}
-    line = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script("Run")]
-    subprocess.run(line, cwd=folder, env=fixed | given, check=True)
-    arguments, outputs = ((folder / name).read_text(encoding="utf-8") for name in ("arguments", "outputs"))
-    return arguments.splitlines(), outputs
+STARTED = ["-I", "-m", "trainspec_conformance", "run", "--report=out"]
 
 
 @pytest.mark.parametrize("status", [0, 1, 2])
 def test_the_exit_status_is_kept(tmp_path: Path, status: int) -> None:
-    arguments, outputs = run_step(tmp_path, status)
-    assert arguments == ["run", "--report=out", "--", "stack.yaml"]
-    assert outputs == f"exit-code={status}\n"
-    done = subprocess.run(["bash", "-c", script("Verdict")], env={"CODE": str(status)}, check=False)
-    assert done.returncode == status
+    job = run_step(tmp_path, status)
+    assert job.arguments == [*STARTED, "--", "stack.yaml"]
+    assert job.outputs == {"steps.run.outputs.exit-code": str(status), "steps.run.outputs.sarif": ""}
+    assert job.codes == {"Settings": 0, "Run": 0, "Verdict": status}
+
+
+@pytest.mark.parametrize(("status", "is_told"), [(0, True), (1, True), (2, False), (3, True)])
+def test_a_report_that_was_there_before_is_not_uploaded(status: int, is_told: bool, tmp_path: Path) -> None:
+    (tmp_path / "workspace" / "out").mkdir(parents=True)
+    file = tmp_path / "workspace" / "out" / "report.sarif"
+    file.touch()
+    outputs = run_step(tmp_path, status).outputs
+    assert outputs["steps.run.outputs.sarif"] == (str(file) if is_told else "")
+    [upload] = [step for step in STEPS if step.get("name") == "Upload SARIF"]
+    assert upload["if"] == "inputs.sarif == 'true' && steps.run.outputs.sarif != ''"
+
+
+def test_an_input_sets_no_output(tmp_path: Path) -> None:
+    (tmp_path / "workspace" / "out\nexit-code=0").mkdir(parents=True)
+    (tmp_path / "workspace" / "out\nexit-code=0" / "report.sarif").touch()
+    job = run_step(tmp_path, 1, report="out\nexit-code=0")
+    assert job.codes == {"Settings": 0, "Run": 2, "Verdict": 2}
+    assert job.outputs == {}
 
 
 def test_inputs_become_arguments_and_nothing_else(tmp_path: Path) -> None:
     hostile = '$(touch bad); "x'
-    arguments, _ = run_step(
-        tmp_path, STACK=hostile, SCENARIOS="null-run\nkill-rank\n", PROFILE="core", GAPS="a gap.yaml", ARGS="--seed=1"
+    job = run_step(
+        tmp_path, stack=hostile, scenarios="null-run\nkill-rank\n", profile="core", gaps="a gap.yaml", args="--seed=1"
     )
-    middle = ["--profile=core", "--gaps=a gap.yaml", "--scenario=null-run", "--scenario=kill-rank", "--seed=1"]
-    assert arguments == ["run", "--report=out", *middle, "--", hostile]
-    assert not (tmp_path / "bad").exists()
+    middle = ["--profile=core", "--scenario=null-run", "--scenario=kill-rank", "--gaps=a gap.yaml", "--seed=1"]
+    assert job.arguments == [*STARTED, *middle, "--", hostile]
+    assert not list(tmp_path.rglob("bad"))
+
+
+def test_the_stack_gets_the_variables_of_the_job(tmp_path: Path) -> None:
+    path = f"{tmp_path / 'workspace' / 'bin'}:relative:{os.environ['PATH']}"
+    job = Job(tmp_path, FILE, {"stack": "stack.yaml", "report": "out"}, {"PATH": path, "SECRET": "x", "HOME": "here"})
+    job.install_stand_in()
+    program = job.temp / "trainspec-conformance" / "environment" / "bin" / "python"
+    program.write_text(f"#!{shutil.which('env')} -S sh\nexport -p > {tmp_path}/seen\n", encoding="utf-8")
+    assert job.run("Settings", "Run") == 0
+    seen = (tmp_path / "seen").read_text(encoding="utf-8")
+    assert f"PATH='{os.environ['PATH']}'" in seen.replace('"', "'")
+    assert "SECRET" not in seen
+    given = {"TRAINSPEC_STACK_PATH": path, "TRAINSPEC_STACK_HOME": "here", "PATH": "/bin", "SECRET": "x"}
+    assert inherited(given) == {"PATH": path, "HOME": "here"}
+    assert set(_STACK_VARIABLES) == KEPT_VARIABLES
 
 
 def test_the_suite_knows_the_options() -> None:
     run = command.commands["run"]
     known = {name for one in run.params if isinstance(one, click.Option) for name in one.opts}
-    assert set(re.findall(r"--(?:report|profile|gaps|scenario)(?==)", script("Run"))) <= known
+    written = set(re.findall(r"--[a-z-]+(?==)", inspect.getsource(conform) + inspect.getsource(settings)))
+    assert {"--report", "--profile", "--gaps", "--scenario", "--settings-from"} == written <= known
 
 
 def test_structure() -> None:
     assert ACTION["runs"]["using"] == "composite"
     assert all(entry["description"] for entry in ACTION["inputs"].values())
     assert set(re.findall(r"inputs\.([\w-]+)", TEXT)) == set(ACTION["inputs"])
-    assert all(step["shell"] == "bash" for step in STEPS if "run" in step)
-    assert not [step["run"] for step in STEPS if "${{" in step.get("run", "")]
     assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", step["uses"]) for step in STEPS if "uses" in step)
-
-
-def test_files_that_it_names_exist() -> None:
-    named = re.findall(r"\$ACTION_PATH/\.\./([\w./-]+)", TEXT)
-    assert named
-    assert not [name for name in named if not (ROOT / name).is_file()]

@@ -111,6 +111,18 @@ def test_names_that_are_no_text_do_no_harm(tmp_path: Path) -> None:
     assert "acts" in failed(results[0])
 
 
+def test_the_versions_of_a_stack_are_asked_without_secrets_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"SECRET": "hunter2", "PYTHONPATH": ".", "PATH": "/of-the-suite", "HOME": "/home-1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TRAINSPEC_STACK_PATH", os.defpath)
+    show = "import json, os; print(json.dumps(dict(os.environ)))"
+    stack = fake()
+    launch = {"versions": ("{python}", "-c", show), "environment": {"OWN": "{python} x"}}
+    seen = versions(msgspec.structs.replace(stack, launch=msgspec.structs.replace(stack.launch, **launch)), HERE)
+    assert not seen.keys() & {"SECRET", "PYTHONPATH", "TRAINSPEC_STACK_PATH"}
+    assert (seen["PATH"], seen["HOME"], seen["OWN"]) == (os.defpath, "/home-1", f"{sys.executable} x"[:100])
+
+
 def test_a_process_that_is_not_of_the_trial_is_left_alone() -> None:
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)"])
     try:

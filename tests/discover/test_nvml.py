@@ -244,6 +244,16 @@ def test_no_library_of_the_working_directory_is_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(find_spec("pynvml") is None, reason="needs nvidia-ml-py")
+def test_an_isolated_interpreter_starts_one_that_is(tmp_path: Path) -> None:
+    for name in ("pynvml", "json", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w').close()", encoding="utf-8")
+    call = "from trainspec_validate.discover import LocalMachine; LocalMachine().nvml()"
+    variables = {**os.environ, "PYTHONPATH": "."}
+    subprocess.run([sys.executable, "-I", "-c", call], cwd=tmp_path, env=variables, check=True)
+    assert not (tmp_path / "mark").exists()
+
+
+@pytest.mark.skipif(find_spec("pynvml") is None, reason="needs nvidia-ml-py")
 def test_the_library_has_the_functions_that_are_called() -> None:
     import pynvml
 

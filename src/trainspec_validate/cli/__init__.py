@@ -139,11 +139,18 @@ _file = click.Path(dir_okay=False)
 @click.option("--list-files", is_flag=True, help="List the files and checkpoints that would be judged, and stop.")
 @click.option("--stdin-filename", metavar="NAME", help="What findings call standard input (PATH -).")
 @click.option(
+    "--settings-from",
+    type=click.Path(exists=True, file_okay=False),
+    metavar="DIRECTORY",
+    is_eager=True,
+    help="Take the settings, and the waivers, baseline and rules that they name, from DIRECTORY, such as a copy of the "
+    "target branch of a change request. Where it has none, none count.",
+)
+@click.option(
     "--config",
     type=_file,
     metavar="FILE",
     is_eager=True,
-    expose_value=False,
     callback=configure,
     help="Read settings from FILE, not from the nearest trainspec.toml or pyproject.toml.",
 )

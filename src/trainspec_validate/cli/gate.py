@@ -22,6 +22,7 @@ from trainspec_validate.report.terminal import printable
 from trainspec_validate.requirements import Index, load_index
 from trainspec_validate.selection import Selection, UnknownRequirementError, resolve
 from trainspec_validate.stored import Stored
+from trainspec_validate.suppress import is_below
 from trainspec_validate.terminal import Failure
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class Request:
     rules: tuple[str, ...] = ()
     rules_engine: Engine = "duckdb"
     values: bool = False
+    settings_from: str | None = None
+    config: str | None = None
 
 
 def run(request: Request) -> int:
@@ -70,6 +73,8 @@ def run(request: Request) -> int:
     paths = request.paths or (".",)
     if request.stdin_filename is not None and STDIN not in paths:
         raise click.UsageError("--stdin-filename names standard input; add - as PATH")
+    if request.settings_from is not None:
+        _tell_changes(request, request.settings_from)
     if request.follow and request.rules:
         raise click.UsageError("own rules look at a run as a whole; use --rules without --follow")
     if request.follow:
@@ -93,6 +98,17 @@ def run(request: Request) -> int:
     if request.fail_on != "never" and report.at_or_above(Severity(request.fail_on)):
         return terminal.FINDINGS
     return terminal.OK
+
+
+def _tell_changes(request: Request, tree: str) -> None:
+    """Name the files in the working directory that do not count, because they differ from those of `tree`."""
+    from trainspec_validate.config import changed  # noqa: PLC0415 - runs that judge a change request
+
+    files = [file for file in (request.config, request.waivers, request.baseline, *request.rules) if file is not None]
+    named = [os.path.relpath(file, tree) for file in files if is_below(file, tree)]
+    for name in changed(Path(tree), named, nearest=request.config is None):
+        note = f"Note: {name} differs between the working directory and {tree}; this run uses {tree}"
+        click.echo(printable(note), err=True)
 
 
 def _outputs(request: Request) -> list[Output]:
@@ -135,13 +151,15 @@ def selection_of(request: Request, index: Index | None = None) -> Selection:
 def _baseline(request: Request) -> Baseline | None:
     if request.write_baseline and request.prune_baseline:
         raise click.UsageError("--write-baseline and --prune-baseline exclude each other; the first also prunes")
+    if request.settings_from is not None and (request.write_baseline or request.prune_baseline):
+        raise click.UsageError("--settings-from takes a baseline as it is; record findings without it")
     if not (request.baseline or request.write_baseline or request.prune_baseline):
         return None
     from trainspec_validate.suppress.baseline import DEFAULT_NAME, Baseline, Mode  # noqa: PLC0415
 
     mode: Mode = "write" if request.write_baseline else "prune" if request.prune_baseline else "use"
     try:
-        return Baseline(request.baseline or DEFAULT_NAME, mode)
+        return Baseline(request.baseline or DEFAULT_NAME, mode, request.settings_from)
     except InputError as error:
         raise Failure(str(error)) from error
 
@@ -163,6 +181,7 @@ def _judge(
             num_workers=request.workers,
             rules=rules,
             values=request.values,
+            settings_from=request.settings_from,
         )
         report = examine(paths, terms)
     except PartialInputError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 PROGRAM = "trainspec-validate"
 _NOT_SETTINGS = frozenset(
     {
-        *("config", "help", "version", "today"),
+        *("config", "settings_from", "help", "version", "today"),
         *("list_files", "stdin_filename", "prune_baseline", "write_baseline"),
     }
 )
@@ -29,19 +30,24 @@ def settings_of(command: click.Command) -> dict[str, click.Option]:
     return {o.opts[-1].removeprefix("--"): o for o in found if o.name not in _NOT_SETTINGS}
 
 
-def configure(context: click.Context, _option: click.Parameter, explicit: str | None) -> None:
-    """Read the settings before the options are looked at; what the command line says still wins."""
+def configure(context: click.Context, _option: click.Parameter, explicit: str | None) -> str | None:
+    """Read the settings before the options are looked at; what the command line says still wins.
+
+    `--settings-from` has been read by then, unless `--config` comes before it and names the file anyway.
+    """
     if context.resilient_parsing:
-        return
+        return explicit
     from trainspec_validate.config import ConfigError, load  # noqa: PLC0415
 
     options = settings_of(context.command)
+    kinds = {name: _kind(option) for name, option in options.items()}
+    tree = context.params.get("settings_from")
     try:
-        settings = load({name: _kind(option) for name, option in options.items()}, explicit)
+        settings = load(kinds, explicit, tree=tree and Path(tree))
     except ConfigError as error:
         raise Failure(str(error)) from error
     if settings is None:
-        return
+        return explicit
     defaults = {}
     for name, value in settings.values.items():
         try:
@@ -50,6 +56,7 @@ def configure(context: click.Context, _option: click.Parameter, explicit: str | 
             raise Failure(f"{settings.path}: {name}: {error.message}") from error
         defaults[str(options[name].name)] = value
     context.default_map = defaults
+    return explicit
 
 
 def _kind(option: click.Option) -> Kind:

@@ -71,7 +71,9 @@ class LocalMachine:
         """What NVML tells. Its driver may hang or crash, so that it is asked in a process of its own."""
         if os.name != "posix" or find_spec("pynvml") is None:
             return None
-        return self._printed([sys.executable, "-P", "-m", _NVML]) or ""
+        # what this process takes no notice of, variables of Python among it, its child takes no notice of either
+        flag = "-I" if sys.flags.isolated else "-P"
+        return self._printed([sys.executable, flag, "-m", _NVML]) or ""
 
     def _printed(self, command: list[str]) -> str | None:
         """What a program prints that ends well and within the bounds."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trainspec_validate.findings import Finding
 from trainspec_validate.suppress import inline
-from trainspec_validate.suppress.common import NEVER_SILENCED, Complaint, Run, Tally
+from trainspec_validate.suppress.common import NEVER_SILENCED, Complaint, Run, Tally, is_below
 
 if TYPE_CHECKING:
     from datetime import date
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trainspec_validate.suppress.baseline import Baseline
     from trainspec_validate.suppress.waivers import WaiverFile
 
-__all__ = ["NEVER_SILENCED", "Complaint", "Run", "Tally", "silence"]
+__all__ = ["NEVER_SILENCED", "Complaint", "Run", "Tally", "is_below", "silence"]
 
 
 def silence(

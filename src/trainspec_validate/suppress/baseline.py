@@ -12,7 +12,7 @@ from typing import Any, Literal
 from trainspec_validate.collect import InputError
 from trainspec_validate.findings import Finding, Pointer, Suppressed, SuppressionKind
 from trainspec_validate.load import LoadError, Source, load_text, read_file
-from trainspec_validate.suppress.common import UNKNOWN, UNUSED, Complaint, Run, Tally, lookup
+from trainspec_validate.suppress.common import UNKNOWN, UNUSED, Complaint, Run, Tally, home_of, lookup
 
 Mode = Literal["use", "write", "prune"]
 Key = tuple[str, str, str]
@@ -25,15 +25,17 @@ DEFAULT_NAME = "trainspec-baseline.json"
 class Baseline:
     """The counted findings of one baseline file, and after a run those that it leaves to write."""
 
-    def __init__(self, path: str, mode: Mode = "use") -> None:
+    def __init__(self, path: str, mode: Mode = "use", tree: str | None = None) -> None:
         """Read the file, which need not exist when it is about to be written.
+
+        A file in `tree`, a copy of another state of the working directory, speaks of the working directory.
 
         Raises:
             InputError: the file cannot be read or is no baseline.
         """
         self.path = Path(path).as_posix()
         self.mode = mode
-        self._directory = os.path.dirname(os.path.abspath(path))  # noqa: PTH100, PTH120 - no links are followed
+        self._directory = home_of(path, tree)
         self.counts: Counter[Key] = Counter()
         self.source: Source | None = None
         self._places: dict[Key, int] = {}

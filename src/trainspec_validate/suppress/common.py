@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from trainspec_validate.findings import Finding, Pointer, Span, Suppressed
 from trainspec_validate.load import Source
@@ -49,6 +51,22 @@ class Tally:
     kept: list[Finding] = field(default_factory=list)
     suppressed: list[Suppressed] = field(default_factory=list)
     complaints: list[Complaint] = field(default_factory=list)
+
+
+def is_below(path: str, tree: str | None) -> bool:
+    """Whether a file lies in a directory of settings."""
+    return tree is not None and Path(os.path.abspath(path)).is_relative_to(os.path.abspath(tree))  # noqa: PTH100
+
+
+def home_of(path: str, tree: str | None) -> str:
+    """The directory that names in a waiver file or a baseline are relative to: its own, without following links.
+
+    A file in `tree`, a copy of another state of the working directory, speaks of the working directory.
+    """
+    directory = os.path.dirname(os.path.abspath(path))  # noqa: PTH100, PTH120
+    if tree is None or not is_below(path, tree):
+        return directory
+    return os.path.abspath(os.path.relpath(directory, tree))  # noqa: PTH100
 
 
 def lookup(word: str, index: Index) -> tuple[Requirement | None, str, str]:

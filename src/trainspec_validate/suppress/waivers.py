@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from trainspec_validate.documents import Waiver
 from trainspec_validate.findings import Finding, Pointer, Suppressed, SuppressionKind
-from trainspec_validate.suppress.common import EXPIRED, UNKNOWN, UNUSED, Complaint, Run, Tally, lookup
+from trainspec_validate.suppress.common import EXPIRED, UNKNOWN, UNUSED, Complaint, Run, Tally, home_of, lookup
 
 if TYPE_CHECKING:
     from datetime import date
@@ -25,11 +25,13 @@ class WaiverFile:
 
     path: str
     waivers: Sequence[tuple[int, Waiver]]
+    tree: str | None = None
+    """A copy of another state of the working directory, that the file may lie in."""
 
     @property
     def directory(self) -> str:
         """What the patterns are relative to."""
-        return os.path.dirname(os.path.abspath(self.path))  # noqa: PTH100, PTH120 - no links are followed
+        return home_of(self.path, self.tree)
 
 
 @dataclass(slots=True)

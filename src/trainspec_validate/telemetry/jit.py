@@ -8,6 +8,7 @@ import importlib.util
 import os
 import sys
 import tempfile
+from contextlib import chdir
 from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -65,8 +66,7 @@ def compile_loops() -> bool:
     if not can_compile():
         return False
     os.environ.setdefault("NUMBA_CACHE_DIR", str(_made(_cache_directory())))
-    import numba  # noqa: PLC0415
-
+    numba = _numba()
     compiled: dict[FunctionType, Any] = {}
     for module in _modules():
         for name, value in list(vars(module).items()):
@@ -82,6 +82,19 @@ def compile_loops() -> bool:
             if value in compiled:
                 setattr(module, name, compiled[value])
     return True
+
+
+def _numba() -> ModuleType:
+    """The compiler, without the settings that it takes from `.numba_config.yaml` in the working directory.
+
+    It reads them when it is imported, and again for each function that it compiles.
+    https://numba.readthedocs.io/en/stable/reference/envvars.html
+    """
+    found = importlib.util.find_spec("numba")
+    with chdir(Path(str(found and found.origin)).parent):
+        numba = importlib.import_module("numba")
+    importlib.import_module("numba.core.config")._config_fname = os.devnull  # type: ignore[attr-defined]
+    return numba
 
 
 def _modules() -> list[ModuleType]:

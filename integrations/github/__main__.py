@@ -1,0 +1,24 @@
+"""Runs a step of an action: `python -I -B integrations/github STEP`. Inputs are variables, never arguments."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from job import ActionError, Job
+from steps import STEPS
+
+
+def main() -> int:
+    """Run the step that is named; an exit code of 2 is a step that cannot be done."""
+    program, step = STEPS[sys.argv[1]]
+    try:
+        step(Job.of(os.environ, program.directory), program)
+    except (ActionError, OSError) as error:
+        text = str(error).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+        print(f"::error title=TrainSpec::{text}")
+        return 2
+    return 0
+
+
+sys.exit(main())
