@@ -132,7 +132,7 @@ def test_the_action_annotates_and_writes_sarif(tmp_path: Path) -> None:
     check_bad_job(done)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_action_installs_itself(tmp_path: Path) -> None:
     done = job(tmp_path, paths="cluster.yaml")
     download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(tmp_path / "probe")]

@@ -34,6 +34,7 @@ def hostile_job(folder: Path, action: str, source: Path = ROOT, **inputs: str) -
     return job
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("action", "name"), [*(("validator", name) for name in VARIABLES), ("suite", "module-path")])
 def test_an_installation_runs_nothing_of_the_workspace(action: str, name: str, tmp_path: Path) -> None:
     job = hostile_job(tmp_path, action)
@@ -108,7 +109,7 @@ def test_the_suite_is_installed_and_run_from_outside_of_the_workspace(offline: P
     assert job.outputs["steps.run.outputs.sarif"] == str(job.workspace / "conformance-report" / "report.sarif")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_release_is_installed_on_top_of_the_lock(offline: Path, tmp_path: Path) -> None:
     wheels = tmp_path / "release"
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
@@ -120,7 +121,7 @@ def test_a_release_is_installed_on_top_of_the_lock(offline: Path, tmp_path: Path
     assert not list(job.temp.glob("trainspec/environment/lib/*/site-packages/hatchling")), "a wheel needs no build"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_package_that_differs_from_the_lock_is_refused(offline: Path, tmp_path: Path) -> None:
     shutil.copytree(offline / "wheels", tmp_path / "wheels")
     [wheel] = (tmp_path / "wheels").glob("click-*.whl")
