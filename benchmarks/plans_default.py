@@ -84,9 +84,9 @@ def chain(request: Request) -> Chain | None:
     """
     goal = request.goal
     default, ranking = default_choice(goal, request.nodes.ranks_per_node), search(goal, 1)
-    if default is None or not ranking.best:
+    if default is None or not ranking.plans:
         return None
-    best, order = ranking.best[0], default.order
+    best, order = ranking.plans[0], default.order
     plain = Settings(recompute=default.recompute, order=order, rank_order="alphabetical")
     ordered = replace(plain, rank_order="topology")
     flat = partial(default_seconds, goal, default.layout)

@@ -8,10 +8,10 @@ Run with `python benchmarks/score_step_time.py`; the committed calibration is th
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import accumulate
+from itertools import accumulate, combinations
 from math import log
 from pathlib import Path
 from statistics import fmean, median
@@ -154,6 +154,27 @@ def constant(runs: Sequence[Run], *, causal: bool) -> Callable[[Run], float]:
     )
 
 
+def pair_errors(runs: Sequence[Run]) -> list[float]:
+    """How much the ratio of two predicted times misses the measured one: pairs of layouts of one job, as logarithms.
+
+    A job is a shape, a number of ranks, a batch and a sequence length of one source on one accelerator.
+    """
+    jobs: dict[Hashable, list[Run]] = {}
+    for run in runs:
+        layout = run.work.layout
+        batch = layout.data * layout.num_micro_batches * layout.micro_sequences
+        peak = run.work.peak_flops_per_second
+        key = (run.dataset, run.work.shape, peak, layout.num_ranks, layout.sequence_length, batch)
+        jobs.setdefault(key, []).append(run)
+    pairs = [pair for group in jobs.values() for pair in combinations(group, 2) if _differ(*pair)]
+    times = [tuple(predicted(run, CALIBRATION) / run.seconds for run in pair) for pair in pairs]
+    return [abs(log(one / other)) for one, other in times]
+
+
+def _differ(one: Run, other: Run) -> bool:
+    return (one.work.layout, one.work.recompute) != (other.work.layout, other.work.recompute)
+
+
 def identity_errors() -> dict[str, list[float]]:
     """How far the operations of a token are from those that published rates and utilisations imply, by source."""
     errors: dict[str, list[float]] = {"NVIDIA, dense": [], "MosaicML": []}
@@ -201,6 +222,8 @@ def main() -> None:
     low, high = PUBLISHED_BASELINE
     print(f"published protocol, a constant efficiency fitted in-sample on 247 rows: {low:.1%} to {high:.1%}")
     fitted = fit(runs)
+    pairs = pair_errors(runs)
+    print(f"pairs of layouts of one job: {len(pairs)}; predicted ratio against measured, median {median(pairs):.1%}")
     print(f"\nfit to all rows {fitted.sustained_matmul:.3f} {fitted.hidden_communication:.3f}")
     print(f"committed       {CALIBRATION.sustained_matmul:.3f} {CALIBRATION.hidden_communication:.3f}")
     print(

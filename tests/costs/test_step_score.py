@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import score_step_time as score
 from trainspec_validate.costs.step_compute import CALIBRATION
+from trainspec_validate.planner.search import INDIFFERENCE
 
 RUNS, EXCLUDED = score.load()
 
@@ -88,3 +89,9 @@ def test_step_of_gpt3_as_published() -> None:
     assert run.seconds == pytest.approx(76.8, rel=0.01)
     assert run.work.layout.num_ranks == 384
     assert run.work.layout.num_micro_batches == 384
+
+
+def test_layouts_that_the_planner_does_not_tell_apart_are_those_that_predictions_cannot() -> None:
+    errors = score.pair_errors(RUNS)
+    assert len(errors) >= 20
+    assert median(errors) == pytest.approx(INDIFFERENCE, abs=0.005)

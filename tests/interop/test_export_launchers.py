@@ -321,6 +321,18 @@ def test_the_index_of_a_pod_is_the_rank_of_its_node(tmp_path: Path) -> None:
     assert ran.starts[0][-1] == "train.py"
 
 
+@pytest.mark.parametrize(("transport", "locks"), [("infiniband", True), ("rocev2", True), ("tcp", False)])
+def test_a_pod_has_shared_memory_and_locks_memory_where_its_network_does(transport: str, locks: bool) -> None:
+    found = kubernetes.write(job(in_order("topology"), {"fabrics.0.transport": transport}))
+    spec = pod(yaml.safe_load(found.text))["spec"]
+    (container,) = spec["containers"]
+    (mounted,) = [one for one in container["volumeMounts"] if one["mountPath"] == "/dev/shm"]
+    assert {"name": mounted["name"], "emptyDir": {"medium": "Memory"}} in spec["volumes"]
+    added = container.get("securityContext", {}).get("capabilities", {}).get("add", [])
+    assert added == (["IPC_LOCK"] if locks else [])
+    assert any("IPC_LOCK" in note for note in found.left_out) == locks
+
+
 def test_a_job_that_knows_its_topology_wishes_for_the_lowest_tier_that_holds_it() -> None:
     notes = pod(manifest(in_order("topology")))["metadata"]["annotations"]
     assert notes == {"kueue.x-k8s.io/podset-preferred-topology": "cloud.provider.com/topology-leaf"}

@@ -13,7 +13,15 @@ from tests.planner_makers import make
 from trainspec_validate.costs.reliability import job_mtbf_seconds
 from trainspec_validate.documents.cluster import Reliability, StorageTarget
 from trainspec_validate.planner.request import Request
-from trainspec_validate.planner.safety import Names, advice, hang_seconds, num_steps, planned_seconds, policy_figures
+from trainspec_validate.planner.safety import (
+    Names,
+    advice,
+    collective_seconds,
+    hang_seconds,
+    num_steps,
+    planned_seconds,
+    policy_figures,
+)
 from trainspec_validate.planner.search import Scored, search
 from trainspec_validate.starter.checkpoint import PolicyFigures
 
@@ -160,6 +168,11 @@ def test_the_interval_is_whole_steps_and_no_shorter_than_wanted() -> None:
 def test_a_hang_is_longer_than_three_steps_and_a_save() -> None:
     assert hang_seconds(1.0, 5.0) == 60
     assert hang_seconds(30.0, 5.5) == 96
+
+
+@pytest.mark.parametrize(("step", "blocking", "wanted"), [(1.0, 5.0, 600), (30.0, 5.5, 600), (300.0, 20.0, 920)])
+def test_collectives_outlast_a_first_set_up(step: float, blocking: float, wanted: float) -> None:
+    assert collective_seconds(step, blocking) == wanted
 
 
 def test_the_last_step_may_have_few_tokens() -> None:

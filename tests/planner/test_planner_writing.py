@@ -16,12 +16,13 @@ from trainspec_validate.documents.base import SoftwareComponent
 from trainspec_validate.documents.cluster import StorageTarget
 from trainspec_validate.forecast.predict import predict
 from trainspec_validate.load import load_text
-from trainspec_validate.planner.explain import reason, reasons
+from trainspec_validate.planner.explain import nearest_other, reason, reasons
 from trainspec_validate.planner.request import Request, Wishes, request
 from trainspec_validate.planner.search import Ranking, Scored, fitting, search, settings_of
 from trainspec_validate.planner.space import dimensions, layouts
 from trainspec_validate.planner.talk import collectives_of
 from trainspec_validate.planner.write import PLAN_FILE, POLICY_FILE, documents
+from trainspec_validate.starter.plan import TIMEOUT_SECONDS
 from trainspec_validate.units import seconds
 
 CASES: list[tuple[str, str, dict[str, object]]] = [
@@ -119,16 +120,28 @@ def test_context_ranks_count_among_those_that_share_a_copy() -> None:
 
 def test_reasons_are_those_of_the_plan_that_is_written() -> None:
     asked, ranking = ranked(0)
-    best, later = ranking.best[0], ranking.best[-1]
+    best, later = ranking.plans[0], ranking.plans[-1]
     assert reasons(ranking, best) == reasons(ranking)
     differing = [name for name, value in dimensions(later.choice).items() if value != dimensions(best.choice)[name]]
     assert differing
     for name in differing:
         told = reason(ranking, name, later)
-        assert told.endswith(("less", "takes as long"))
-        assert f"at best takes {seconds(best.seconds)}, " in told or told.endswith("takes as long")
+        other = nearest_other(ranking, name, later)
+        assert other is not None
+        assert f"at best takes {seconds(other.seconds)}, " in told or told.endswith("takes as long")
     texts = documents(asked, ranking, later, "{name: x}")
     assert reason(ranking, differing[0], later) in texts[PLAN_FILE]
+
+
+@pytest.mark.parametrize("place", range(len(CASES)))
+def test_a_running_job_that_hangs_is_seen_before_its_collectives_are_given_up(place: int) -> None:
+    asked, ranking = ranked(place)
+    plan, policy = written(asked, ranking, ranking.plans[0])
+    layers = {layer.layer: layer for layer in policy.detection if "hang" in layer.faults}
+    assert layers["step-watchdog"].signal == "progress"
+    assert layers["step-watchdog"].timeout_seconds < layers["collective-watchdog"].timeout_seconds
+    assert plan.communication is not None
+    assert layers["collective-watchdog"].timeout_seconds == plan.communication.timeout_seconds == TIMEOUT_SECONDS
 
 
 @pytest.mark.parametrize("odd", ["123", "true", "1e5", "null", "0x10", "1.0", "2026-11-21", "No", "a" * 128])

@@ -8,11 +8,12 @@ from itertools import product
 import pytest
 
 from tests.planner_makers import Make
+from trainspec_validate.costs.layout import Layout
 from trainspec_validate.forecast.outlook import Settings, memory_of_stage, outlook
 from trainspec_validate.planner.explain import NOTHING_ELSE, nearest_other, reasons
 from trainspec_validate.planner.goal import Goal
-from trainspec_validate.planner.search import search
-from trainspec_validate.planner.space import ORDERS, RECOMPUTATIONS, dimensions, layouts
+from trainspec_validate.planner.search import INDIFFERENCE, search
+from trainspec_validate.planner.space import ORDERS, RECOMPUTATIONS, Choice, dimensions, layouts
 
 SMALL = [
     ("dgx-superpod-h100", "llama3-8b", 16, 32),
@@ -76,11 +77,59 @@ def test_what_does_not_fit_is_not_planned(asked: Make) -> None:
 
 def test_every_reason_names_another_choice_and_its_cost(asked: Make) -> None:
     ranking = search(asked("dgx-superpod-h100", "llama3-70b", num_ranks=128, global_sequences=128).goal, 1)
+    shown = ranking.plans[0]
     told = reasons(ranking)
-    assert told.keys() == dimensions(ranking.best[0].choice).keys()
+    assert told.keys() == dimensions(shown.choice).keys()
     for dimension, text in told.items():
         other = nearest_other(ranking, dimension)
         assert (text == NOTHING_ELSE) == (other is None)
         if other is not None:
             assert other.seconds >= ranking.best[0].seconds
-            assert dimensions(other.choice)[dimension] != dimensions(ranking.best[0].choice)[dimension]
+            assert dimensions(other.choice)[dimension] != dimensions(shown.choice)[dimension]
+            assert ("which predictions do not tell apart" in text) == (other.seconds < shown.seconds * (1 - 5e-4))
+
+
+JOBS = [
+    *SMALL,
+    ("dgx-superpod-h100", "llama3-70b", 128, 128),
+    ("meta-llama3-24k", "llama3-405b", 2048, 2048),
+    ("coreweave-gb200", "deepseek-v3", 256, 1024),
+]
+
+
+@pytest.mark.parametrize(("cluster", "model", "num_ranks", "sequences"), JOBS)
+def test_the_simplest_of_the_plans_that_are_as_good_as_the_fastest_is_recommended(
+    asked: Make, cluster: str, model: str, num_ranks: int, sequences: int
+) -> None:
+    ranking = search(asked(cluster, model, num_ranks=num_ranks, global_sequences=sequences).goal, 1_000)
+    first, fastest = ranking.plans[0], ranking.best[0]
+    as_good = [scored for scored in ranking.best if scored.seconds <= fastest.seconds * (1 + INDIFFERENCE)]
+    assert first.choice in [scored.choice for scored in as_good]
+    assert first.choice.complexity == min(scored.choice.complexity for scored in as_good)
+    same = [scored.seconds for scored in as_good if scored.choice.complexity == first.choice.complexity]
+    assert first.seconds == min(same)
+
+
+@pytest.mark.parametrize(("cluster", "model", "num_ranks", "sequences"), JOBS)
+def test_alternatives_differ_in_kind_and_are_in_order(
+    asked: Make, cluster: str, model: str, num_ranks: int, sequences: int
+) -> None:
+    plans = search(asked(cluster, model, num_ranks=num_ranks, global_sequences=sequences).goal, 10).plans
+    assert 1 < len(plans) <= 10
+    assert len({scored.choice.kind for scored in plans}) == len(plans)
+    times = [scored.seconds for scored in plans[1:]]
+    assert times == sorted(times)
+
+
+def test_simpler_is_fewer_dimensions_even_splits_and_fewer_chunks() -> None:
+    plain = Layout(data=8, tensor=1, pipeline=2, context=1, num_micro_batches=8, schedule="1f1b")
+    harder = [
+        replace(plain, data=4, context=2),
+        replace(plain, data=4, tensor=2),
+        replace(plain, stage_layers=(39, 41)),
+        replace(plain, num_virtual_stages=2),
+        replace(plain, sharding_stage=1, sharding_degree=4),
+    ]
+    assert all(Choice(one, "none").complexity > Choice(plain, "none").complexity for one in harder)
+    two, four = (Choice(replace(plain, num_virtual_stages=count), "none").complexity for count in (2, 4))
+    assert two < four

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from trainspec_validate.planner.search import Ranking, Scored
+from trainspec_validate.planner.search import INDIFFERENCE, Ranking, Scored
 from trainspec_validate.planner.space import dimensions
 from trainspec_validate.units import percent, seconds
 
@@ -23,15 +23,15 @@ def shown(dimension: str, value: Hashable) -> str:
 
 
 def nearest_other(ranking: Ranking, dimension: str, scored: Scored | None = None) -> Scored | None:
-    """The best choice that differs from one, the best of all unless told, in a dimension; None where none fits."""
-    chosen = dimensions((scored or ranking.best[0]).choice)[dimension]
+    """The best choice that differs from one, the recommended one unless told, in a dimension; None where none fits."""
+    chosen = dimensions((scored or ranking.plans[0]).choice)[dimension]
     others = [other for (name, value), other in ranking.alternatives.items() if name == dimension and value != chosen]
     return min(others, key=lambda other: other.rank_key, default=None)
 
 
 def reason(ranking: Ranking, dimension: str, scored: Scored | None = None) -> str:
     """What speaks for the value of a dimension that a choice has: the time of the best choice with another value."""
-    written = scored or ranking.best[0]
+    written = scored or ranking.plans[0]
     other = nearest_other(ranking, dimension, written)
     if other is None:
         return NOTHING_ELSE
@@ -40,14 +40,15 @@ def reason(ranking: Ranking, dimension: str, scored: Scored | None = None) -> st
     if abs(change) <= _LEAST_DIFFERENCE:
         return f"{value} takes as long"
     more = f"{percent(round(abs(change), 4))} {'more' if change > 0 else 'less'}"
-    return f"{value} at best takes {seconds(other.seconds)}, {more}"
+    doubt = ", which predictions do not tell apart" if -INDIFFERENCE <= change < 0 else ""
+    return f"{value} at best takes {seconds(other.seconds)}, {more}{doubt}"
 
 
 def reasons(ranking: Ranking, scored: Scored | None = None) -> dict[str, str]:
-    """The reason for every dimension of a choice, the best of all unless told.
+    """The reason for every dimension of a choice, the recommended one unless told.
 
     Raises:
         IndexError: the ranking is empty.
     """
-    written = scored or ranking.best[0]
+    written = scored or ranking.plans[0]
     return {dimension: reason(ranking, dimension, written) for dimension in dimensions(written.choice)}

@@ -11,7 +11,7 @@ from trainspec_validate.documents import plain
 from trainspec_validate.forecast.spans import axis_spans
 from trainspec_validate.planner.explain import SHARDINGS
 from trainspec_validate.planner.request import Request
-from trainspec_validate.planner.safety import Names, hang_seconds, num_steps, planned_seconds
+from trainspec_validate.planner.safety import Names, collective_seconds, num_steps, planned_seconds
 from trainspec_validate.planner.search import Scored
 from trainspec_validate.planner.talk import choices_of
 from trainspec_validate.topology.networks import Traffic, crossed
@@ -159,7 +159,7 @@ def _communication(request: Request, scored: Scored, blocking: float) -> Lines:
     if library:
         pinned = f", version: {as_text(library.version)}" if library.version else ""
         lines.append((f"  library: {{name: {as_text(library.name)}{pinned}}}", "as in the profile"))
-    timeout = hang_seconds(scored.outlook.step.seconds, blocking)
+    timeout = collective_seconds(scored.outlook.step.seconds, blocking)
     choices = choices_of(request, scored)
     if choices:
         lines.append(("  collectives:", ""))
@@ -167,7 +167,7 @@ def _communication(request: Request, scored: Scored, blocking: float) -> Lines:
     lines += [
         ("  overlap_gradients: true", "chosen"),
         ("  overlap_parameters: true", "chosen"),
-        (f"  timeout_seconds: {timeout:g}", "derived: three steps and what a save blocks, 60 s at least"),
+        (f"  timeout_seconds: {timeout:g}", "derived: outlasts three steps, a save, and a first set-up"),
         ("  gradient_averaging: divide-after", "replace"),
     ]
     if request.fabric is not None and scored.choice.layout.num_ranks > request.nodes.ranks_per_node:

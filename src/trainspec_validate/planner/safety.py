@@ -1,4 +1,4 @@
-"""The only place that derives the figures of a checkpoint policy for a planned job."""
+"""Figures of the checkpoint policy of a planned job."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from trainspec_validate.documents.cluster import StorageTarget
 from trainspec_validate.planner.request import Request
 from trainspec_validate.planner.search import Scored
 from trainspec_validate.starter.checkpoint import PolicyFigures, TierFigures
+from trainspec_validate.starter.plan import TIMEOUT_SECONDS
 from trainspec_validate.units import bytes_per_second, number
 
 USUAL_FAILURES = 6.5
@@ -45,8 +46,13 @@ class Names:
 
 
 def hang_seconds(step_seconds: float, blocking_seconds: float) -> float:
-    """Time-out of collectives: three steps and a save, so that a slow step is no fault."""
+    """Time without a step after which a running job hangs: three steps and a save, so that a slow step is no fault."""
     return float(math.ceil(max(_LEAST_HANG_SECONDS, 3 * step_seconds + blocking_seconds)))
+
+
+def collective_seconds(step_seconds: float, blocking_seconds: float) -> float:
+    """Time-out of collectives: as a hang, and no less than a first set-up may take, since libraries know no other."""
+    return max(float(TIMEOUT_SECONDS), hang_seconds(step_seconds, blocking_seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,7 @@ def policy_figures(request: Request, scored: Scored, names: Names) -> PolicyFigu
         loss_scaling=request.precision.loss_scaling is not None,
         low_precision_scales=request.precision.recipe is not None,
         hang_seconds=hang_seconds(step, blocking),
+        collective_seconds=collective_seconds(step, blocking),
         spare_seconds=spare,
         repair_seconds=repair,
     )

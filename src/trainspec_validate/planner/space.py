@@ -35,6 +35,10 @@ MIN_EXPERT_COLUMNS = 256
 RECOMPUTATIONS: tuple[Recompute, ...] = ("none", "selective", "full")
 
 
+Complexity = tuple[int, int]
+"""How much there is to a choice: lists of the same length, compared in order."""
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One way to lay out the job; `None` knobs of the machine are left to the library."""
@@ -55,6 +59,19 @@ class Choice:
             RECOMPUTATIONS.index(self.recompute),
             self.order,
         )
+
+    @property
+    def kind(self) -> Hashable:
+        """What makes choices differ for a person who runs them: degrees, sharding and recomputation."""
+        w = self.layout
+        return w.tensor, w.context, w.pipeline, w.expert, w.expert_tensor, w.sharding_stage, self.recompute
+
+    @property
+    def complexity(self) -> Complexity:
+        """Parallelism dimensions and special forms that are in use, then the chunks of a pipeline stage."""
+        w = self.layout
+        used = sum(degree > 1 for degree in (w.tensor, w.context, w.pipeline, w.expert, w.num_virtual_stages))
+        return used + bool(w.stage_layers) + (w.sharding_degree is not None), w.num_virtual_stages
 
 
 def dimensions(choice: Choice) -> dict[str, Hashable]:

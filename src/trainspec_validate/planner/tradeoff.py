@@ -15,7 +15,7 @@ _STYLE = "font-family: sans-serif; font-size: 12px"
 
 def drawing(request: Request, ranking: Ranking) -> str:
     """A self-contained SVG: a point for the best choice of every value of every dimension, the best ones numbered."""
-    numbered = list(ranking.best)
+    numbered = list(ranking.plans)
     others = {scored.choice.key: scored for scored in ranking.alternatives.values()}
     points = list({**others, **{scored.choice.key: scored for scored in numbered}}.values())
     low, high = 0.0, max(request.goal.machine.memory_bytes, *(point.memory.total for point in points))

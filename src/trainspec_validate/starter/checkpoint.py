@@ -63,7 +63,9 @@ class PolicyFigures:
     low_precision_scales: bool
     """Whether products below 16 bits have scales that a resumed run needs."""
     hang_seconds: float
-    """Time-out of collectives, as in the plan."""
+    """Time without a step after which a running job hangs."""
+    collective_seconds: float
+    """Time-out of collectives, as in the plan; it outlasts a first set-up."""
     spare_seconds: float | None
     """Time until a spare has joined; None where there are no spares and the job waits for a repair."""
     repair_seconds: float
@@ -218,22 +220,22 @@ def _state(figures: PolicyFigures) -> Lines:
 
 
 def _recovery(figures: PolicyFigures) -> Lines:
-    layers = (
+    layers = [
         ("launcher", _PROCESS_SECONDS, "process-loss", "exit"),
         ("node-agent", _NODE_SECONDS, "node-loss", "heartbeat"),
-        ("collective-watchdog", figures.hang_seconds, "hang", "collective-timeout"),
-    )
+        ("collective-watchdog", figures.collective_seconds, "hang", "collective-timeout"),
+    ]
+    if figures.hang_seconds < figures.collective_seconds:
+        layers.append(("step-watchdog", figures.hang_seconds, "hang", "progress"))
     lines: Lines = [("detection:", "")]
     for layer, timeout, fault, signal in layers:
         text = f"  - {{layer: {layer}, timeout_seconds: {timeout:g}, faults: [{fault}], signal: {signal}}}"
-        lines.append((text, "replace"))
+        lines.append((text, "replace; it watches from the first step on" if signal == "progress" else "replace"))
     lines.append(("recovery:", ""))
     replaced = "wait-for-repair" if figures.spare_seconds is None else "replace-from-spares"
-    actions = {"process-loss": "restart-in-place", "hang": "restart-in-place", "node-loss": replaced}
-    for _, timeout, fault, _ in sorted(layers, key=lambda layer: list(actions).index(layer[2])):
-        restart = figures.node_seconds if fault == "node-loss" else _RESTART_SECONDS
-        lines += _path(figures, fault, actions[fault], timeout, restart)
-    return lines
+    lines += _path(figures, "process-loss", "restart-in-place", _PROCESS_SECONDS, _RESTART_SECONDS)
+    lines += _path(figures, "hang", "restart-in-place", figures.hang_seconds, _RESTART_SECONDS)
+    return lines + _path(figures, "node-loss", replaced, _NODE_SECONDS, figures.node_seconds)
 
 
 def _path(figures: PolicyFigures, fault: str, action: str, timeout: float, restart: float) -> Lines:

@@ -13,6 +13,8 @@ from trainspec_validate.starter.sizing import (
 
 NAME = "my-plan"
 TIMEOUT_SECONDS = 600
+"""Time-out of collectives that outlasts a first set-up: rendezvous, connections between all ranks, compilation. It is
+the default of PyTorch for NCCL: pytorch/pytorch@v2.7.0:torch/distributed/constants.py, default_pg_nccl_timeout."""
 Lines = list[tuple[str, str]]
 
 
@@ -126,7 +128,7 @@ def _communication(sizes: Sizes) -> Lines:
         (f"  library: {{name: {sizes.build.library}}}", "replace: add the exact version"),
         ("  overlap_gradients: true", "replace"),
         ("  overlap_parameters: true", "replace"),
-        (f"  timeout_seconds: {TIMEOUT_SECONDS}", "replace: longer than any step"),
+        (f"  timeout_seconds: {TIMEOUT_SECONDS}", "replace: longer than any step and a first set-up"),
         ("  gradient_averaging: divide-after", "replace"),
     ]
     if sizes.num_nodes > 1:

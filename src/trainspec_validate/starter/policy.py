@@ -38,6 +38,7 @@ def _figures(sizes: Sizes) -> checkpoint.PolicyFigures:
         loss_scaling=sizes.build.format == "fp16",
         low_precision_scales=False,
         hang_seconds=plan.TIMEOUT_SECONDS,
+        collective_seconds=plan.TIMEOUT_SECONDS,
         spare_seconds=cluster.SPARE_SECONDS,
         repair_seconds=cluster.REPAIR_SECONDS,
     )

@@ -77,8 +77,9 @@ Examples:
 def command(cluster: str, model: str, **options: Any) -> None:
     """Search the best way to train a model on a cluster, and write its plan and checkpoint policy.
 
-    Every layout that fits into memory is compared by its predicted step time; the best ones are shown side by side,
-    with the band that eight of ten published runs kept to. Nothing is written before the search is over.
+    Every layout that fits into memory is compared by its predicted step time. Plan 1 is the simplest of those that
+    predictions do not tell from the fastest; the others differ in kind. The band is the one that eight of ten published
+    runs kept to. Nothing is written before the search is over.
     """
     from trainspec_validate.forecast.facts import Unpredictable  # noqa: PLC0415 - `--help` goes without the models
     from trainspec_validate.planner import write  # noqa: PLC0415
@@ -99,11 +100,11 @@ def command(cluster: str, model: str, **options: Any) -> None:
         ranking = search(asked.goal, max(options["top"], options["picked"]), bar)
     finally:
         bar.close()
-    if not ranking.best:
+    if not ranking.plans:
         raise Failure(f"{cluster}: {plan_report.nothing_fits(asked, ranking)}")
-    if options["picked"] > len(ranking.best):
-        raise Failure(f"plan {options['picked']} is asked for, there are {len(ranking.best)}")
-    why = write.too_long(asked, ranking.best[options["picked"] - 1]) if options["output"] else None
+    if options["picked"] > len(ranking.plans):
+        raise Failure(f"plan {options['picked']} is asked for, there are {len(ranking.plans)}")
+    why = write.too_long(asked, ranking.plans[options["picked"] - 1]) if options["output"] else None
     if why:
         raise Failure(why)
     plan_report.show(asked, ranking, options["top"], options["style"])
@@ -129,7 +130,7 @@ def _write(asked: Any, ranking: Any, cluster: str, options: dict[str, Any]) -> N
     texts: dict[Path, str] = {}
     if options["output"]:
         target = Path(options["output"])
-        made = write.documents(asked, ranking, ranking.best[options["picked"] - 1], _reference(asked, cluster, target))
+        made = write.documents(asked, ranking, ranking.plans[options["picked"] - 1], _reference(asked, cluster, target))
         texts |= {target / name: text for name, text in made.items()}
     if options["plot"]:
         texts[Path(options["plot"])] = tradeoff.drawing(asked, ranking)

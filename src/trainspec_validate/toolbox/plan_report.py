@@ -38,7 +38,7 @@ def nothing_fits(request: Request, ranking: Ranking) -> str:
 
 def show(request: Request, ranking: Ranking, num_shown: int, style: str) -> None:
     """Print the best plans; what was assumed goes to standard error."""
-    best = ranking.best[:num_shown]
+    best = ranking.plans[:num_shown]
     if style == "json":
         terminal.emit(json.dumps(_json(request, ranking, num_shown), indent=2, ensure_ascii=False) + "\n")
         return
@@ -120,7 +120,7 @@ def tight(request: Request, scored: Scored) -> list[str]:
 
 
 def _told(request: Request, ranking: Ranking) -> str:
-    best = ranking.best[0]
+    best = ranking.plans[0]
     lines = [
         "",
         _counts(ranking),
@@ -162,7 +162,7 @@ def _json(request: Request, ranking: Ranking, num_shown: int) -> dict[str, Any]:
         "num_layouts": ranking.num_layouts,
         "num_compared": ranking.num_compared,
         "reasons": reasons(ranking),
-        "plans": [_plan_json(request, scored) for scored in ranking.best[:num_shown]],
+        "plans": [_plan_json(request, scored) for scored in ranking.plans[:num_shown]],
     }
 
 

@@ -1,4 +1,4 @@
-"""The only place that turns a job into a JobSet for Kubernetes, with topology requests for Kueue."""
+"""A job as a JobSet for Kubernetes, with topology requests for Kueue."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ _LEVEL = "cloud.provider.com/topology-"
 """Prefix of node labels in the examples of Kueue; a site has its own."""
 _DOMAIN_LABEL = "nvidia.com/gpu.clique"
 """Label of an NVLink domain that NVIDIA's feature discovery sets on nodes."""
+_PINNING = frozenset({"infiniband", "rocev2"})
+"""Transports whose verbs library locks the memory that a NIC reads: man 7 capabilities, CAP_IPC_LOCK."""
 _LONGEST_NAME = 40
 """Characters of the JobSet's name, so that the names of its pods stay below 63."""
 
@@ -114,6 +116,28 @@ def _container(job: Job, name: str, notes: list[str]) -> list[str]:
         "      limits:",
         f"        # cluster: node_groups[{job.nodes.group.name}], one device for each rank",
         f"        {_RESOURCES[job.vendor]}: {job.ranks_per_node}",
+        *_locked_memory(job, notes),
+        "    volumeMounts:",
+        "      - {name: shared-memory, mountPath: /dev/shm}",
+    ]
+
+
+def _locked_memory(job: Job, notes: list[str]) -> list[str]:
+    """The capability that a transport needs to pin memory for its NICs."""
+    if job.fabric is None or job.fabric.transport not in _PINNING or job.num_nodes == 1:
+        return []
+    notes.append("IPC_LOCK needs a namespace whose pod security level is privileged")
+    because = f"cluster: fabrics[{job.fabric.name}].transport is {job.fabric.transport}, which locks memory"
+    return ["    securityContext:", f"      # {because}", "      capabilities: {add: [IPC_LOCK]}"]
+
+
+def _volumes() -> list[str]:
+    """Shared memory for collectives between ranks of a pod and for data loaders; a container has 64 MiB by itself."""
+    return [
+        "volumes:",
+        "  # collectives within a node and data loaders use more than the 64 MiB that a container has by default;",
+        "  # what is written there counts against the memory of the pod",
+        "  - {name: shared-memory, emptyDir: {medium: Memory}}",
     ]
 
 
@@ -129,7 +153,7 @@ def _pod(job: Job, name: str, notes: list[str]) -> list[str]:
     if grace and grace.preemptible and grace.notice_seconds:
         lines += ["  # policy: grace.notice_seconds (TS-CKP-054)"]
         lines += [f"  terminationGracePeriodSeconds: {math.ceil(grace.notice_seconds)}"]
-    return lines + _indented(_container(job, name, notes), 2)
+    return lines + _indented([*_container(job, name, notes), *_volumes()], 2)
 
 
 def _indented(lines: list[str], depth: int) -> list[str]:
