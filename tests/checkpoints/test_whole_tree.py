@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from tests.checkpoints.test_signature import write_keys
 from tests.trees import build
-from trainspec_validate import validate
-from trainspec_validate.checkpoints import leftovers, seal, tree
+from trainspec_validate import atomic, validate
+from trainspec_validate.checkpoints import seal, tree
 from trainspec_validate.toolbox import command as toolbox
 
 WEIGHTS = "safetensors weight=F32[4]"
@@ -348,7 +348,7 @@ def test_an_interrupted_seal_harms_no_checkpoint(root: Path, monkeypatch: pytest
     assert invoke("verify", root).exit_code == 0
 
 
-@pytest.mark.parametrize("name", ["trainspec-manifest.json.tmp", ".model.sig.0123456789abcdef.tmp"])
+@pytest.mark.parametrize("name", ["trainspec-manifest.json.tmp", ".trainspec-0123456789abcdef"])
 @pytest.mark.parametrize("content", [b"import os", b"PK\x03\x04", b"{\n\0", b"{ ", struct.pack("<Q", 2) + b"{}"])
 def test_the_name_of_a_leftover_hides_nothing(root: Path, name: str, content: bytes) -> None:
     assert invoke("seal", root).exit_code == 0
@@ -357,7 +357,7 @@ def test_the_name_of_a_leftover_hides_nothing(root: Path, name: str, content: by
 
 
 @pytest.mark.parametrize(
-    "name", ["vae/trainspec-manifest.json.tmp", ".trainspec-manifest.json.0.tmp", "trainspec-manifest.json.tmp.pt"]
+    "name", ["vae/trainspec-manifest.json.tmp", ".trainspec-0123456789abcde", "trainspec-manifest.json.tmp.pt"]
 )
 def test_only_the_exact_name_in_the_directory_itself_is_a_leftover(root: Path, name: str) -> None:
     assert invoke("seal", root).exit_code == 0
@@ -368,25 +368,32 @@ def test_only_the_exact_name_in_the_directory_itself_is_a_leftover(root: Path, n
     assert wrong(root) == ["trainspec-manifest.json.tmp"]
 
 
-def test_nothing_is_written_through_a_link(
-    root: Path, keys: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["trainspec-manifest.json", "model.sig"])
+@pytest.mark.parametrize("target", ["victim", "nothing"])
+def test_nothing_is_written_through_a_link(root: Path, keys: tuple[Path, Path], name: str, target: str) -> None:
+    victim = root.with_name("victim")
+    victim.write_text("mine")
+    (root / name).symlink_to(root.with_name(target))
+    result = invoke("seal", root, "--force", "--signing-key", keys[0])
+    assert (result.exit_code, f"{name}: a link" in result.stderr) == (2, True)
+    assert (victim.read_text(), root.with_name("nothing").exists()) == ("mine", False)
+    assert not (root / "trainspec-manifest.json").is_file() or name == "trainspec-manifest.json"
+
+
+@pytest.mark.parametrize("name", [".trainspec-0000000000000000", "trainspec-manifest.json.tmp", "model.sig.tmp"])
+def test_no_link_in_place_of_what_is_written_first_is_followed(
+    root: Path, keys: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     victim = root.with_name("victim")
     victim.write_text("mine")
-    monkeypatch.setattr(leftovers.secrets, "token_hex", lambda _number: "0" * 16)
-    for name in ("trainspec-manifest.json", "model.sig"):
-        (root / f".{name}.{'0' * 16}.tmp").symlink_to(victim)
-        result = invoke("seal", root, "--force", "--signing-key", keys[0], "--unsealed", "*.tmp")
-        assert result.exit_code == 2, result.output
-        assert victim.read_text() == "mine"
-        (root / f".{name}.{'0' * 16}.tmp").unlink(missing_ok=True)
-    (root / "trainspec-manifest.json").unlink(missing_ok=True)
-    (root / "trainspec-manifest.json").symlink_to(victim)
-    (root / "model.sig").unlink(missing_ok=True)
-    (root / "model.sig").symlink_to(victim)
-    assert invoke("seal", root, "--force", "--signing-key", keys[0]).exit_code == 0
+    (root / name).symlink_to(victim)
+    monkeypatch.setattr(atomic.secrets, "token_hex", lambda _number: "0" * 16)
+    result = invoke("seal", root, "--signing-key", keys[0])
+    assert (result.exit_code, f"{name}: a link to" in result.stderr) == (2, True)
     assert victim.read_text() == "mine"
-    assert wrong(root, "--public-key", keys[1]) == []
+    with pytest.raises(OSError, match="exists"):
+        atomic.write_atomically(root / "model.sig", "x") if name.startswith(".") else (root / name).mkdir()
+    assert victim.read_text() == "mine"
 
 
 def test_manifests_without_the_key_for_empty_directories_hold(root: Path) -> None:

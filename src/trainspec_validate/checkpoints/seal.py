@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from trainspec_validate.atomic import write_atomically
 from trainspec_validate.checkpoints.hashing import Progress, digests
-from trainspec_validate.checkpoints.leftovers import leftovers, write_whole
+from trainspec_validate.checkpoints.leftovers import leftovers
 from trainspec_validate.checkpoints.opening import MAX_JSON_BYTES
 from trainspec_validate.checkpoints.paths import fault, folded_twins, unwritable
 from trainspec_validate.checkpoints.tree import changes, irregular
@@ -84,6 +85,9 @@ def _obstacles(checkpoint: Checkpoint, paths: Sequence[str], unsealed: Sequence[
             yield path, f"a link to {checkpoint.tree[path].target!r}; only files can be sealed"
         elif checkpoint.tree[path].kind != "file":
             yield path, "a pipe, a socket or a device; only files can be sealed"
+    for path in {MANIFEST_NAME, SIGNATURE_NAME}.intersection(checkpoint.tree):
+        if checkpoint.tree[path].kind != "file":
+            yield path, "a link or no regular file, which is not replaced; remove it"
     for path in unsealed:
         yield from ((path, words) for words, _ in [irregular(checkpoint.root, checkpoint.tree[path])] if words)
     for path in [*paths, *unsealed, *checkpoint.empty_folders]:
@@ -135,7 +139,7 @@ def write(root: Path, manifest: dict[str, Any]) -> Path:
     text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
     if len(text.encode()) > MAX_JSON_BYTES:
         raise SealError(f"{path.as_posix()}: would hold more than {MAX_JSON_BYTES:,} bytes")
-    write_whole(path, text)
+    write_atomically(path, text)
     return path
 
 

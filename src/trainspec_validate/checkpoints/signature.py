@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from trainspec_validate.checkpoints.leftovers import write_whole
+from trainspec_validate.atomic import write_atomically
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
 
@@ -191,7 +191,7 @@ def sign(checkpoint: Checkpoint, key_file: Path) -> Path:
     pem = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     signed = bundle(payload, key.sign(_encoded(payload), _algorithm(public)), hashlib.sha256(pem).hexdigest())
     path = checkpoint.root / SIGNATURE_NAME
-    write_whole(path, json.dumps(signed) + "\n")
+    write_atomically(path, json.dumps(signed) + "\n")
     return path
 
 

@@ -91,6 +91,12 @@ def seal_(  # noqa: PLR0913, PLR0917
     named = unsealed_matches(checkpoint, unsealed)
     tool = ("trainspec", __version__)
     facts = Facts(tool, save_id, step, num_tokens, run_name, num_ranks, state, named)
+    _seal(checkpoint, facts, no_progress=no_progress)
+    if signing_key is not None:
+        _sign(checkpoint.root, signing_key)
+
+
+def _seal(checkpoint: Checkpoint, facts: Facts, *, no_progress: bool) -> None:
     start = time.monotonic()
     try:
         manifest = _with_bar("hashing", no_progress, lambda bar: seal(checkpoint, facts, bar))
@@ -98,13 +104,11 @@ def seal_(  # noqa: PLR0913, PLR0917
     except (SealError, ValueError) as error:
         raise Failure(str(error)) from error
     except OSError as error:
-        raise Failure(f"{directory}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+        raise Failure(f"{checkpoint.root}: cannot be written: {(error.strerror or str(error)).lower()}") from error
     num_bytes = sum(file["size_bytes"] for file in manifest["files"])
     rate = _rate(num_bytes, time.monotonic() - start)
     place = printable(path.as_posix())
     terminal.emit(f"{place}: {_files(len(manifest['files']))}, {num_bytes:,} bytes, {rate}\n")
-    if signing_key is not None:
-        _sign(checkpoint.root, signing_key)
 
 
 def _tell_leftovers(checkpoint: Checkpoint) -> None:
