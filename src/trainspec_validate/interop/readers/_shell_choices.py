@@ -34,6 +34,10 @@ class Alternatives:
     lines: tuple[int, ...]
     free: bool
     """Whether it may have other values too, because something outside decides."""
+    event: int | None = None
+    """The branch that decides it; settings of one branch vary together."""
+    ways: tuple[object, ...] = ()
+    """The value for each way through that branch."""
 
     def __str__(self) -> str:
         shown = [
@@ -59,11 +63,26 @@ class Choices:
 
     _options: list[tuple[Value, ...]] = field(default_factory=list)
     _depths: list[int] = field(default_factory=list)
-    _known: dict[tuple[Value, ...], int] = field(default_factory=dict)
+    _known: dict[object, int] = field(default_factory=dict)
+    _ways: dict[int, tuple[int, tuple[Value, ...]]] = field(default_factory=dict)
+    _num_events: int = 0
     _flat: dict[int, tuple[tuple[Value, ...], bool]] = field(default_factory=dict)
 
-    def mark(self, values: list[Value], fallback: str) -> str:
-        """The text that stands for one of several values; `fallback`, which is open, where they are too many."""
+    def event(self) -> int:
+        """The number of a new branch, which decides about several variables at once."""
+        self._num_events += 1
+        return self._num_events
+
+    def ways(self, word: str) -> tuple[int, tuple[Value, ...]] | None:
+        """The branch that decides about a word which is one mark, and the value for each way through it."""
+        found = _MARK.fullmatch(word)
+        return self._ways.get(int(found[1])) if found else None
+
+    def mark(self, values: list[Value], fallback: str, event: int | None = None) -> str:
+        """The text that stands for one of several values; `fallback`, which is open, where they are too many.
+
+        With an event the values are those of each way through that branch.
+        """
         distinct = tuple({value.text: value for value in values}.values())
         if not distinct:
             return fallback
@@ -72,10 +91,13 @@ class Choices:
         depth = 1 + max(self._depth(value.text) for value in distinct)
         if len(distinct) > MAX_ALTERNATIVES or depth > _MAX_DEPTH:
             return fallback
-        number = self._known.setdefault(distinct, len(self._options))
+        key = distinct if event is None else (event, tuple(values))
+        number = self._known.setdefault(key, len(self._options))
         if number == len(self._options):
             self._options.append(distinct)
             self._depths.append(depth)
+            if event is not None:
+                self._ways[number] = event, tuple(values)
         return f"\ue000{number}\ue001"
 
     def _depth(self, text: str) -> int:

@@ -143,10 +143,11 @@ class Script:
             scope = self.scopes.pop()
             if not stopped:
                 changes.append(scope)
+        event = self.choices.event()
         for name in sorted({name for scope in changes for name in scope}):
             before = self.get(name) or Value(f"${name}", 0)
             values = [scope.get(name, before) for scope in changes]
-            text = self.choices.mark(values, f"${{{name}}}")
+            text = self.choices.mark(values, f"${{{name}}}", event)
             self.scopes[-1][name] = Value(text, max(value.line for value in values))
         return bool(ways) and not changes
 

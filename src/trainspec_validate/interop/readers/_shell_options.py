@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainspec_validate.interop.readers._plan_parts import MAX_LISTED, Draft, is_count, word_value
@@ -40,6 +40,10 @@ _LAUNCHER = _LAUNCHER_SIZE | {
     ),
     *("log_dir", "redirects", "tee", "max_restarts", "hostfile", "machine_rank", "role", "local_addr"),
 }
+_FURTHER = re.compile(
+    r"\$[@*]|\$\{?[A-Za-z0-9_]*(?:(?i:args|opts|options|flags|extras?|params)\}?|\[[@*]\]\})|\$\{@.{0,40}"
+)
+"""Words that stand for further options, by what they are called."""
 _UNRESOLVED = re.compile(r"\$[{(A-Za-z_0-9@*]|`")
 
 
@@ -61,13 +65,19 @@ class Found:
     """What words say: every option with the values that it may have."""
 
     options: dict[str, _Possible] = field(default_factory=dict)
+    ways: dict[str, tuple[int, tuple[object, ...]]] = field(default_factory=dict)
+    """Options that one branch alone decides, with the value for each way through it."""
     doubled: list[tuple[str, int]] = field(default_factory=list)
     """Options that are given twice with different values, which no branch explains."""
     outside: dict[str, int] = field(default_factory=dict)
     """Words from outside the script that may hold further options, with their lines."""
 
-    def set(self, name: str, possible: _Possible) -> None:
+    def set(self, name: str, possible: _Possible, ways: tuple[int, tuple[object, ...]] | None = None) -> None:
         """Give an option its values; a later one goes before an earlier one where it is given."""
+        lone = name not in self.options or all(option.value is not ABSENT for option in possible)
+        self.ways.pop(name, None)
+        if ways is not None and lone:
+            self.ways[name] = ways
         before = self.options.get(name, [Option(ABSENT, 0)])
         here = [option for option in possible if option.value is not ABSENT]
         whole = len(here) == len(possible)
@@ -78,7 +88,14 @@ class Found:
 
     def settings(self) -> dict[str, Option]:
         """Every option with its one value, or with its alternatives."""
-        return {name: _one(possible) for name, possible in self.options.items()}
+        return {name: self._one(name, possible) for name, possible in self.options.items()}
+
+    def _one(self, name: str, possible: _Possible) -> Option:
+        one = _one(possible)
+        if name not in self.ways or not isinstance(one.value, Alternatives):
+            return one
+        event, ways = self.ways[name]
+        return Option(replace(one.value, event=event, ways=ways), one.line)
 
 
 def _distinct(options: Iterable[Option]) -> _Possible:
@@ -105,15 +122,22 @@ class Reader:
 
     def __init__(self, script: Script, pairs: Callable[[str], tuple[str, str] | None] | None = None) -> None:
         self.script, self._pairs = script, pairs
-        self._inner: dict[str, tuple[dict[str, _Possible], dict[str, int]]] = {}
+        self._inner: dict[str, Found] = {}
         self._listing: dict[str, bool] = {}
 
     def read(self, words: Iterable[Word]) -> Found:
         """Options of words: `--name value`, or what `pairs` takes for a name and a value."""
         found = Found()
         for name, line, values in self._grouped(words, found):
-            found.set(name, self._possible(name, values, line))
+            found.set(name, self._possible(name, values, line), self._ways(name, values))
         return found
+
+    def _ways(self, name: str, values: list[str]) -> tuple[int, tuple[object, ...]] | None:
+        """The branch that decides the value of an option, with the value for each way."""
+        found = self.script.choices.ways(values[0]) if len(values) == 1 else None
+        if found is None or any(has_marks(value.text) for value in found[1]):
+            return None
+        return found[0], tuple(_value(name, value.text.split() or [""]) for value in found[1])
 
     def lists(self, mark: str) -> bool:
         """Whether a mark stands for options rather than for a value."""
@@ -141,6 +165,9 @@ class Reader:
                 for mark in split_marks(word.text):
                     self._overlay(mark, word.line, found)
                 continue
+            if _FURTHER.fullmatch(word.text):
+                found.outside.setdefault(word.text[:40], word.line)
+                continue
             pair = self._pair(word.text)
             if pair is not None:
                 if name:
@@ -165,23 +192,17 @@ class Reader:
     def _overlay(self, mark: str, line: int, found: Found) -> None:
         """Options that a choice may hold: each with the values of every alternative, or not given."""
         if mark not in self._inner:
-            self._inner[mark] = {}, {}
+            self._inner[mark] = Found()
             self._inner[mark] = self._joined(mark, line)
-        options, outside = self._inner[mark]
-        for name, possible in options.items():
-            found.set(name, possible)
-        found.outside.update(outside)
+        inner = self._inner[mark]
+        for name, possible in inner.options.items():
+            found.set(name, possible, inner.ways.get(name))
 
-    def _joined(self, mark: str, line: int) -> tuple[dict[str, _Possible], dict[str, int]]:
-        ways = []
-        for value in self.script.choices.parts(mark):
-            at = value.line or line
-            ways.append(self.read(Word(text, at) for text in value.text.split()))
-        joined: dict[str, _Possible] = {}
-        for name in dict.fromkeys(name for way in ways for name in way.options):
-            every = [option for way in ways for option in way.options.get(name, [Option(ABSENT, line)])]
-            joined[name] = _distinct(every)
-        return joined, {}
+    def _joined(self, mark: str, line: int) -> Found:
+        decided = self.script.choices.ways(mark)
+        values = decided[1] if decided else self.script.choices.parts(mark)
+        read = [self.read(Word(text, value.line or line) for text in value.text.split()) for value in values]
+        return either(read, decided[0] if decided else None)
 
     def _possible(self, name: str, values: list[str], line: int) -> _Possible:
         if not any(map(has_marks, values)):
@@ -295,17 +316,23 @@ def _found(script: Script, reader: Reader, pattern: re.Pattern[str], fewest: int
     if best < fewest:
         return reader.read(word for command in script.commands for word in command)
     picked = [found for found, score in zip(read, scores, strict=True) if score >= max(fewest, (best + 1) // 2)]
-    return picked[0] if len(picked) == 1 else _either(picked)
+    return picked[0] if len(picked) == 1 else either(picked, script.choices.event())
 
 
-def _either(picked: list[Found]) -> Found:
+def either(picked: list[Found], event: int | None) -> Found:
+    """What one of several lists of words says; `event` is the branch that picks one."""
     whole = Found()
     for found in picked:
         whole.doubled.extend(found.doubled)
         whole.outside.update(found.outside)
     for name in dict.fromkeys(name for found in picked for name in found.options):
-        every = [option for found in picked for option in found.options.get(name, [Option(ABSENT, 0)])]
-        whole.options[name] = _distinct(every)
+        every = [found.options.get(name, [Option(ABSENT, 0)]) for found in picked]
+        ways = None
+        if event is not None and all(len(options) == 1 for options in every):
+            ways = event, tuple(options[0].value for options in every)
+        whole.options[name] = _distinct(option for options in every for option in options)
+        if ways is not None:
+            whole.ways[name] = ways
     return whole
 
 

@@ -110,7 +110,7 @@ class _Parser:
         if self.depth > _MAX_DEPTH:
             raise ForeignFormatError("the script nests too deep", self._line(), "give the launch script alone")
         nodes: list[Node] = []
-        signs = "\n"
+        signs, chain = "\n", 0
         while self.at < len(self.tokens):
             token = self.tokens[self.at]
             if token.kind == "end":
@@ -123,7 +123,8 @@ class _Parser:
             if token.kind == "close" or (token.bare and token.text in stop):
                 break
             node = self._node()
-            if signs in {"&&", "||"} and nodes:
+            chain = chain + 1 if signs in {"&&", "||"} and nodes else 0
+            if 0 < chain <= _MAX_DEPTH:
                 node = Joined(nodes.pop(), node, signs == "&&")
             nodes.append(node)
             signs = "\n"

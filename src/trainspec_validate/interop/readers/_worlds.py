@@ -40,7 +40,7 @@ class _Seen:
 
     def compare(self, facts: _Facts, settings: tuple[str, ...], *, tried: bool) -> None:
         """Note what differs from the first world."""
-        for pointer in {*self.base, *facts}:
+        for pointer in dict.fromkeys((*self.base, *facts)):
             one, other = self.base.get(pointer, ABSENT), facts.get(pointer, ABSENT)
             if one is ABSENT and tried:
                 continue
@@ -48,8 +48,8 @@ class _Seen:
                 continue
             table = self.guessed if tried else self.by_setting
             names = table.setdefault(pointer, [])
-            if not names or len(settings) == 1:
-                names.extend(name for name in settings if name not in names)
+            if not names:
+                names.extend(settings)
             if not tried:
                 known = self.values.setdefault(pointer, [one])
                 if other not in known:
@@ -65,7 +65,7 @@ def settled(values: Values, make: Make) -> Draft:
     first = {name: value for name, value in values.items() if not isinstance(value, Alternatives)}
     for name, value in values.items():
         if isinstance(value, Alternatives):
-            first[name] = value.values[0] if name in choices else f"${{{name}}}"
+            first[name] = _first(value) if name in choices else f"${{{name}}}"
     draft = make(_given(first))
     seen = _Seen(dict(_leaves(draft.facts)))
     told: set[str] = {message for message, _ in draft.told}
@@ -92,6 +92,10 @@ def _choices(values: Values) -> dict[str, Alternatives]:
     return found
 
 
+def _first(choice: Alternatives) -> object:
+    return choice.values[0] if choice.event is None else choice.ways[0]
+
+
 def _given(values: Values) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not ABSENT}
 
@@ -99,18 +103,31 @@ def _given(values: Values) -> dict[str, Any]:
 def _worlds(
     first: Values, choices: Mapping[str, Alternatives], used: set[str]
 ) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Settings that differ from the first world, with their values: each alone, then all together where few."""
+    """Settings that differ from the first world, with their values: each branch alone, then all where they are few."""
+    groups: dict[object, list[str]] = {}
     for name, choice in choices.items():
-        for value in choice.values[1:]:
-            yield (name,), {**first, name: value}
-    together = [name for name in choices if name in used and len(choices[name].values) > 1]
+        groups.setdefault(name if choice.event is None else choice.event, []).append(name)
+    ways = {key: _ways([choices[name] for name in names]) for key, names in groups.items()}
+    for key, names in groups.items():
+        for way in ways[key]:
+            yield tuple(names), {**first, **dict(zip(names, way, strict=True))}
+    together = [key for key, names in groups.items() if used & set(names) and len(ways[key]) > 1]
+    names = [name for key in together for name in groups[key]]
     if len(together) < 2:
         return
-    if math.prod(len(choices[name].values) for name in together) <= _MAX_PRODUCT:
-        for picked in itertools.product(*(choices[name].values for name in together)):
-            yield tuple(together), {**first, **dict(zip(together, picked, strict=True))}
+    if math.prod(len(ways[key]) for key in together) <= _MAX_PRODUCT:
+        for picked in itertools.product(*(ways[key] for key in together)):
+            yield tuple(names), {**first, **dict(zip(names, itertools.chain(*picked), strict=True))}
     else:
-        yield tuple(together), {**first, **{name: choices[name].values[-1] for name in together}}
+        last = itertools.chain(*(ways[key][-1] for key in together))
+        yield tuple(names), {**first, **dict(zip(names, last, strict=True))}
+
+
+def _ways(choices: list[Alternatives]) -> list[tuple[object, ...]]:
+    """The values of settings that vary together, for each way."""
+    if choices[0].event is None:
+        return [(value,) for value in choices[0].values]
+    return list(zip(*(choice.ways for choice in choices), strict=True))
 
 
 def _tried(
@@ -136,7 +153,11 @@ def _open(draft: Draft, values: Values, seen: _Seen) -> None:
     for pointer in [*seen.by_setting, *(pointer for pointer in seen.guessed if pointer not in seen.by_setting)]:
         names = seen.by_setting.get(pointer) or seen.guessed[pointer]
         _remove(draft.facts, pointer)
-        draft.unknown.setdefault(pointer, _why(pointer, names, values, seen))
+        optional = len(pointer) > 2 and ABSENT in seen.values.get(pointer, ())
+        if pointer in seen.base and not optional:
+            draft.unknown[pointer] = _why(pointer, names, values, seen)
+        else:
+            draft.unknown.setdefault(pointer[:2] if optional else pointer, _why(pointer, names, values, seen))
     for name in dict.fromkeys(name for names in (*seen.by_setting.values(), *seen.guessed.values()) for name in names):
         if isinstance(values[name], Alternatives):
             draft.remark(f"{name} is {values[name]}: {_TOLD}", name)
@@ -144,7 +165,7 @@ def _open(draft: Draft, values: Values, seen: _Seen) -> None:
 
 def _why(pointer: Pointer, names: list[str], values: Values, seen: _Seen) -> str:
     known = [value for value in seen.values.get(pointer, []) if not isinstance(value, list | dict)]
-    cause = names[0]
+    cause = next((name for name in names if str(pointer[-1]) in name), names[0])
     reason = why_open(values[cause])
     if reason is not None:
         return f"it follows from {cause}: {reason}"
