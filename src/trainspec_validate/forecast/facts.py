@@ -93,11 +93,11 @@ def machine_facts(cluster: ClusterProfile, nodes: JobNodes, fabric: Fabric | Non
     known = machine_of_group(cluster, nodes.index)
     own = nodes.group.accelerator
     if known.memory_bytes_per_rank is None or not known.peak_rates:
-        keys = "memory_bytes and peak_rates of the accelerator"
+        keys = f"memory_bytes and peak_rates in node_groups[{nodes.index}].accelerator"
         raise Unpredictable(f"memory or peak rate of {own.model} is not known; state {keys}")
     if known.memory_bytes_per_second_per_rank is None:
-        key = "memory_bandwidth_bytes_per_second"
-        raise Unpredictable(f"the memory bandwidth of {own.model} is not known; state {key}")
+        key, place = "memory_bandwidth_bytes_per_second", f"node_groups[{nodes.index}].accelerator"
+        raise Unpredictable(f"the memory bandwidth of {own.model} is not known; state {key} in {place}")
     return MachineFacts(
         topology=topology_of(cluster, nodes, fabric, num_ranks),
         memory_bytes=known.memory_bytes_per_rank,
