@@ -6,15 +6,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
-
 from trainspec_validate import terminal
 from trainspec_validate.cli.gate import Request, selection_of
 from trainspec_validate.collect import InputError, collect
 from trainspec_validate.findings import Finding, Report, Severity
+from trainspec_validate.neutral import printable
 from trainspec_validate.report import render
 from trainspec_validate.report.evidence import coverage_lines
-from trainspec_validate.report.terminal import printable
 from trainspec_validate.requirements import load_index
 from trainspec_validate.streamed import documents_beside, is_stream
 from trainspec_validate.telemetry.follow import Follower
@@ -39,7 +37,7 @@ def follow(request: Request, interval_seconds: float) -> int:
             worst += new
             _tell(new)
             for name in follower.refused.keys() - refused:
-                click.echo(f"{printable(name)}: {follower.refused[name]}", err=True)
+                terminal.tell(f"{name}: {follower.refused[name]}")
             refused |= follower.refused.keys()
             if follower.has_ended:
                 break

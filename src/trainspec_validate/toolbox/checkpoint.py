@@ -19,7 +19,6 @@ from trainspec_validate.checkpoints.read_rates import Reads
 from trainspec_validate.checkpoints.seal import Facts, SealError, seal, unsealed_matches, write
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
 from trainspec_validate.documents.checkpoint import StateItem
-from trainspec_validate.report.terminal import printable
 from trainspec_validate.terminal import Failure
 
 Result = TypeVar("Result")
@@ -96,7 +95,7 @@ def seal_(  # noqa: PLR0913, PLR0917
         raise Failure(f"{directory}: cannot be written: {(error.strerror or str(error)).lower()}") from error
     num_bytes = sum(file["size_bytes"] for file in manifest["files"])
     rate = _rate(num_bytes, time.monotonic() - start)
-    terminal.emit(f"{path.as_posix()}: {_files(len(manifest['files']))}, {num_bytes:,} bytes, {rate}\n")
+    terminal.say(f"{path.as_posix()}: {_files(len(manifest['files']))}, {num_bytes:,} bytes, {rate}")
     if signing_key is not None:
         _sign(checkpoint.root, signing_key)
 
@@ -108,7 +107,7 @@ def _sign(root: Path, key: Path) -> None:
         raise Failure(str(error)) from error
     except OSError as error:
         raise Failure(f"{root}: cannot be written: {(error.strerror or str(error)).lower()}") from error
-    terminal.emit(f"{path.as_posix()}: signed with {key}\n")
+    terminal.say(f"{path.as_posix()}: signed with {key}")
 
 
 def _sealed(root: Path) -> Checkpoint:
@@ -167,7 +166,8 @@ def verify(
     start = time.monotonic()
     wrong = [*_wrong_signature(checkpoint, public_key), *_wrong(checkpoint, no_progress)]
     seconds = time.monotonic() - start
-    terminal.emit("".join(f"{printable(line)}\n" for line in wrong))
+    for line in wrong:
+        terminal.say(line)
     num_bytes = sum(checkpoint.files[path].size_bytes for path in paths)
     told = f"{checkpoint.name}: {_files(len(paths))}, {num_bytes:,} bytes hashed at {_rate(num_bytes, seconds)}"
     if reads is not None:
@@ -175,7 +175,7 @@ def verify(
             f"{mark} {read_seconds / seconds:.0%} of {name} ({_rate(num_bytes, read_seconds)})"
             for mark, (name, read_seconds) in zip(":,", reads.again().items(), strict=True)
         )
-    terminal.emit(f"{printable(told)}; {len(wrong):,} wrong\n")
+    terminal.say(f"{told}; {len(wrong):,} wrong")
     context.exit(terminal.FINDINGS if wrong else terminal.OK)
 
 
@@ -193,7 +193,7 @@ def _wrong_signature(checkpoint: Checkpoint, key: Path | None) -> Iterator[str]:
         yield f"{place}: {error}"
         return
     if key is None:
-        terminal.emit(f"{printable(place)}: whose signature it is was not checked; --public-key does\n")
+        terminal.say(f"{place}: whose signature it is was not checked; --public-key does")
         return
     try:
         if not signature.is_made_by(found, key):

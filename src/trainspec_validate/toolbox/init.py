@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from trainspec_validate import terminal
 from trainspec_validate.catalog import accelerators
 from trainspec_validate.starter import FILES, MAX_NUM_NODES, documents
 from trainspec_validate.toolbox.files import write
@@ -57,4 +58,4 @@ def command(kinds: tuple[str, ...], accelerator: str, num_nodes: int, directory:
     texts = {target / file: text for file, text in documents(dict.fromkeys(wanted), known, num_nodes).items()}
     write(texts, force=force, advice="--force overwrites, --directory writes elsewhere")
     files = " ".join(path.as_posix() for path in texts)
-    click.echo(f"next: replace the figures that say so, then run: trainspec-validate {files}", err=True)
+    terminal.tell(f"next: replace the figures that say so, then run: trainspec-validate {files}")
