@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from trainspec_validate import terminal
-from trainspec_validate.cli.gate import Request, selection_of
+from trainspec_validate.cli.gate import Request, fails, selection_of
 from trainspec_validate.collect import InputError, collect
-from trainspec_validate.findings import Finding, Report, Severity
+from trainspec_validate.findings import Finding, Report
 from trainspec_validate.report import render
 from trainspec_validate.report.evidence import coverage_lines
 from trainspec_validate.report.terminal import printable
@@ -51,9 +51,7 @@ def follow(request: Request, interval_seconds: float) -> int:
         raise Failure("nothing was judged: no stream with a head came")
     if judgement.coverage is not None:
         terminal.emit("\n".join(printable(line) for line in coverage_lines(judgement.coverage)) + "\n")
-    threshold = None if request.fail_on == "never" else Severity(request.fail_on)
-    failed = threshold is not None and any(f.severity.rank >= threshold.rank for f in worst)
-    return terminal.FINDINGS if failed else terminal.OK
+    return terminal.FINDINGS if fails(Report(tuple(worst)), request.fail_on) else terminal.OK
 
 
 def _streams(request: Request) -> Iterator[Path]:

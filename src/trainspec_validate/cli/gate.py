@@ -13,6 +13,7 @@ import click
 
 from trainspec_validate import terminal
 from trainspec_validate.check import PartialInputError, Terms, examine
+from trainspec_validate.cli.settings import UNJUDGED
 from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect, is_ours
 from trainspec_validate.findings import Report, Severity
 from trainspec_validate.load import LoadError, read_file
@@ -38,7 +39,7 @@ class Request:
 
     paths: tuple[str, ...]
     formats: tuple[str, ...]
-    fail_on: str
+    fail_on: tuple[str, ...]
     select: tuple[str, ...]
     ignore: tuple[str, ...]
     profile: str
@@ -95,9 +96,16 @@ def run(request: Request) -> int:
     if failures:
         Failure("\n".join(failures)).show()
         return terminal.WRONG_USE
-    if request.fail_on != "never" and report.at_or_above(Severity(request.fail_on)):
-        return terminal.FINDINGS
-    return terminal.OK
+    return terminal.FINDINGS if fails(report, request.fail_on) else terminal.OK
+
+
+def fails(report: Report, fail_on: Sequence[str]) -> bool:
+    """Whether the words of `--fail-on` make the exit code 1; of several severities the last one counts."""
+    words = [word.strip() for text in fail_on for word in text.split(",")]
+    if UNJUDGED in words and report.unjudged:
+        return True
+    threshold = next((word for word in reversed(words) if word != UNJUDGED), Severity.ERROR)
+    return threshold != "never" and bool(report.at_or_above(Severity(threshold)))
 
 
 def _tell_changes(request: Request, tree: str) -> None:
@@ -194,7 +202,8 @@ def _judge(
 
 
 def _write(report: Report, output: Output, request: Request, index: Index) -> None:
-    if request.quiet and not report.findings and output.file is None and output.format in FOR_PEOPLE:
+    silent = request.quiet and not report.findings and not report.unjudged
+    if silent and output.file is None and output.format in FOR_PEOPLE:
         return
     color = output.file is None and terminal.use_color(request.color)
     text = render(
