@@ -23,7 +23,7 @@ from trainspec_validate.selection import Selection
 from trainspec_validate.stored import Stored, judge_stored
 from trainspec_validate.streamed import Seen, Streams, is_stream, judge_streams, together
 from trainspec_validate.suppress import Run, Tally, is_below, silence
-from trainspec_validate.unjudged import unjudged_of, with_reasons
+from trainspec_validate.unjudged import unexplained, unjudged_of, with_reasons
 from trainspec_validate.verdicts import NAME_TAKEN, judged_on, outcomes_of_form
 
 if TYPE_CHECKING:
@@ -125,9 +125,9 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
         state.sources[recorded.path] = recorded.source
     report = _report(state, selection, outcomes + together([*streams.outcomes, *stored.outcomes]), tally)
     documents = (*report.documents, *streams.documents, *stored.documents)
-    told = {finding.path for finding in report.findings}
-    unjudged = tuple(entry for entry in unjudged if entry.requirements or entry.path not in told)
-    report = replace(report, documents=documents, coverage=tuple(streams.coverage), unjudged=unjudged)
+    report = replace(
+        report, documents=documents, coverage=tuple(streams.coverage), unjudged=unexplained(unjudged, report.findings)
+    )
     if state.failures:
         raise PartialInputError(state.failures, report)
     return report

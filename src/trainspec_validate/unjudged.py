@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
 from trainspec_validate.engine import Binding, Member
-from trainspec_validate.findings import Outcome, Unjudged, Verdict
+from trainspec_validate.findings import Finding, Outcome, Unjudged, Verdict
 from trainspec_validate.named import Absent
 from trainspec_validate.reading import State
 from trainspec_validate.references import Kind, Link, links
@@ -78,6 +78,12 @@ def _why(key: str, link: Link | None) -> Absent:
         return Absent(f"names no {key}, and nothing else says which one it is for", f"write {key}: {{name: ...}}")
     which = link.reference.name or link.reference.file or ""
     return Absent(f"names {key} {which!r}, which could not be judged with it", "")
+
+
+def unexplained(unjudged: Iterable[Unjudged], findings: Iterable[Finding]) -> tuple[Unjudged, ...]:
+    """The entries without those on files of which findings say already that nothing was judged."""
+    told = {finding.path for finding in findings}
+    return tuple(entry for entry in unjudged if entry.requirements or entry.path not in told)
 
 
 def with_reasons(outcomes: Iterable[Outcome], unjudged: Iterable[Unjudged]) -> Iterator[Outcome]:
