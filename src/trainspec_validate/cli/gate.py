@@ -101,12 +101,21 @@ def run(request: Request) -> int:
 
 
 def fails(report: Report, fail_on: Sequence[str]) -> bool:
-    """Whether the words of `--fail-on` make the exit code 1; of several severities the last one counts."""
-    words = [word.strip() for text in fail_on for word in text.split(",")]
-    if UNJUDGED in words and report.unjudged:
+    """Whether the words of `--fail-on` make the exit code 1."""
+    threshold = threshold_of(fail_on)
+    if UNJUDGED in _words(fail_on) and report.unjudged:
         return True
-    threshold = next((word for word in reversed(words) if word != UNJUDGED), Severity.ERROR)
-    return threshold != "never" and bool(report.at_or_above(Severity(threshold)))
+    return threshold is not None and bool(report.at_or_above(threshold))
+
+
+def threshold_of(fail_on: Sequence[str]) -> Severity | None:
+    """The last severity among the words of `--fail-on`, error if there is none; None for `never`."""
+    word = next((word for word in reversed(_words(fail_on)) if word != UNJUDGED), Severity.ERROR)
+    return None if word == "never" else Severity(word)
+
+
+def _words(fail_on: Sequence[str]) -> list[str]:
+    return [word.strip() for text in fail_on for word in text.split(",")]
 
 
 def _tell_changes(request: Request, tree: str) -> None:
