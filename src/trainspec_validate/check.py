@@ -107,14 +107,13 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
         nothing = "nothing to judge: no TrainSpec document, no stream and no checkpoint in "
         raise InputError(*(state.failures or [nothing + ", ".join(arguments or ["no argument"])]))
     waiver_file = _waiver_file(state, terms) if terms.waivers is not None else None
-    absent = _complete(state)
-    bound = _bind(state)
+    absent, bound = _complete(state), _bind(state)
     outcomes, unjudged = _run_rules(state, selection, bound, absent)
     if streams.candidates or streams.rules:
         _judge_streams(state, selection, bound, streams)
     if stored.groups:
         judge_stored(stored, selection, state.index, bound, streams)
-    elsewhere = {"stream": streams.paths, "user": streams.paths, "artifact": stored.paths}
+    elsewhere = dict.fromkeys(("stream", "user"), streams.paths) | {"artifact": stored.paths}
     judged = judged_on(state, selection, bound, [*outcomes, *streams.outcomes, *stored.outcomes], elsewhere)
     outcomes += outcomes_of_form(state, selection, judged)
     run = Run(state.index, state.sources, tuple(state.texts), judged)
@@ -125,9 +124,8 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
         state.sources[recorded.path] = recorded.source
     report = _report(state, selection, outcomes + together([*streams.outcomes, *stored.outcomes]), tally)
     documents = (*report.documents, *streams.documents, *stored.documents)
-    report = replace(
-        report, documents=documents, coverage=tuple(streams.coverage), unjudged=unexplained(unjudged, report.findings)
-    )
+    left_open = unexplained(unjudged, report.findings)
+    report = replace(report, documents=documents, coverage=tuple(streams.coverage), unjudged=left_open)
     if state.failures:
         raise PartialInputError(state.failures, report)
     return report
