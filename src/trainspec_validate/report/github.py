@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainspec_validate.findings import Finding, Report, Severity, Unjudged
+from trainspec_validate.neutral import neutral, printable
 from trainspec_validate.report import unjudged
 from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import ordered, relative
-from trainspec_validate.report.terminal import printable
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 
@@ -42,7 +42,7 @@ def _place(place: Finding | Unjudged, base: str, title: str) -> str:
 
 
 def _text(parts: Iterable[str]) -> str:
-    return _data("\n".join(printable(part) for part in parts if part))
+    return _data(neutral("\n".join(printable(part) for part in parts if part)))
 
 
 def _data(text: str) -> str:
@@ -51,4 +51,4 @@ def _data(text: str) -> str:
 
 def _property(text: str) -> str:
     escaped = "".join(char if char in "\r\n" else printable(char) for char in text)
-    return _data(escaped).replace(":", "%3A").replace(",", "%2C")
+    return neutral(_data(escaped).replace(":", "%3A").replace(",", "%2C"))
