@@ -21,6 +21,7 @@ LAYERS: dict[str, set[str]] = {
     # facts and words: nobody
     "_version": set(),
     "budget": set(),
+    "boundary": {"budget"},
     "findings": set(),
     "documents": set(),
     "costs": set(),
@@ -30,10 +31,10 @@ LAYERS: dict[str, set[str]] = {
     "aliases": set(),
     "quantities": set(),
     # from streams of other programs to records
-    "streams": {"findings", "documents", "metrics", "suggest", "load"},
+    "streams": {"boundary", "findings", "documents", "metrics", "suggest", "load"},
     # from text to documents
-    "collect": {"suggest"},
-    "load": {"findings"},
+    "collect": {"boundary", "budget", "suggest"},
+    "load": {"boundary", "findings"},
     "requirements": {"findings"},
     "keys": {"findings", "aliases", "suggest"},
     "wording": {"findings", "aliases", "quantities", "suggest"},
@@ -71,9 +72,12 @@ LAYERS: dict[str, set[str]] = {
     "suppress": {"findings", "documents", "suggest", "collect", "load", "requirements"},
     # checkpoints on disk
     "checkpoints": {"answers", "findings", "documents", "registry", "requirements"},
-    "stored": {"checkpoints", "collect", "documents", "engine", "findings", "requirements", "selection", "streamed"},
+    "stored": {
+        *("boundary", "checkpoints", "collect", "documents", "engine", "findings"),
+        *("requirements", "selection", "streamed"),
+    },
     "check": {
-        *("_version", "findings", "documents", "catalog", "suggest"),
+        *("_version", "boundary", "findings", "documents", "catalog", "suggest"),
         *("collect", "load", "reading", "requirements", "schema", "selection"),
         *("rules", "engine", "references", "suppress", "stored", "streamed", "user_rules", "verdicts"),
     },
@@ -81,11 +85,11 @@ LAYERS: dict[str, set[str]] = {
     "coverage": {"checkpoints", "documents", "requirements", "rules", "schema", "telemetry"},
     # from records to findings
     "telemetry": {
-        *("answers", "findings", "documents", "costs", "derived", "metrics", "registry", "requirements"),
+        *("answers", "boundary", "findings", "documents", "costs", "derived", "metrics", "registry", "requirements"),
         *("schema", "streams", "suggest", "units"),
     },
     "streamed": {
-        *("findings", "documents", "checkpoints", "collect", "reading", "requirements", "selection"),
+        *("boundary", "findings", "documents", "checkpoints", "collect", "reading", "requirements", "selection"),
         *("streams", "telemetry", "user_rules"),
     },
     # from findings to text
@@ -98,7 +102,7 @@ LAYERS: dict[str, set[str]] = {
         *("schema", "streams", "suggest", "telemetry"),
     },
     # what the command lines stand on
-    "config": {"suggest"},
+    "config": {"boundary", "budget", "suggest"},
     "commented": {"quantities", "schema"},
     "starter": {"catalog", "costs", "commented"},
     "terminal": {"_version", "report"},

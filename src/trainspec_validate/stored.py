@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainspec_validate.boundary import UnreadableError, unreadable, untrusted
 from trainspec_validate.checkpoints.view import MANIFEST_NAME
 from trainspec_validate.collect import STREAM_SUFFIXES, SUFFIXES
 from trainspec_validate.engine import Binding
@@ -56,7 +58,12 @@ class Stored:
         from trainspec_validate.checkpoints.inventory import MAX_FILES, find  # noqa: PLC0415
 
         failures = []
-        for group in find(Path(argument)):
+        try:
+            with untrusted(unreadable(argument)):
+                groups = list(find(Path(argument)))
+        except UnreadableError as error:
+            return [str(error)]
+        for group in groups:
             if group.is_cut:
                 words = f"{argument}: more than {MAX_FILES:,} files lie below; not all was searched for checkpoints"
                 failures.append(f"{words}, name their directories")
@@ -67,15 +74,16 @@ class Stored:
         return failures
 
     def _take(self, argument: str) -> None:
-        """Note a checkpoint that is no directory."""
+        """Note a checkpoint that is no directory; what cannot be looked at is told by whoever reads it as a file."""
         if argument.endswith(_TEXTS):
             return
         from trainspec_validate.checkpoints.inventory import find_named  # noqa: PLC0415
 
-        group = find_named(Path(argument))
-        if group is not None:
-            self.groups.setdefault(os.path.realpath(group.root), group)
-            self.files.add(argument)
+        with contextlib.suppress(UnreadableError), untrusted(unreadable(argument)):
+            group = find_named(Path(argument))
+            if group is not None:
+                self.groups.setdefault(os.path.realpath(group.root), group)
+                self.files.add(argument)
 
     def holds(self, path: Path) -> bool:
         """Whether a file that was found belongs to a checkpoint and is no document of its own."""
@@ -88,8 +96,8 @@ def judge_stored(
     index: Index,
     bound: Iterable[Binding],
     streams: Streams,
-) -> None:
-    """Judge every series of checkpoints.
+) -> list[str]:
+    """Judge every series of checkpoints; returns what could not be read.
 
     A kind of document counts where there is one of it: with several, nothing says which of them a series belongs to.
     """
@@ -109,8 +117,14 @@ def judge_stored(
         if stored.progress:
             stored.progress(done, total)
 
+    failures: list[str] = []
     for group in stored.groups.values():
-        series = read_group(group, saved, seen, reads_values=stored.reads_values)
+        try:
+            with untrusted(unreadable(group.root.as_posix())):
+                series = read_group(group, saved, seen, reads_values=stored.reads_values)
+        except UnreadableError as error:
+            failures.append(str(error))
+            continue
         judgement = judge_series(series, wanted, index, beside, seen)
         stored.findings += judgement.findings
         stored.outcomes += judgement.outcomes
@@ -119,3 +133,4 @@ def judge_stored(
             if stored.reads_values:
                 formats += f"; {share_read(one)}"
             stored.documents.append(DocumentSummary(one.name, "Checkpoint", formats))
+    return failures

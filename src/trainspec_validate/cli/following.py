@@ -30,12 +30,15 @@ def follow(request: Request, interval_seconds: float) -> int:
     index = load_index()
     selection = selection_of(request)
     wanted = [r for r in index.by_id.values() if r.check == "stream" and selection.takes(index, r.id)]
-    follower = Follower(wanted, index, documents_beside(request.paths or (".",)))
+    try:
+        follower = Follower(wanted, index, documents_beside(request.paths or (".",)))
+    except InputError as error:
+        raise Failure("\n".join(map(str, error.args))) from error
     worst: list[Finding] = []
     refused: set[str] = set()
     try:
         while True:
-            new, judgement = follower.look(_streams(request), time.time_ns() // 1_000)
+            new, judgement = follower.look(_streams(request, follower.unreadable), time.time_ns() // 1_000)
             worst += new
             _tell(new)
             for name in follower.refused.keys() - refused:
@@ -53,14 +56,21 @@ def follow(request: Request, interval_seconds: float) -> int:
         terminal.emit("\n".join(printable(line) for line in coverage_lines(judgement.coverage)) + "\n")
     threshold = None if request.fail_on == "never" else Severity(request.fail_on)
     failed = threshold is not None and any(f.severity.rank >= threshold.rank for f in worst)
+    if follower.unreadable:
+        return terminal.WRONG_USE
     return terminal.FINDINGS if failed else terminal.OK
 
 
-def _streams(request: Request) -> Iterator[Path]:
+def _streams(request: Request, unreadable: set[str]) -> Iterator[Path]:
+    """The streams that are there now; a file that cannot be read is told once and counts as unreadable."""
     failures: list[InputError] = []
     for candidate in collect(request.paths or (".",), failures):
-        if is_stream(candidate):
-            yield candidate.path
+        try:
+            if candidate.name not in unreadable and is_stream(candidate):
+                yield candidate.path
+        except InputError as error:
+            unreadable.add(candidate.name)
+            click.echo(printable(str(error)), err=True)
 
 
 def _tell(findings: list[Finding]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainspec_validate.boundary import UnreadableError, unreadable, untrusted
 from trainspec_validate.documents import Document
 from trainspec_validate.findings import Finding
 from trainspec_validate.requirements import Index, Requirement
@@ -31,6 +32,8 @@ class _Followed:
     file: RunFile
     decode: Callable[[Block], Batch]
     offset: int = 0
+    is_gone: bool = False
+    """Whether it can be read no more."""
 
     def news(self) -> list[Batch]:
         """The records on whole lines that were written since the last look."""
@@ -55,18 +58,32 @@ class Follower:
     told: set[Told] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
     """Files that cannot be followed, and why."""
+    unreadable: set[str] = field(default_factory=set)
+    """Files among them that could not be read."""
 
     def look(self, paths: Iterable[Path], now_us: int) -> tuple[list[Finding], Judgement]:
         """Read what is new in files, old and new ones, and give the findings that were not told before."""
         for path in paths:
             if path.as_posix() not in self.followed and path.as_posix() not in self.refused:
                 self._begin(path)
-        found = [batch for one in self.followed.values() for batch in one.news()]
+        here = [name for name, one in self.followed.items() if not one.is_gone]
+        found = [batch for name in here for batch in self._news(name)]
         self.digest.add(in_order(join(found)))
         judgement = self._judged(now_us)
         new = [finding for finding in judgement.findings if _identity(finding) not in self.told]
         self.told |= {_identity(finding) for finding in new}
         return new, judgement
+
+    def _news(self, name: str) -> list[Batch]:
+        """What is new in one file; one that cannot be read any more is followed no further."""
+        try:
+            with self.followed[name].file.reading():
+                return self.followed[name].news()
+        except (UnreadableError, SourceError) as error:
+            self.unreadable.add(name)
+            self.refused[name] = str(error).removeprefix(f"{name}: ")
+            self.followed[name].is_gone = True
+            return []
 
     @property
     def has_ended(self) -> bool:
@@ -76,11 +93,14 @@ class Follower:
     def _begin(self, path: Path) -> None:
         name = path.as_posix()
         try:
-            if b"\n" not in first_bytes(path, MAX_LINE_BYTES + 2):
-                return  # the head is not on its line yet; the next look will tell
-            file = run_file(len(self.followed), path, name)
-        except (SourceError, OSError) as error:
-            self.refused[name] = str(error)
+            with untrusted(unreadable(name)):
+                if b"\n" not in first_bytes(path, MAX_LINE_BYTES + 2):
+                    return  # the head is not on its line yet; the next look will tell
+                file = run_file(len(self.followed), path, name)
+        except (SourceError, UnreadableError) as error:
+            if isinstance(error, UnreadableError):
+                self.unreadable.add(name)
+            self.refused[name] = str(error).removeprefix(f"{name}: ")
             return
         if file.format != NATIVE or file.is_compressed:
             self.refused[name] = "only metric streams in plain JSON Lines can be followed"

@@ -111,8 +111,11 @@ def _shape(draft: Draft) -> Shape | str:
     inside = experts if isinstance(experts, dict) else {}
     expert_layers = inside.get("num_layers", layers) if inside else 0
     numbers = [inside.get(key) for key in ("num_experts", "num_active_experts", "ffn_hidden_size")] if inside else []
+    shared = inside.get("num_shared_experts", 0)
     if inside and not all(isinstance(value, int) and 0 < value <= _LARGEST_DIMENSION for value in numbers):
         lacking.append("experts")
+    elif not isinstance(shared, int) or not 0 <= shared <= _LARGEST_DIMENSION:
+        lacking.append("num_shared_experts")
     ffn = draft.counted("model", "ffn_hidden_size")
     if (ffn is None and expert_layers != layers) or (not inside and ffn is None):
         lacking.append("ffn_hidden_size")
@@ -134,7 +137,7 @@ def _shape(draft: Draft) -> Shape | str:
         tied_embeddings=draft.get("model", "tied_embeddings") is True,
         num_experts=inside.get("num_experts", 0),
         num_active_experts=inside.get("num_active_experts", 0),
-        num_shared_experts=inside.get("num_shared_experts", 0),
+        num_shared_experts=shared,
         expert_hidden_size=inside.get("ffn_hidden_size", 0),
         num_expert_layers=expert_layers,
     )
