@@ -1,4 +1,4 @@
-"""Which room of the package may import which, and which room owns which third-party library."""
+"""Which room may import which, which owns which third-party library, and which open files for writing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ ANYTHING = {"*"}
 LAYERS: dict[str, set[str]] = {
     # facts and words: nobody
     "_version": set(),
+    "atomic": set(),
     "budget": set(),
     "boundary": {"budget"},
     "findings": set(),
@@ -69,9 +71,9 @@ LAYERS: dict[str, set[str]] = {
     "discover": {"findings", "documents", "catalog", "interop"},
     "engine": {"findings", "documents", "quantities", "requirements", "rules"},
     "references": {"findings", "documents", "engine", "suggest"},
-    "suppress": {"findings", "documents", "suggest", "collect", "load", "requirements"},
+    "suppress": {"atomic", "findings", "documents", "suggest", "collect", "load", "requirements"},
     # checkpoints on disk
-    "checkpoints": {"answers", "findings", "documents", "registry", "requirements"},
+    "checkpoints": {"answers", "atomic", "findings", "documents", "registry", "requirements"},
     "stored": {
         *("boundary", "checkpoints", "collect", "documents", "engine", "findings"),
         *("requirements", "selection", "streamed"),
@@ -266,3 +268,120 @@ def test_the_recorder_stands_alone() -> None:
         found |= names - FRAMEWORKS.get(path.relative_to(RECORDER).parts[0], set())
     assert "trainspec_record" in found
     assert found - {"trainspec_record", *sys.stdlib_module_names} == set()
+
+
+# --- who opens a file for writing -------------------------------------------------------------------------------
+
+ROOT = SOURCE.parents[1]
+WRITERS: dict[str, str] = {
+    "src/trainspec_validate/atomic.py": "the one place",
+    "src/trainspec_validate/telemetry/large.py": "files of a temporary directory of its own",
+    "src/trainspec_validate/telemetry/spill.py": "files of a temporary directory of its own",
+    "src/trainspec_validate/user_rules/tables.py": "files of a temporary directory of its own",
+    "src/trainspec_validate/streams/parquet.py": "Arrow, on a file of the caller",
+    "src/trainspec_record/*.py": "appends to streams; a training environment has no validator",
+    "src/trainspec_record/adapters/checkpoints.py": "a mark in a checkpoint that the trainer is writing",
+    "conformance/trainspec_conformance/history.py": "appends to the trace of a trial",
+    "conformance/trainspec_conformance/processes.py": "the log that a stack appends to",
+    "conformance/trainspec_conformance/probing.py": "question and log of a probe, in a new directory of the trial",
+    "conformance/trainspec_conformance/launching.py": "the task, in a new directory of the trial",
+    "conformance/trainspec_conformance/damage.py": "damages checkpoints",
+    "conformance/trainspec_conformance/means.py": "keeps a checkpoint of the stack as evidence",
+    "conformance/trainspec_conformance/memory.py": "control groups",
+    "conformance/trainspec_conformance/clocks.py": "memory that processes share",
+    "conformance/trainspec_conformance/network.py": "a device",
+    "conformance/mutants/*.py": "programs that do wrong on purpose, and their locks",
+}
+"""Module (pattern) to why it may open a file for writing, or put one in place of another."""
+PROGRAMS_OF_STACKS = ("conformance/stacks/", "conformance/results/", "conformance/trainspec_conformance/templates/")
+"""What stacks run; they stand alone."""
+_WRITING_CALLS = {
+    *("write_text", "write_bytes", "touch", "hardlink_to", "symlink_to", "rename", "renames", "link", "symlink"),
+    *("copyfile", "copy", "copy2", "copytree", "move", "mkstemp", "NamedTemporaryFile", "mknod", "mkfifo", "truncate"),
+    *("ParquetWriter", "write_parquet", "write_csv", "savez", "tofile", "FileIO", "FileHandler"),
+}
+_OF_A_MODULE = {"copy", "copy2", "move", "link", "symlink", "rename", "truncate"}
+"""Names that other objects have too; they count on `os` and `shutil`, `rename` on anything."""
+_WRITING_FLAGS = ("O_WRONLY", "O_RDWR", "O_CREAT", "O_APPEND", "O_TRUNC")
+
+
+def writes(call: ast.Call) -> bool:
+    """Whether a call opens a file for writing, or makes, moves or replaces one."""
+    function = call.func
+    name = getattr(function, "id", getattr(function, "attr", ""))
+    owner = getattr(getattr(function, "value", None), "id", "")
+    if name in {"open", "fdopen"}:
+        return opens_for_writing(call, owner, is_method=isinstance(function, ast.Attribute))
+    if name == "ZipFile":
+        return len(call.args) > 1
+    if name == "replace":  # of a path it has one argument, of a text two
+        return owner == "os" or (len(call.args) == 1 and not call.keywords)
+    return name in _WRITING_CALLS and (name not in _OF_A_MODULE - {"rename"} or owner in {"os", "shutil"})
+
+
+def opens_for_writing(call: ast.Call, owner: str, *, is_method: bool) -> bool:
+    if ast.unparse(call.func) == "os.open":
+        text = ast.unparse(call)
+        return any(flag in text for flag in _WRITING_FLAGS) and "/dev/null" not in text and "devnull" not in text
+    first = 0 if is_method and owner not in {"os", "io", "gzip", "bz2", "lzma", "codecs"} else 1
+    named = [keyword.value for keyword in call.keywords if keyword.arg == "mode"]
+    mode = next(iter(named or call.args[first : first + 1]), None)
+    if mode is None:
+        return False
+    if isinstance(mode, ast.Constant) and isinstance(mode.value, str):
+        return bool(set(mode.value) & set("wax+"))
+    return ast.unparse(call.func) in {"open", "os.fdopen"} or (is_method and bool(named))
+
+
+@cache
+def writers() -> set[str]:
+    found = set()
+    for folder in ("src", "conformance"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            name = path.relative_to(ROOT).as_posix()
+            if name.startswith(PROGRAMS_OF_STACKS):
+                continue
+            calls = (
+                node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
+            )
+            found |= {name for call in calls if writes(call)}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("Path(x).write_text(y)", True),
+        ("path.open('wb')", True),
+        ("path.open(mode='a')", True),
+        ("open(path, 'r+b')", True),
+        ("open(path, mode)", True),
+        ("os.open(path, os.O_CREAT | os.O_EXCL)", True),
+        ("os.replace(a, b)", True),
+        ("new.replace(path)", True),
+        ("new.rename(path)", True),
+        ("shutil.copyfile(a, b)", True),
+        ("pq.ParquetWriter(path, schema)", True),
+        ("zipfile.ZipFile(path, 'w')", True),
+        ("path.open('rb')", False),
+        ("path.open()", False),
+        ("open(path)", False),
+        ("archive.open(name)", False),
+        ("text.replace('a', 'b')", False),
+        ("os.open(path, os.O_RDONLY)", False),
+        ("values.copy()", False),
+    ],
+)
+def test_what_counts_as_writing(source: str, expected: bool) -> None:
+    (call,) = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)][:1]
+    assert writes(call) is expected
+
+
+def test_one_module_writes_outputs() -> None:
+    """An output is whole and no link is followed because everything goes through `atomic`."""
+    assert not [name for name in writers() if not any(fnmatchcase(name, pattern) for pattern in WRITERS)]
+
+
+@pytest.mark.parametrize("pattern", sorted(WRITERS))
+def test_every_exception_is_needed(pattern: str) -> None:
+    assert any(fnmatchcase(name, pattern) for name in writers())

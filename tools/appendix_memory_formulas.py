@@ -10,6 +10,7 @@ from trainspec_validate.costs import (
     layout,
     memory,
     memory_overheads,
+    optimizer_state,
     rank_memory,
     rank_state,
     stage_memory,
@@ -56,6 +57,20 @@ STATE_FORMULAS = (
         memory.sharded_bytes_per_parameter,
         ("kept + (total - kept) / d", "bytes/parameter", "arXiv:1910.02054, table 1"),
         (SIXTEEN, 1, 64),
+    ),
+    Formula(
+        optimizer_state.factor_numbers,
+        (
+            "Adafactor m + n; Shampoo 2 m n (b/c + c/b), b and c the sides of a block; SOAP 2 m^2 + 2 n^2",
+            "numbers of a matrix of m rows, n columns",
+            "arXiv:1804.04235; arXiv:1802.09568; arXiv:2309.06497; arXiv:2409.11321",
+        ),
+        ("adafactor", 4096, 14336),
+    ),
+    Formula(
+        optimizer_state.factors_per_parameter,
+        ("the above over all matrices, by the parameters", "numbers/parameter", "as above"),
+        ("shampoo", LLAMA),
     ),
     Formula(
         transformer.parameters,

@@ -52,6 +52,8 @@ MAKERS = {
     ),
     "aws": ("AWS", "A row is a chip of eight cores; software joins several cores to one that a rank uses."),
     "graphcore": ("Graphcore", "Memory is what lies on the chip."),
+    "huawei": ("Huawei", "910C has two dies in a package and carries a rank on each."),
+    "cerebras": ("Cerebras", "A row is a wafer; memory is what lies on it."),
 }
 
 

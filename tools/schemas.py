@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from trainspec_validate.catalog import accelerators, links
 from trainspec_validate.documents import KINDS, SIDE_KINDS, Record
 from trainspec_validate.documents.stream import StreamRecord
 from trainspec_validate.metrics import Metric, events, metrics
@@ -23,6 +24,14 @@ DRAFT_07 = "http://json-schema.org/draft-07/schema#"
 
 OF_TAGS = {"kind": "Kind of the document.", "act": "What is done."}
 """Keys that tell one alternative from another, which no field of a type declares."""
+_NICS = {generation for _, generation in links().nic_rate_bytes_per_second}
+EXAMPLES: dict[tuple[str, str], list[str]] = {
+    ("Accelerator", "model"): list(accelerators()),
+    ("Accelerator", "vendor"): sorted({entry.vendor for entry in accelerators().values()}),
+    ("ScaleUp", "generation"): list(dict.fromkeys(generation for _, generation in links().scale_up)),
+    ("Nic", "generation"): sorted(_NICS),
+}
+"""Values of the catalog that editors offer; others are as good."""
 BY_KEYWORD = {
     "additionalProperties": "TS-DOC-005",
     "required": "TS-DOC-006",
@@ -84,6 +93,9 @@ def document_schema(kind: str) -> dict[str, Any]:
     docstrings = _docstrings()
     for name, definition in definitions.items():
         _describe_fields(definition, {**OF_TAGS, **docstrings.get(name, {})})
+        for key, field in definition.get("properties", {}).items():
+            if (name, key) in EXAMPLES:
+                field["examples"] = EXAMPLES[name, key]
     root = definitions.pop(model.__name__)
     _plain(root)
     _plain(definitions)

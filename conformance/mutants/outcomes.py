@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from trainspec_validate.atomic import write_atomically
 from trainspec_validate.documents.conformance_report import Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,9 +50,7 @@ class Results(msgspec.Struct):
 def write_whole(path: Path, record: msgspec.Struct) -> None:
     """Write a record to a file, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.stem}.tmp")
-    new.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1))
-    new.replace(path)
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(record), indent=1))
 
 
 def read(directory: Path, mutant: str) -> Results:

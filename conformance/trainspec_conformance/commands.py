@@ -21,6 +21,7 @@ from trainspec_conformance.starting import write_templates
 from trainspec_conformance.suite import Order, lacking, num_trials, run_suite
 from trainspec_conformance.summary import show
 from trainspec_conformance.verifying import differences
+from trainspec_validate.atomic import write_atomically
 from trainspec_validate.config import changed
 from trainspec_validate.documents.conformance import StackDescriptor
 from trainspec_validate.documents.conformance_report import ConformanceReport
@@ -102,7 +103,7 @@ def _measure(request: RunRequest, stack: StackDescriptor, chosen: Sequence[Scena
     results = run_suite(Order(stack, base, out, chosen, request.seed, request.trials, told=click.echo))
     about = Circumstances(out, request.command, versions(stack, base), gaps.reasons, documents, errors(out, documents))
     report = make_report(stack, results, about)
-    (out / REPORT).write_bytes(text(report))
+    write_atomically(out / REPORT, text(report))
     write_all(report, out)
     return report
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 from contextlib import chdir
 from pathlib import Path
 
 from trainspec_conformance.reading import DocumentError
+from trainspec_validate.atomic import write_atomically
 from trainspec_validate.documents.conformance import StackDescriptor
 
 DIRECTORY = "documents"
@@ -34,7 +34,7 @@ def gather(descriptor: Path, stack: StackDescriptor, out: Path) -> tuple[str, ..
     for file in files:
         copy = out / DIRECTORY / file.relative_to(above)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, copy)
+        write_atomically(copy, file.read_bytes())
         found.append(copy.relative_to(out).as_posix())
     return tuple(found)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 from pathlib import Path
+
+from trainspec_validate.atomic import write_atomically
 
 TEMPLATES = Path(__file__).with_name("templates")
 FILES = ("stack.yaml", "shim.py")
@@ -21,9 +23,9 @@ def write_templates(directory: Path) -> list[Path]:
     """
     paths = [directory / name for name in FILES]
     for path in paths:
-        if path.exists():
+        if os.path.lexists(path):
             raise FileExistsError(f"{path} is there already; name another directory")
     directory.mkdir(parents=True, exist_ok=True)
     for path in paths:
-        shutil.copyfile(TEMPLATES / path.name, path)
+        write_atomically(path, (TEMPLATES / path.name).read_bytes(), overwrite=False)
     return paths

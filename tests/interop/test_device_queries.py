@@ -127,7 +127,7 @@ def test_memory_decides_between_products_of_one_name() -> None:
     assert facts["accelerator"]["model"] == "nvidia-h100-80gb-hbm3"
     assert facts["accelerator"]["memory_bytes"] == 65247 * 2**20
     facts = group(read("nvidia-smi-query-csv", ("NVIDIA H100 80GB HBM3", "NVIDIA H20"), ("81559 MiB", "97871 MiB")))
-    assert facts["accelerator"]["model"] == "nvidia-h20"
+    assert facts["accelerator"]["model"] == "nvidia-h20-96gb"
 
 
 def test_differing_devices_are_said() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
+from trainspec_validate.atomic import write_atomically
 from trainspec_validate.documents.conformance_report import ConformanceReport
 
 FORMATS: dict[str, str] = {
@@ -22,4 +23,4 @@ def write_all(report: ConformanceReport, directory: Path) -> None:
     """Write every form of a report into its directory."""
     for name, module in FORMATS.items():
         text: str = import_module(module).render(report)
-        (directory / name).write_text(text, encoding="utf-8")
+        write_atomically(directory / name, text)

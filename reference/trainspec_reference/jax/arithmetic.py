@@ -47,7 +47,7 @@ class Formats:
         wanted = {
             "compute": precision.compute,
             "parameters": precision.master_parameters or precision.parameters,
-            "optimizer": precision.optimizer_state,
+            "optimizer": precision.optimizer_state or "fp32",
             "reduction": precision.reduction,
         }
         for name, word in wanted.items():

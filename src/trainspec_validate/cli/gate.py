@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from trainspec_validate import terminal
+from trainspec_validate.atomic import refuse_link, write_atomically
 from trainspec_validate.boundary import untrusted
 from trainspec_validate.check import PartialInputError, Terms, examine
 from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect, is_ours, unreadable
@@ -115,9 +116,15 @@ def _tell_changes(request: Request, tree: str) -> None:
 def _outputs(request: Request) -> list[Output]:
     at_terminal = terminal.is_terminal(sys.stdout)
     try:
-        return outputs(request.formats, os.environ, terminal=at_terminal, statistics=request.statistics)
+        wanted = outputs(request.formats, os.environ, terminal=at_terminal, statistics=request.statistics)
     except OutputError as error:
         raise click.BadParameter(str(error), param_hint="'--format'") from error
+    for file in (output.file for output in wanted if output.file is not None):
+        try:
+            refuse_link(file)
+        except OSError as error:
+            raise _undelivered(file, "report", error) from error
+    return wanted
 
 
 def _rules(request: Request) -> tuple[RuleSet | None, Index]:
@@ -211,17 +218,20 @@ def _write(report: Report, output: Output, request: Request, index: Index) -> No
         terminal.emit(text)
         return
     try:
-        Path(output.file).write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
+        write_atomically(output.file, text)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise Failure(f"{output.file}: the report cannot be written: {reason}") from error
+        raise _undelivered(output.file, "report", error) from error
+
+
+def _undelivered(file: str, what: str, error: OSError) -> Failure:
+    return Failure(f"{file}: the {what} cannot be written: {(error.strerror or str(error)).lower()}")
 
 
 def _write_baseline(baseline: Baseline, request: Request) -> tuple[str, ...]:
     try:
         number = baseline.write()
     except OSError as error:
-        return (f"{baseline.path}: the baseline cannot be written: {(error.strerror or str(error)).lower()}",)
+        return (_undelivered(baseline.path, "baseline", error).message,)
     if not request.quiet:
         click.echo(f"{baseline.path}: {number} finding{'' if number == 1 else 's'} recorded", err=True)
     return ()

@@ -17,6 +17,7 @@ class ModelState:
     master: float
     gradients: float
     moments: float
+    """All state of the optimizer but the master copy."""
 
     @property
     def total(self) -> float:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trainspec_validate.costs.memory import FORMAT_BYTES, ModelState, model_state, sharded_bytes_per_parameter
+from trainspec_validate.derived.optimizer import optimizer_state
 from trainspec_validate.documents import TrainingPlan
 
 STAGES = {"none": 0, "optimizer": 1, "gradients": 2, "parameters": 3}
@@ -14,10 +17,16 @@ def offloaded_share(plan: TrainingPlan, what: str, target: str | None = None) ->
     return sum(o.fraction for o in entries if o.what == what and target in (None, o.target))
 
 
+def num_trained(plan: TrainingPlan) -> float:
+    """Parameters that receive gradients and have optimizer state."""
+    return min(plan.num_parameters_trained or plan.model.num_parameters, plan.model.num_parameters)
+
+
 def state_with(plan: TrainingPlan, gradients: str) -> ModelState:
-    """The state that a plan's formats imply when gradients are kept in a given one."""
+    """The state that a plan's formats and optimizer imply when gradients are kept in a given format."""
     p = plan.precision
-    return model_state(p.parameters, p.master_parameters, gradients, p.optimizer_state, p.num_optimizer_moments)
+    state = model_state(p.parameters, p.master_parameters, gradients, "fp32", 0)
+    return replace(state, moments=optimizer_state(plan.optimizer, p, plan.model, num_trained(plan)).num_bytes)
 
 
 def least_state(plan: TrainingPlan) -> ModelState:
@@ -37,7 +46,7 @@ def state_bytes_per_rank(plan: TrainingPlan, *, offloaded_to: str | None = None)
     gradients.
     """
     state, degrees, total = least_state(plan), plan.parallelism, plan.model.num_parameters
-    trained = min(plan.num_parameters_trained or total, total)
+    trained = num_trained(plan)
     kept = {
         "parameters": _kept(plan, "parameters", offloaded_to),
         "gradients": _kept(plan, "gradients", offloaded_to),

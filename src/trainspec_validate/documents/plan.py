@@ -28,6 +28,7 @@ from trainspec_validate.documents.communication import Communication
 from trainspec_validate.documents.hardware import NumberFormat
 from trainspec_validate.documents.memory import Memory
 from trainspec_validate.documents.model import Model
+from trainspec_validate.documents.optimizer import Optimizer
 from trainspec_validate.documents.parallelism import Parallelism, Synchrony
 from trainspec_validate.documents.precision import KernelFloor, Precision
 
@@ -164,6 +165,9 @@ class TrainingPlan(Record, frozen=True, kw_only=True, tag_field="kind", tag="Tra
     """How much data one step takes."""
     precision: Precision
     """Number formats."""
+    optimizer: Optimizer | None = None
+    """How gradients become updates, and the state kept for it; absent means Adam: two moments of each trained
+    parameter in `precision.optimizer_state`."""
     communication: Communication | None = None
     """How ranks talk."""
     memory: Memory | None = None

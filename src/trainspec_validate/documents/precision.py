@@ -67,10 +67,11 @@ class Precision(Record, frozen=True, kw_only=True):
     """Sum over micro-batches; absent means the gradients' format."""
     reduction: StateFormat
     """Sum over data ranks."""
-    optimizer_state: StateFormat = "fp32"
-    """Moments of the optimizer."""
-    num_optimizer_moments: Annotated[int, Meta(ge=0, le=8)] = 2
-    """Moments that the optimizer keeps of each parameter: 2 for Adam, 1 for momentum or Lion, 0 for none."""
+    optimizer_state: StateFormat | None = None
+    """Moments of the optimizer; absent means fp32. `optimizer.moments` gives each moment its own format."""
+    num_optimizer_moments: Annotated[int, Meta(ge=0, le=8)] | None = None
+    """Moments that the optimizer keeps of each parameter: 2 for Adam, 1 for momentum or Lion, 0 for none; absent means
+    as usual for `optimizer.name`, and 2 without an optimizer section."""
     parameter_rounding: Literal["nearest", "stochastic"] = "nearest"
     """Rounding of the parameter update."""
     loss_scaling: LossScaling | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainspec_validate.costs.kernel_efficiency import matmul_fraction
 from trainspec_validate.costs.layout import Layout
@@ -11,11 +11,13 @@ from trainspec_validate.costs.memory import FORMAT_BYTES, ModelState, model_stat
 from trainspec_validate.costs.transformer import Shape
 from trainspec_validate.derived.job import JobNodes, find_job_nodes, job_fabric
 from trainspec_validate.derived.machine import machine_of_group
+from trainspec_validate.derived.optimizer import optimizer_state
 from trainspec_validate.derived.plan import compute_formats, shape_of
 from trainspec_validate.derived.state import STAGES
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.fabric import Fabric
 from trainspec_validate.documents.model import Model
+from trainspec_validate.documents.optimizer import Optimizer
 from trainspec_validate.documents.precision import Precision
 from trainspec_validate.topology.graph import Topology, topology_of
 
@@ -91,11 +93,11 @@ def machine_facts(cluster: ClusterProfile, nodes: JobNodes, fabric: Fabric | Non
     known = machine_of_group(cluster, nodes.index)
     own = nodes.group.accelerator
     if known.memory_bytes_per_rank is None or not known.peak_rates:
-        keys = "memory_bytes and peak_rates of the accelerator"
+        keys = f"memory_bytes and peak_rates in node_groups[{nodes.index}].accelerator"
         raise Unpredictable(f"memory or peak rate of {own.model} is not known; state {keys}")
     if known.memory_bytes_per_second_per_rank is None:
-        key = "memory_bandwidth_bytes_per_second"
-        raise Unpredictable(f"the memory bandwidth of {own.model} is not known; state {key}")
+        key, place = "memory_bandwidth_bytes_per_second", f"node_groups[{nodes.index}].accelerator"
+        raise Unpredictable(f"the memory bandwidth of {own.model} is not known; state {key} in {place}")
     return MachineFacts(
         topology=topology_of(cluster, nodes, fabric, num_ranks),
         memory_bytes=known.memory_bytes_per_rank,
@@ -119,7 +121,7 @@ def machine_of(plan: TrainingPlan, cluster: ClusterProfile) -> MachineFacts:
     return machine_facts(cluster, nodes, found[1] if found else None, plan.parallelism.num_accelerators)
 
 
-def model_facts(model: Model, precision: Precision) -> ModelFacts:
+def model_facts(model: Model, precision: Precision, optimizer: Optimizer | None = None) -> ModelFacts:
     """Shape and formats of what is trained.
 
     Raises:
@@ -132,12 +134,9 @@ def model_facts(model: Model, precision: Precision) -> ModelFacts:
     return ModelFacts(
         shape=shape,
         num_parameters=model.num_parameters,
-        state=model_state(
-            precision.parameters,
-            precision.master_parameters,
-            gradients,
-            precision.optimizer_state,
-            precision.num_optimizer_moments,
+        state=replace(
+            model_state(precision.parameters, precision.master_parameters, gradients, "fp32", 0),
+            moments=optimizer_state(optimizer, precision, model, model.num_parameters).num_bytes,
         ),
         compute_formats=compute_formats(precision),
         reduction_bytes=FORMAT_BYTES[precision.reduction],

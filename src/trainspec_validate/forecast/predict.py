@@ -61,7 +61,7 @@ def predict(plan: TrainingPlan, cluster: ClusterProfile) -> Prediction:
     Raises:
         Unpredictable: the documents lack a figure or contradict each other.
     """
-    model, machine = model_facts(plan.model, plan.precision), machine_of(plan, cluster)
+    model, machine = model_facts(plan.model, plan.precision, plan.optimizer), machine_of(plan, cluster)
     layout, settings = layout_of(plan), settings_of(plan)
     if layout.num_ranks != plan.parallelism.num_accelerators:
         raise Unpredictable("the degrees do not multiply to the ranks")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from trainspec_validate import units
-from trainspec_validate.catalog import CatalogAccelerator, accelerators
+from trainspec_validate.catalog import CatalogAccelerator, accelerators, accelerators_named
 from trainspec_validate.derived.cluster import listed, total, within
 from trainspec_validate.documents import ClusterProfile
 from trainspec_validate.documents.hardware import Accelerator
@@ -108,7 +108,8 @@ def accelerator_model(cluster: ClusterProfile) -> Iterator[Violation]:
         if known is None:
             missing = _missing_figures(accelerator)
             if missing and not (accelerator.model == _NOT_STATED and cluster.metadata.sources):
-                near = hint(accelerator.model, accelerators())
+                near = " or ".join(entry.name for entry in accelerators_named(accelerator.model)[:3])
+                near = f"did you mean {near}?" if near else hint(accelerator.model, accelerators())
                 yield Violation(
                     at(cluster, *place, "model"),
                     f"{accelerator.model!r} is not in the catalog, and its {' and '.join(missing)} "

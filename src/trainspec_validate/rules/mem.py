@@ -12,7 +12,8 @@ from trainspec_validate.costs.memory import (
     micro_batches_in_flight,
 )
 from trainspec_validate.derived import machine as machines
-from trainspec_validate.derived.state import offloaded_share, state_bytes_per_rank, state_with
+from trainspec_validate.derived.optimizer import optimizer_state
+from trainspec_validate.derived.state import num_trained, offloaded_share, state_bytes_per_rank, state_with
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.memory import Memory
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
@@ -48,15 +49,18 @@ def state_bytes(plan: TrainingPlan) -> Iterator[Violation]:
     stated = memory_of(plan).state_bytes_per_parameter
     if stated is None:
         raise NotApplicable("the plan states no bytes of state per parameter")
+    kept = optimizer_state(plan.optimizer, plan.precision, plan.model, num_trained(plan))
+    if kept.unknown is not None:
+        raise NotApplicable(f"the plan does not give {kept.unknown}")
     states = list(_states(plan))
     if all(abs(stated - state.total) > STATE_TOLERANCE for state in states):
-        s = states[0]
+        s, named = states[0], "optimizer state" if plan.optimizer else "moments"
         yield Violation(
             at(plan, "memory", "state_bytes_per_parameter"),
             f"the state is stated as {number(stated)} bytes per parameter, but the formats of precision come "
-            f"to {number(s.total)}: {number(s.weights)} weights + {number(s.master)} master + "
-            f"{number(s.gradients)} gradients + {number(s.moments)} moments",
-            f"set state_bytes_per_parameter to {number(s.total)}, or mend the formats",
+            f"to {number(round(s.total, 3))}: {number(s.weights)} weights + {number(s.master)} master + "
+            f"{number(s.gradients)} gradients + {number(round(s.moments, 3))} {named}",
+            f"set state_bytes_per_parameter to {number(round(s.total, 3))}, or correct the formats",
             related=((at(plan, "precision"), "the formats"),),
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.derived.state import least_state
+from trainspec_validate.derived.state import least_state, num_trained
 from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._machine import at_machine, machine_of
@@ -25,7 +25,7 @@ def offload_volume(plan: TrainingPlan) -> Iterator[Violation]:
     if not stated:
         raise NotApplicable("no traffic of offloaded state is stated")
     state, total = least_state(plan), plan.model.num_parameters
-    trained = min(plan.num_parameters_trained or total, total) / plan.parallelism.num_accelerators
+    trained = num_trained(plan) / plan.parallelism.num_accelerators
     passes = {
         "optimizer": state.gradients * trained + state.weights * trained,
         "gradients": state.gradients * trained,

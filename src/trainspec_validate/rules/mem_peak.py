@@ -31,7 +31,8 @@ def _predicted(plan: TrainingPlan) -> tuple[RankMemory, RankMemory]:
 
     check_chunks(plan)
     try:
-        model, layout, settings = model_facts(plan.model, plan.precision), layout_of(plan), settings_of(plan)
+        model, layout = model_facts(plan.model, plan.precision, plan.optimizer), layout_of(plan)
+        settings = settings_of(plan)
         if layout.num_ranks != plan.parallelism.num_accelerators:
             raise Unpredictable("the degrees do not multiply to the ranks")
         _, lean = lean_memory(model, layout, settings)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainspec_validate.catalog import CatalogAccelerator
+from trainspec_validate.starter.unlisted import OTHER, missing_figures
+
+__all__ = ["FILES", "MAX_NUM_NODES", "OTHER", "documents", "missing_figures"]
 
 FILES = {"ClusterProfile": "cluster.yaml", "TrainingPlan": "plan.yaml", "CheckpointPolicy": "checkpoint.yaml"}
 """File that each kind is written to."""

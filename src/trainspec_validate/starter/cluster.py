@@ -8,6 +8,7 @@ from trainspec_validate.catalog import links
 from trainspec_validate.commented import body, figure, head
 from trainspec_validate.costs import reliability
 from trainspec_validate.starter.sizing import FAILURES, Sizes
+from trainspec_validate.starter.unlisted import assumed, missing_figures
 
 NAME = "my-cluster"
 SPARE_SECONDS = 60
@@ -28,24 +29,42 @@ def document(sizes: Sizes) -> str:
         ("  - name: compute", "replace"),
         (f"    num_nodes: {sizes.num_nodes}", "chosen"),
         (f"    num_accelerators_per_node: {build.num_per_node}", "replace"),
-        ("    accelerator:", ""),
-        (f"      model: {known.name}", f"chosen: {known.title}"),
-        (f"      memory_bytes: {figure(known.memory_bytes)}", "catalog"),
-        ("      peak_rates:", ""),
+        *_accelerator(sizes),
     ]
-    for number_format, rate in known.peak_flops_per_second.items():
-        lines.append((f"        - {{format: {number_format}, flops_per_second: {figure(rate)}}}", "catalog: dense"))
-    if known.power_watts:
-        lines.append((f"      power_watts: {figure(known.power_watts)}", "catalog"))
-    if build.num_ranks > 1:
-        lines.append((f"      num_ranks_per_accelerator: {build.num_ranks}", "catalog: one rank on each die"))
     lines += [*_host(sizes), *_scale_up(sizes), *_network(sizes), *_storage(sizes), *_rest(sizes)]
     return head("ClusterProfile", f"{sizes.num_nodes} nodes of {build.num_per_node} {known.title}.") + body(lines)
 
 
+def _accelerator(sizes: Sizes) -> Lines:
+    known, missing = sizes.accelerator, missing_figures(sizes.accelerator)
+    lines: Lines = [("    accelerator:", "")]
+    if "model" in missing:
+        lines.append((f"      model: {known.name}", "fill in: the name of its maker and product"))
+    else:
+        lines.append((f"      model: {known.name}", f"chosen: {known.title}"))
+    if "memory_bytes" in missing:
+        lines.append(("      memory_bytes:", "fill in: device memory of one, 80 GB is 80e9"))
+    else:
+        lines.append((f"      memory_bytes: {figure(known.memory_bytes)}", "catalog"))
+    if "memory_bandwidth_bytes_per_second" in missing:
+        mark = "" if "model" in missing else "# "
+        lines.append((f"      {mark}memory_bandwidth_bytes_per_second:", "fill in: of one, 2 TB/s is 2e12"))
+    lines.append(("      peak_rates:", ""))
+    for number_format, rate in known.peak_flops_per_second.items():
+        lines.append((f"        - {{format: {number_format}, flops_per_second: {figure(rate)}}}", "catalog: dense"))
+    if "peak_rates" in missing:
+        text = f"        - {{format: {sizes.build.format}, flops_per_second: }}"
+        lines.append((text, "fill in: dense rate of one, 300 TFLOP/s is 300e12"))
+    if known.power_watts:
+        lines.append((f"      power_watts: {figure(known.power_watts)}", "catalog"))
+    if sizes.build.num_ranks > 1:
+        lines.append((f"      num_ranks_per_accelerator: {sizes.build.num_ranks}", "catalog: one rank on each die"))
+    return lines
+
+
 def _host(sizes: Sizes) -> Lines:
     build = sizes.build
-    devices = build.num_per_node * sizes.accelerator.memory_bytes
+    devices = build.num_per_node * assumed(sizes.accelerator).memory_bytes
     lines: Lines = [
         ("    host:", ""),
         ("      num_sockets: 2", "replace"),

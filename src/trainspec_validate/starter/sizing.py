@@ -9,6 +9,7 @@ from itertools import product
 from trainspec_validate.catalog import CatalogAccelerator
 from trainspec_validate.costs import reliability
 from trainspec_validate.starter.machines import Build, build_of
+from trainspec_validate.starter.unlisted import assumed
 
 _SEQUENCE = 4096
 _MOST_TOKENS = 8e7
@@ -86,6 +87,7 @@ class Sizes:
     """Every figure that the documents state."""
 
     accelerator: CatalogAccelerator
+    """As the catalog has it; `assumed` has what it lacks."""
     build: Build
     num_nodes: int
     domain: int
@@ -96,7 +98,7 @@ class Sizes:
     @property
     def has_reserve(self) -> bool:
         """Whether some memory is left free."""
-        return has_reserve(self.accelerator)
+        return has_reserve(assumed(self.accelerator))
 
     @property
     def world(self) -> int:
@@ -119,7 +121,7 @@ class Sizes:
     @property
     def peak_flops_per_second(self) -> float:
         """Dense peak of one rank in the format of the plan."""
-        return self.accelerator.peak_flops_per_second[self.build.format] / self.build.num_ranks
+        return assumed(self.accelerator).peak_flops_per_second[self.build.format] / self.build.num_ranks
 
     @property
     def step_seconds(self) -> float:
@@ -181,9 +183,10 @@ class Sizes:
 
 def sizes(accelerator: CatalogAccelerator, num_nodes: int) -> Sizes:
     """Every figure for an accelerator and a number of nodes."""
-    build = build_of(accelerator)
+    whole = assumed(accelerator)
+    build = build_of(whole)
     domain, used = _domain(build, num_nodes)
-    return Sizes(accelerator, build, num_nodes, domain, used, _layout(accelerator, build, num_nodes))
+    return Sizes(accelerator, build, num_nodes, domain, used, _layout(whole, build, num_nodes))
 
 
 def has_reserve(accelerator: CatalogAccelerator) -> bool:
@@ -218,9 +221,22 @@ def _layout(accelerator: CatalogAccelerator, build: Build, num_nodes: int) -> La
             layout = Layout(preset, data, tensor, sequence, recompute, sharding, peak)
             shortest = 6.0 * preset.num_parameters * sequence / (tensor * flops)
             enough = 6.0 * preset.num_parameters * _TOKENS_PER_PARAMETER * preset.num_parameters / (world * flops)
-            if peak <= capacity and shortest <= _LONGEST_STEP_SECONDS and enough <= _LONGEST_RUN_SECONDS:
+            gathers = sharding == "optimizer" or _gathers_in_time(accelerator, build, num_nodes, flops / sequence)
+            fits = peak <= capacity and gathers
+            if fits and shortest <= _LONGEST_STEP_SECONDS and enough <= _LONGEST_RUN_SECONDS:
                 return layout
     return layout
+
+
+def _gathers_in_time(accelerator: CatalogAccelerator, build: Build, num_nodes: int, sequences: float) -> bool:
+    """Whether ranks exchange weights and gradients of a sequence, 8 bytes a parameter, faster than they compute it.
+
+    `sequences` is the rate of one rank over the operations of a parameter.
+    """
+    if num_nodes == 1 and accelerator.scale_up:
+        return True
+    sent = build.num_nics * float(build.network["rate"]) / (build.num_per_node * build.num_ranks)
+    return 8 / sent <= 0.5 * 6 / sequences
 
 
 def _tensor(accelerator: CatalogAccelerator, build: Build, preset: Preset, world: int) -> int:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from trainspec_validate.documents.stream import Sample, encode_record
 from trainspec_validate.streams.fit import told
@@ -61,7 +61,7 @@ def keys_of(records: Iterable[Record]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def write(records: Iterable[Record], path: Path, keys: Sequence[str] | None = None) -> int:
+def write(records: Iterable[Record], target: Path | BinaryIO, keys: Sequence[str] | None = None) -> int:
     """Write records, and return how many; memory holds one group of rows, which is smaller with many columns.
 
     `keys` are the metric keys that get a column; without them it is those of the first group. A record with a key that
@@ -79,7 +79,7 @@ def write(records: Iterable[Record], path: Path, keys: Sequence[str] | None = No
     num, most, every = 0, _most_rows(len(schema)), itertools.chain(rows, source)
     del rows
     groups = iter(lambda: list(itertools.islice(every, most)), [])
-    with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=[*_TEXTS]) as writer:
+    with pq.ParquetWriter(target, schema, compression="zstd", use_dictionary=[*_TEXTS]) as writer:
         for group in itertools.chain([next(groups, [])], groups):
             writer.write_table(_table(pa, schema, columns, group))
             num += len(group)

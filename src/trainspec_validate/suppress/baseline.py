@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from trainspec_validate.atomic import write_atomically
 from trainspec_validate.collect import InputError
 from trainspec_validate.findings import Finding, Pointer, Suppressed, SuppressionKind
 from trainspec_validate.load import LoadError, Source, load_text, read_file
@@ -116,7 +117,7 @@ class Baseline:
         ]
         document = {"format_version": FORMAT_VERSION, "findings": entries}
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-        Path(self.path).write_text(text, encoding="utf-8", newline="\n", errors="backslashreplace")
+        write_atomically(self.path, text)
         return sum(self.remaining.values())
 
     def _key_of(self, finding: Finding) -> Key:

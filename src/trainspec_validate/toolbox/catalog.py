@@ -12,7 +12,7 @@ from trainspec_validate import terminal
 from trainspec_validate.catalog import CatalogAccelerator, CatalogModel, accelerators, models
 from trainspec_validate.commented import figure
 from trainspec_validate.toolbox import tables
-from trainspec_validate.toolbox.lookup import complete_accelerator, pick
+from trainspec_validate.toolbox.lookup import accelerator, complete_accelerator, pick
 
 _HEADER = ("name", "memory GB", "bf16 TFLOP/s", "bandwidth TB/s", "watts", "links", "title")
 _MODEL_HEADER = ("name", "billions", "active", "layers", "hidden", "heads", "sequence", "title")
@@ -39,7 +39,7 @@ def command(name: str | None, listing: bool, style: str) -> None:
         _show_models(name, style)
         return
     known = accelerators()
-    chosen = [pick(name, known, "accelerator", "`trainspec catalog`")] if name else list(known.values())
+    chosen = [accelerator(name)] if name else list(known.values())
     if style == "json":
         terminal.emit(json.dumps([asdict(entry) for entry in chosen], indent=2, ensure_ascii=False) + "\n")
     elif name:

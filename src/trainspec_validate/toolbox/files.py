@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from trainspec_validate import terminal
+from trainspec_validate.atomic import new_file, refuse_link
 from trainspec_validate.documents import Document, read
 from trainspec_validate.findings import Severity
 from trainspec_validate.load import load_text
@@ -45,26 +47,39 @@ def refuse_present(paths: Iterable[Path], *, force: bool, advice: str = "--force
     """Say which files are there already.
 
     Raises:
-        Failure: some are, and they are not to be overwritten.
+        Failure: some are, and they are not to be overwritten, or are links.
     """
     # A link that leads nowhere is there too: writing would follow it.
-    present = [path.as_posix() for path in paths if os.path.lexists(path)]
+    present = [path for path in paths if os.path.lexists(path)]
     if present and not force:
-        raise Failure(f"{', '.join(present)}: already there; {advice}")
+        raise Failure(f"{', '.join(path.as_posix() for path in present)}: already there; {advice}")
+    for path in present:
+        try:
+            refuse_link(path)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+
+
+def cannot_write(path: str | Path, error: OSError) -> Failure:
+    """What to raise where a file cannot be written."""
+    place = error.filename or Path(path).as_posix()
+    return Failure(f"{place}: cannot be written: {(error.strerror or str(error)).lower()}")
 
 
 def write(texts: Mapping[Path, str], *, force: bool, advice: str = "--force overwrites") -> None:
-    """Write every file, or none where one of them is there already, and print their names.
+    """Write every file, or none where one of them is there already or has no place, and print their names.
 
     Raises:
         Failure: a file is there, or cannot be written.
     """
     refuse_present(texts, force=force, advice=advice)
     try:
-        for path, text in texts.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8", newline="\n")
+        with ExitStack() as stack:  # they take their names when all of them have their text
+            for path, text in texts.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context(new_file(path))
+                file.write(text.encode())
+                file.flush()
     except OSError as error:
-        place = error.filename or path.as_posix()
-        raise Failure(f"{place}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+        raise cannot_write(path, error) from error
     terminal.emit("".join(f"{path.as_posix()}\n" for path in texts))

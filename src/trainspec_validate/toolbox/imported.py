@@ -9,12 +9,14 @@ from typing import Any
 import click
 
 from trainspec_validate import terminal
+from trainspec_validate.atomic import write_atomically
 from trainspec_validate.interop.document import document, unknowns
 from trainspec_validate.interop.fragment import Fragment
 from trainspec_validate.interop.merge import Merged
 from trainspec_validate.report.terminal import printable
 from trainspec_validate.terminal import Failure
 from trainspec_validate.toolbox import tables
+from trainspec_validate.toolbox.files import cannot_write
 
 _MAX_REMARKS = 60
 
@@ -41,13 +43,11 @@ def hand_over(
 
 def _write(path: Path, text: str, *, force: bool) -> None:
     try:
-        with path.open("w" if force else "x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        write_atomically(path, text, overwrite=force)
     except FileExistsError:
         raise Failure(f"{path.as_posix()}: already there; --force overwrites") from None
     except OSError as error:
-        message = (error.strerror or str(error)).lower()
-        raise Failure(f"{path.as_posix()}: cannot be written: {message}") from error
+        raise cannot_write(path, error) from error
 
 
 def summary(merged: Merged, fragments: Sequence[Fragment]) -> str:

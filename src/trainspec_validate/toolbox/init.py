@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from trainspec_validate.catalog import accelerators
-from trainspec_validate.starter import FILES, MAX_NUM_NODES, documents
+from trainspec_validate.starter import FILES, MAX_NUM_NODES, OTHER, documents, missing_figures
 from trainspec_validate.toolbox.files import write
+from trainspec_validate.toolbox.lookup import accelerator as find_accelerator
 from trainspec_validate.toolbox.lookup import complete_accelerator, pick
 
 _SHORT = {Path(file).stem: kind for kind, file in FILES.items()}
@@ -18,7 +18,8 @@ _SHORT = {Path(file).stem: kind for kind, file in FILES.items()}
     epilog="""\b
 Examples:
   trainspec init --accelerator nvidia-h100-sxm-80gb --num-nodes 16
-  trainspec init cluster --accelerator google-tpu-v5p --directory profiles
+  trainspec init cluster --accelerator l40s --directory profiles
+  trainspec init --accelerator other
 """
 )
 @click.argument("kinds", nargs=-1, metavar="[cluster|plan|checkpoint]...")
@@ -28,7 +29,7 @@ Examples:
     show_default=True,
     metavar="NAME",
     shell_complete=complete_accelerator,
-    help="Accelerator of the catalog (`trainspec catalog`).",
+    help="Accelerator of the catalog (`trainspec catalog`), or `other` to fill in its figures.",
 )
 @click.option(
     "--num-nodes",
@@ -52,9 +53,13 @@ def command(kinds: tuple[str, ...], accelerator: str, num_nodes: int, directory:
     """
     names = {**_SHORT, **{kind: kind for kind in FILES}}
     wanted = [pick(kind, names, "kind", "`trainspec schema`") for kind in kinds] or list(FILES)
-    known = pick(accelerator, accelerators(), "accelerator", "`trainspec catalog`")
+    known = OTHER if accelerator.casefold() == "other" else find_accelerator(accelerator)
     target = Path(directory)
     texts = {target / file: text for file, text in documents(dict.fromkeys(wanted), known, num_nodes).items()}
     write(texts, force=force, advice="--force overwrites, --directory writes elsewhere")
+    missing = missing_figures(known)
+    if missing:
+        place = (target / FILES["ClusterProfile"]).as_posix()
+        click.echo(f"fill in: {', '.join(missing)} of the accelerator, in {place}", err=True)
     files = " ".join(path.as_posix() for path in texts)
     click.echo(f"next: replace the figures that say so, then run: trainspec-validate {files}", err=True)

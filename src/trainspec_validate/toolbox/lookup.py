@@ -8,6 +8,7 @@ from typing import TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from trainspec_validate.catalog import CatalogAccelerator, accelerators, accelerators_named
 from trainspec_validate.requirements import Index, Requirement, load_index
 from trainspec_validate.suggest import did_you_mean, meant
 
@@ -26,6 +27,26 @@ def pick(word: str, choices: Mapping[str, Found], noun: str, where: str = "") ->
     nearest = did_you_mean(word, choices)
     listed = f"{where} lists them" if where else f"there are {', '.join(choices)}"
     raise click.UsageError(f"no {noun} is called {word!r}; {meant(word, nearest) if nearest else listed}")
+
+
+def accelerator(word: str) -> CatalogAccelerator:
+    """The accelerator of the catalog with this name, or the one that a product name means, with a note on it.
+
+    Raises:
+        click.UsageError: there is none, or the word means several, which the text lists.
+    """
+    known = {name.casefold(): entry for name, entry in accelerators().items()}
+    exact = known.get(word.casefold())
+    if exact is not None:
+        return exact
+    found = accelerators_named(word)
+    if len(found) > 1:
+        listed = ", ".join(entry.name for entry in found)
+        raise click.UsageError(f"{word!r} is the name of several accelerators: {listed}")
+    if not found:
+        return pick(word, accelerators(), "accelerator", "`trainspec catalog`")
+    click.echo(f"note: {word} is taken as {found[0].name}", err=True)
+    return found[0]
 
 
 def requirement(word: str, index: Index) -> Requirement:
@@ -51,8 +72,6 @@ def complete_requirement(_context: click.Context, _parameter: click.Parameter, s
 
 def complete_accelerator(_context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
     """Accelerators that begin as typed, for the shell."""
-    from trainspec_validate.catalog import accelerators  # noqa: PLC0415
-
     return _starting(start, accelerators())
 
 

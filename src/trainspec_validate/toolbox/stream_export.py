@@ -8,10 +8,12 @@ from pathlib import Path
 import click
 
 from trainspec_validate import terminal
+from trainspec_validate.atomic import new_file
 from trainspec_validate.streams import Given, Record, SourceError
 from trainspec_validate.streams.items import Loss
 from trainspec_validate.streams.otlp.write import Signal, write
 from trainspec_validate.terminal import Failure
+from trainspec_validate.toolbox.files import refuse_present
 from trainspec_validate.toolbox.lookup import pick
 from trainspec_validate.toolbox.stream_files import STDIN, Inputs, Told, print_lines, tell
 
@@ -45,8 +47,8 @@ def run(file: Told, inputs: Inputs, wanted: str, output: str | None, *, force: b
     if name == "parquet" and output is None:
         raise click.UsageError("--to parquet writes no text; name its file with --output")
     path = Path(output) if output is not None else None
-    if path is not None and path.exists() and not force:
-        raise Failure(f"{path.as_posix()}: already there; --force overwrites")
+    if path is not None:
+        refuse_present([path], force=force)
     lost: tuple[Loss, ...] = ()
     try:
         if name == "parquet" and path is not None:
@@ -71,15 +73,11 @@ def _parquet(file: Told, inputs: Inputs, path: Path) -> None:
     """Write the twin; a file is read twice, first for its columns."""
     from trainspec_validate.streams import parquet  # noqa: PLC0415
 
-    part = path.with_name(f"{path.name}.part")
     keys = None
     if file.path != STDIN:
         keys = parquet.keys_of(Told(file.path, file.shown, file.format).records(inputs, Given()))
-    try:
-        parquet.write(file.records(inputs, Given()), part, keys)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with new_file(path) as out:
+        parquet.write(file.records(inputs, Given()), out, keys)
 
 
 def _prometheus(file: Told, inputs: Inputs, path: Path | None) -> tuple[Loss, ...]:
@@ -110,10 +108,5 @@ def _write(lines: Iterable[bytes], path: Path | None) -> None:
     if path is None:
         print_lines(lines)
         return
-    part = path.with_name(f"{path.name}.part")
-    try:
-        with part.open("wb") as out:
-            out.writelines(lines)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with new_file(path) as out:
+        out.writelines(lines)

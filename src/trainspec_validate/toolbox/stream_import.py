@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import click
 
 from trainspec_validate import terminal
+from trainspec_validate.atomic import new_file
 from trainspec_validate.documents.stream import encode_record
 from trainspec_validate.streams import FORMATS, Given, Record
 from trainspec_validate.streams.native import Placed
 from trainspec_validate.terminal import Failure
+from trainspec_validate.toolbox.files import cannot_write, refuse_present
 from trainspec_validate.toolbox.stream_files import Inputs, Told, print_lines, tell
 
 KIND = "MetricStream"
@@ -89,15 +92,13 @@ def _records(files: Sequence[Told], inputs: Inputs, given: Given) -> Iterator[Re
 
 
 def _save(path: Path, lines: Iterable[bytes], *, force: bool) -> None:
-    if path.exists() and not force:
-        raise Failure(f"{path.as_posix()}: already there; --force overwrites")
-    part = path.with_name(f"{path.name}.part")
+    refuse_present([path], force=force)
+    whole = iter(lines)
+    first = next(whole, None)
+    if first is None:
+        return
     try:
-        with part.open("wb") as file:
-            file.writelines(lines)
-        if part.stat().st_size:
-            part.replace(path)
+        with new_file(path) as file:
+            file.writelines(chain([first], whole))
     except OSError as error:
-        raise Failure(f"{path.as_posix()}: cannot be written: {(error.strerror or str(error)).lower()}") from error
-    finally:
-        part.unlink(missing_ok=True)
+        raise cannot_write(path, error) from error

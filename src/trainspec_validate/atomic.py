@@ -1,0 +1,163 @@
+"""The only place that opens a file for writing: an output is there whole or not at all, and never behind a link.
+
+An output is written beside its name and takes the name when all of it is on the disk. A full disk, a kill or a mistake
+of ours leaves what was there before. A link is refused: a tree that is judged may hold one that leads out of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+LINK = "this is a link, and nothing is written through links; name what it leads to, or another file"
+_STREAM = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,6})|/dev/(stdout|stderr)")
+"""Names of what the process has open already, such as those that a shell makes for `>(program)`."""
+_NUMBERS = {"stdout": 1, "stderr": 2}
+_NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+_CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0)
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_BINARY = getattr(os, "O_BINARY", 0)
+
+
+def write_atomically(
+    path: str | os.PathLike[str], content: str | bytes, *, mode: int | None = None, overwrite: bool = True
+) -> None:
+    """Write a file, whole or not at all; text as UTF-8, with what UTF-8 cannot hold escaped.
+
+    Raises:
+        OSError: it cannot be written, is a link, or is there already and may not be overwritten.
+    """
+    with new_file(path, mode=mode, overwrite=overwrite) as file:
+        file.write(content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content)
+
+
+@contextmanager
+def new_file(path: str | os.PathLike[str], *, mode: int | None = None, overwrite: bool = True) -> Iterator[BinaryIO]:
+    """A file to write to, which takes its name at the end; where the body raises, the name keeps what it had.
+
+    A file that is there keeps its permissions unless `mode` gives them. Devices, pipes and the standard streams have
+    nothing to keep: they are written as they are.
+
+    Raises:
+        OSError: it cannot be written, is a link, or is there already and may not be overwritten.
+    """
+    path = Path(path)
+    there = _state(path)
+    if there is not None and not overwrite:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(path))
+    refuse_link(path)
+    if there is None or stat.S_ISREG(there.st_mode):
+        yield from _beside(path, there, mode, overwrite=overwrite)
+        return
+    with os.fdopen(_opened(path, there), "wb") as file:
+        yield file
+
+
+def refuse_link(path: str | os.PathLike[str]) -> None:
+    """Say before long work that its output could not be written.
+
+    Raises:
+        OSError: a link is there, whether it leads anywhere or not.
+    """
+    if _STREAM.fullmatch(os.fspath(path)) is None and Path(path).is_symlink():
+        raise OSError(errno.ELOOP, LINK, os.fspath(path))
+
+
+def _state(path: Path) -> os.stat_result | None:
+    """What is at a path, links not followed; None where nothing is."""
+    try:
+        return path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError as error:  # a null character
+        raise OSError(errno.EINVAL, str(error), os.fspath(path)) from None
+
+
+def _opened(path: Path, there: os.stat_result) -> int:
+    """The descriptor of what is no regular file."""
+    stream = _STREAM.fullmatch(os.fspath(path))
+    if stream is not None:
+        return os.dup(int(stream[1] or _NUMBERS[stream[2]]))
+    if stat.S_ISDIR(there.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    if not (stat.S_ISCHR(there.st_mode) or stat.S_ISFIFO(there.st_mode)):
+        raise OSError(errno.EINVAL, "this is no regular file", os.fspath(path))
+    # A pipe without a reader would be waited for without end.
+    descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | _NO_FOLLOW | _CLOSE_ON_EXEC)
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
+def _beside(path: Path, there: os.stat_result | None, mode: int | None, *, overwrite: bool) -> Iterator[BinaryIO]:
+    if there is not None and not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
+    new = path.with_name(f".trainspec-{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(_created(new, path, 0o600 if there else mode), "wb") as file:
+            if there is not None:
+                _keep(file.fileno(), there, mode)
+            yield file
+            file.flush()
+            _sync(file.fileno())
+        _put(new, path, overwrite=overwrite)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def _created(new: Path, path: Path, mode: int | None) -> int:
+    """The descriptor of a file that was not there; errors name the file that was asked for."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | _CLOSE_ON_EXEC | _BINARY
+    try:
+        return os.open(new, flags, 0o666 if mode is None else mode)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+
+
+def _keep(descriptor: int, there: os.stat_result, mode: int | None) -> None:
+    """Give a file the owner and the permissions of the one that it replaces."""
+    if not hasattr(os, "fchmod"):  # Windows before Python 3.13
+        return
+    with suppress(OSError):
+        os.fchown(descriptor, -1, there.st_gid)
+        os.fchown(descriptor, there.st_uid, -1)
+    os.fchmod(descriptor, stat.S_IMODE(there.st_mode) & 0o777 if mode is None else mode)
+
+
+def _put(new: Path, path: Path, *, overwrite: bool) -> None:
+    if overwrite:
+        new.replace(path)
+        return
+    try:
+        os.link(new, path)  # unlike a rename, it fails where something has come to be there
+        new.unlink()
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        new.rename(path)
+
+
+def _sync(descriptor: int) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}:  # what a file system says that has none
+            raise
+
+
+def _sync_directory(directory: Path) -> None:
+    """The new name outlasts a loss of power, where the file system can promise that."""
+    with suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _CLOSE_ON_EXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

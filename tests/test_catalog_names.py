@@ -1,0 +1,49 @@
+"""The catalog finds accelerators by the names that people use, and the schema offers its names to editors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trainspec_validate.catalog import accelerators, accelerators_named, links
+
+SCHEMA = Path(__file__).resolve().parents[1] / "schemas" / "v1" / "cluster-profile.schema.json"
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("h100", ["nvidia-h100-sxm-80gb"]),
+        ("H100 PCIe", ["nvidia-h100-pcie-80gb"]),
+        ("H100 NVL", ["nvidia-h100-nvl-94gb"]),
+        ("gh200", ["nvidia-gh200-96gb", "nvidia-gh200-144gb"]),
+        ("ascend", ["huawei-ascend-910b-64gb", "huawei-ascend-910c-128gb"]),
+        ("h10", []),
+        ("", []),
+        ("-", []),
+    ],
+)
+def test_words_name_accelerators(words: str, names: list[str]) -> None:
+    assert [entry.name for entry in accelerators_named(words)] == names
+
+
+@pytest.mark.parametrize("name", accelerators())
+def test_every_name_names_itself(name: str) -> None:
+    assert name in {entry.name for entry in accelerators_named(name)}
+
+
+def test_scale_up_links_of_accelerators_are_in_the_table() -> None:
+    for entry in accelerators().values():
+        if entry.scale_up and entry.vendor != "graphcore":
+            assert (entry.scale_up["technology"], entry.scale_up["generation"]) in links().scale_up, entry.name
+
+
+def test_the_schema_offers_names_of_the_catalog() -> None:
+    definitions = json.loads(SCHEMA.read_text(encoding="utf-8"))["$defs"]
+    offered = definitions["Accelerator"]["properties"]
+    assert offered["model"]["examples"] == list(accelerators())
+    assert set(offered["vendor"]["examples"]) == {entry.vendor for entry in accelerators().values()}
+    assert {"v5p", "5"} <= set(definitions["ScaleUp"]["properties"]["generation"]["examples"])
+    assert {"ndr", "v3"} <= set(definitions["Nic"]["properties"]["generation"]["examples"])
