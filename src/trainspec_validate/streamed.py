@@ -209,8 +209,6 @@ def documents_beside(paths: Sequence[str]) -> Mapping[type[Document], Document]:
         if not is_stream(candidate):
             with untrusted(unreadable(candidate.name)):
                 read_candidate(state, candidate)
-    if failures:
-        raise InputError(*failures)
     return only_ones(member.document for member in state.members.values())
 
 
