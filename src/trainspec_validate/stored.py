@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainspec_validate.boundary import UnreadableError, unreadable, untrusted
-from trainspec_validate.checkpoints.view import MANIFEST_NAME
+from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
 from trainspec_validate.collect import STREAM_SUFFIXES, SUFFIXES
 from trainspec_validate.engine import Binding
 from trainspec_validate.findings import DocumentSummary, Finding, Outcome
@@ -104,7 +104,6 @@ def judge_stored(
     """
     from trainspec_validate.checkpoints.judge import judge_series  # noqa: PLC0415
     from trainspec_validate.checkpoints.read import read_group  # noqa: PLC0415
-    from trainspec_validate.checkpoints.values import share_read  # noqa: PLC0415
 
     wanted = [r for r in index.by_id.values() if r.check == "artifact" and selection.takes(index, r.id)]
     beside = only_ones(member.document for binding in bound for member in binding.values())
@@ -129,9 +128,14 @@ def judge_stored(
         judgement = judge_series(series, wanted, index, beside, seen)
         stored.findings += judgement.findings
         stored.outcomes += judgement.outcomes
-        for one in series.checkpoints:
-            formats = ", ".join(dict.fromkeys(one.formats)) or "of no known format"
-            if stored.reads_values:
-                formats += f"; {share_read(one)}"
-            stored.documents.append(DocumentSummary(one.name, "Checkpoint", formats))
+        stored.documents += (_summary(one, reads_values=stored.reads_values) for one in series.checkpoints)
     return failures
+
+
+def _summary(checkpoint: Checkpoint, *, reads_values: bool) -> DocumentSummary:
+    from trainspec_validate.checkpoints.values import share_read  # noqa: PLC0415
+
+    formats = ", ".join(dict.fromkeys(checkpoint.formats)) or "of no known format"
+    if reads_values:
+        formats += f"; {share_read(checkpoint)}"
+    return DocumentSummary(checkpoint.name, "Checkpoint", formats)

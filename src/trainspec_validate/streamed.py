@@ -96,20 +96,11 @@ def judge_streams(
 
     A kind of document counts where there is one of it: with several, nothing says which of them a run belongs to.
     """
-    from trainspec_validate.streams.source import SourceError  # noqa: PLC0415
-    from trainspec_validate.telemetry.engine import Options, run_file  # noqa: PLC0415
+    from trainspec_validate.telemetry.engine import Options  # noqa: PLC0415
     from trainspec_validate.telemetry.judge import judge_run  # noqa: PLC0415
 
     failures: list[str] = []
-    files: list[RunFile] = []
-    for candidate in streams.candidates:
-        try:
-            with untrusted(failure_of(candidate.name)):
-                files.append(run_file(len(files), candidate.path, candidate.name))
-        except UnreadableError as error:
-            failures.append(str(error))
-        except SourceError as error:
-            failures.append("; ".join(filter(None, (f"{candidate.name}: {error}", error.help))))
+    files = _opened(streams.candidates, failures)
     wanted = [r for r in index.by_id.values() if r.check == "stream" and selection.takes(index, r.id)]
     beside = only_ones(document for bound in documents for document in bound.values())
     options = Options(streams.num_workers, streams.engine, now_us=time.time_ns() // 1_000)
@@ -130,6 +121,23 @@ def judge_streams(
         judged = [file for file in files if file.name in streams.paths]
         failures += _judge_by_rules(streams, streams.rules, judged, selection, index)
     return failures
+
+
+def _opened(candidates: Iterable[Candidate], failures: list[str]) -> list[RunFile]:
+    """The streams whose start can be read; each other one is told in `failures`."""
+    from trainspec_validate.streams.source import SourceError  # noqa: PLC0415
+    from trainspec_validate.telemetry.engine import run_file  # noqa: PLC0415
+
+    files: list[RunFile] = []
+    for candidate in candidates:
+        try:
+            with untrusted(failure_of(candidate.name)):
+                files.append(run_file(len(files), candidate.path, candidate.name))
+        except UnreadableError as error:
+            failures.append(str(error))
+        except SourceError as error:
+            failures.append("; ".join(filter(None, (f"{candidate.name}: {error}", error.help))))
+    return files
 
 
 def readable(
