@@ -36,8 +36,14 @@ LAYERS: dict[str, set[str]] = {
     # from streams of other programs to records
     "streams": {"boundary", "findings", "documents", "metrics", "suggest", "load"},
     # from text to documents
+<<<<<<< HEAD
     "collect": {"boundary", "budget", "suggest"},
     "load": {"boundary", "findings"},
+=======
+    "collect": {"suggest"},
+    "named": {"budget", "collect", "load", "references"},
+    "load": {"findings"},
+>>>>>>> main
     "requirements": {"findings"},
     "keys": {"findings", "aliases", "suggest"},
     "wording": {"findings", "aliases", "quantities", "suggest"},
@@ -83,7 +89,9 @@ LAYERS: dict[str, set[str]] = {
         *("_version", "boundary", "findings", "documents", "catalog", "suggest"),
         *("collect", "load", "reading", "requirements", "schema", "selection"),
         *("rules", "engine", "references", "suppress", "stored", "streamed", "user_rules", "verdicts"),
+        *("named", "unjudged"),
     },
+    "unjudged": {"documents", "engine", "findings", "named", "reading", "references", "requirements"},
     "verdicts": {"findings", "engine", "reading", "references", "requirements", "selection", "suppress"},
     "coverage": {"checkpoints", "documents", "requirements", "rules", "schema", "telemetry"},
     # from records to findings

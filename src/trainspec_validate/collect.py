@@ -30,9 +30,14 @@ STDIN = "-"
 STDIN_NAME = "<stdin>"
 _SKIPPED_DIRECTORIES = frozenset({"node_modules", "__pycache__", "site-packages"})
 _WILDCARDS = frozenset("*?[")
+<<<<<<< HEAD
 _MARK = b"trainspec/v"
 _MOST_LEVELS: Final = Limit("a directory", 100, "levels of directories")
 _MOST_FILES: Final = Limit("a directory", 1_000_000, "files")
+=======
+MARK = b"trainspec/v"
+"""What every document of ours says of its version."""
+>>>>>>> main
 
 
 class InputError(Exception):
@@ -86,9 +91,14 @@ def _expand(argument: str, failures: list[InputError]) -> Iterator[Candidate]:
     if not argument:
         raise InputError("a path is empty; write . for the working directory")
     if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+<<<<<<< HEAD
         num_failures = len(failures)
         files = list(_walk(path, failures))
         if not files and len(failures) == num_failures:
+=======
+        files = list(walk(path))
+        if not files:
+>>>>>>> main
             raise NothingFoundError(argument)
         for file in files:
             yield Candidate(file, file.as_posix(), found=True)
@@ -139,6 +149,7 @@ def _behind_link(path: Path, num_named: int) -> bool:
     return any(Path(*parts[: end + 1]).is_symlink() for end in range(num_named, len(parts)))
 
 
+<<<<<<< HEAD
 def _walk(directory: Path, failures: list[InputError]) -> Iterator[Path]:
     """Documents and streams below a directory, without hidden files and without following links.
 
@@ -175,6 +186,22 @@ def _unsearched(directory: Path, error: Exception) -> InputError:
     if isinstance(error, OverLimitError):
         return InputError(f"{directory.as_posix()}: {reason}; not all of it was searched, name the directories in it")
     return InputError(f"{directory.as_posix()}: {reason.replace('file', 'directory', 1)}; {remedy}")
+=======
+def walk(directory: Path, entered: Callable[[int], None] | None = None, *, deep: bool = True) -> Iterator[Path]:
+    """Documents and streams below a directory, without hidden files and without following links.
+
+    `entered` is called with the number of entries of each directory. Without `deep` the directory alone is looked at.
+    """
+    for parent, directories, files in os.walk(directory, followlinks=False):
+        if entered:
+            entered(len(directories) + len(files))
+        kept = (d for d in directories if not d.startswith(".") and d not in _SKIPPED_DIRECTORIES)
+        directories[:] = sorted(kept) if deep else []
+        for name in sorted(files):
+            path = Path(parent, name)
+            if _fits(name) and not name.startswith(".") and not path.is_symlink():
+                yield path
+>>>>>>> main
 
 
 def _fits(name: str) -> bool:
@@ -185,4 +212,4 @@ def _fits(name: str) -> bool:
 def is_ours(candidate: Candidate, content: bytes) -> bool:
     """Whether a file that was found in a directory claims to be a TrainSpec document."""
     stem = candidate.path.name.split(".")[0]
-    return _MARK in content or stem in OWN_NAMES or ".trainspec." in candidate.path.name
+    return MARK in content or stem in OWN_NAMES or ".trainspec." in candidate.path.name
