@@ -36,14 +36,9 @@ LAYERS: dict[str, set[str]] = {
     # from streams of other programs to records
     "streams": {"boundary", "findings", "documents", "metrics", "suggest", "load"},
     # from text to documents
-<<<<<<< HEAD
     "collect": {"boundary", "budget", "suggest"},
+    "named": {"boundary", "budget", "collect", "load", "references"},
     "load": {"boundary", "findings"},
-=======
-    "collect": {"suggest"},
-    "named": {"budget", "collect", "load", "references"},
-    "load": {"findings"},
->>>>>>> main
     "requirements": {"findings"},
     "keys": {"findings", "aliases", "suggest"},
     "wording": {"findings", "aliases", "quantities", "suggest"},

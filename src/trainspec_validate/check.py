@@ -10,19 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainspec_validate._version import __version__
-<<<<<<< HEAD
 from trainspec_validate.boundary import untrusted
 from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect, unreadable
-from trainspec_validate.engine import Binding, Member, run_rules, wanted_places, with_spans
-from trainspec_validate.findings import DocumentSummary, Finding, Outcome, Report, Span, sort_findings
-from trainspec_validate.load import MAX_BYTES, LoadError, paused_collector
-=======
-from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect
 from trainspec_validate.engine import Binding, Member, not_together, run_rules, wanted_places, with_spans
 from trainspec_validate.findings import DocumentSummary, Finding, Outcome, Report, Span, Unjudged, sort_findings
-from trainspec_validate.load import LoadError, paused_collector
+from trainspec_validate.load import MAX_BYTES, LoadError, paused_collector
 from trainspec_validate.named import Absent, Search
->>>>>>> main
 from trainspec_validate.reading import State, read_candidate, read_content, read_named
 from trainspec_validate.references import DANGLING, ReferenceFailure, bindings, links, referenced_files
 from trainspec_validate.requirements import load_index
@@ -120,13 +113,8 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
     if streams.candidates or streams.rules:
         _judge_streams(state, selection, bound, streams)
     if stored.groups:
-<<<<<<< HEAD
         state.failures += judge_stored(stored, selection, state.index, bound, streams)
-    elsewhere = {"stream": streams.paths, "user": streams.paths, "artifact": stored.paths}
-=======
-        judge_stored(stored, selection, state.index, bound, streams)
     elsewhere = dict.fromkeys(("stream", "user"), streams.paths) | {"artifact": stored.paths}
->>>>>>> main
     judged = judged_on(state, selection, bound, [*outcomes, *streams.outcomes, *stored.outcomes], elsewhere)
     outcomes += outcomes_of_form(state, selection, judged)
     run = Run(state.index, state.sources, tuple(state.texts), judged)
@@ -242,8 +230,10 @@ def _search_names(state: State, search: Search) -> tuple[dict[tuple[str, str], A
                 absent[member.path, link.key] = target
                 continue
             try:
-                read_named(state, target, target.as_posix(), "named")
+                with untrusted(lambda reason, remedy: LoadError("unreadable", reason, remedy)):
+                    read_named(state, target, target.as_posix(), "named")
             except LoadError as error:
+                state.forget(target.as_posix())
                 absent[member.path, link.key] = Absent(f"names {link.key} {name!r}: {error.message}", error.help)
             if target.as_posix() in state.members:
                 found.append(state.members[target.as_posix()])
@@ -260,12 +250,8 @@ def _follow_references(state: State, pending: list[Member]) -> None:
             elif _known_as(state, target) is None:
                 name = target.as_posix()
                 try:
-<<<<<<< HEAD
                     with untrusted(unreadable(name)):
-                        read_named(state, target, name)
-=======
-                    read_named(state, target, name, "referenced")
->>>>>>> main
+                        read_named(state, target, name, "referenced")
                 except LoadError as error:
                     pointer = (link.key, "file")
                     state.add(DANGLING, member.path, error.message, error.help, pointer=pointer)

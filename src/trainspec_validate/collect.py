@@ -30,14 +30,10 @@ STDIN = "-"
 STDIN_NAME = "<stdin>"
 _SKIPPED_DIRECTORIES = frozenset({"node_modules", "__pycache__", "site-packages"})
 _WILDCARDS = frozenset("*?[")
-<<<<<<< HEAD
-_MARK = b"trainspec/v"
-_MOST_LEVELS: Final = Limit("a directory", 100, "levels of directories")
-_MOST_FILES: Final = Limit("a directory", 1_000_000, "files")
-=======
 MARK = b"trainspec/v"
 """What every document of ours says of its version."""
->>>>>>> main
+_MOST_LEVELS: Final = Limit("a directory", 100, "levels of directories")
+_MOST_FILES: Final = Limit("a directory", 1_000_000, "files")
 
 
 class InputError(Exception):
@@ -91,14 +87,9 @@ def _expand(argument: str, failures: list[InputError]) -> Iterator[Candidate]:
     if not argument:
         raise InputError("a path is empty; write . for the working directory")
     if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
-<<<<<<< HEAD
         num_failures = len(failures)
-        files = list(_walk(path, failures))
+        files = list(walk(path, failures=failures))
         if not files and len(failures) == num_failures:
-=======
-        files = list(walk(path))
-        if not files:
->>>>>>> main
             raise NothingFoundError(argument)
         for file in files:
             yield Candidate(file, file.as_posix(), found=True)
@@ -149,10 +140,16 @@ def _behind_link(path: Path, num_named: int) -> bool:
     return any(Path(*parts[: end + 1]).is_symlink() for end in range(num_named, len(parts)))
 
 
-<<<<<<< HEAD
-def _walk(directory: Path, failures: list[InputError]) -> Iterator[Path]:
+def walk(
+    directory: Path,
+    entered: Callable[[int], None] | None = None,
+    *,
+    deep: bool = True,
+    failures: list[InputError] | None = None,
+) -> Iterator[Path]:
     """Documents and streams below a directory, without hidden files and without following links.
 
+    `entered` is called with the number of entries of each directory. Without `deep` the directory alone is looked at.
     What cannot be searched is added to `failures`.
     """
     pending = [(directory, 0)]
@@ -164,20 +161,31 @@ def _walk(directory: Path, failures: list[InputError]) -> Iterator[Path]:
             with os.scandir(parent) as found:
                 entries = sorted(found, key=lambda entry: entry.name)
         except (OSError, OverLimitError) as error:
-            failures.append(_unsearched(parent, error))
+            if failures is not None:
+                failures.append(_unsearched(parent, error))
             continue
-        below = []
+        if entered:
+            entered(len(entries))
         for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                if not entry.name.startswith(".") and entry.name not in _SKIPPED_DIRECTORIES:
-                    below.append((Path(parent, entry.name), level + 1))
-            elif _fits(entry.name) and not entry.name.startswith(".") and not entry.is_symlink():
+            if _is_candidate(entry):
                 num_files += 1
                 if num_files > _MOST_FILES.most:
-                    failures.append(_unsearched(directory, OverLimitError(_MOST_FILES)))
+                    if failures is not None:
+                        failures.append(_unsearched(directory, OverLimitError(_MOST_FILES)))
                     return
                 yield Path(parent, entry.name)
-        pending += reversed(below)
+        if deep:
+            pending += [(Path(parent, entry.name), level + 1) for entry in reversed(entries) if _is_searched(entry)]
+
+
+def _is_candidate(entry: os.DirEntry[str]) -> bool:
+    named = _fits(entry.name) and not entry.name.startswith(".")
+    return named and not entry.is_symlink() and not entry.is_dir(follow_symlinks=False)
+
+
+def _is_searched(entry: os.DirEntry[str]) -> bool:
+    named = not entry.name.startswith(".") and entry.name not in _SKIPPED_DIRECTORIES
+    return named and entry.is_dir(follow_symlinks=False)
 
 
 def _unsearched(directory: Path, error: Exception) -> InputError:
@@ -186,22 +194,6 @@ def _unsearched(directory: Path, error: Exception) -> InputError:
     if isinstance(error, OverLimitError):
         return InputError(f"{directory.as_posix()}: {reason}; not all of it was searched, name the directories in it")
     return InputError(f"{directory.as_posix()}: {reason.replace('file', 'directory', 1)}; {remedy}")
-=======
-def walk(directory: Path, entered: Callable[[int], None] | None = None, *, deep: bool = True) -> Iterator[Path]:
-    """Documents and streams below a directory, without hidden files and without following links.
-
-    `entered` is called with the number of entries of each directory. Without `deep` the directory alone is looked at.
-    """
-    for parent, directories, files in os.walk(directory, followlinks=False):
-        if entered:
-            entered(len(directories) + len(files))
-        kept = (d for d in directories if not d.startswith(".") and d not in _SKIPPED_DIRECTORIES)
-        directories[:] = sorted(kept) if deep else []
-        for name in sorted(files):
-            path = Path(parent, name)
-            if _fits(name) and not name.startswith(".") and not path.is_symlink():
-                yield path
->>>>>>> main
 
 
 def _fits(name: str) -> bool:

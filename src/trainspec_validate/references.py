@@ -74,20 +74,12 @@ def _inside_tree(link: Link, file: str) -> Path | ReferenceFailure:
         message = f"{file!r} is not a relative path with forward slashes"
         return ReferenceFailure(OUTSIDE_TREE, link.member.path, pointer, message, "write it relative to this document")
     directory = Path(link.member.path).parent
-<<<<<<< HEAD
     try:
         target = Path(os.path.realpath(directory / file))
     except ValueError:
         message = f"{_shown(file)} is no name of a file"
         return ReferenceFailure(DANGLING, link.member.path, pointer, message, "write the path of a file in UTF-8")
-    roots = [Path(os.path.realpath(root)) for root in (Path.cwd(), directory)]
-    here = Path(os.path.realpath(directory))
-    allowed = roots[0] if here.is_relative_to(roots[0]) else roots[1]
-    if not target.is_relative_to(allowed):
-=======
-    target = Path(os.path.realpath(directory / file))
     if not target.is_relative_to(os.path.realpath(tree_of(link.member.path))):
->>>>>>> main
         message = f"{file!r} leads out of the tree that is being validated"
         help_text = "keep both documents in one tree and run from its top directory"
         return ReferenceFailure(OUTSIDE_TREE, link.member.path, pointer, message, help_text)

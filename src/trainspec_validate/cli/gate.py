@@ -15,12 +15,8 @@ from trainspec_validate import terminal
 from trainspec_validate.atomic import refuse_link, write_atomically
 from trainspec_validate.boundary import untrusted
 from trainspec_validate.check import PartialInputError, Terms, examine
-<<<<<<< HEAD
-from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect, is_ours, unreadable
-=======
 from trainspec_validate.cli.settings import UNJUDGED
-from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect, is_ours
->>>>>>> main
+from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect, is_ours, unreadable
 from trainspec_validate.findings import Report, Severity
 from trainspec_validate.load import LoadError, read_file
 from trainspec_validate.neutral import printable
