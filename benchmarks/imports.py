@@ -185,10 +185,10 @@ def report(results: dict[str, Read], told: dict[str, str], truths: list[Truth] |
     print(f"  right       {found.num_right:6,}")
     print(f"  left open   {len(found.left_open):6,}")
     print(f"  wrong       {len(found.wrong):6,}")
-    for truth, value in found.wrong:
+    for truth, value in found.wrong[: 2 * _MAX_SHOWN]:
         shown = "left open" if value is _ABSENT else repr(value)
         print(f"          {truth.file}: {truth.key} is {shown[:60]}, {truth.value!r:.60} by hand")
-    for truth in found.left_open:
+    for truth in found.left_open[:_MAX_SHOWN]:
         print(f"    open: {truth.file}: {truth.key}, {truth.value!r:.60} by hand")
     return not crashed and not found.wrong
 
