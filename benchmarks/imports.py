@@ -193,12 +193,29 @@ def report(results: dict[str, Read], told: dict[str, str], truths: list[Truth] |
     return not crashed and not found.wrong
 
 
+def by_repository(results: dict[str, Read], folder: Path, path: Path) -> None:
+    """Write how the files of each repository fared, one line for each."""
+    with (folder / "INDEX.csv").open(encoding="utf-8", newline="") as lines:
+        commits = {row["repository"]: row["commit"] for row in csv.DictReader(lines)}
+    told = repositories(folder)
+    with path.open("w", encoding="utf-8", newline="") as out:
+        table_of = csv.writer(out, lineterminator="\n")
+        table_of.writerow(("repository", "commit", "files", "read", "refused", "crashed"))
+        for name in sorted(commits, key=str.casefold):
+            own = [result for file, result in results.items() if told.get(file) == name]
+            counts = (
+                sum(map(bool, column)) for column in zip(*((r.facts, r.refused, r.crashed) for r in own), strict=True)
+            )
+            table_of.writerow((name, commits[name], len(own), *counts))
+
+
 def main() -> None:
     """Read the folder and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--truth", type=Path, help="table of values by hand; TRUTH.csv of the folder where not given")
     parser.add_argument("--facts", type=Path, help="where to write what was read, one line of JSON for each file")
+    parser.add_argument("--table", type=Path, help="where to write the counts of each repository, as CSV")
     arguments = parser.parse_args()
     names = list(files(arguments.folder))
     if not names:
@@ -210,6 +227,8 @@ def main() -> None:
             for result in results.values()
         )
         arguments.facts.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    if arguments.table:
+        by_repository(results, arguments.folder, arguments.table)
     truth = arguments.truth or arguments.folder / "TRUTH.csv"
     truths = table(truth) if truth.is_file() else None
     sys.exit(0 if report(results, repositories(arguments.folder), truths) else 1)

@@ -489,3 +489,23 @@ def test_defaults_are_those_of_megatron_only_for_its_own_programs() -> None:
     assert at(fragment, "parallelism", "tensor") == 2
     assert {"precision.compute", "parallelism.pipeline", "model.gated_ffn"} <= unknown_keys(fragment)
     assert "defaults of its own" in why(fragment, "precision.compute")
+
+
+def test_minus_one_leaves_a_value_open() -> None:
+    fragment = run("--num-layers -1 --hidden-size -1 --bf16")
+    assert at(fragment, "model", "num_layers") is None
+    assert {"model.num_layers", "model.hidden_size", "model.num_parameters"} <= unknown_keys(fragment)
+
+
+def test_torchrun_without_a_number_of_nodes_starts_one() -> None:
+    fragment = run("--bf16", "", "torchrun --nproc_per_node=4")
+    assert at(fragment, "parallelism", "num_accelerators") == 4
+    assert "the default of torchrun" in how(fragment, "parallelism.num_accelerators")
+    assert at(run("--bf16", "", "torchrun --nproc_per_node=4 --nnodes $N"), "parallelism", "num_accelerators") is None
+
+
+def test_a_command_that_is_shown_before_it_is_started() -> None:
+    command = f"pretrain_gpt.py {SHAPE} {BATCH} --bf16"
+    text = f'CMD="{command}"\nL="torchrun --nproc_per_node 8 --nnodes 4 --role x"\necho $CMD\nsrun bash -c "$L: $CMD"\n'
+    fragment = read(ForeignText("run.sh", text))
+    assert at(fragment, "parallelism", "num_accelerators") == 32

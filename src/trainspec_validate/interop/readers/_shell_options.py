@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trainspec_validate.interop.readers._plan_parts import MAX_LISTED, Draft, is_count, word_value
+from trainspec_validate.interop.readers._plan_parts import MAX_LISTED, Default, Draft, is_count, word_value
 from trainspec_validate.interop.readers._shell_choices import ABSENT, Alternatives, has_marks, only_marks, split_marks
 from trainspec_validate.interop.readers._shell_commands import Script, Word, read_script
 
@@ -51,6 +51,7 @@ _STARTS_RANKS = re.compile(
     r"torchrun|torch[._]distributed|torch\.distributed|\bdeepspeed\b|accelerate launch|ft_launcher|mpirun"
 )
 """Launchers that start the ranks of a node themselves: tasks of Slurm are no ranks then."""
+_TORCHRUN = re.compile(r"torchrun|torch\.distributed\.(?:run|launch)")
 _UNRESOLVED = re.compile(r"\$[{(A-Za-z_0-9@*]|`")
 
 
@@ -354,8 +355,11 @@ def either(picked: list[Found], event: int | None) -> Found:
         whole.outside.update(found.outside)
     for name in dict.fromkeys(name for found in picked for name in found.options):
         every = [found.options.get(name, [Option(ABSENT, 0)]) for found in picked]
+        if name in _LAUNCHER:
+            # A command that is only shown lacks its launcher.
+            every = [found.options[name] for found in picked if name in found.options]
         ways = None
-        if event is not None and all(len(options) == 1 for options in every):
+        if event is not None and len(every) == len(picked) and all(len(options) == 1 for options in every):
             ways = event, tuple(options[0].value for options in every)
         whole.options[name] = _distinct(option for options in every for option in options)
         if ways is not None:
@@ -382,6 +386,10 @@ def started_ranks(draft: Draft, text: str) -> tuple[int | None, str]:
         )
     if nodes is None:
         nodes = slurm_sizes(text).get("nodes")
+    open_nodes = draft.reasons("nnodes") or draft.reasons("num_nodes")
+    several = bool(open_nodes) or draft.look("nnodes", "num_nodes") is not None
+    if per_node and nodes is None and not several and _TORCHRUN.search(text):
+        return per_node, Default(f"{per_node} processes of a node, and one node, the default of torchrun")
     if per_node and is_count(nodes) and nodes is not None:
         return per_node * nodes, f"{nodes} nodes x {per_node} processes of a node, from what starts the processes"
     processes = draft.count("num_processes")
