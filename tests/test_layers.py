@@ -84,7 +84,7 @@ LAYERS: dict[str, set[str]] = {
     "coverage": {"checkpoints", "documents", "requirements", "rules", "schema", "telemetry"},
     # from records to findings
     "telemetry": {
-        *("answers", "findings", "documents", "costs", "derived", "metrics", "registry", "requirements"),
+        *("process", "answers", "findings", "documents", "costs", "derived", "metrics", "registry", "requirements"),
         *("schema", "streams", "suggest", "units"),
     },
     "streamed": {
@@ -105,7 +105,8 @@ LAYERS: dict[str, set[str]] = {
     "config": {"suggest"},
     "commented": {"quantities", "schema"},
     "starter": {"catalog", "costs", "commented"},
-    "terminal": {"_version", "neutral"},
+    "process": set(),
+    "terminal": {"_version", "neutral", "process"},
     # the top of the house
     "cli": ANYTHING,
     "toolbox": ANYTHING,

@@ -49,7 +49,7 @@ class Inputs:
         try:
             if path == STDIN:
                 if self._start is None:
-                    self._start = head_bytes(sys.stdin.buffer, HEAD_BYTES)
+                    self._start = head_bytes(standard_input(), HEAD_BYTES)
                 return head_bytes(uncompressed(self.stdin()), HEAD_BYTES) if self._start else b""
             with opened(Path(path)) as stream:
                 return head_bytes(stream, HEAD_BYTES)
@@ -58,11 +58,22 @@ class Inputs:
 
     def stdin(self) -> BinaryIO:
         """Standard input with the bytes that were read of it already."""
-        return rejoined(self._start or b"", sys.stdin.buffer)
+        return rejoined(self._start or b"", standard_input())
 
     def stream_format(self, path: str) -> StreamFormat | None:
         """The format of a file that is a stream."""
         return detect(self.head(path))
+
+
+def standard_input() -> BinaryIO:
+    """The bytes of standard input.
+
+    Raises:
+        Failure: it is closed.
+    """
+    if sys.stdin is None:
+        raise Failure("standard input is closed")
+    return sys.stdin.buffer
 
 
 @dataclass(slots=True)
