@@ -112,7 +112,7 @@ def test_a_reader_that_goes_away_makes_no_pass(name: str, tmp_path: Path) -> Non
 def test_a_closed_standard_input_cannot_be_read(line: str, tmp_path: Path) -> None:
     code, told = shell(f"{line} <&-", tmp_path)
     assert code == 2
-    assert told.endswith("Error: standard input is closed\n")
+    assert "Error: standard input is closed" in told
 
 
 def test_an_output_beside_a_closed_stream_is_whole(tmp_path: Path) -> None:
