@@ -14,12 +14,13 @@ import click
 from trainspec_validate import terminal
 from trainspec_validate.atomic import refuse_link, write_atomically
 from trainspec_validate.check import PartialInputError, Terms, examine
+from trainspec_validate.cli.settings import UNJUDGED
 from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect, is_ours
 from trainspec_validate.findings import Report, Severity
 from trainspec_validate.load import LoadError, read_file
+from trainspec_validate.neutral import printable
 from trainspec_validate.outputs import FOR_PEOPLE, Output, OutputError, outputs
-from trainspec_validate.report import render
-from trainspec_validate.report.terminal import printable
+from trainspec_validate.report import NOTATIONS, render
 from trainspec_validate.requirements import Index, load_index
 from trainspec_validate.selection import Selection, UnknownRequirementError, resolve
 from trainspec_validate.stored import Stored
@@ -39,7 +40,7 @@ class Request:
 
     paths: tuple[str, ...]
     formats: tuple[str, ...]
-    fail_on: str
+    fail_on: tuple[str, ...]
     select: tuple[str, ...]
     ignore: tuple[str, ...]
     profile: str
@@ -96,9 +97,25 @@ def run(request: Request) -> int:
     if failures:
         Failure("\n".join(failures)).show()
         return terminal.WRONG_USE
-    if request.fail_on != "never" and report.at_or_above(Severity(request.fail_on)):
-        return terminal.FINDINGS
-    return terminal.OK
+    return terminal.FINDINGS if fails(report, request.fail_on) else terminal.OK
+
+
+def fails(report: Report, fail_on: Sequence[str]) -> bool:
+    """Whether the words of `--fail-on` make the exit code 1."""
+    threshold = threshold_of(fail_on)
+    if UNJUDGED in _words(fail_on) and report.unjudged:
+        return True
+    return threshold is not None and bool(report.at_or_above(threshold))
+
+
+def threshold_of(fail_on: Sequence[str]) -> Severity | None:
+    """The last severity among the words of `--fail-on`, error if there is none; None for `never`."""
+    word = next((word for word in reversed(_words(fail_on)) if word != UNJUDGED), Severity.ERROR)
+    return None if word == "never" else Severity(word)
+
+
+def _words(fail_on: Sequence[str]) -> list[str]:
+    return [word.strip() for text in fail_on for word in text.split(",")]
 
 
 def _tell_changes(request: Request, tree: str) -> None:
@@ -109,7 +126,7 @@ def _tell_changes(request: Request, tree: str) -> None:
     named = [os.path.relpath(file, tree) for file in files if is_below(file, tree)]
     for name in changed(Path(tree), named, nearest=request.config is None):
         note = f"Note: {name} differs between the working directory and {tree}; this run uses {tree}"
-        click.echo(printable(note), err=True)
+        terminal.tell(note)
 
 
 def _outputs(request: Request) -> list[Output]:
@@ -201,7 +218,8 @@ def _judge(
 
 
 def _write(report: Report, output: Output, request: Request, index: Index) -> None:
-    if request.quiet and not report.findings and output.file is None and output.format in FOR_PEOPLE:
+    silent = request.quiet and not report.findings and not report.unjudged
+    if silent and output.file is None and output.format in FOR_PEOPLE:
         return
     color = output.file is None and terminal.use_color(request.color)
     text = render(
@@ -213,7 +231,7 @@ def _write(report: Report, output: Output, request: Request, index: Index) -> No
         requirements=index.by_id,
     )
     if output.file is None:
-        terminal.emit(text)
+        terminal.emit(text, NOTATIONS.get(output.format, "text"), color=color)
         return
     try:
         write_atomically(output.file, text)
@@ -231,7 +249,7 @@ def _write_baseline(baseline: Baseline, request: Request) -> tuple[str, ...]:
     except OSError as error:
         return (_undelivered(baseline.path, "baseline", error).message,)
     if not request.quiet:
-        click.echo(f"{baseline.path}: {number} finding{'' if number == 1 else 's'} recorded", err=True)
+        terminal.tell(f"{baseline.path}: {number} finding{'' if number == 1 else 's'} recorded")
     return ()
 
 
