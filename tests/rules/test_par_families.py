@@ -84,15 +84,8 @@ def test_counts_without_a_shape_are_taken_as_stated(verdict, model) -> None:
 
 @pytest.mark.parametrize("model", [VIT_L, MAMBA, NEMOTRON_H], ids=("vit", "mamba", "hybrid"))
 def test_rules_on_transformers_are_not_applicable(verdict, model) -> None:
-    for requirement in (
-        "TS-PAR-013",
-        "TS-PAR-018",
-        "TS-PAR-034",
-        "TS-PAR-035",
-        "TS-MEM-020",
-        "TS-MEM-021",
-        "TS-NRG-014",
-    ):
+    numbers = ("PAR-013", "PAR-018", "PAR-034", "PAR-035", "MEM-020", "MEM-021", "NRG-014")
+    for requirement in (f"TS-{number}" for number in numbers):
         assert verdict(requirement, plan={"model": model}) is Verdict.NOT_APPLICABLE, requirement
 
 
