@@ -114,6 +114,12 @@ def _shape(draft: Draft) -> Shape | str:
     if (ffn is None and expert_layers != layers) or (not inside and ffn is None):
         lacking.append("ffn_hidden_size")
     lacking += [key for key in ("gated_ffn", "tied_embeddings") if draft.get("model", key) is None]
+    if ("model", "experts", "num_shared_experts") in draft.unknown:
+        lacking.append("num_shared_experts")
+    if draft.counted("model", "head_size") is None and (values["hidden_size"] or 0) % (
+        values["num_attention_heads"] or 1
+    ):
+        lacking.append("head_size")
     if lacking or not isinstance(expert_layers, int) or not 0 <= expert_layers <= layers:
         return f"the shape that it follows from lacks {', '.join(lacking) or 'a number of layers with experts'}"
     hidden, heads = values["hidden_size"] or 1, values["num_attention_heads"] or 1
