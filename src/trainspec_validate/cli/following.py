@@ -7,15 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import click
-
 from trainspec_validate import terminal
 from trainspec_validate.cli.gate import Request, selection_of
 from trainspec_validate.collect import InputError, collect
 from trainspec_validate.findings import Finding, Report, Severity
+from trainspec_validate.neutral import printable
 from trainspec_validate.report import render
 from trainspec_validate.report.evidence import coverage_lines
-from trainspec_validate.report.terminal import printable
 from trainspec_validate.requirements import load_index
 from trainspec_validate.streamed import documents_beside, is_stream
 from trainspec_validate.telemetry.follow import Follower
@@ -73,7 +71,7 @@ class _Told:
         """Tell once that a file cannot be judged, or not any further."""
         if name not in self.refused:
             self.refused[name] = reason
-            click.echo(f"Error: {printable(name)}: {printable(reason)}", err=True)
+            terminal.tell(f"Error: {name}: {reason}")
 
     def end(self, request: Request) -> int:
         """Tell what the run covers, and give the exit code.

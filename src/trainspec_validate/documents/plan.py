@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from trainspec_validate.documents.adapters import Lora
 from trainspec_validate.documents.base import (
     AcceleratorFlopsPerSecond,
     Count,
@@ -25,6 +26,7 @@ from trainspec_validate.documents.base import (
 )
 from trainspec_validate.documents.batch import Batch
 from trainspec_validate.documents.communication import Communication
+from trainspec_validate.documents.data import Data
 from trainspec_validate.documents.hardware import NumberFormat
 from trainspec_validate.documents.memory import Memory
 from trainspec_validate.documents.model import Model
@@ -168,6 +170,8 @@ class TrainingPlan(Record, frozen=True, kw_only=True, tag_field="kind", tag="Tra
     optimizer: Optimizer | None = None
     """How gradients become updates, and the state kept for it; absent means Adam: two moments of each trained
     parameter in `precision.optimizer_state`."""
+    data: Data | None = None
+    """What is read, and in which order."""
     communication: Communication | None = None
     """How ranks talk."""
     memory: Memory | None = None
@@ -185,7 +189,9 @@ class TrainingPlan(Record, frozen=True, kw_only=True, tag_field="kind", tag="Tra
     performance: Performance | None = None
     """Predicted or published speed."""
     num_parameters_trained: Parameters | None = None
-    """Parameters that receive gradients; absent means all."""
+    """Parameters that receive gradients; absent means all, or those of the adapters of `lora`."""
+    lora: Lora | None = None
+    """Low-rank adapters; the parameters of the model are then frozen."""
     notes: Text | None = None
     """Anything a reader should know."""
     extensions: Extensions = msgspec.field(default_factory=dict)

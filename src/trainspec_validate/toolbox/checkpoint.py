@@ -20,7 +20,7 @@ from trainspec_validate.checkpoints.read_rates import Reads
 from trainspec_validate.checkpoints.seal import Facts, SealError, seal, unsealed_matches, write
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
 from trainspec_validate.documents.checkpoint import StateItem
-from trainspec_validate.report.terminal import printable
+from trainspec_validate.neutral import printable
 from trainspec_validate.terminal import Failure
 
 Result = TypeVar("Result")
@@ -107,15 +107,14 @@ def _seal(checkpoint: Checkpoint, facts: Facts, *, no_progress: bool) -> None:
         raise Failure(f"{checkpoint.root}: cannot be written: {(error.strerror or str(error)).lower()}") from error
     num_bytes = sum(file["size_bytes"] for file in manifest["files"])
     rate = _rate(num_bytes, time.monotonic() - start)
-    place = printable(path.as_posix())
-    terminal.emit(f"{place}: {_files(len(manifest['files']))}, {num_bytes:,} bytes, {rate}\n")
+    terminal.say(f"{path.as_posix()}: {_files(len(manifest['files']))}, {num_bytes:,} bytes, {rate}")
 
 
 def _tell_leftovers(checkpoint: Checkpoint) -> None:
     """Say which files no manifest covers, as an interrupted seal has left them."""
     for path in leftovers(checkpoint):
         words = "left by an interrupted seal, and covered by no manifest; remove it"
-        terminal.emit(f"{printable(checkpoint.place(path))}: {words}\n")
+        terminal.say(f"{checkpoint.place(path)}: {words}")
 
 
 def _sign(root: Path, key: Path) -> None:
@@ -125,7 +124,7 @@ def _sign(root: Path, key: Path) -> None:
         raise Failure(str(error)) from error
     except OSError as error:
         raise Failure(f"{root}: cannot be written: {(error.strerror or str(error)).lower()}") from error
-    terminal.emit(f"{printable(path.as_posix())}: signed with {printable(str(key))}\n")
+    terminal.say(f"{path.as_posix()}: signed with {key}")
 
 
 def _sealed(root: Path) -> Checkpoint:
@@ -193,7 +192,7 @@ def verify(
             f"{mark} {read_seconds / seconds:.0%} of {name} ({_rate(num_bytes, read_seconds)})"
             for mark, (name, read_seconds) in zip(":,", reads.again().items(), strict=True)
         )
-    terminal.emit(f"{printable(told)}; {len(wrong):,} wrong\n")
+    terminal.say(f"{told}; {len(wrong):,} wrong")
     context.exit(terminal.FINDINGS if wrong else terminal.OK)
 
 
@@ -211,7 +210,7 @@ def _wrong_signature(checkpoint: Checkpoint, key: Path | None) -> Iterator[str]:
         yield f"{place}: {error}"
         return
     if key is None:
-        terminal.emit(f"{printable(place)}: whose signature it is was not checked; --public-key does\n")
+        terminal.say(f"{place}: whose signature it is was not checked; --public-key does")
         return
     try:
         if not signature.is_made_by(found, key):
