@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainspec_validate._version import __version__
-from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect
+from trainspec_validate.boundary import untrusted
+from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect, unreadable
 from trainspec_validate.engine import Binding, Member, not_together, run_rules, wanted_places, with_spans
 from trainspec_validate.findings import DocumentSummary, Finding, Outcome, Report, Span, Unjudged, sort_findings
-from trainspec_validate.load import LoadError, paused_collector
+from trainspec_validate.load import MAX_BYTES, LoadError, paused_collector
 from trainspec_validate.named import Absent, Search
 from trainspec_validate.reading import State, read_candidate, read_content, read_named
 from trainspec_validate.references import DANGLING, ReferenceFailure, bindings, links, referenced_files
@@ -112,7 +113,7 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
     if streams.candidates or streams.rules:
         _judge_streams(state, selection, bound, streams)
     if stored.groups:
-        judge_stored(stored, selection, state.index, bound, streams)
+        state.failures += judge_stored(stored, selection, state.index, bound, streams)
     elsewhere = dict.fromkeys(("stream", "user"), streams.paths) | {"artifact": stored.paths}
     judged = judged_on(state, selection, bound, [*outcomes, *streams.outcomes, *stored.outcomes], elsewhere)
     outcomes += outcomes_of_form(state, selection, judged)
@@ -147,9 +148,7 @@ def _judge_streams(state: State, selection: Selection, bound: Sequence[Binding],
 def _read_all(state: State, arguments: Sequence[str], terms: Terms, streams: Streams, stored: Stored) -> None:
     """Read everything that was named; what cannot be read is kept as a failure and hinders nothing else."""
     if STDIN in arguments:
-        if sys.stdin is None:
-            raise InputError("standard input is closed")
-        read_content(state, sys.stdin.buffer.read(), terms.stdin_name)
+        _read_stdin(state, terms.stdin_name)
     failures: list[InputError] = []
     named = [argument for argument in arguments if argument != STDIN]
     state.failures += [failure for argument in named for failure in stored.find(argument)]
@@ -159,18 +158,32 @@ def _read_all(state: State, arguments: Sequence[str], terms: Terms, streams: Str
         if terms.progress:
             terms.progress(number, len(candidates))
         try:
-            if is_stream(candidate):
-                streams.candidates.append(candidate)
-            else:
-                read_candidate(state, candidate)
+            with untrusted(unreadable(candidate.name)):
+                if is_stream(candidate):
+                    streams.candidates.append(candidate)
+                else:
+                    read_candidate(state, candidate)
         except InputError as error:
             failures.append(error)
+            state.forget(candidate.name)
         except Exception as error:
             error.add_note(f"while reading {candidate.name}")
             raise
     if terms.progress:
         terms.progress(len(candidates), len(candidates))
     state.failures += [str(f) for f in failures if getattr(f, "argument", None) not in stored.arguments]
+
+
+def _read_stdin(state: State, name: str) -> None:
+    if sys.stdin is None:
+        raise InputError("standard input is closed")
+    try:
+        with untrusted(unreadable(name)):
+            # One byte more than a document may have, which its reader refuses.
+            read_content(state, sys.stdin.buffer.read(MAX_BYTES + 1), name)
+    except InputError as error:
+        state.failures.append(str(error))
+        state.forget(name)
 
 
 def _waiver_file(state: State, terms: Terms) -> WaiverFile:
@@ -181,7 +194,8 @@ def _waiver_file(state: State, terms: Terms) -> WaiverFile:
     name = _known_as(state, Path(path)) or Path(path).as_posix()
     if name not in state.texts:
         try:
-            read_named(state, Path(path), name)
+            with untrusted(unreadable(name)):
+                read_named(state, Path(path), name)
         except LoadError as error:
             raise InputError(f"{name}: {error}") from error
     kind = state.kinds.get(name)
@@ -216,8 +230,10 @@ def _search_names(state: State, search: Search) -> tuple[dict[tuple[str, str], A
                 absent[member.path, link.key] = target
                 continue
             try:
-                read_named(state, target, target.as_posix(), "named")
+                with untrusted(lambda reason, remedy: LoadError("unreadable", reason, remedy)):
+                    read_named(state, target, target.as_posix(), "named")
             except LoadError as error:
+                state.forget(target.as_posix())
                 absent[member.path, link.key] = Absent(f"names {link.key} {name!r}: {error.message}", error.help)
             if target.as_posix() in state.members:
                 found.append(state.members[target.as_posix()])
@@ -234,10 +250,14 @@ def _follow_references(state: State, pending: list[Member]) -> None:
             elif _known_as(state, target) is None:
                 name = target.as_posix()
                 try:
-                    read_named(state, target, name, "referenced")
+                    with untrusted(unreadable(name)):
+                        read_named(state, target, name, "referenced")
                 except LoadError as error:
                     pointer = (link.key, "file")
                     state.add(DANGLING, member.path, error.message, error.help, pointer=pointer)
+                except InputError as error:
+                    state.failures.append(str(error))
+                    state.forget(name)
                 if name in state.members:
                     pending.append(state.members[name])
 

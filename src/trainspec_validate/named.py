@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainspec_validate.boundary import untrusted
 from trainspec_validate.budget import Count, Limit, OverLimitError
 from trainspec_validate.collect import MARK, SUFFIXES, walk
 from trainspec_validate.load import LoadError, load_text, read_file
@@ -43,7 +44,8 @@ class _Text:
     def data(self) -> Any:
         """The values in it; None where it cannot be read."""
         try:
-            return load_text(self.content, self.path.as_posix()).data
+            with untrusted(lambda reason, remedy: LoadError("unreadable", reason, remedy)):
+                return load_text(self.content, self.path.as_posix()).data
         except LoadError:
             return None
 
