@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import click
@@ -28,6 +29,7 @@ _PATIENCE_SECONDS = 1.0
 _NEW_OBJECTS = 100_000
 """Before cyclic collection: nearly everything that a short program makes stays until it ends."""
 _LONG = 500
+_HERE = Path(__file__).resolve().parent
 
 
 class Failure(click.ClickException):
@@ -84,8 +86,22 @@ def run(command: click.Command, program: str, arguments: Sequence[str] | None = 
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:
-        _apologise(program, error)
-        return OUR_FAULT
+        named = _path_of_user(error)
+        if named is None:
+            _apologise(program, error)
+            return OUR_FAULT
+        _refuse(Failure(named))
+        return WRONG_USE
+
+
+def _path_of_user(error: Exception) -> str | None:
+    """What the system says of a path that is none of ours, such as one whose name is too long; None for any other."""
+    if not isinstance(error, OSError) or error.filename is None:
+        return None
+    name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
+    if not name or _HERE in Path(name).absolute().parents:
+        return None
+    return f"{name}: {(error.strerror or type(error).__name__).lower()}; check the path and its permissions"
 
 
 def _refuse(error: click.ClickException) -> None:
