@@ -63,6 +63,8 @@ class Terms:
     num_workers: int | None = None
     rules: RuleSet | None = None
     """Rules of the user, beside those of the specification."""
+    dependents: bool = False
+    """Whether documents of the tree that name one of these are judged too."""
     values: bool = False
     """Whether the values of tensors in checkpoints are read too."""
     settings_from: str | None = None
@@ -108,7 +110,7 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
         nothing = "nothing to judge: no TrainSpec document, no stream and no checkpoint in "
         raise InputError(*(state.failures or [nothing + ", ".join(arguments or ["no argument"])]))
     waiver_file = _waiver_file(state, terms) if terms.waivers is not None else None
-    absent, bound = _complete(state), _bind(state)
+    absent, bound = _complete(state, dependents=terms.dependents), _bind(state)
     outcomes, unjudged = _run_rules(state, selection, bound, absent)
     if streams.candidates or streams.rules:
         _judge_streams(state, selection, bound, streams)
@@ -204,12 +206,17 @@ def _waiver_file(state: State, terms: Terms) -> WaiverFile:
     return WaiverFile(name, state.waivers.get(name, []), terms.settings_from)
 
 
-def _complete(state: State) -> dict[tuple[str, str], Absent]:
-    """Load what the documents refer to by file or by name; returns by path and key why a name was not found."""
+def _complete(state: State, *, dependents: bool) -> dict[tuple[str, str], Absent]:
+    """Load what the documents refer to by file or by name; returns by path and key why a name was not found.
+
+    With `dependents`, load what refers to them too.
+    """
     search, pending = Search(), list(state.members.values())
     while True:
         _follow_references(state, pending)
-        absent, pending = _search_names(state, search)
+        pending = _search_dependents(state, search) if dependents else []
+        absent, found = _search_names(state, search)
+        pending += found
         if not pending:
             return absent
 
@@ -238,6 +245,21 @@ def _search_names(state: State, search: Search) -> tuple[dict[tuple[str, str], A
             if target.as_posix() in state.members:
                 found.append(state.members[target.as_posix()])
     return absent, found
+
+
+def _search_dependents(state: State, search: Search) -> list[Member]:
+    """Load the documents that name one that was given, or one that names it, from the tree of that one."""
+    found: list[Member] = []
+    for member in list(state.members.values()):
+        kind, name = type(member.document).__name__, member.document.metadata.name
+        if state.origins[member.path] not in {"given", "naming"}:
+            continue
+        for path in search.naming(member.path, kind, name):
+            known = path.as_posix()
+            if _known_as(state, path) is None:
+                read_named(state, path, known, "naming")
+                found += [state.members[known]] if known in state.members else []
+    return found
 
 
 def _follow_references(state: State, pending: list[Member]) -> None:

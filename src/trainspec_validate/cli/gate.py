@@ -63,6 +63,7 @@ class Request:
     rules: tuple[str, ...] = ()
     rules_engine: Engine = "duckdb"
     values: bool = False
+    dependents: bool = False
     settings_from: str | None = None
     config: str | None = None
 
@@ -207,6 +208,7 @@ def _judge(
             num_workers=request.workers,
             rules=rules,
             values=request.values,
+            dependents=request.dependents,
             settings_from=request.settings_from,
         )
         report = examine(paths, terms)
