@@ -75,7 +75,7 @@ LAYERS: dict[str, set[str]] = {
     "references": {"findings", "documents", "engine", "suggest"},
     "suppress": {"atomic", "findings", "documents", "suggest", "collect", "load", "requirements"},
     # checkpoints on disk
-    "checkpoints": {"answers", "atomic", "findings", "documents", "registry", "requirements"},
+    "checkpoints": {"answers", "atomic", "budget", "findings", "documents", "registry", "requirements"},
     "stored": {
         *("boundary", "checkpoints", "collect", "documents", "engine", "findings"),
         *("requirements", "selection", "streamed"),
