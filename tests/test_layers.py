@@ -91,7 +91,8 @@ LAYERS: dict[str, set[str]] = {
     "coverage": {"checkpoints", "documents", "requirements", "rules", "schema", "telemetry"},
     # from records to findings
     "telemetry": {
-        *("answers", "boundary", "findings", "documents", "costs", "derived", "metrics", "registry", "requirements"),
+        *("answers", "boundary", "findings", "documents", "costs", "derived", "metrics", "process", "registry"),
+        "requirements",
         *("schema", "streams", "suggest", "units"),
     },
     "streamed": {
@@ -112,7 +113,8 @@ LAYERS: dict[str, set[str]] = {
     "config": {"boundary", "budget", "suggest"},
     "commented": {"quantities", "schema"},
     "starter": {"catalog", "costs", "commented"},
-    "terminal": {"_version", "neutral"},
+    "process": set(),
+    "terminal": {"_version", "neutral", "process"},
     # the top of the house
     "cli": ANYTHING,
     "toolbox": ANYTHING,
