@@ -11,6 +11,7 @@ from plan_files import assert_sound, at, broken, converted, document, how, impor
 
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.merge import merge
+from trainspec_validate.interop.readers import huggingface
 from trainspec_validate.interop.readers._plan_identities import complete_joint
 from trainspec_validate.interop.readers.huggingface import read_accelerate, read_model, read_trainer
 
@@ -195,3 +196,9 @@ def test_what_is_refused(read: object, text: str) -> None:
     assert callable(read)
     with pytest.raises(ForeignFormatError):
         read(ForeignText("config.json", text))
+
+
+def test_arguments_inside_a_record_of_another_program_are_not_its_own() -> None:
+    text = ForeignText("record.json", '{"args": {"per_device_train_batch_size": "2", "bf16": true}, "metrics": []}')
+    assert not huggingface.looks_like_trainer(text)
+    assert huggingface.looks_like_trainer(ForeignText("args.json", '{"bf16": true, "per_device_train_batch_size": 2}'))
