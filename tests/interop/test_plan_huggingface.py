@@ -202,3 +202,14 @@ def test_arguments_inside_a_record_of_another_program_are_not_its_own() -> None:
     text = ForeignText("record.json", '{"args": {"per_device_train_batch_size": "2", "bf16": true}, "metrics": []}')
     assert not huggingface.looks_like_trainer(text)
     assert huggingface.looks_like_trainer(ForeignText("args.json", '{"bf16": true, "per_device_train_batch_size": 2}'))
+
+
+@pytest.mark.parametrize("line", ["torch_dtype: bfloat16", "dtype: torch.bfloat16", "pure_bf16: true"])
+@pytest.mark.parametrize("more", ["", "deepspeed: ds.json"])
+def test_weights_that_are_loaded_in_a_format_are_not_taken_for_fp32(line: str, more: str) -> None:
+    fragment = trainer(line, more)
+    assert at(fragment, "precision", "compute") == "bf16"
+    assert {"precision.parameters", "precision.gradients", "precision.reduction"} <= unknown_keys(fragment)
+    assert at(trainer("torch_dtype: float32"), "precision", "compute") == "fp32"
+    assert at(trainer("torch_dtype: auto"), "precision", "compute") is None
+    assert at(trainer(line, "bf16: true"), "precision", "compute") == "bf16"
