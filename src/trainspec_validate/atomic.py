@@ -81,9 +81,10 @@ def _leads_out(path: Path) -> Path | None:
     """The first directory of a path inside the working directory that in truth lies elsewhere."""
     if path.is_absolute() or ".." in path.parts:
         return None  # whoever names a place outside means it
-    here = Path.cwd().resolve()
+    here = os.path.realpath(Path.cwd())
     for directory in [*path.parents][-2::-1]:  # without `.`, the outermost first
-        if directory.is_symlink() and not directory.resolve().is_relative_to(here):
+        # Path.resolve raises where links lead around in a circle.
+        if directory.is_symlink() and not Path(os.path.realpath(directory)).is_relative_to(here):
             return directory
     return None
 
