@@ -223,6 +223,8 @@ def job_size(checkpoint: CheckpointPolicy, plan: TrainingPlan, cluster: ClusterP
     """The policy counts as many nodes as the plan uses."""
     parts = spanned(plan, cluster) or ((job_group(plan, cluster), plan.parallelism.num_accelerators),)
     wanted = sum(math.ceil(num_ranks / nodes.ranks_per_node) for nodes, num_ranks in parts)
+    if any(num_ranks > nodes.num_ranks for nodes, num_ranks in parts) and len(parts) > 1:
+        raise NotApplicable("the cluster has no room for the ranks of the plan")
     sizes = " and ".join(dict.fromkeys(str(nodes.ranks_per_node) for nodes, _ in parts))
     stated = checkpoint.job.num_nodes
     ranks = at(plan, "parallelism", "num_accelerators")

@@ -122,15 +122,12 @@ def writers(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[V
     if save.num_writers is None:
         raise NotApplicable("the number of writers is not stated")
     nodes = job_nodes(checkpoint, cluster)
-    most = {group.name: nodes * ranks_per_node(group) for group in cluster.node_groups}
-    short = {name: ranks for name, ranks in most.items() if save.num_writers > ranks}
-    if short:
-        only_some = len(short) < len(most)
-        name, ranks = max((short if only_some else most).items(), key=lambda item: item[1])
-        where = f"if the job runs in node group {name!r}: " if only_some else ""
-        message = f"{where}{number(save.num_writers)} ranks write, but the job has at most {number(ranks)}"
-        place = at(checkpoint, "save", "num_writers")
-        yield Violation(place, message, f"at most {base(ranks)}", on_some_groups=only_some)
+    # The job cannot be on a group with too few nodes; of the others the policy does not say which.
+    groups = [group for group in cluster.node_groups if group.num_nodes >= nodes] or cluster.node_groups
+    ranks = max(ranks_per_node(group) for group in groups) * nodes
+    if save.num_writers > ranks:
+        message = f"{number(save.num_writers)} ranks write, but the job has at most {number(ranks)}"
+        yield Violation(at(checkpoint, "save", "num_writers"), message, f"at most {base(ranks)}")
     store = _fastest_store(checkpoint, cluster)
     if store is None or save.writer_bandwidth_bytes_per_second is None:
         return
