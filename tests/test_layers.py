@@ -1,8 +1,9 @@
-"""Which room may import which, which owns which third-party library, and which open files for writing."""
+"""Which room may import which, which owns which third-party library, and which write files and print."""
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -91,9 +92,10 @@ LAYERS: dict[str, set[str]] = {
         *("streams", "telemetry", "user_rules"),
     },
     # from findings to text
-    "report": {"findings"},
+    "neutral": set(),
+    "report": {"findings", "neutral"},
     "outputs": {"report", "suggest"},
-    "run_page": {"findings", "metrics", "telemetry", "report"},
+    "run_page": {"findings", "metrics", "neutral", "telemetry", "report"},
     # rules of users on the records of runs
     "user_rules": {
         *("findings", "documents", "kind", "load", "metrics", "requirements"),
@@ -103,7 +105,7 @@ LAYERS: dict[str, set[str]] = {
     "config": {"suggest"},
     "commented": {"quantities", "schema"},
     "starter": {"catalog", "costs", "commented"},
-    "terminal": {"_version", "report"},
+    "terminal": {"_version", "neutral"},
     # the top of the house
     "cli": ANYTHING,
     "toolbox": ANYTHING,
@@ -271,8 +273,6 @@ def test_the_recorder_stands_alone() -> None:
 ROOT = SOURCE.parents[1]
 WRITERS: dict[str, str] = {
     "src/trainspec_validate/atomic.py": "the one place",
-    "src/trainspec_validate/checkpoints/seal.py": "a temporary file beside the manifest, then a rename",
-    "src/trainspec_validate/checkpoints/signature.py": "a temporary file beside the signature, then a rename",
     "src/trainspec_validate/telemetry/large.py": "files of a temporary directory of its own",
     "src/trainspec_validate/telemetry/spill.py": "files of a temporary directory of its own",
     "src/trainspec_validate/user_rules/tables.py": "files of a temporary directory of its own",
@@ -380,6 +380,41 @@ def test_one_module_writes_outputs() -> None:
     assert not [name for name in writers() if not any(fnmatchcase(name, pattern) for pattern in WRITERS)]
 
 
-@pytest.mark.parametrize("pattern", [name for name in WRITERS if "/checkpoints/s" not in name])
+@pytest.mark.parametrize("pattern", sorted(WRITERS))
 def test_every_exception_is_needed(pattern: str) -> None:
     assert any(fnmatchcase(name, pattern) for name in writers())
+
+
+# --- who prints ---------------------------------------------------------------------------------------------------
+
+PRINTERS: dict[str, str] = {
+    "src/trainspec_validate/terminal.py": "the one place",
+    "src/trainspec_validate/toolbox/tables.py": "lays a table out, and hands the text on",
+    "src/trainspec_validate/discover/nvml.py": "a process of its own, whose output is read by the one that started it",
+    "src/trainspec_record/printing.py": "the one place of the recorder",
+    "conformance/trainspec_conformance/summary.py": "lays a table out, and hands the text on",
+}
+"""Module to why it may print."""
+_PRINTING = re.compile(
+    r"print|sys\.__?std(out|err)__|sys\.std(out|err)\.(write|writelines|buffer\.write)|(rich\.)?print|pprint"
+    r"|click\.(echo|echo_via_pager|secho|prompt|confirm|pause|progressbar)|(rich\.console\.)?Console"
+    r"|traceback\.print_\w+|warnings\.warn"
+)
+
+
+def printers() -> set[str]:
+    found = set()
+    for folder in ("src", "conformance/trainspec_conformance"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            name = path.relative_to(ROOT).as_posix()
+            text = path.read_text(encoding="utf-8")
+            if name.startswith(PROGRAMS_OF_STACKS) or re.search(r"print|\.std|echo|Console|warn\(", text) is None:
+                continue
+            calls = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
+            found |= {name for call in calls if _PRINTING.fullmatch(ast.unparse(call.func))}
+    return found
+
+
+def test_one_module_prints() -> None:
+    """What is printed is safe for a log because everything goes through `terminal`, which makes it so."""
+    assert printers() == set(PRINTERS)

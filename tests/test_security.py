@@ -246,7 +246,7 @@ def test_settings_cannot_say_where_to_write(file: str, tmp_path: Path) -> None:
 
 # --- it cannot forge your log -------------------------------------------------------------------------------
 
-FORGED = "x\x1b[2Jx\n::error::forged\r\x9bx"
+FORGED = "x\x1b[2Jx\n::error::forged\r\x9bx##[error]forged##vso[task.x]##teamcity[x\u202e"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs file names with control characters")
@@ -265,6 +265,7 @@ def test_no_name_or_text_reaches_the_log_raw(github: bool, monkeypatch: pytest.M
         assert len(lines) > 1
         assert all(line.isprintable() for line in lines), run
         assert not [line for line in lines if "forged" in line and line.lstrip().startswith("::error::")]
+        assert not re.search(r"##(\[|vso|teamcity)", result.output)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs file names with control characters")

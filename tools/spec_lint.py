@@ -36,6 +36,7 @@ WORDS_OF_UNITS = {
     "kg/kW.h": "kilograms_per_kilowatt_hour",
     "{flop}/s": "flops_per_second",
     "{token}": "tokens",
+    "{sample}": "samples",
 }
 SHORT_UNITS = re.compile(
     r"_(?:[kmgt]i?b|[kmgt]bps|ms|ns|sec|secs|mins|hrs|[kmg]hz|pct|percent|kw|mw|gflops|tflops)(?:_|$)"

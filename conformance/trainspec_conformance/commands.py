@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
-
 from trainspec_conformance.described import errors, gather
 from trainspec_conformance.diffing import as_json, as_text, changes, read_report
 from trainspec_conformance.formats import write_all
@@ -21,6 +19,7 @@ from trainspec_conformance.starting import write_templates
 from trainspec_conformance.suite import Order, lacking, num_trials, run_suite
 from trainspec_conformance.summary import show
 from trainspec_conformance.verifying import differences
+from trainspec_validate import terminal
 from trainspec_validate.atomic import write_atomically
 from trainspec_validate.config import changed
 from trainspec_validate.documents.conformance import StackDescriptor
@@ -65,7 +64,7 @@ def run(request: RunRequest) -> int:
             missing = lacking(stack, scenario)
             count = request.trials or num_trials(stack, scenario)
             told = missing or f"{count} trial{'' if count == 1 else 's'}"
-            click.echo(f"{scenario.requirement} {scenario.metadata.name}: {told}")
+            terminal.say(f"{scenario.requirement} {scenario.metadata.name}: {told}")
         return OK
     if request.out.exists() and any(request.out.iterdir()):
         return _refuse(f"{request.out}: the directory is not empty; name a new one")
@@ -78,10 +77,10 @@ def run(request: RunRequest) -> int:
     verdicts = {one.requirement: one.verdict for one in report.scenarios}
     complaints = gaps.complaints(verdicts)
     for complaint in complaints:
-        click.echo(f"{request.gaps}: {complaint}")
+        terminal.say(f"{request.gaps}: {complaint}")
     verdict = "conformant" if report.conformant else "not conformant"
     path = request.out.resolve() / REPORT
-    click.echo(f"level: {report.level or 'none'}, {verdict} to the claim {stack.claims.level}; {path}")
+    terminal.say(f"level: {report.level or 'none'}, {verdict} to the claim {stack.claims.level}; {path}")
     if "error" in verdicts.values():
         return OUR_FAULT
     return FOUND if complaints or uncovered(gaps.reasons, verdicts) else OK
@@ -92,7 +91,7 @@ def _tell_change(gaps: Path | None, tree: Path) -> None:
     if gaps is None or not is_below(os.fspath(gaps), os.fspath(tree)):
         return
     for name in changed(tree, [os.path.relpath(gaps, tree)], nearest=False):
-        click.echo(f"Note: {name} differs between the working directory and {tree}; this run uses {tree}", err=True)
+        terminal.tell(f"Note: {name} differs between the working directory and {tree}; this run uses {tree}")
 
 
 def _measure(request: RunRequest, stack: StackDescriptor, chosen: Sequence[Scenario], gaps: Gaps) -> ConformanceReport:
@@ -100,7 +99,7 @@ def _measure(request: RunRequest, stack: StackDescriptor, chosen: Sequence[Scena
     base = request.stack.resolve().parent
     out = request.out.resolve()
     documents = gather(request.stack, stack, out)
-    results = run_suite(Order(stack, base, out, chosen, request.seed, request.trials, told=click.echo))
+    results = run_suite(Order(stack, base, out, chosen, request.seed, request.trials, told=terminal.say))
     about = Circumstances(out, request.command, versions(stack, base), gaps.reasons, documents, errors(out, documents))
     report = make_report(stack, results, about)
     write_atomically(out / REPORT, text(report))
@@ -123,7 +122,7 @@ def _chosen(request: RunRequest, stack: StackDescriptor) -> list[Scenario]:
 def show_scenarios() -> None:
     """Print every scenario with its requirement, its tier and what it needs."""
     for name, one in all_scenarios().items():
-        click.echo(f"{one.requirement} {one.tier:<8} {one.level:<12} {name}: {one.metadata.description}")
+        terminal.say(f"{one.requirement} {one.tier:<8} {one.level:<12} {name}: {one.metadata.description}")
 
 
 def verify(directory: Path) -> int:
@@ -133,9 +132,9 @@ def verify(directory: Path) -> int:
     except (DocumentError, ValueError) as error:
         return _refuse(str(error))
     for line in found:
-        click.echo(line)
+        terminal.say(line)
     if not found:
-        click.echo("the evidence bears the report out")
+        terminal.say("the evidence bears the report out")
     return FOUND if found else OK
 
 
@@ -146,9 +145,9 @@ def init(directory: Path) -> int:
     except OSError as error:
         return _refuse(str(error))
     for path in paths:
-        click.echo(f"wrote {path}")
+        terminal.say(f"wrote {path}")
     out = directory / "report"
-    click.echo(f"try: trainspec-conformance run {paths[0]} --scenario null-run --trials 1 --report {out}")
+    terminal.say(f"try: trainspec-conformance run {paths[0]} --scenario null-run --trials 1 --report {out}")
     return OK
 
 
@@ -158,10 +157,14 @@ def diff(before: Path, after: Path, form: str) -> int:
         found = changes(read_report(before), read_report(after))
     except DocumentError as error:
         return _refuse(str(error))
-    click.echo(as_json(found) if form == "json" else as_text(found))
+    if form == "json":
+        terminal.emit(as_json(found) + "\n", "json")
+    else:
+        terminal.emit(as_text(found) + "\n")
     return FOUND if any(one.is_worse for one in found) else OK
 
 
 def _refuse(message: str) -> int:
-    click.echo(f"trainspec-conformance: {message}", err=True)
+    for line in message.split("\n"):
+        terminal.tell(f"trainspec-conformance: {line}")
     return WRONG_USE

@@ -34,7 +34,7 @@ from trainspec_validate.documents.conformance_report import (
     TrialReport,
 )
 from trainspec_validate.documents.scenario import Scenario
-from trainspec_validate.report.terminal import printable
+from trainspec_validate.neutral import printable
 from trainspec_validate.requirements import DATA_DIRECTORY, load_index
 
 REPORT = "report.json"

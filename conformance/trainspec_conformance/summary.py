@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import click
-
 from trainspec_conformance.formats.reasons import reasons
+from trainspec_validate import terminal
 from trainspec_validate.documents.conformance_report import ConformanceReport, MomentFigures, ScenarioReport
 
 MAX_REASONS = 6
@@ -16,12 +15,12 @@ _FIGURES = ("detected", "decided", "restored", "first-step")
 def show(report: ConformanceReport) -> None:
     """Print a line for each scenario, what is wrong, and a table of times."""
     for one in report.scenarios:
-        click.echo(f"{one.verdict:<12} {one.requirement} {one.scenario}" + (" (declared gap)" if one.gap else ""))
+        terminal.say(f"{one.verdict:<12} {one.requirement} {one.scenario}" + (" (declared gap)" if one.gap else ""))
         if one.verdict != "pass":
             for reason in reasons(one)[:MAX_REASONS]:
-                click.echo(f"             {reason}")
+                terminal.say(f"             {reason}")
     for error in report.document_errors:
-        click.echo(f"documents: {error}")
+        terminal.say(f"documents: {error}")
     timed = [one for one in report.scenarios if one.figures]
     if timed:
         _table(timed)
@@ -40,8 +39,11 @@ def _table(scenarios: Sequence[ScenarioReport]) -> None:
         by_name = {figure.name: figure for figure in one.figures}
         cells = [_cell(by_name.get(name)) for name in _FIGURES]  # type: ignore[call-overload]
         table.add_row(one.scenario, str(len(one.trials)), *cells)
-    Console(markup=False, highlight=False).print(table)
-    click.echo("A quantile is told from 5, 29 and 59 trials on; below that, the longest of all trials.")
+    console = Console(markup=False, highlight=False)
+    with console.capture() as captured:
+        console.print(table)
+    terminal.emit(captured.get(), color=True)
+    terminal.say("A quantile is told from 5, 29 and 59 trials on; below that, the longest of all trials.")
 
 
 def _cell(figure: MomentFigures | None) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from trainspec_record import printing
 from trainspec_record._version import SPECIFICATION_VERSION, __version__
 from trainspec_record.help import Parser
 from trainspec_record.identity import DEFAULT_DIRECTORY, VARIABLE
 
-PROGRAM = "trainspec-record"
+PROGRAM = printing.PROGRAM
 REFUSED = 2
 """Exit code for a command line that is not carried out."""
 _EPILOG = """Examples:
@@ -28,11 +28,12 @@ Exit codes:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Read the command line; the exit code."""
-    told = parser().parse_args(arguments)
     try:
+        told = parser().parse_args(arguments)
         return _agent(told) if told.command == "agent" else _launch(told)
     except ValueError as error:
-        sys.stderr.write(f"trainspec-record: {error}\n")
+        for line in str(error).split("\n"):
+            printing.tell(line)
         return REFUSED
 
 

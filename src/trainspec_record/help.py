@@ -7,7 +7,10 @@ click: `Usage:` first, then what the command does, then commands and options wit
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable
+
+from trainspec_record import printing
 
 _WIDTH = 100
 _TITLES = {"positional arguments": "Commands", "options": "Options"}
@@ -51,7 +54,14 @@ class Parser(argparse.ArgumentParser):
         super().__init__(formatter_class=Formatter, add_help=False, allow_abbrev=False, **options)  # type: ignore[arg-type]
         self.add_argument("-h", "--help", action="help", help="Show this message and exit.")
 
+    def _print_message(self, message: str, file: object = None) -> None:
+        if message and file is sys.stdout:
+            printing.emit(message)
+        elif message:
+            printing.tell_lines(message)
+
     def error(self, message: str) -> None:  # type: ignore[override]
         """Say what is wrong with a command line, and leave with 2."""
         hint = f"Try '{self.prog} --help' for help."
-        self.exit(2, f"{self.format_usage()}{hint}\n\nError: {message}\n")
+        told = printing.printable(message)
+        self.exit(2, f"{self.format_usage()}{hint}\n\nError: {told}\n")

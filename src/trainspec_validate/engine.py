@@ -10,6 +10,7 @@ from trainspec_validate.findings import Finding, Outcome, Pointer, Related, Seve
 from trainspec_validate.quantities import singular_of_one
 from trainspec_validate.requirements import Index, Requirement
 from trainspec_validate.rules import NotApplicable, Place, Rule, Violation
+from trainspec_validate.rules._groups import violations_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,12 @@ class _Tally:
 
     num_judged: int = 0
     num_findings: int = 0
+    worst: Severity = Severity.NOTE
     reasons: dict[str, None] = field(default_factory=dict)
+
+    def add(self, finding: Finding) -> None:
+        self.num_findings += 1
+        self.worst = max(self.worst, finding.severity, key=lambda severity: severity.rank)
 
 
 Binding = Mapping[type[Document], Member]
@@ -68,9 +74,10 @@ def _judge(rule: Rule, binding: Binding, requirement: Requirement, index: Index,
     paths = {id(member.document): member.path for member in binding.values()}
     arguments = {name: binding[kind].document for name, kind in rule.parameters}
     try:
-        for violation in rule.function(**arguments):
-            tally.num_findings += 1
-            yield _stamp(violation, requirement, index, paths)
+        for violation in violations_of(rule, arguments):
+            finding = _stamp(violation, requirement, index, paths)
+            tally.add(finding)
+            yield finding
     except NotApplicable as answer:
         tally.reasons[str(answer)] = None
         return
@@ -85,7 +92,7 @@ def _stamp(violation: Violation, requirement: Requirement, index: Index, paths: 
     return Finding(
         requirement=requirement.id,
         name=requirement.name,
-        severity=requirement.severity,
+        severity=_severity(violation, requirement),
         message=singular_of_one(violation.message),
         path=paths[id(violation.place.document)],
         pointer=violation.place.pointer,
@@ -96,9 +103,15 @@ def _stamp(violation: Violation, requirement: Requirement, index: Index, paths: 
     )
 
 
+def _severity(violation: Violation, requirement: Requirement) -> Severity:
+    if not violation.on_some_groups:
+        return requirement.severity
+    return min(requirement.severity, Severity.WARNING, key=lambda severity: severity.rank)
+
+
 def _outcome(requirement: Requirement, tally: _Tally) -> Outcome:
     if tally.num_findings:
-        verdict = Verdict.FAIL if requirement.severity is Severity.ERROR else Verdict.WARN
+        verdict = Verdict.FAIL if tally.worst is Severity.ERROR else Verdict.WARN
         return Outcome(requirement.id, verdict, tally.num_findings)
     if tally.num_judged:
         return Outcome(requirement.id, Verdict.PASS)

@@ -11,7 +11,7 @@ Pointer = tuple[str | int, ...]
 
 
 class Severity(StrEnum):
-    """How much a finding weighs; derived from the level of its requirement, never chosen by a rule."""
+    """How much a finding weighs: as its requirement's level says, and a warning where the node group decides."""
 
     ERROR = "error"
     WARNING = "warning"

@@ -53,7 +53,8 @@ class Stored:
         if not os.path.isdir(argument):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
             self._take(argument)
             return []
-        from trainspec_validate.checkpoints.inventory import MAX_FILES, find  # noqa: PLC0415
+        from trainspec_validate.checkpoints.inventory import find  # noqa: PLC0415
+        from trainspec_validate.checkpoints.tree import MAX_FILES  # noqa: PLC0415
 
         failures = []
         for group in find(Path(argument)):

@@ -1,17 +1,20 @@
-"""The only place that deals with the process and its terminal: streams, colour, progress and exit codes."""
+"""The only place that prints, and deals with the process and its terminal: streams, colour, progress and exit codes."""
 
 from __future__ import annotations
 
 import gc
+import io
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import IO, Any, TypeVar
 
 import click
 
 from trainspec_validate._version import SPECIFICATION_VERSION, __version__
+from trainspec_validate.neutral import Notation, hazard, neutral, printable
 
 OK = 0
 FINDINGS = 1
@@ -32,10 +35,10 @@ class Failure(click.ClickException):
 
     exit_code = WRONG_USE
 
-    def show(self, file: IO[Any] | None = None) -> None:
+    def show(self, file: IO[Any] | None = None) -> None:  # noqa: ARG002 - the signature of click
         """Write every line with the same start, so that a log can be searched for it."""
-        for line in _fit(self.message).split("\n"):
-            click.echo(f"Error: {line}", file=file or sys.stderr)
+        for line in self.message.split("\n"):
+            tell(f"Error: {_fit(line)}")
 
 
 def version_text(program: str) -> str:
@@ -76,8 +79,7 @@ def run(command: click.Command, program: str, arguments: Sequence[str] | None = 
             return OUR_FAULT
         return INTERRUPTED
     except click.ClickException as error:
-        error.message = _fit(error.message)  # type: ignore[misc]
-        error.show()
+        _refuse(error)
         return WRONG_USE
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -86,12 +88,21 @@ def run(command: click.Command, program: str, arguments: Sequence[str] | None = 
         return OUR_FAULT
 
 
-def _fit(text: str) -> str:
-    """The text without what a terminal would obey, and each line cut in its middle where it is very long."""
-    from trainspec_validate.report.terminal import printable  # noqa: PLC0415
+def _refuse(error: click.ClickException) -> None:
+    """Say what is wrong with the command line; lines that are too long for a log are cut."""
+    error.message = "\n".join(_fit(line) for line in error.message.split("\n"))  # type: ignore[misc]
+    if isinstance(error, Failure):
+        error.show()
+        return
+    with io.StringIO() as words:
+        error.show(words)
+        tell_lines(words.getvalue())
 
-    lines = [printable(line) for line in text.split("\n")]
-    return "\n".join(line if len(line) <= _LONG else f"{line[: _LONG - 150]}…{line[-149:]}" for line in lines)
+
+def _fit(line: str) -> str:
+    """The line without what a terminal would obey, and cut in its middle where it is very long."""
+    line = printable(line)
+    return line if len(line) <= _LONG else f"{line[: _LONG - 150]}…{line[-149:]}"
 
 
 def _speak_utf8() -> None:
@@ -106,26 +117,61 @@ def _apologise(program: str, error: Exception) -> None:
     if os.environ.get("TRAINSPEC_DEBUG"):
         import traceback  # noqa: PLC0415
 
-        traceback.print_exception(error)
-    notes = [f"  {_fit(note)}" for note in getattr(error, "__notes__", ())]
+        tell_lines("".join(traceback.format_exception(error)))
+    told = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
     system = f"Python {sys.version.split()[0]} on {sys.platform}"
     lines = [
         f"{program} failed. The mistake is ours: nothing was concluded about your documents.",
-        f"  {type(error).__name__}: {_fit(str(error))}",
-        *notes,
+        *(f"  {_fit(line)}" for part in told for line in part.split("\n")),
         f"  {version_text(program)}, {system}",
         "Please report these lines, with the file if you can share it, to the issue tracker of the project.",
         "TRAINSPEC_DEBUG=1 shows the traceback.",
     ]
-    click.echo("\n".join(lines), err=True)
+    tell_lines("\n".join(lines))
 
 
-def emit(text: str) -> None:
-    """Write to standard output; a reader that has gone away is no mistake, a full disk is.
+def say(line: str) -> None:
+    """Write one line to standard output, whatever is in it."""
+    emit(f"{printable(line)}\n")
+
+
+def emit(text: str, notation: Notation = "text", *, color: bool = False) -> None:
+    """Write lines to standard output, safe for a log; a reader that has gone away is no mistake, a full disk is.
 
     Raises:
         Failure: standard output cannot be written.
     """
+    _write(neutral(text, notation, color=color))
+
+
+def emit_document(text: str) -> None:
+    """Write to standard output what another program reads, just as it is.
+
+    Raises:
+        Failure: standard output cannot be written, or a log would obey the text.
+    """
+    found = hazard(text)
+    if found:
+        message = f"the text holds {found!r}, which a terminal or a build system would obey"
+        raise Failure(f"{message}; write it to a file with --output")
+    _write(text)
+
+
+def tell(line: str) -> None:
+    """Write one line to standard error, whatever is in it."""
+    tell_lines(printable(line))
+
+
+def tell_lines(text: str) -> None:
+    """Write lines to standard error; where nobody can read them, the exit code says what is to be said."""
+    if sys.stderr is None or not text:
+        return
+    with suppress(OSError):
+        sys.stderr.write(neutral(text) if text.endswith("\n") else f"{neutral(text)}\n")
+        sys.stderr.flush()
+
+
+def _write(text: str) -> None:
     if sys.stdout is None or not text:
         return
     try:

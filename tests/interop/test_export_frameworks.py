@@ -26,6 +26,7 @@ DEEPSPEED_KEYS = {
     *("zero_optimization.mics_shard_size", "zero_optimization.offload_param.device"),
     *("zero_optimization.offload_optimizer.device", "zero_optimization.offload_optimizer.ratio"),
     *("tensor_parallel.autotp_size", "communication_data_type", "data_types.grad_accum_dtype"),
+    *("torch_autocast.enabled", "torch_autocast.dtype", "torch_autocast.lower_precision_safe_modules"),
     *("bf16.enabled", "bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states"),
     *("fp16.enabled", "fp16.loss_scale", "fp16.initial_scale_power", "fp16.loss_scale_window", "fp16.hysteresis"),
     *("fp16.min_loss_scale", "activation_checkpointing.cpu_checkpointing", "elasticity.enabled"),
@@ -142,6 +143,15 @@ OFFLOAD = {"what": "optimizer", "target": "host", "fraction": 1}
         (
             {"parallelism.sharding": "optimizer", "precision.master_parameters": "fp32"},
             {"bf16.bf16_master_weights_and_grads": None},
+        ),
+        (
+            {"precision.parameters": "fp32", "precision.gradients": "fp32", "precision.reduction": "fp32"},
+            {
+                "torch_autocast.enabled": True,
+                "torch_autocast.dtype": "bfloat16",
+                "torch_autocast.lower_precision_safe_modules": [],
+                "bf16.enabled": None,
+            },
         ),
         ({"communication.gradient_averaging": "divide-before"}, {"prescale_gradients": True}),
         ({"communication.gradient_averaging": "divide-after"}, {"prescale_gradients": False}),

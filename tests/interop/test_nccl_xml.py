@@ -306,3 +306,12 @@ def test_links_tell_the_maker_where_no_identifier_does(link: str, maker: str) ->
     fragment = read(ForeignText("x", f'<system version="2"><cpu numaid="0">{inside}</cpu></system>'))
     assert group(fragment)["accelerator"] == {"vendor": maker}
     assert "accelerator.model" in unknown_keys(fragment)
+
+
+@pytest.mark.parametrize("link", ['<nvlink count="1"/>', '<nvlink count="1" target="0:9:0.0"/>', '<c2c bw="450000"/>'])
+def test_a_link_without_a_known_end_makes_no_domain(link: str) -> None:
+    inside = f'<pci busid="0:1:0.0" class="0x030200"><gpu dev="0">{link}</gpu></pci>'
+    fragment = read(ForeignText("x", f'<system version="1"><cpu numaid="0">{inside}</cpu></system>'))
+    assert_fits_schema(fragment)
+    assert "scale_up" not in group(fragment)
+    assert "scale_up" in unknown_keys(fragment)

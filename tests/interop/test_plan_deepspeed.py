@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from plan_files import assert_sound, at, broken, converted, document, findings, how, imported, remarks_of, unknown_keys
 
+from trainspec_validate.interop.formats import recognise
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.merge import merge
 from trainspec_validate.interop.readers._elastic_sizes import elastic_sizes
 from trainspec_validate.interop.readers._plan_identities import complete_joint
 from trainspec_validate.interop.readers._plan_settings import MAX_SETTINGS
-from trainspec_validate.interop.readers.deepspeed import read
+from trainspec_validate.interop.readers.deepspeed import looks_like, read
 
 FP32_OPERATIONS = {"high_precision_operations": ["softmax", "normalization", "loss"]}
 MODEL: dict[str, Any] = {
@@ -196,3 +197,25 @@ def test_a_stage_that_is_none(stage: object) -> None:
 def test_what_is_refused(text: str) -> None:
     with pytest.raises(ForeignFormatError):
         read(ForeignText("ds.json", text))
+
+
+def test_a_model_type_inside_a_section_is_still_deepspeed() -> None:
+    inside = {"train_batch_size": 8, "data_efficiency": {"data_sampling": {"model_type": "gpt"}}}
+    text = ForeignText("ds.json", json.dumps(inside))
+    assert recognise(text).name == "deepspeed-json"
+    assert not looks_like(ForeignText("x.json", '{"model_type": "llama", "deepspeed": {"train_batch_size": 8}}'))
+    assert looks_like(ForeignText("x.json", '{"zero_optimization": {"stage": 3}, "model": {"model_type": "gpt"'))
+
+
+@pytest.mark.parametrize(("modules", "reduction"), [(None, "bf16"), ([], "fp32"), (["torch.nn.Linear"], "bf16")])
+def test_autocast_keeps_parameters_in_fp32(modules: list[str] | None, reduction: str) -> None:
+    section: dict[str, Any] = {"enabled": True, "dtype": "bfloat16"}
+    fragment = config(train_batch_size=8, torch_autocast=section | ({"lower_precision_safe_modules": modules}))
+    assert at(fragment, "precision", "compute") == "bf16"
+    assert at(fragment, "precision", "parameters") == at(fragment, "precision", "gradients") == "fp32"
+    assert at(fragment, "precision", "reduction") == reduction
+
+
+def test_an_unknown_format_of_autocast_stays_open() -> None:
+    fragment = config(train_batch_size=8, torch_autocast={"enabled": True, "dtype": "int4"})
+    assert "precision.compute" in unknown_keys(fragment)

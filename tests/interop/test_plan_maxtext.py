@@ -185,3 +185,39 @@ def test_copies_of_shards_beside_context_ranks_stay_open() -> None:
     fragment = settings("dcn_data_parallelism: 2", "ici_fsdp_parallelism: 4", "ici_context_parallelism: 2")
     assert at(fragment, "parallelism", "sharding_degree") is None
     assert "parallelism.sharding_degree" in unknown_keys(fragment)
+
+
+GEMMA2_27B = (
+    "base_emb_dim: 4608\nbase_num_query_heads: 32\nbase_num_kv_heads: 16\nbase_mlp_dim: 36864\nhead_dim: 128\n"
+    "base_num_decoder_layers: 23 # half\nmlp_activations: [gelu, linear]\nvocab_size: 256128\n"
+    "decoder_block: gemma2\nlogits_via_embedding: true\n"
+)
+
+
+def test_a_block_of_gemma2_is_two_layers() -> None:
+    """Gemma 2 (arXiv:2408.00118, table 2): 26,047 million parameters without and 1,180 million in the embedding."""
+    fragment = read(ForeignText("gemma2-27b.yml", GEMMA2_27B))
+    assert at(fragment, "model", "num_layers") == 46
+    assert at(fragment, "model", "num_parameters") == pytest.approx(26_047e6 + 1_180e6, rel=0.002)
+
+
+def test_a_block_that_is_no_plain_transformer_has_no_counted_parameters() -> None:
+    fragment = read(ForeignText("next.yml", GEMMA2_27B.replace("gemma2", "qwen3_next")))
+    assert {"model.family", "model.num_parameters"} <= unknown_keys(fragment)
+    assert at(fragment, "model", "num_parameters") is None
+
+
+def test_deepseek_has_its_published_number_of_parameters() -> None:
+    """DeepSeek-V3 (arXiv:2412.19437): 671 billion in all, 37 billion for a token."""
+    text = (
+        "base_emb_dim: 7168\nbase_num_query_heads: 128\nbase_num_kv_heads: 128\nbase_mlp_dim: 18432\n"
+        "base_moe_mlp_dim: 2048\nbase_num_decoder_layers: 61\nfirst_num_dense_layers: 3\nvocab_size: 129280\n"
+        "mlp_activations: [silu, linear]\nlogits_via_embedding: false\nnum_experts: 256\nnum_experts_per_tok: 8\n"
+        "shared_experts: 1\ndecoder_block: deepseek\nattention_type: mla\nq_lora_rank: 1536\nkv_lora_rank: 512\n"
+        "qk_nope_head_dim: 128\nqk_rope_head_dim: 64\nv_head_dim: 128\n"
+    )
+    fragment = read(ForeignText("deepseek3.yml", text))
+    assert at(fragment, "model", "num_parameters") == pytest.approx(671e9, rel=0.001)
+    assert at(fragment, "model", "num_active_parameters") == pytest.approx(37e9, rel=0.02)
+    without = read(ForeignText("deepseek3.yml", text.replace("kv_lora_rank: 512\n", "")))
+    assert "model.num_parameters" in unknown_keys(without)

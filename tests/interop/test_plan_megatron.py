@@ -87,10 +87,14 @@ def test_a_list_of_arguments_with_too_many_tensor_ranks(tmp_path: Path) -> None:
 
 def test_a_batch_and_layers_that_do_not_divide(tmp_path: Path) -> None:
     fragment = imported("megatron-bad-batch.sh")
-    found = {requirement for requirement, _ in broken(document(fragment), tmp_path)}
+    assert at(fragment, "batch", "accumulation_steps") is None
+    assert "batch.accumulation_steps" in unknown_keys(fragment)
+    assert "is no multiple of" in remarks_of(fragment)
+    answers = {"batch": {"accumulation_steps": 1}}
+    found = {requirement for requirement, _ in broken(document(fragment, answers), tmp_path)}
     assert {"TS-BAT-001", "TS-PAR-010"} <= found
     assert "given several times" in remarks_of(fragment)
-    assert "480" in remarks_of(fragment)
+    assert "the batch of 500 sequences" in remarks_of(fragment)
 
 
 def test_formats() -> None:
@@ -291,3 +295,36 @@ def test_a_mixture_without_a_vocabulary_lacks_both_counts() -> None:
     arguments = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 128 --num-experts 8"
     fragment = read(ForeignText("run.sh", f"torchrun pretrain_gpt.py {arguments} --micro-batch-size 1 --bf16\n"))
     assert {"model.num_parameters", "model.num_active_parameters"} <= unknown_keys(fragment)
+
+
+def test_ranks_that_the_degrees_do_not_fill_leave_the_data_degree_open() -> None:
+    fragment = run("--tensor-model-parallel-size 8 --pipeline-model-parallel-size 16")
+    assert at(fragment, "parallelism", "num_accelerators") == 16
+    assert at(fragment, "parallelism", "data") is None
+    assert "parallelism.data" in unknown_keys(fragment)
+    assert "16 ranks are no multiple of 128" in remarks_of(fragment)
+
+
+@pytest.mark.parametrize("gate", ["--quick-geglu", "--glu-activation swiglu"])
+def test_gates_that_do_not_change_the_width(gate: str) -> None:
+    fragment = run(gate)
+    assert at(fragment, "model", "gated_ffn") is True
+    assert at(fragment, "model", "ffn_hidden_size") == 4096
+
+
+def test_gpt_oss_has_its_published_number_of_parameters() -> None:
+    """OpenAI's model card (arXiv:2508.10925, table 1): 116.83 billion in all, 5.13 billion for a token without the
+    input table; biases and sinks are left out here."""
+    shape = "--num-layers 36 --hidden-size 2880 --ffn-hidden-size 2880 --num-attention-heads 64 --kv-channels 64"
+    shape += " --group-query-attention --num-query-groups 8 --num-experts 128 --moe-router-topk 4"
+    shape += " --moe-ffn-hidden-size 2880 --padded-vocab-size 201088 --untie-embeddings-and-output-weights"
+    fragment = read(ForeignText("run.sh", f"python pretrain_gpt.py {shape} --seq-length 4096 --quick-geglu\n"))
+    assert at(fragment, "model", "num_parameters") == pytest.approx(116.83e9, rel=0.001)
+    assert at(fragment, "model", "num_active_parameters") - 201088 * 2880 == pytest.approx(5.13e9, rel=0.005)
+
+
+def test_parameters_that_are_kept_in_fp8() -> None:
+    fragment = run("--bf16 --fp8-format hybrid --fp8-param-gather")
+    assert at(fragment, "precision", "parameters") == "fp8"
+    assert at(fragment, "precision", "compute") == "bf16"
+    assert "fp8_param_gather" in how(fragment, "precision.parameters")

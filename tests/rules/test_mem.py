@@ -304,7 +304,7 @@ def test_input_bytes(findings, each, wrong) -> None:
     assert found == ({("TS-MEM-018", "memory.input_bytes_per_step")} if wrong else set())
 
 
-def test_a_plan_for_one_of_several_groups_names_it(verdict, findings) -> None:
+def test_a_group_without_room_for_the_job_does_not_hide_the_one_with_room(verdict, findings) -> None:
     second = {
         "name": "other",
         "num_nodes": 1,
@@ -312,11 +312,12 @@ def test_a_plan_for_one_of_several_groups_names_it(verdict, findings) -> None:
         "accelerator": {"model": "own"},
     }
     cluster = {"node_groups": [{"name": "compute"}, second]}
-    assert verdict("TS-MEM-004", cluster=cluster) is Verdict.NOT_APPLICABLE
-    plan = {"node_group": "compute", **memory(predicted_peak_bytes=79e9)}
-    assert findings(plan=plan, cluster=cluster, select=("TS-MEM-004",)) == {
-        ("TS-MEM-004", "memory.predicted_peak_bytes")
-    }
+    assert verdict("TS-MEM-004", cluster=cluster) is Verdict.PASS
+    for named in ({"node_group": "compute"}, {}):
+        plan = {**named, **memory(predicted_peak_bytes=79e9)}
+        assert findings(plan=plan, cluster=cluster, select=("TS-MEM-004",)) == {
+            ("TS-MEM-004", "memory.predicted_peak_bytes")
+        }
 
 
 @pytest.mark.parametrize(("pinned", "wrong"), [(6.9e9, True), (7e9, False), (8e9, False)])

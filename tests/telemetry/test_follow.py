@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import pickle
 import re
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner, Result
 from split_makers import put, seen
 
 from tests.streams_made.damage import BASES, kinds
 from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
 from tests.streams_made.write import by_emitter, together
+from trainspec_validate import terminal
+from trainspec_validate.cli import command as gate
 from trainspec_validate.documents.stream import encode_record
 from trainspec_validate.findings import Finding
 from trainspec_validate.requirements import load_index
@@ -198,3 +202,86 @@ def _grow(texts: Mapping[str, bytes], folder: Path) -> None:
     for name in sorted(texts, reverse=True):
         with (folder / name).open("ab") as file:
             file.write(texts[name][file.tell() :])
+
+
+def _shortened(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def _replaced(path: Path) -> None:
+    beside = path.with_name("other")
+    beside.write_bytes(path.read_bytes() + b"\n")
+    beside.replace(path)
+
+
+def _made_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (Path.unlink, "No such file"),
+        (_shortened, "shorter"),
+        (_replaced, "another file has taken the place"),
+        (_made_directory, "not a regular file"),
+    ],
+)
+def test_a_file_that_goes_is_told_once_and_the_others_go_on(
+    change: Callable[[Path], None], reason: str, tmp_path: Path
+) -> None:
+    files = by_emitter(make_run(SMALL).streams)
+    gone, other = (tmp_path / name for name in sorted(files)[:2])
+    for path in (gone, other):
+        path.write_bytes(files[path.name][: len(files[path.name]) // 2].rpartition(b"\n")[0] + b"\n")
+    follower = Follower(WANTED[:1], INDEX, {})
+    follower.look([gone, other], 0)
+    before = follower.digest.num_records
+    change(gone)
+    other.write_bytes(files[other.name])
+    for _ in range(2):
+        _, judgement = follower.look([gone, other], 0)
+    assert judgement is not None
+    assert list(follower.refused) == [gone.as_posix()]
+    assert reason in follower.refused[gone.as_posix()]
+    assert follower.digest.num_records > before
+
+
+def test_a_pipe_is_never_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "job.jsonl")
+    follower = Follower(WANTED[:1], INDEX, {})
+    assert follower.look([tmp_path / "job.jsonl"], 0) == ([], None)
+    assert "not a regular file" in follower.refused[(tmp_path / "job.jsonl").as_posix()]
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(gate, [*(str(argument) for argument in arguments), "--follow"])
+
+
+def test_an_interrupted_look_that_saw_nothing_is_no_mistake_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Follower, "look", interrupt)
+    assert invoke(tmp_path).exit_code in {1, terminal.INTERRUPTED}  # of click's runner: it aborts
+    assert isinstance(invoke(tmp_path).exception, SystemExit)
+
+
+def test_what_cannot_be_followed_is_part_of_the_exit_code(tmp_path: Path) -> None:
+    recent = replace(SMALL, faults=False, start_us=time.time_ns() // 1000 - 600_000_000)
+    put(by_emitter(make_run(recent).streams), tmp_path)
+    (tmp_path / "other.jsonl.gz").write_bytes(gzip.compress(b'{"k":"m"}\n'))
+    found = invoke(tmp_path, "--fail-on", "never")
+    assert found.exit_code == terminal.WRONG_USE
+    assert found.stderr.count("other.jsonl.gz: only metric streams in plain JSON Lines can be followed") == 1
+
+
+def test_documents_beside_that_cannot_be_read_are_wrong_use(tmp_path: Path) -> None:
+    put(by_emitter(make_run(SMALL).streams), tmp_path)
+    os.mkfifo(tmp_path / "plan.yaml")
+    found = invoke(tmp_path / "plan.yaml", tmp_path)
+    assert found.exit_code == terminal.WRONG_USE
+    assert "not a regular file" in found.stderr

@@ -148,3 +148,23 @@ def test_every_example_has_nested_blocks(path: Path) -> None:
     assert sizes == sorted(sizes)
     assert topology.blocks
     assert topology.num_ranks == topology.blocks[0].num_blocks * topology.blocks[0].num_ranks
+
+
+def coherent(num_per_node: int) -> Topology:
+    """The first node group of an example without a scale-up domain, on a coherent host link of 450 GB/s."""
+    cluster = profile("meta-llama3-24k")
+    group = msgspec.structs.replace(
+        cluster.node_groups[0],
+        scale_up=None,
+        num_accelerators_per_node=num_per_node,
+        host_link=HostLink(technology="nvlink-c2c", bandwidth_bytes_per_second=450e9),
+    )
+    return topology_of(cluster, JobNodes(group, 0), cluster.fabrics[0])
+
+
+def test_a_coherent_host_link_makes_no_domain() -> None:
+    alone = coherent(1)
+    assert (alone.domain, alone.domain_num_ranks, alone.has_scale_up) == (None, 1, False)
+    four = coherent(4)
+    assert four.domain is not None
+    assert four.domain.bandwidth_bytes_per_second < 50e9

@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 from trainspec_conformance.formats.reasons import reasons, seconds_of
 from trainspec_validate.documents.conformance_report import ConformanceReport, ScenarioReport
-from trainspec_validate.report.terminal import printable
+from trainspec_validate.neutral import printable
 
 _ELEMENTS = {"fail": "failure", "error": "error", "unsupported": "skipped", "not-run": "skipped"}
 

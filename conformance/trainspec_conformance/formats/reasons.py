@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainspec_validate.documents.conformance_report import ScenarioReport
-from trainspec_validate.report.terminal import printable
+from trainspec_validate.neutral import printable
 
 
 def reasons(one: ScenarioReport) -> list[str]:

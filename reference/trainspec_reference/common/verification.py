@@ -96,7 +96,7 @@ def _faults(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
     elif checkpoint.manifest is None:
         yield MANIFEST_NAME, f"the manifest cannot be read: {checkpoint.manifest_problem}"
     yield from absent_files(checkpoint)
-    yield from ((path, "the manifest does not list this file") for path in unlisted_files(checkpoint))
+    yield from unlisted_files(checkpoint)
     yield from ((trouble.path, trouble.message) for trouble in checkpoint.troubles if trouble.aspect in _DANGERS)
     for claim in checkpoint.claims:
         if claim.step != checkpoint.step:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from trainspec_record import printing
 from trainspec_record.begin import DOCUMENTS, SAMPLER
 from trainspec_record.identity import DEFAULT_DIRECTORY, VARIABLE, identity
 from trainspec_record.launch.child import NOT_EXECUTABLE, NOT_FOUND, end_as, run_child
@@ -60,10 +61,10 @@ def launch(wishes: Wishes, environment: Mapping[str, str]) -> int:
         raise ValueError("name the command to start: trainspec-record launch -- torchrun train.py")
     start = prepare(wishes, environment)
     for note in start.notes:
-        sys.stderr.write(f"trainspec-record: {note}\n")
+        printing.tell(note)
     if wishes.is_dry:
         lines = [f"export {name}={shlex.quote(value)}" for name, value in sorted(start.changes.items())]
-        sys.stdout.write("\n".join([*lines, shlex.join(start.words)]) + "\n")
+        printing.emit("\n".join([*lines, shlex.join(start.words)]) + "\n")
         return 0
     return _run(start, {**environment, **start.changes}, wants_agent=wishes.wants_agent)
 
@@ -199,10 +200,10 @@ def _run(start: Start, environment: Mapping[str, str], *, wants_agent: bool) -> 
     try:
         status = run_child(start.words, environment)
     except FileNotFoundError:
-        sys.stderr.write(f"trainspec-record: there is no command {start.words[0]!r}\n")
+        printing.tell(f"there is no command {start.words[0]!r}")
         return NOT_FOUND
     except OSError as error:
-        sys.stderr.write(f"trainspec-record: {start.words[0]}: {error.strerror}\n")
+        printing.tell(f"{start.words[0]}: {error.strerror}")
         return NOT_EXECUTABLE
     finally:
         if agent is not None:

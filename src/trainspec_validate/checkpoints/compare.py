@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainspec_validate.checkpoints.hashing import Progress, digests
-from trainspec_validate.checkpoints.paths import fault
+from trainspec_validate.checkpoints.leftovers import is_leftover, leftovers
+from trainspec_validate.checkpoints.paths import above, fault
+from trainspec_validate.checkpoints.tree import changes, irregular
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
 from trainspec_validate.documents import SealedFile
 
@@ -19,15 +21,19 @@ def _listed(checkpoint: Checkpoint) -> Iterator[SealedFile]:
 
 
 def absent_files(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
-    """Listed files that are not there as the manifest says, and in which way."""
+    """Listed files and directories that are not there as the manifest says, and in which way."""
     for file in _listed(checkpoint):
-        fact = checkpoint.files.get(file.path)
+        fact = checkpoint.tree.get(file.path)
         if fact is None:
             yield file.path, f"the manifest lists this file with {file.size_bytes:,} bytes, and it is missing"
         elif fact.kind != "file":
             yield file.path, "the manifest lists this file, and there is a link or something else in its place"
         elif fact.size_bytes != file.size_bytes:
             yield file.path, f"the file has {fact.size_bytes:,} bytes, and the manifest says {file.size_bytes:,}"
+    there = set(checkpoint.tree_folders)
+    for path in checkpoint.manifest.empty_folders if checkpoint.manifest else ():
+        if path not in there and not fault(path):
+            yield path, "the manifest lists this directory, and it is missing"
 
 
 def comparable(checkpoint: Checkpoint) -> dict[str, str]:
@@ -47,9 +53,24 @@ def changed_files(checkpoint: Checkpoint, progress: Progress | None = None) -> I
             yield path, f"the content is not what was sealed: {shown}"
 
 
-def unlisted_files(checkpoint: Checkpoint) -> list[str]:
-    """Files that lie in the directory and that the manifest does not know."""
+def unlisted_files(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
+    """What is in the directory, at any depth, and not covered by the manifest, in words."""
     if checkpoint.manifest is None:
-        return []
-    known = checkpoint.sealed.union(checkpoint.manifest.unsealed, {MANIFEST_NAME, SIGNATURE_NAME})
-    return [path for path in checkpoint.files if path not in known]
+        return
+    listed = checkpoint.sealed
+    known = {*listed, *checkpoint.manifest.unsealed, MANIFEST_NAME, SIGNATURE_NAME}
+    for path, fact in checkpoint.tree.items():
+        if path not in known and not is_leftover(checkpoint.root, fact):
+            yield path, "the manifest does not list this file"
+        elif path not in listed and path not in checkpoint.files:
+            yield from ((path, words) for words, _ in [irregular(checkpoint.root, fact)] if words)
+    folders = {*checkpoint.manifest.empty_folders}.union(*(above(path) for path in known))
+    for path in checkpoint.empty_folders:
+        if path not in folders:
+            yield path, "the manifest does not list this directory"
+
+
+def changed_meanwhile(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
+    """Covered files and directories that are not what they were when the checkpoint was listed."""
+    if checkpoint.manifest:
+        yield from changes(checkpoint, {*checkpoint.manifest.unsealed, *leftovers(checkpoint)})

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from trainspec_validate.checkpoints import bundles, regions
 from trainspec_validate.checkpoints.opening import open_file
-from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint, FileFact
+from trainspec_validate.checkpoints.tree import MAX_DEPTH, MAX_FILES, fact_of, irregular, walk
+from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
 
-MAX_FILES = 1_000_000
-MAX_DEPTH = 32
 STEP_NAME = re.compile(
     r"^(?:(?:checkpoint|step|global_step|iter|ckpt|epoch|save)[-_]?)?(?P<step>\d{1,12})(?P<rest>\.orbax-checkpoint-tmp.*)?$"
 )
@@ -157,39 +154,35 @@ def _is_zip(path: Path) -> bool:
 
 
 def inventory(root: Path, names: Sequence[str] | None = None) -> Checkpoint:
-    """The files of a checkpoint; other checkpoints below it are none of its own.
+    """The files of a checkpoint; other checkpoints below it are none of its own, and part of its tree.
 
     `names` are those of its files where it is no directory; None looks for them.
     """
     if names is not None or not root.is_dir():
         return _bundle(root.parent, root.name, names)
     match = STEP_NAME.match(root.name)
-    others: set[Path] = set()
+    others: set[str] = set()
     if match is None:
-        others = {member for group in find(root) for member in group.members} - {root}
-    files: dict[str, FileFact] = {}
-    folders: list[str] = []
-    checkpoint = Checkpoint(root, root.as_posix(), int(match["step"]) if match else None, files)
-    pending = [("", 0)]
-    while pending:
-        folder, depth = pending.pop()
-        for entry in _entries(root / folder):
-            path = f"{folder}/{entry.name}" if folder else entry.name
-            if not entry.is_dir(follow_symlinks=False):
-                fact = _fact(Path(entry.path), path)
-                if fact is not None:
-                    files[path] = fact
-            elif root / path not in others:
-                folders.append(path)
-                pending.append((path, depth + 1))
-        if len(files) > MAX_FILES or depth > MAX_DEPTH:
-            words = f"the directory holds more than {MAX_FILES:,} files, or nests deeper than {MAX_DEPTH} levels"
-            checkpoint.report("limits", "", words, "files beyond that were not looked at")
-            break
-    checkpoint.folders = tuple(sorted(folders))
-    checkpoint.files = dict(sorted(files.items()))
+        members = {member for group in find(root) for member in group.members} - {root}
+        others = {member.relative_to(root).as_posix() for member in members}
+    tree = walk(root)
+    checkpoint = Checkpoint(root, root.as_posix(), int(match["step"]) if match else None, tree.files)
+    checkpoint.tree, checkpoint.tree_folders, checkpoint.empty_folders = tree.files, tree.folders, tree.empty_folders
+    own = {""}
+    for path in tree.folders:  # in order: what holds a directory is before it
+        if path not in others and _folder_of(path) in own:
+            own.add(path)
+    checkpoint.folders = tuple(path for path in tree.folders if path in own)
+    checkpoint.files = {path: fact for path, fact in tree.files.items() if _folder_of(path) in own}
+    checkpoint.unlisted = tuple((path, words) for _, path, words in tree.unlisted)
+    for aspect, path, words in tree.unlisted:
+        checkpoint.report(aspect, path, words, "nothing beyond was looked at")
     _check_links(checkpoint)
     return checkpoint
+
+
+def _folder_of(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 def _bundle(directory: Path, prefix: str, names: Sequence[str] | None) -> Checkpoint:
@@ -198,35 +191,17 @@ def _bundle(directory: Path, prefix: str, names: Sequence[str] | None) -> Checkp
         names = [entry.name for entry in _entries(directory) if bundles.part_of(entry.name, {prefix})]
     staging = directory / f"{prefix}{bundles.STAGING}"
     left = [f"{staging.name}/{entry.name}" for entry in _entries(staging) if not entry.is_dir(follow_symlinks=False)]
-    files = {name: fact for name in (*names, *left) if (fact := _fact(directory / name, name)) is not None}
+    files = {name: fact for name in (*names, *left) if (fact := fact_of(directory / name, name)) is not None}
     checkpoint = Checkpoint(directory, (directory / prefix).as_posix(), bundles.step_of(prefix), files, prefix)
     checkpoint.folders = (staging.name,) if staging.is_dir() else ()
+    checkpoint.tree = files
     _check_links(checkpoint)
     return checkpoint
 
 
-def _fact(place: Path, path: str) -> FileFact | None:
-    """What there is at a place; None where there is nothing any more."""
-    try:
-        status = place.lstat()
-        target = str(place.readlink()) if stat.S_ISLNK(status.st_mode) else ""
-    except OSError:
-        return None
-    if stat.S_ISLNK(status.st_mode):
-        return FileFact(path, "link", 0, status.st_mtime_ns, target)
-    kind: Literal["file", "special"] = "file" if stat.S_ISREG(status.st_mode) else "special"
-    return FileFact(path, kind, status.st_size, status.st_mtime_ns)
-
-
 def _check_links(checkpoint: Checkpoint) -> None:
     checkpoint.examined.add("paths")
-    root = os.path.realpath(checkpoint.root)
     for fact in checkpoint.files.values():
-        if fact.kind == "special":
-            words = "this is neither a file nor a directory nor a link"
-            checkpoint.report("paths", fact.path, words, "a checkpoint holds regular files only")
-        elif fact.kind == "link":
-            end = os.path.realpath(checkpoint.root / fact.path)
-            if os.path.commonpath([root, end]) != root:
-                words = f"the link leads to {fact.target!r}, outside the checkpoint"
-                checkpoint.report("paths", fact.path, words, "copy the file into the checkpoint")
+        words, remedy = irregular(checkpoint.root, fact)
+        if words:
+            checkpoint.report("paths", fact.path, words, remedy)

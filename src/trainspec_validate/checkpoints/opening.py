@@ -29,6 +29,8 @@ def open_file(path: Path) -> BinaryIO:
     Raises:
         OSError: it cannot be opened, is a link, or is no regular file.
     """
+    if not stat.S_ISREG(path.lstat().st_mode):  # Opening a pipe or a device already has effects
+        raise OSError(f"{path.as_posix()}: not a regular file")
     descriptor = os.open(path, os.O_RDONLY | _NO_FOLLOW)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
+MAX_CHARACTERS = 4096
+"""Of the schema of manifests."""
 _DRIVE = re.compile(r"^[A-Za-z]:")
 
 
@@ -18,6 +21,23 @@ def fault(path: str) -> str:
     if not path or any(part in {"", "."} for part in path.split("/")):
         return "is not normalised"
     return ""
+
+
+def unwritable(path: str) -> str:
+    """What keeps a path from being written into a manifest; empty where nothing does."""
+    if len(path) > MAX_CHARACTERS:
+        return f"has more than {MAX_CHARACTERS:,} characters"
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return "is no UTF-8"
+    return ""
+
+
+def above(path: str) -> Iterator[str]:
+    """The directories that a path leads through."""
+    while path := path.rpartition("/")[0]:
+        yield path
 
 
 def folded_twins(paths: list[str]) -> list[tuple[str, str]]:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from trainspec_validate.atomic import write_atomically
 from trainspec_validate.checkpoints.hashing import Progress, digests
+from trainspec_validate.checkpoints.leftovers import leftovers
+from trainspec_validate.checkpoints.opening import MAX_JSON_BYTES
+from trainspec_validate.checkpoints.paths import fault, folded_twins, unwritable
+from trainspec_validate.checkpoints.tree import changes, irregular
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
+
+_SHOWN = 20
 
 
 class SealError(Exception):
@@ -37,24 +43,59 @@ class Facts:
 
 
 def seal(checkpoint: Checkpoint, facts: Facts, progress: Progress | None = None) -> dict[str, Any]:
-    """The manifest of a checkpoint as plain values.
+    """The manifest of everything below the directory of a checkpoint, as plain values.
 
     Raises:
-        SealError: it holds no file, or something that is no regular file, or a file cannot be read.
+        SealError: it holds no file, something that cannot be sealed, or a file that cannot be read or changes.
     """
-    paths = [path for path in checkpoint.files if path not in {MANIFEST_NAME, SIGNATURE_NAME, *facts.unsealed}]
-    strange = [path for path in paths if checkpoint.files[path].kind != "file"]
-    if strange:
-        raise SealError(f"{checkpoint.place(strange[0])}: a link or no regular file; only files can be sealed")
+    ignored = {MANIFEST_NAME, SIGNATURE_NAME, *facts.unsealed, *leftovers(checkpoint)}
+    paths = [path for path in checkpoint.tree if path not in ignored]
+    _refuse(checkpoint, _obstacles(checkpoint, paths, facts.unsealed))
     if not paths:
         raise SealError(f"{checkpoint.name}: there is no file to seal")
     found = digests(checkpoint.root, paths, progress)
-    files = []
+    files, unread = [], []
     for path, digest in found.items():
         if isinstance(digest, OSError):
-            raise SealError(f"{checkpoint.place(path)}: cannot be read: {(digest.strerror or str(digest)).lower()}")
-        files.append({"path": path, "size_bytes": checkpoint.files[path].size_bytes, "sha256": digest})
-    return {**_head(checkpoint, facts), "files": files, **({"unsealed": facts.unsealed} if facts.unsealed else {})}
+            unread.append((path, f"cannot be read: {(digest.strerror or str(digest)).lower()}"))
+        else:
+            files.append({"path": path, "size_bytes": checkpoint.tree[path].size_bytes, "sha256": digest})
+    _refuse(checkpoint, [*unread, *changes(checkpoint, ignored)])
+    more = {"unsealed": facts.unsealed, "empty_folders": checkpoint.empty_folders}
+    return {**_head(checkpoint, facts), "files": files, **{key: value for key, value in more.items() if value}}
+
+
+def _refuse(checkpoint: Checkpoint, obstacles: Iterable[tuple[str, str]]) -> None:
+    """Name what keeps a checkpoint from being sealed.
+
+    Raises:
+        SealError: there is something.
+    """
+    lines = [f"{checkpoint.place(path)}: {words}" for path, words in dict(obstacles).items()]
+    if lines:
+        more = [f"{checkpoint.name}: {len(lines) - _SHOWN:,} more"] if len(lines) > _SHOWN else []
+        raise SealError("\n".join([*lines[:_SHOWN], *more]))
+
+
+def _obstacles(checkpoint: Checkpoint, paths: Sequence[str], unsealed: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """What below the directory cannot be in a manifest, and why; nothing is left out in silence."""
+    yield from checkpoint.unlisted
+    for path in paths:
+        if checkpoint.tree[path].kind == "link":
+            yield path, f"a link to {checkpoint.tree[path].target!r}; only files can be sealed"
+        elif checkpoint.tree[path].kind != "file":
+            yield path, "a pipe, a socket or a device; only files can be sealed"
+    for path in {MANIFEST_NAME, SIGNATURE_NAME}.intersection(checkpoint.tree):
+        if checkpoint.tree[path].kind != "file":
+            yield path, "a link or no regular file, which is not replaced; remove it"
+    for path in unsealed:
+        yield from ((path, words) for words, _ in [irregular(checkpoint.root, checkpoint.tree[path])] if words)
+    for path in [*paths, *unsealed, *checkpoint.empty_folders]:
+        why = fault(path) or unwritable(path)
+        if why:
+            yield path, f"the path {why}, and a manifest cannot hold it"
+    for first, second in folded_twins([*paths]):
+        yield second, f"differs from {first!r} in case only; some file systems hold both as one file"
 
 
 def _head(checkpoint: Checkpoint, facts: Facts) -> dict[str, Any]:
@@ -88,15 +129,17 @@ def _step(checkpoint: Checkpoint) -> int | None:
 
 
 def write(root: Path, manifest: dict[str, Any]) -> Path:
-    """Put the manifest into its directory, whole or not at all."""
+    """Put the manifest into its directory, whole or not at all.
+
+    Raises:
+        SealError: it is larger than readers of manifests accept.
+        OSError: it cannot be written.
+    """
     path = root / MANIFEST_NAME
-    new = root / f"{MANIFEST_NAME}.tmp"
     text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
-    with new.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
+    if len(text.encode()) > MAX_JSON_BYTES:
+        raise SealError(f"{path.as_posix()}: would hold more than {MAX_JSON_BYTES:,} bytes")
+    write_atomically(path, text)
     return path
 
 
@@ -104,4 +147,4 @@ def unsealed_matches(checkpoint: Checkpoint, patterns: Sequence[str]) -> tuple[s
     """Files of the checkpoint whose path fits one of the patterns."""
     from fnmatch import fnmatchcase  # noqa: PLC0415
 
-    return tuple(path for path in checkpoint.files if any(fnmatchcase(path, pattern) for pattern in patterns))
+    return tuple(path for path in checkpoint.tree if any(fnmatchcase(path, pattern) for pattern in patterns))

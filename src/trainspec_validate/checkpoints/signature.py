@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from trainspec_validate.atomic import write_atomically
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
 
@@ -133,7 +133,7 @@ def _digests(checkpoint: Checkpoint) -> dict[str, str]:
     if checkpoint.manifest is None:
         raise SignatureError(f"{checkpoint.place(MANIFEST_NAME)}: {checkpoint.manifest_problem or 'there is none'}")
     found = {file.path: file.sha256 for file in checkpoint.manifest.files}
-    return {**found, MANIFEST_NAME: hashlib.sha256(read_small(checkpoint.root / MANIFEST_NAME)).hexdigest()}
+    return {**found, MANIFEST_NAME: checkpoint.manifest_digest}
 
 
 def statement(checkpoint: Checkpoint) -> bytes:
@@ -191,12 +191,7 @@ def sign(checkpoint: Checkpoint, key_file: Path) -> Path:
     pem = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     signed = bundle(payload, key.sign(_encoded(payload), _algorithm(public)), hashlib.sha256(pem).hexdigest())
     path = checkpoint.root / SIGNATURE_NAME
-    new = path.with_name(f"{SIGNATURE_NAME}.tmp")
-    with new.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(json.dumps(signed) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
+    write_atomically(path, json.dumps(signed) + "\n")
     return path
 
 

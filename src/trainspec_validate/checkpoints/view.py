@@ -50,6 +50,8 @@ class FileFact:
     """Nanoseconds since 1970 UTC."""
     target: str = ""
     """What a link points at, as written."""
+    identity: tuple[int, int] = (0, 0)
+    """Number of the file in its file system, and when it last changed in any way: other content has others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,16 @@ class Checkpoint:
     manifest: CheckpointManifest | None = None
     manifest_problem: str = ""
     """Why the manifest that is there cannot be read."""
+    manifest_digest: str = ""
+    """SHA-256 of the manifest as it was read."""
+    tree: dict[str, FileFact] = field(default_factory=dict)
+    """Every entry below the directory, those of other checkpoints included: what a manifest covers."""
+    tree_folders: tuple[str, ...] = ()
+    """Every directory below it, those of other checkpoints included."""
+    empty_folders: tuple[str, ...] = ()
+    """Those of them without any entry."""
+    unlisted: tuple[tuple[str, str], ...] = ()
+    """What of the tree could not be listed, and why."""
 
     @property
     def label(self) -> str:

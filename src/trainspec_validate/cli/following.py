@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-
-import click
 
 from trainspec_validate import terminal
 from trainspec_validate.cli.gate import Request, selection_of
 from trainspec_validate.collect import InputError, collect
 from trainspec_validate.findings import Finding, Report, Severity
+from trainspec_validate.neutral import printable
 from trainspec_validate.report import render
 from trainspec_validate.report.evidence import coverage_lines
-from trainspec_validate.report.terminal import printable
 from trainspec_validate.requirements import load_index
 from trainspec_validate.streamed import documents_beside, is_stream
 from trainspec_validate.telemetry.follow import Follower
+from trainspec_validate.telemetry.judge import Judgement
 from trainspec_validate.terminal import Failure
 
 
@@ -30,41 +30,71 @@ def follow(request: Request, interval_seconds: float) -> int:
     index = load_index()
     selection = selection_of(request)
     wanted = [r for r in index.by_id.values() if r.check == "stream" and selection.takes(index, r.id)]
-    follower = Follower(wanted, index, documents_beside(request.paths or (".",)))
-    worst: list[Finding] = []
-    refused: set[str] = set()
+    try:
+        beside = documents_beside(request.paths or (".",))
+    except InputError as error:
+        raise Failure(str(error)) from error
+    follower = Follower(wanted, index, beside)
+    told = _Told()
     try:
         while True:
-            new, judgement = follower.look(_streams(request), time.time_ns() // 1_000)
-            worst += new
-            _tell(new)
-            for name in follower.refused.keys() - refused:
-                click.echo(f"{printable(name)}: {follower.refused[name]}", err=True)
-            refused |= follower.refused.keys()
+            new, judgement = follower.look(_streams(request, told), time.time_ns() // 1_000)
+            told.tell(new, judgement, follower.refused)
             if follower.has_ended:
                 break
             time.sleep(interval_seconds)
     except KeyboardInterrupt:
-        if not follower.followed:
+        if told.judgement is None:
             raise
-    if not follower.followed:
-        raise Failure("nothing was judged: no stream with a head came")
-    if judgement.coverage is not None:
-        terminal.emit("\n".join(printable(line) for line in coverage_lines(judgement.coverage)) + "\n")
-    threshold = None if request.fail_on == "never" else Severity(request.fail_on)
-    failed = threshold is not None and any(f.severity.rank >= threshold.rank for f in worst)
-    return terminal.FINDINGS if failed else terminal.OK
+    return told.end(request)
 
 
-def _streams(request: Request) -> Iterator[Path]:
-    failures: list[InputError] = []
-    for candidate in collect(request.paths or (".",), failures):
-        if is_stream(candidate):
-            yield candidate.path
+@dataclass(slots=True)
+class _Told:
+    """What was told so far: findings, and files that cannot be read."""
+
+    worst_rank: int = -1
+    judgement: Judgement | None = None
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def tell(self, findings: list[Finding], judgement: Judgement | None, refused: Mapping[str, str]) -> None:
+        """One line for each new finding and for each file that is refused, at once."""
+        self.judgement = judgement or self.judgement
+        self.worst_rank = max([self.worst_rank, *(finding.severity.rank for finding in findings)])
+        if findings:
+            text = render(Report(findings=tuple(findings)), "concise")
+            terminal.emit("".join(f"{line}\n" for line in text.splitlines()[: len(findings)]))
+        for name, reason in refused.items():
+            self.refuse(name, reason)
+
+    def refuse(self, name: str, reason: str) -> None:
+        """Tell once that a file cannot be judged, or not any further."""
+        if name not in self.refused:
+            self.refused[name] = reason
+            terminal.tell(f"Error: {name}: {reason}")
+
+    def end(self, request: Request) -> int:
+        """Tell what the run covers, and give the exit code.
+
+        Raises:
+            Failure: nothing was judged.
+        """
+        if self.judgement is None:
+            raise Failure("nothing was judged: no stream with a head came")
+        if self.judgement.coverage is not None:
+            terminal.emit("\n".join(printable(line) for line in coverage_lines(self.judgement.coverage)) + "\n")
+        if self.refused:
+            return terminal.WRONG_USE
+        threshold = None if request.fail_on == "never" else Severity(request.fail_on)
+        failed = threshold is not None and self.worst_rank >= threshold.rank
+        return terminal.FINDINGS if failed else terminal.OK
 
 
-def _tell(findings: list[Finding]) -> None:
-    """One line for each finding, at once."""
-    if findings:
-        text = render(Report(findings=tuple(findings)), "concise")
-        terminal.emit("".join(f"{line}\n" for line in text.splitlines()[: len(findings)]))
+def _streams(request: Request, told: _Told) -> Iterator[Path]:
+    for candidate in collect(request.paths or (".",), []):  # what is not there yet may come
+        try:
+            if is_stream(candidate):
+                yield candidate.path
+        except InputError as error:
+            if candidate.path.exists():  # else it has just gone; one that was followed is told by its follower
+                told.refuse(candidate.name, str(error).removeprefix(f"{candidate.path.as_posix()}: "))

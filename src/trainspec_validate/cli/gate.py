@@ -17,9 +17,9 @@ from trainspec_validate.check import PartialInputError, Terms, examine
 from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect, is_ours
 from trainspec_validate.findings import Report, Severity
 from trainspec_validate.load import LoadError, read_file
+from trainspec_validate.neutral import printable
 from trainspec_validate.outputs import FOR_PEOPLE, Output, OutputError, outputs
-from trainspec_validate.report import render
-from trainspec_validate.report.terminal import printable
+from trainspec_validate.report import NOTATIONS, render
 from trainspec_validate.requirements import Index, load_index
 from trainspec_validate.selection import Selection, UnknownRequirementError, resolve
 from trainspec_validate.stored import Stored
@@ -109,7 +109,7 @@ def _tell_changes(request: Request, tree: str) -> None:
     named = [os.path.relpath(file, tree) for file in files if is_below(file, tree)]
     for name in changed(Path(tree), named, nearest=request.config is None):
         note = f"Note: {name} differs between the working directory and {tree}; this run uses {tree}"
-        click.echo(printable(note), err=True)
+        terminal.tell(note)
 
 
 def _outputs(request: Request) -> list[Output]:
@@ -213,7 +213,7 @@ def _write(report: Report, output: Output, request: Request, index: Index) -> No
         requirements=index.by_id,
     )
     if output.file is None:
-        terminal.emit(text)
+        terminal.emit(text, NOTATIONS.get(output.format, "text"), color=color)
         return
     try:
         write_atomically(output.file, text)
@@ -231,7 +231,7 @@ def _write_baseline(baseline: Baseline, request: Request) -> tuple[str, ...]:
     except OSError as error:
         return (_undelivered(baseline.path, "baseline", error).message,)
     if not request.quiet:
-        click.echo(f"{baseline.path}: {number} finding{'' if number == 1 else 's'} recorded", err=True)
+        terminal.tell(f"{baseline.path}: {number} finding{'' if number == 1 else 's'} recorded")
     return ()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trainspec_validate.costs.batch_schedule import Stage, num_steps
 from trainspec_validate.costs.transformer import Shape
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.batch import BatchStage
@@ -74,6 +75,38 @@ def stage_tokens(plan: TrainingPlan, stage: BatchStage) -> float | None:
         return float(stage.global_tokens)
     length = stage.sequence_length or plan.model.sequence_length
     return float(stage.global_sequences * length) if length else None
+
+
+def steps_of_tokens(plan: TrainingPlan, tokens: float) -> float | None:
+    """Optimizer steps that some tokens take, along the ramp; None where the batch is not known or changes by itself."""
+    whole, batch = tokens_per_step(plan), plan.batch
+    if whole is None or batch.controller or tokens <= 0:
+        return None
+    stages = [
+        Stage(stage.from_tokens, stage_tokens(plan, stage) or whole, stage.transition == "linear")
+        for stage in batch.ramp
+    ]
+    try:
+        return num_steps(stages or [Stage(0, whole)], tokens)
+    except ValueError:
+        return None
+
+
+def job_steps(plan: TrainingPlan) -> float | None:
+    """Optimizer steps of the job, stated or from its tokens; None where neither is known."""
+    job = plan.job
+    if job is None or job.num_steps:
+        return float(job.num_steps) if job and job.num_steps else None
+    return steps_of_tokens(plan, job.num_tokens) if job.num_tokens else None
+
+
+def job_tokens(plan: TrainingPlan) -> float | None:
+    """Tokens of the job, stated or from its steps where the batch is the same in all of them; None otherwise."""
+    job, step = plan.job, tokens_per_step(plan)
+    if job is None or job.num_tokens:
+        return job.num_tokens if job else None
+    same = step is not None and not plan.batch.ramp and not plan.batch.controller
+    return job.num_steps * step if job.num_steps and step and same else None
 
 
 def node_groups(plan: TrainingPlan, cluster: ClusterProfile) -> tuple[NodeGroup, ...]:

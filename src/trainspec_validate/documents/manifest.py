@@ -67,8 +67,10 @@ class CheckpointManifest(Record, frozen=True, kw_only=True, tag_field="kind", ta
     state: tuple[StateItem, ...] = ()
     """Items of state that the files hold."""
     files: Annotated[tuple[SealedFile, ...], Meta(min_length=1)]
-    """Every file of the checkpoint except the manifest itself and those under `unsealed`."""
+    """Every file at any depth below the directory, except the manifest, its signature and those under `unsealed`."""
     unsealed: tuple[FilePath, ...] = ()
     """Files that may lie in the directory without a digest, such as logs that are still written."""
+    empty_folders: tuple[FilePath, ...] = ()
+    """Directories below it that hold nothing; every other directory is in a path of `files` or `unsealed`."""
     extensions: Extensions = msgspec.field(default_factory=dict)
     """Data of others, under reverse domain names."""

@@ -1,4 +1,4 @@
-"""The optimizer of a training plan: its name and the state that it keeps of each parameter."""
+"""The optimizer of a training plan: its state of each parameter, gradient clipping, and the learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from trainspec_validate.documents.base import Count, Parameters, Record
+from trainspec_validate.documents.base import Count, CountOrZero, Parameters, Record, Tokens
 from trainspec_validate.documents.precision import StateFormat
 
 OptimizerName = Literal["adam", "adamw", "muon", "adafactor", "shampoo", "soap", "sgd", "lion", "other"]
+ScheduleKind = Literal[
+    "constant", "linear", "cosine", "polynomial", "inverse-square-root", "warmup-stable-decay", "step", "other"
+]
 Moments = Annotated[tuple[StateFormat, ...], Meta(max_length=8)]
 
 
@@ -22,6 +25,38 @@ class AuxiliaryOptimizer(Record, frozen=True, kw_only=True):
     """Parameters that it updates."""
     moments: Moments | None = None
     """Number format of each moment; absent means as many as usual, in `precision.optimizer_state`."""
+
+
+class GradientClipping(Record, frozen=True, kw_only=True):
+    """How large gradients are bounded before the update."""
+
+    kind: Literal["global-norm", "local-norm", "value"]
+    """What is bounded: the L2 norm over all parameters, the norm over the part that a rank holds, or each entry."""
+    threshold: Annotated[float, Meta(gt=0, le=1e6)]
+    """Largest norm or absolute value, after the loss scale is taken out."""
+
+
+class LearningRateSchedule(Record, frozen=True, kw_only=True):
+    """Learning rate over the job; lengths are in optimizer steps or in tokens."""
+
+    kind: ScheduleKind
+    """Form after warm-up; `warmup-stable-decay` is constant until the decay begins, `step` falls at milestones."""
+    peak: Annotated[float, Meta(gt=0, le=100)]
+    """Largest learning rate."""
+    final: Annotated[float, Meta(ge=0, le=100)] | None = None
+    """Learning rate at the end of the decay."""
+    warmup_steps: CountOrZero | None = None
+    """Optimizer steps from the first rate to the peak."""
+    warmup_tokens: Tokens | None = None
+    """Tokens from the first rate to the peak."""
+    decay_steps: Count | None = None
+    """Optimizer steps of the decay; absent means all after warm-up."""
+    decay_tokens: Tokens | None = None
+    """Tokens of the decay; absent means all after warm-up."""
+    total_steps: Count | None = None
+    """Optimizer steps that the schedule is made for, warm-up included."""
+    total_tokens: Tokens | None = None
+    """Tokens that the schedule is made for, warm-up included."""
 
 
 class Optimizer(Record, frozen=True, kw_only=True):
@@ -43,3 +78,7 @@ class Optimizer(Record, frozen=True, kw_only=True):
     and the algorithm imply."""
     auxiliary: AuxiliaryOptimizer | None = None
     """Optimizer of the remaining parameters."""
+    clipping: GradientClipping | None = None
+    """Gradient clipping; absent means that the plan does not say."""
+    learning_rate: LearningRateSchedule | None = None
+    """Learning-rate schedule; `batch.learning_rate` says how the rate follows the batch."""

@@ -25,6 +25,7 @@ from trainspec_validate.documents.base import (
 )
 from trainspec_validate.documents.batch import Batch
 from trainspec_validate.documents.communication import Communication
+from trainspec_validate.documents.data import Data
 from trainspec_validate.documents.hardware import NumberFormat
 from trainspec_validate.documents.memory import Memory
 from trainspec_validate.documents.model import Model
@@ -168,6 +169,8 @@ class TrainingPlan(Record, frozen=True, kw_only=True, tag_field="kind", tag="Tra
     optimizer: Optimizer | None = None
     """How gradients become updates, and the state kept for it; absent means Adam: two moments of each trained
     parameter in `precision.optimizer_state`."""
+    data: Data | None = None
+    """What is read, and in which order."""
     communication: Communication | None = None
     """How ranks talk."""
     memory: Memory | None = None

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from trainspec_validate.findings import Report
+from trainspec_validate.neutral import Notation, neutral
 from trainspec_validate.report.options import Options, RuleText
 
-__all__ = ["FORMATS", "Options", "RuleText", "render"]
+__all__ = ["FORMATS", "NOTATIONS", "Options", "RuleText", "render"]
 
 FORMATS: dict[str, str] = {
     "full": "trainspec_validate.report.full",
@@ -21,6 +22,14 @@ FORMATS: dict[str, str] = {
     "statistics": "trainspec_validate.report.statistics",
 }
 """Format name to the module whose `render(report, options)` writes it."""
+NOTATIONS: dict[str, Notation] = {
+    "json": "json",
+    "sarif": "json",
+    "gitlab": "json",
+    "junit": "markup",
+    "github": "commands",
+}
+"""How a format writes a letter as a number, where it is no plain text."""
 
 
 def render(  # noqa: PLR0913
@@ -37,4 +46,4 @@ def render(  # noqa: PLR0913
         raise ValueError(f"unknown format {format_name!r}; known: {', '.join(FORMATS)}")
     options = Options(color=color, hyperlinks=hyperlinks, base=base, requirements=requirements or {})
     text: str = import_module(FORMATS[format_name]).render(report, options)
-    return text
+    return neutral(text, NOTATIONS.get(format_name, "text"), color=color or hyperlinks)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from trainspec_validate.findings import Finding, Report
+from trainspec_validate.neutral import printable
 from trainspec_validate.report.evidence import coverage_line
 from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import position, shown
 from trainspec_validate.report.summary import summary_line
-from trainspec_validate.report.terminal import Painter, printable
+from trainspec_validate.report.terminal import Painter
 
 
 def render(report: Report, options: Options) -> str:

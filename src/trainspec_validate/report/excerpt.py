@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 
 from trainspec_validate.findings import Span
-from trainspec_validate.report.terminal import cells, printable
+from trainspec_validate.neutral import printable
+from trainspec_validate.report.terminal import cells
 
 MAX_CELLS = 100
 """Longer lines are cut on both sides of the mark."""

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from trainspec_validate.findings import Finding, Report
+from trainspec_validate.neutral import printable
 from trainspec_validate.report.evidence import coverage_lines, evidence_in_words
 from trainspec_validate.report.excerpt import Excerpt, excerpt, split_lines
 from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import position, shown
 from trainspec_validate.report.summary import summary_line
-from trainspec_validate.report.terminal import Painter, printable
+from trainspec_validate.report.terminal import Painter
 
 Sources = dict[str, list[str]]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from trainspec_validate.findings import Finding, Report, Severity
+from trainspec_validate.neutral import neutral, printable
 from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import ordered, relative
-from trainspec_validate.report.terminal import printable
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 
@@ -25,7 +25,7 @@ def _command(finding: Finding, base: str) -> str:
     written = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
     parts = [finding.message, f"help: {finding.help}" if finding.help else "", finding.url]
     message = "\n".join(printable(part) for part in parts if part)
-    return f"::{_COMMANDS[finding.severity]} {written}::{_data(message)}"
+    return f"::{_COMMANDS[finding.severity]} {written}::{_data(neutral(message))}"
 
 
 def _data(text: str) -> str:
@@ -34,4 +34,4 @@ def _data(text: str) -> str:
 
 def _property(text: str) -> str:
     escaped = "".join(char if char in "\r\n" else printable(char) for char in text)
-    return _data(escaped).replace(":", "%3A").replace(",", "%2C")
+    return neutral(_data(escaped).replace(":", "%3A").replace(",", "%2C"))

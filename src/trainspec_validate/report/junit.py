@@ -5,11 +5,11 @@ from __future__ import annotations
 from xml.etree import ElementTree as ET
 
 from trainspec_validate.findings import Finding, Report, Suppressed
+from trainspec_validate.neutral import printable
 from trainspec_validate.report.fingerprints import Identified, identified
 from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import position, relative
 from trainspec_validate.report.summary import all_paths, nothing_judged
-from trainspec_validate.report.terminal import printable
 
 Case = list[Identified]
 

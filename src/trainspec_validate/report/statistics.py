@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainspec_validate.findings import Report, Severity, Verdict
+from trainspec_validate.neutral import printable
 from trainspec_validate.report.options import Options, RuleText
 from trainspec_validate.report.summary import summary_line
-from trainspec_validate.report.terminal import Painter, cells, printable
+from trainspec_validate.report.terminal import Painter, cells
 
 _HEADER = ("requirement", "name", "verdict", "count")
 _LOOKS = {Verdict.FAIL: "error", Verdict.ERROR: "error", Verdict.WARN: "warning"}

@@ -1,22 +1,13 @@
-"""The only place that makes untrusted text safe to print, measures its cells, and adds colour and links."""
+"""The only place that measures the cells of a terminal, and adds colour and links."""
 
 from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass
 
+from trainspec_validate.neutral import printable
+
 _LOOKS = {"error": "1;31", "warning": "1;33", "note": "1;36", "frame": "1;34", "strong": "1"}
-
-
-def printable(text: str) -> str:
-    r"""Write `\x1b` for what a terminal would obey or hide: controls, bidi overrides, lone surrogates."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _escape(char) for char in text)
-
-
-def _escape(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")
 
 
 def cells(text: str) -> int:

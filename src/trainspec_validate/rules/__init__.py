@@ -32,6 +32,8 @@ class Violation:
     message: str
     help: str = ""
     related: tuple[tuple[Place, str], ...] = ()
+    on_some_groups: bool = False
+    """True where the plan leaves its node group open and other groups would do: a warning at most."""
 
 
 def at(document: Document, *pointer: str | int) -> Place:

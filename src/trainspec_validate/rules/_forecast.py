@@ -11,6 +11,7 @@ from trainspec_validate.forecast.facts import Unpredictable
 from trainspec_validate.forecast.outlook import outlook
 from trainspec_validate.forecast.predict import Prediction, predict
 from trainspec_validate.rules import NotApplicable
+from trainspec_validate.rules._groups import ask_group
 
 FASTEST, SLOWEST = 0.6, 1.9
 """Least and largest time of a step over its prediction that a rule accepts: 1.5 times the error that eight of ten
@@ -32,7 +33,7 @@ class _Pair:
         return hash((id(self.plan), id(self.cluster)))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)
 def _predicted(pair: _Pair) -> Prediction | str:
     """The prediction, or why there is none. The cache keeps the documents, so that no identity is given twice."""
     try:
@@ -46,7 +47,9 @@ def prediction_of(plan: TrainingPlan, cluster: ClusterProfile) -> Prediction:
 
     Raises:
         NotApplicable: the documents lack what a prediction needs, or contradict each other.
+        OpenGroup: the plan names none of several node groups.
     """
+    ask_group(plan, cluster, whole_job=True)
     batch = plan.batch
     if plan.parallelism.data * batch.micro_sequences * batch.accumulation_steps != batch.global_sequences:
         raise NotApplicable("no prediction: the batch is not data ranks times micro-batch times accumulation")

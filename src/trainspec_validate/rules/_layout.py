@@ -8,6 +8,7 @@ from trainspec_validate.derived.job import JobNodes, find_job_nodes
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.fabric import Fabric
 from trainspec_validate.rules import NotApplicable
+from trainspec_validate.rules._groups import ask_group
 
 
 def declared_fabrics(cluster: ClusterProfile) -> Iterator[tuple[int, Fabric]]:
@@ -21,12 +22,15 @@ def declared_fabrics(cluster: ClusterProfile) -> Iterator[tuple[int, Fabric]]:
     return enumerate(cluster.fabrics)
 
 
-def job_nodes(plan: TrainingPlan, cluster: ClusterProfile) -> JobNodes:
+def job_nodes(plan: TrainingPlan, cluster: ClusterProfile, *, whole_job: bool = False) -> JobNodes:
     """The node group that the plan runs on.
 
     Raises:
-        NotApplicable: the plan does not say which of several groups it runs on, or names one that is unknown.
+        NotApplicable: the plan names a group that is unknown.
+        OpenGroup: the plan names none of several groups, so the rule is to run for each; `whole_job` where it judges
+            a figure of all ranks.
     """
+    ask_group(plan, cluster, whole_job=whole_job)
     found = find_job_nodes(plan, cluster)
     if found is None:
         raise NotApplicable("the plan does not name a node group of the cluster")

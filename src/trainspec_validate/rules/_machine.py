@@ -5,17 +5,21 @@ from __future__ import annotations
 from trainspec_validate.derived.machine import Machine, find_machine
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.rules import NotApplicable, Place, at
+from trainspec_validate.rules._groups import ask_group
 
 
-def machine_of(plan: TrainingPlan, cluster: ClusterProfile) -> Machine:
+def machine_of(plan: TrainingPlan, cluster: ClusterProfile, *, whole_job: bool = False) -> Machine:
     """The node group that a plan runs on, with declared figures before those of the catalog.
 
     Raises:
-        NotApplicable: the cluster has several groups and the plan names none of them.
+        NotApplicable: the plan names a group that is unknown, or that several groups are called.
+        OpenGroup: the plan names none of several groups, so the rule is to run for each; `whole_job` where it judges
+            a figure of all ranks.
     """
+    ask_group(plan, cluster, whole_job=whole_job)
     found = find_machine(plan, cluster)
     if found is None:
-        raise NotApplicable("the plan does not say which node group it runs on")
+        raise NotApplicable("the plan does not name one node group of the cluster")
     return found
 
 

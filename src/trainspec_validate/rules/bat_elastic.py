@@ -55,7 +55,7 @@ def elastic_state(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
 def elastic_nodes(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """Every size of several nodes fills them."""
     elastic, p = elastic_of(plan), plan.parallelism
-    per_node, replica = job_nodes(plan, cluster).ranks_per_node, p.tensor * p.pipeline * p.context
+    per_node, replica = job_nodes(plan, cluster, whole_job=True).ranks_per_node, p.tensor * p.pipeline * p.context
     step = per_node // gcd(per_node, replica)
     for position, degree in enumerate(elastic.data_degrees):
         ranks = degree * replica
@@ -77,7 +77,7 @@ def elastic_missed(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viol
     # Few jobs are elastic, and start-up would pay for the search.
     from trainspec_validate.costs.elastic import Bounds, data_degrees  # noqa: PLC0415
 
-    replica, per_node = p.tensor * p.pipeline * p.context, job_nodes(plan, cluster).ranks_per_node
+    replica, per_node = p.tensor * p.pipeline * p.context, job_nodes(plan, cluster, whole_job=True).ranks_per_node
     low, high = min(elastic.data_degrees) * replica, max(elastic.data_degrees) * replica
     step = per_node if low >= per_node else 1
     possible = data_degrees(batch.global_sequences, elastic.micro_sequences, Bounds(low, high, replica, step))

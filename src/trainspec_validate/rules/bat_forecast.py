@@ -10,6 +10,7 @@ from trainspec_validate.forecast.facts import Unpredictable, layout_of
 from trainspec_validate.forecast.predict import Prediction
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._forecast import prediction_of
+from trainspec_validate.rules._groups import ask_group
 from trainspec_validate.rules._lean_memory import UNMEASURED, lean_memory, needed_bytes
 from trainspec_validate.rules._records import resized
 from trainspec_validate.rules.bat_elastic import elastic_of
@@ -24,6 +25,7 @@ def elastic_memory(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viol
         raise NotApplicable("the plan has no memory section, or shares memory with the host")
     if plan.model.experts:
         raise NotApplicable(UNMEASURED)
+    ask_group(plan, cluster)
     predicted = prediction_of(plan, cluster)
     capacity = predicted.machine.memory_bytes
     needed = {degree: _least_bytes(plan, predicted, degree) for degree in set(elastic.data_degrees)}

@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterator
 
 from trainspec_validate.costs import reliability
+from trainspec_validate.derived.groups import spanned
 from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
 from trainspec_validate.rules import NotApplicable, Place, Violation, at, at_key, rule
+from trainspec_validate.rules._layout import job_nodes as job_group
 from trainspec_validate.rules._policy import (
     STOPPING_FAULTS,
     exposed_persist_seconds,
@@ -219,17 +221,15 @@ def effective_time(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Ite
 @rule("TS-CKP-009")
 def job_size(checkpoint: CheckpointPolicy, plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """The policy counts as many nodes as the plan uses."""
-    groups = [group for group in cluster.node_groups if plan.node_group in {None, group.name}]
-    if len(groups) != 1:
-        raise NotApplicable("the plan does not name one node group")
-    per_node = groups[0].num_accelerators_per_node * groups[0].accelerator.num_ranks_per_accelerator
-    wanted = math.ceil(plan.parallelism.num_accelerators / per_node)
+    parts = spanned(plan, cluster) or ((job_group(plan, cluster), plan.parallelism.num_accelerators),)
+    wanted = sum(math.ceil(num_ranks / nodes.ranks_per_node) for nodes, num_ranks in parts)
+    sizes = " and ".join(dict.fromkeys(str(nodes.ranks_per_node) for nodes, _ in parts))
     stated = checkpoint.job.num_nodes
     ranks = at(plan, "parallelism", "num_accelerators")
     if (stated or cluster.num_nodes) != wanted:
         message = (
             f"the policy counts {number(stated or cluster.num_nodes)} nodes, but the plan's "
-            f"{number(plan.parallelism.num_accelerators)} ranks take {number(wanted)} nodes of {per_node}"
+            f"{number(plan.parallelism.num_accelerators)} ranks take {number(wanted)} nodes of {sizes}"
         )
         related = ((ranks, "the ranks of the plan"),)
         yield Violation(job_place(checkpoint, "num_nodes"), message, f"set job.num_nodes to {wanted}", related)

@@ -27,6 +27,7 @@ def predicted_fit(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
         raise NotApplicable("the plan states a peak, or tensors may spill into memory shared with the host")
     if plan.model.experts:
         raise NotApplicable(UNMEASURED)
+    machine = machine_of(plan, cluster)
     predicted, spare = prediction_of(plan, cluster), memory.reserve_bytes or 0
     if state_bytes_per_rank(plan) + spare > predicted.machine.memory_bytes:
         raise NotApplicable("not even the state fits")
@@ -47,7 +48,7 @@ def predicted_fit(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
             at(plan, "memory", "activation_policy"),
             f"a rank of stage {stage} is predicted to need {bytes_(least)} or more, and has {bytes_(capacity)}: {text}",
             _smaller(predicted, spare),
-            related=((at_machine(machine_of(plan, cluster), "accelerator"), "the accelerator"),),
+            related=((at_machine(machine, "accelerator"), "the accelerator"),),
         )
 
 

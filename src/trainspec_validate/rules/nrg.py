@@ -224,7 +224,7 @@ def _ceiling(plan: TrainingPlan, machine: machines.Machine, duration: float) -> 
 def mean_power(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """The expected energy is what the machines can draw in the planned time."""
     key, joules = _expected(plan)
-    machine, duration = machine_of(plan, cluster), _planned_seconds(plan)
+    machine, duration = machine_of(plan, cluster, whole_job=True), _planned_seconds(plan)
     idle = machine.watts_per_accelerator
     least = least_joules(idle, machines.num_accelerators(plan, machine), duration) if idle else None
     most = _ceiling(plan, machine, duration)
@@ -244,7 +244,7 @@ def mean_power(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violatio
 def token_energy(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """A token does not cost less than its operations."""
     stated, model = _energy(plan).expected_joules_per_token, plan.model
-    machine = machine_of(plan, cluster)
+    machine = machine_of(plan, cluster, whole_job=True)
     if stated is None or not machine.peak_rates or machine.watts_per_accelerator is None:
         raise NotApplicable("energy of a token, peak rate or power is not known")
     if "transformer" not in model.family:

@@ -12,6 +12,7 @@ from trainspec_validate.documents.hardware import Accelerator
 from trainspec_validate.documents.model import Model
 from trainspec_validate.documents.plan import Performance
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules._groups import ask_group
 from trainspec_validate.units import flops, flops_per_second, number, percent, seconds
 
 TOLERANCE = {"predicted": 0.01, "measured": 0.01, "published": 0.03}
@@ -201,6 +202,7 @@ def peak_rate(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation
     given, number_format = performance.peak_flops_per_second, performance.peak_format
     if given is None or number_format is None:
         raise NotApplicable("the plan gives no peak with its number format")
+    ask_group(plan, cluster, whole_job=True)
     peaks = {
         peak / group.accelerator.num_ranks_per_accelerator
         for group in node_groups(plan, cluster)

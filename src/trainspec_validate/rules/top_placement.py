@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import ceil, gcd
 
 from trainspec_validate.costs.placement import Span, holds_whole_groups
+from trainspec_validate.derived.groups import spanned
 from trainspec_validate.derived.job import JobNodes, axis_span, degree, job_fabric, used_axes
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.fabric import Fabric
@@ -44,8 +45,10 @@ def node_group(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violatio
 @rule("TS-TOP-018")
 def whole_nodes(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """A job of several nodes fills them, and a job in a full mesh fills its domains."""
-    nodes = job_nodes(plan, cluster)
-    ranks = plan.parallelism.num_accelerators
+    *full, (nodes, ranks) = spanned(plan, cluster) or (
+        (job_nodes(plan, cluster, whole_job=True), plan.parallelism.num_accelerators),
+    )
+    before = sum(num_ranks for _, num_ranks in full)
     scale_up = nodes.group.scale_up
     place = at(plan, "parallelism", "num_accelerators")
     mesh = scale_up is not None and scale_up.topology == "full-mesh"
@@ -56,18 +59,26 @@ def whole_nodes(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violati
             place,
             f"{used} of {domain} accelerators of a full mesh are used, so {used - 1} of {domain - 1} links "
             "of each carry traffic",
-            f"use a multiple of {domain}: {ceil(ranks / domain) * domain}",
+            f"{_multiple(domain, before)}: {before + ceil(ranks / domain) * domain}",
         )
     elif ranks > nodes.ranks_per_node and ranks % nodes.ranks_per_node:
         per_node = nodes.ranks_per_node
         yield Violation(
             place,
-            f"{number(ranks)} ranks fill {ranks // per_node} nodes of {per_node} and {ranks % per_node} "
-            "accelerators of one more",
-            f"use a multiple of {per_node}: {ceil(ranks / per_node) * per_node}",
+            f"{number(ranks)} ranks{_in_last(nodes, full)} fill {ranks // per_node} nodes of {per_node} and "
+            f"{ranks % per_node} accelerators of one more",
+            f"{_multiple(per_node, before)}: {before + ceil(ranks / per_node) * per_node}",
         )
-    elif ranks <= nodes.ranks_per_node and not mesh:
+    elif ranks <= nodes.ranks_per_node and not mesh and not full:
         raise NotApplicable("the job fits on one node, which is no full mesh")
+
+
+def _multiple(size: int, before: int) -> str:
+    return f"use {number(before)} and a multiple of {size}" if before else f"use a multiple of {size}"
+
+
+def _in_last(nodes: JobNodes, full: list[tuple[JobNodes, int]]) -> str:
+    return f" in {nodes.group.name}" if full else ""
 
 
 @rule("TS-TOP-019")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from trainspec_validate.report.terminal import printable
+from trainspec_validate.neutral import printable
 
 _VOID = frozenset({"br", "meta"})
 _MAX_TEXT = 4_000

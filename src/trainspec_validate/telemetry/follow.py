@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,10 +32,21 @@ class _Followed:
 
     file: RunFile
     decode: Callable[[Block], Batch]
+    status: os.stat_result
     offset: int = 0
 
     def news(self) -> list[Batch]:
-        """The records on whole lines that were written since the last look."""
+        """The records on whole lines that were written since the last look.
+
+        Raises:
+            SourceError: the file cannot be read any more, or is not the one whose start was read.
+            OSError: likewise.
+        """
+        status = _status(self.file.path)
+        if not os.path.samestat(status, self.status):
+            raise SourceError("another file has taken the place of the one that was followed; start again")
+        if status.st_size < self.offset:
+            raise SourceError("the file has become shorter than what was read of it; start again")
         found = []
         for block in blocks(self.file.path, self.offset):
             if block.is_tail:
@@ -54,15 +67,20 @@ class Follower:
     followed: dict[str, _Followed] = field(default_factory=dict)
     told: set[Told] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
-    """Files that cannot be followed, and why."""
+    """Files that cannot be followed, or not any further, and why; what was read of them still counts."""
 
-    def look(self, paths: Iterable[Path], now_us: int) -> tuple[list[Finding], Judgement]:
-        """Read what is new in files, old and new ones, and give the findings that were not told before."""
+    def look(self, paths: Iterable[Path], now_us: int) -> tuple[list[Finding], Judgement | None]:
+        """Read what is new in files, old and new ones, and give the findings that were not told before.
+
+        Returns:
+            The new findings, and the judgement of all that was read; None as long as no file has a head.
+        """
         for path in paths:
             if path.as_posix() not in self.followed and path.as_posix() not in self.refused:
                 self._begin(path)
-        found = [batch for one in self.followed.values() for batch in one.news()]
-        self.digest.add(in_order(join(found)))
+        if not self.followed:
+            return [], None
+        self.digest.add(in_order(join(self._news())))
         judgement = self._judged(now_us)
         new = [finding for finding in judgement.findings if _identity(finding) not in self.told]
         self.told |= {_identity(finding) for finding in new}
@@ -73,9 +91,21 @@ class Follower:
         """Whether the run has said that it ends."""
         return self.digest.events.has_ended
 
+    def _news(self) -> list[Batch]:
+        found: list[Batch] = []
+        for name, one in self.followed.items():
+            if name in self.refused:
+                continue
+            try:
+                found += one.news()
+            except (SourceError, OSError) as error:
+                self.refused[name] = str(error)
+        return found
+
     def _begin(self, path: Path) -> None:
         name = path.as_posix()
         try:
+            status = _status(path)
             if b"\n" not in first_bytes(path, MAX_LINE_BYTES + 2):
                 return  # the head is not on its line yet; the next look will tell
             file = run_file(len(self.followed), path, name)
@@ -90,13 +120,20 @@ class Follower:
             return
         builder = RowBuilder(self.digest.names, self.digest.facts(file.number), file.head)
         self.digest.know([file.head])
-        self.followed[name] = _Followed(file, decoder_of(builder))
+        self.followed[name] = _Followed(file, decoder_of(builder), status)
 
     def _judged(self, now_us: int) -> Judgement:
         files = [one.file for one in self.followed.values()]
         options = Options(is_live=True, now_us=now_us)
         view = view_of(self.digest, circumstances(files, self.digest, options))
         return judge_view(view, files, self.requirements, self.index, self.documents)
+
+
+def _status(path: Path) -> os.stat_result:
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise SourceError("this is not a regular file")
+    return status
 
 
 def _identity(finding: Finding) -> Told:

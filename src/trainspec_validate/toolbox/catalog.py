@@ -41,7 +41,7 @@ def command(name: str | None, listing: bool, style: str) -> None:
     known = accelerators()
     chosen = [accelerator(name)] if name else list(known.values())
     if style == "json":
-        terminal.emit(json.dumps([asdict(entry) for entry in chosen], indent=2, ensure_ascii=False) + "\n")
+        terminal.emit(json.dumps([asdict(entry) for entry in chosen], indent=2, ensure_ascii=False) + "\n", "json")
     elif name:
         terminal.emit("".join(f"{line}\n" for line in _page(chosen[0])))
     else:
@@ -52,7 +52,7 @@ def _show_models(name: str | None, style: str) -> None:
     known = models()
     chosen = [pick(name, known, "model", "`trainspec catalog --models`")] if name else list(known.values())
     if style == "json":
-        terminal.emit(json.dumps([asdict(entry) for entry in chosen], indent=2, ensure_ascii=False) + "\n")
+        terminal.emit(json.dumps([asdict(entry) for entry in chosen], indent=2, ensure_ascii=False) + "\n", "json")
     elif name:
         terminal.emit("".join(f"{line}\n" for line in _model_page(chosen[0])))
     else:

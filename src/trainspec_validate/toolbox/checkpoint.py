@@ -14,12 +14,13 @@ from trainspec_validate._version import __version__
 from trainspec_validate.checkpoints import compare, hashing, signature
 from trainspec_validate.checkpoints.formats import manifest as manifests
 from trainspec_validate.checkpoints.inventory import inventory
+from trainspec_validate.checkpoints.leftovers import leftovers
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.checkpoints.read_rates import Reads
 from trainspec_validate.checkpoints.seal import Facts, SealError, seal, unsealed_matches, write
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
 from trainspec_validate.documents.checkpoint import StateItem
-from trainspec_validate.report.terminal import printable
+from trainspec_validate.neutral import printable
 from trainspec_validate.terminal import Failure
 
 Result = TypeVar("Result")
@@ -76,16 +77,26 @@ def seal_(  # noqa: PLR0913, PLR0917
     force: bool,
     no_progress: bool,
 ) -> None:
-    """Write the manifest of the checkpoint in DIRECTORY: every file with its size and SHA-256.
+    """Write the manifest of the checkpoint in DIRECTORY: every file at any depth with its size and SHA-256.
+
+    Fails, and names each, where there is something that the manifest cannot cover: a link, a pipe, a socket or a
+    device, a name that is no UTF-8, a directory that cannot be listed, a file that changes meanwhile.
 
     A signature goes into model.sig, in the format of OpenSSF Model Signing.
     """
     checkpoint = read_checkpoint(Path(directory))
-    if MANIFEST_NAME in checkpoint.files and not force:
+    _tell_leftovers(checkpoint)
+    if MANIFEST_NAME in checkpoint.tree and not force:
         raise Failure(f"{checkpoint.place(MANIFEST_NAME)}: already there; --force replaces it")
     named = unsealed_matches(checkpoint, unsealed)
     tool = ("trainspec", __version__)
     facts = Facts(tool, save_id, step, num_tokens, run_name, num_ranks, state, named)
+    _seal(checkpoint, facts, no_progress=no_progress)
+    if signing_key is not None:
+        _sign(checkpoint.root, signing_key)
+
+
+def _seal(checkpoint: Checkpoint, facts: Facts, *, no_progress: bool) -> None:
     start = time.monotonic()
     try:
         manifest = _with_bar("hashing", no_progress, lambda bar: seal(checkpoint, facts, bar))
@@ -93,12 +104,17 @@ def seal_(  # noqa: PLR0913, PLR0917
     except (SealError, ValueError) as error:
         raise Failure(str(error)) from error
     except OSError as error:
-        raise Failure(f"{directory}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+        raise Failure(f"{checkpoint.root}: cannot be written: {(error.strerror or str(error)).lower()}") from error
     num_bytes = sum(file["size_bytes"] for file in manifest["files"])
     rate = _rate(num_bytes, time.monotonic() - start)
-    terminal.emit(f"{path.as_posix()}: {_files(len(manifest['files']))}, {num_bytes:,} bytes, {rate}\n")
-    if signing_key is not None:
-        _sign(checkpoint.root, signing_key)
+    terminal.say(f"{path.as_posix()}: {_files(len(manifest['files']))}, {num_bytes:,} bytes, {rate}")
+
+
+def _tell_leftovers(checkpoint: Checkpoint) -> None:
+    """Say which files no manifest covers, as an interrupted seal has left them."""
+    for path in leftovers(checkpoint):
+        words = "left by an interrupted seal, and covered by no manifest; remove it"
+        terminal.say(f"{checkpoint.place(path)}: {words}")
 
 
 def _sign(root: Path, key: Path) -> None:
@@ -108,7 +124,7 @@ def _sign(root: Path, key: Path) -> None:
         raise Failure(str(error)) from error
     except OSError as error:
         raise Failure(f"{root}: cannot be written: {(error.strerror or str(error)).lower()}") from error
-    terminal.emit(f"{path.as_posix()}: signed with {key}\n")
+    terminal.say(f"{path.as_posix()}: signed with {key}")
 
 
 def _sealed(root: Path) -> Checkpoint:
@@ -154,28 +170,29 @@ def _rate(num_bytes: int, seconds: float) -> str:
 def verify(
     context: click.Context, directory: str, compare_read: bool, public_key: Path | None, no_progress: bool
 ) -> None:
-    """Compare the checkpoint in DIRECTORY with its manifest, at the speed of the storage.
+    """Compare everything below DIRECTORY with the manifest of the checkpoint, at the speed of the storage.
 
     Many files are read at once and ahead of the hashing. One file alone is hashed by one processor.
 
-    Exits with 1 when a file is missing, changed or not listed, or when a signature covers something else or, with
-    --public-key, was not made by that key.
+    Exits with 1 when a file or directory at any depth is missing, changed or not listed, or when a signature covers
+    something else or, with --public-key, was not made by that key.
     """
     checkpoint = _sealed(Path(directory))
+    _tell_leftovers(checkpoint)
     paths = list(compare.comparable(checkpoint))
     reads = Reads(checkpoint.root, paths) if compare_read else None
     start = time.monotonic()
     wrong = [*_wrong_signature(checkpoint, public_key), *_wrong(checkpoint, no_progress)]
     seconds = time.monotonic() - start
     terminal.emit("".join(f"{printable(line)}\n" for line in wrong))
-    num_bytes = sum(checkpoint.files[path].size_bytes for path in paths)
+    num_bytes = sum(checkpoint.tree[path].size_bytes for path in paths)
     told = f"{checkpoint.name}: {_files(len(paths))}, {num_bytes:,} bytes hashed at {_rate(num_bytes, seconds)}"
     if reads is not None:
         told += "".join(
             f"{mark} {read_seconds / seconds:.0%} of {name} ({_rate(num_bytes, read_seconds)})"
             for mark, (name, read_seconds) in zip(":,", reads.again().items(), strict=True)
         )
-    terminal.emit(f"{printable(told)}; {len(wrong):,} wrong\n")
+    terminal.say(f"{told}; {len(wrong):,} wrong")
     context.exit(terminal.FINDINGS if wrong else terminal.OK)
 
 
@@ -193,7 +210,7 @@ def _wrong_signature(checkpoint: Checkpoint, key: Path | None) -> Iterator[str]:
         yield f"{place}: {error}"
         return
     if key is None:
-        terminal.emit(f"{printable(place)}: whose signature it is was not checked; --public-key does\n")
+        terminal.say(f"{place}: whose signature it is was not checked; --public-key does")
         return
     try:
         if not signature.is_made_by(found, key):
@@ -206,5 +223,7 @@ def _wrong(checkpoint: Checkpoint, no_progress: bool) -> list[str]:
     told = [(trouble.path, trouble.message) for trouble in checkpoint.troubles]
     told += compare.absent_files(checkpoint)
     told += _with_bar("hashing", no_progress, lambda bar: list(compare.changed_files(checkpoint, bar)))
-    told += ((path, "the manifest does not list this file") for path in compare.unlisted_files(checkpoint))
+    told += compare.unlisted_files(checkpoint)
+    known = {path for path, _ in told}
+    told += (one for one in compare.changed_meanwhile(checkpoint) if one[0] not in known)
     return [f"{checkpoint.place(path)}: {words}" for path, words in told]

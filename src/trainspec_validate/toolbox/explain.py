@@ -41,10 +41,10 @@ def command(words: tuple[str, ...], style: str) -> None:
     found = list(dict.fromkeys(requirement(word, index) for word in words))
     if style == "json":
         data = [as_plain(entry, index) for entry in found]
-        terminal.emit(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+        terminal.emit(json.dumps(data, indent=2, ensure_ascii=False) + "\n", "json")
         return
     bold = terminal.use_color("auto") and terminal.is_terminal(sys.stdout)
-    terminal.emit("\n\n".join("\n".join(_page(entry, index, bold=bold)) for entry in found) + "\n")
+    terminal.emit("\n\n".join("\n".join(_page(entry, index, bold=bold)) for entry in found) + "\n", color=bold)
 
 
 def as_plain(entry: Requirement, index: Index) -> dict[str, Any]:

@@ -69,11 +69,11 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option
         found = f"{num_errors} error{'s' if num_errors > 1 else ''} in the documents, see: trainspec-validate {files}"
         if not force:
             raise Failure(f"{found}, or go on with --force")
-        click.echo(f"note: {found}", err=True)
+        terminal.tell(f"note: {found}")
     exported, notes = _write(job, name)
     _put(exported, output, several=several, force=force)
     for note in notes:
-        click.echo(f"note: {note}", err=True)
+        terminal.tell(f"note: {note}")
 
 
 def _list() -> None:
@@ -190,7 +190,7 @@ def _put(files: Iterable[Exported], output: str | None, *, several: bool, force:
         Failure: a file is there already, or cannot be written.
     """
     if output is None:
-        terminal.emit("".join(file.text for file in files))
+        terminal.emit_document("".join(file.text for file in files))
         return
     target = Path(output)
     inside = several or target.is_dir() or output.endswith("/")

@@ -82,4 +82,5 @@ def write(texts: Mapping[Path, str], *, force: bool, advice: str = "--force over
                 file.flush()
     except OSError as error:
         raise cannot_write(path, error) from error
-    terminal.emit("".join(f"{path.as_posix()}\n" for path in texts))
+    for path in texts:
+        terminal.say(path.as_posix())

@@ -17,7 +17,6 @@ from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText,
 from trainspec_validate.interop.merge import Choice, merge
 from trainspec_validate.interop.open import decoded, foreign_text
 from trainspec_validate.load import MAX_BYTES
-from trainspec_validate.report.terminal import printable
 from trainspec_validate.terminal import Failure
 from trainspec_validate.toolbox import known as known_words
 from trainspec_validate.toolbox import stream_import, tables
@@ -166,7 +165,7 @@ def _fragments(paths: Sequence[tuple[str, bool]], format_name: str | None, input
     if failures or not found:
         raise Failure("\n".join(failures or skipped))
     for line in skipped:
-        click.echo(printable(f"left out: {line}"), err=True)
+        terminal.tell(f"left out: {line}")
     return found
 
 
@@ -227,5 +226,5 @@ def _judge(path: str) -> int:
     from trainspec_validate.report.options import Options  # noqa: PLC0415
 
     report = validate([path])
-    click.echo(concise.render(report, Options()), err=True, nl=False)
+    terminal.tell_lines(concise.render(report, Options()))
     return terminal.FINDINGS if any(f.severity is Severity.ERROR for f in report.findings) else terminal.OK

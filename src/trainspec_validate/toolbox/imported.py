@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import click
-
 from trainspec_validate import terminal
 from trainspec_validate.atomic import write_atomically
 from trainspec_validate.interop.document import document, unknowns
 from trainspec_validate.interop.fragment import Fragment
 from trainspec_validate.interop.merge import Merged
-from trainspec_validate.report.terminal import printable
+from trainspec_validate.neutral import printable
 from trainspec_validate.terminal import Failure
 from trainspec_validate.toolbox import tables
 from trainspec_validate.toolbox.files import cannot_write
@@ -31,14 +29,14 @@ def hand_over(
     """
     text = document(merged, command)
     if output is None:
-        terminal.emit(text)
+        terminal.emit_document(text)
     else:
         _write(Path(output), text, force=force)
-    click.echo(summary(merged, fragments), err=True, nl=False)
+    terminal.tell_lines(summary(merged, fragments))
     shown = output or "the document"
     left = len(unknowns(merged))
     step = f"fill in what is unknown ({left}), then run" if left else "run"
-    click.echo(f"next: {step}: trainspec-validate {shown if output else 'FILE'}", err=True)
+    terminal.tell(f"next: {step}: trainspec-validate {shown if output else 'FILE'}")
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from trainspec_validate import terminal
 from trainspec_validate.starter import FILES, MAX_NUM_NODES, OTHER, documents, missing_figures
 from trainspec_validate.toolbox.files import write
 from trainspec_validate.toolbox.lookup import accelerator as find_accelerator
@@ -60,6 +61,6 @@ def command(kinds: tuple[str, ...], accelerator: str, num_nodes: int, directory:
     missing = missing_figures(known)
     if missing:
         place = (target / FILES["ClusterProfile"]).as_posix()
-        click.echo(f"fill in: {', '.join(missing)} of the accelerator, in {place}", err=True)
+        terminal.tell(f"fill in: {', '.join(missing)} of the accelerator, in {place}")
     files = " ".join(path.as_posix() for path in texts)
-    click.echo(f"next: replace the figures that say so, then run: trainspec-validate {files}", err=True)
+    terminal.tell(f"next: replace the figures that say so, then run: trainspec-validate {files}")

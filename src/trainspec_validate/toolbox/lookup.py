@@ -8,6 +8,7 @@ from typing import TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from trainspec_validate import terminal
 from trainspec_validate.catalog import CatalogAccelerator, accelerators, accelerators_named
 from trainspec_validate.requirements import Index, Requirement, load_index
 from trainspec_validate.suggest import did_you_mean, meant
@@ -45,7 +46,7 @@ def accelerator(word: str) -> CatalogAccelerator:
         raise click.UsageError(f"{word!r} is the name of several accelerators: {listed}")
     if not found:
         return pick(word, accelerators(), "accelerator", "`trainspec catalog`")
-    click.echo(f"note: {word} is taken as {found[0].name}", err=True)
+    terminal.tell(f"note: {word} is taken as {found[0].name}")
     return found[0]
 
 

@@ -143,7 +143,7 @@ def _list_aliases(aliases: Sequence[Alias], style: str) -> None:
 
 
 def _emit_json(entries: Sequence[Mapping[str, Any]]) -> None:
-    terminal.emit(json.dumps(entries, indent=2, ensure_ascii=False) + "\n")
+    terminal.emit(json.dumps(entries, indent=2, ensure_ascii=False) + "\n", "json")
 
 
 def _metric_row(metric: Metric) -> tuple[str, ...]:

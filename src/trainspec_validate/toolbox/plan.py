@@ -138,7 +138,7 @@ def _write(asked: Any, ranking: Any, cluster: str, options: dict[str, Any]) -> N
         files.write(texts, force=options["force"])
     if options["output"]:
         documents = [path.as_posix() for path in texts if path.suffix == ".yaml"]
-        click.echo(f"next: {shlex.join(['trainspec-validate', cluster, *documents])}", err=True)
+        terminal.tell(f"next: {shlex.join(['trainspec-validate', cluster, *documents])}")
 
 
 def _reference(asked: Any, cluster: str, target: Path) -> str:

@@ -6,8 +6,6 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-import click
-
 from trainspec_validate import terminal
 from trainspec_validate.forecast.outlook import PlannedCollective
 from trainspec_validate.planner.explain import SHARDINGS, reasons
@@ -40,7 +38,7 @@ def show(request: Request, ranking: Ranking, num_shown: int, style: str) -> None
     """Print the best plans; what was assumed goes to standard error."""
     best = ranking.plans[:num_shown]
     if style == "json":
-        terminal.emit(json.dumps(_json(request, ranking, num_shown), indent=2, ensure_ascii=False) + "\n")
+        terminal.emit(json.dumps(_json(request, ranking, num_shown), indent=2, ensure_ascii=False) + "\n", "json")
         return
     for first in range(0, len(best), _PLANS_SIDE_BY_SIDE):
         group = best[first : first + _PLANS_SIDE_BY_SIDE]
@@ -54,7 +52,7 @@ def show(request: Request, ranking: Ranking, num_shown: int, style: str) -> None
         *tight(request, best[0]),
         *advice(request, best[0]),
     ]:
-        click.echo(note, err=True)
+        terminal.tell(note)
 
 
 def _column(request: Request, scored: Scored) -> list[tuple[str, str]]:

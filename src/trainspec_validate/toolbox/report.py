@@ -64,10 +64,10 @@ def command(paths: tuple[str, ...], output: str | None, profile: str, waivers: s
     view = _only(views, paths, unread)
     text = page(view, report, load_index().by_id, unread)
     if output is None:
-        terminal.emit(text)
+        terminal.emit(text, "markup")
     else:
         files.write({Path(output): text}, force=force)
-    click.echo(summary_line(report), err=True)
+    terminal.tell(summary_line(report))
     if unread:
         raise Failure("\n".join(unread))
 

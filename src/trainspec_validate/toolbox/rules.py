@@ -53,7 +53,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option
             chosen = [entry for entry in chosen if getattr(entry, attribute) == wanted]
     if style == "json":
         data = [as_plain(entry, index) for entry in chosen]
-        terminal.emit(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+        terminal.emit(json.dumps(data, indent=2, ensure_ascii=False) + "\n", "json")
         return
     tables.show(_HEADER, [_row(entry) for entry in chosen])
 
@@ -73,7 +73,7 @@ def _coverage(style: str) -> int:
             "areas": {area: {check: counter[check] for check in checks} for area, counter in counts},
             "holes": [{"requirement": hole.requirement, "message": hole.message} for hole in missing],
         }
-        terminal.emit(json.dumps(data, indent=2) + "\n")
+        terminal.emit(json.dumps(data, indent=2) + "\n", "json")
         return terminal.FINDINGS if missing else terminal.OK
     rows = [(area, *(str(counter[check] or "") for check in checks), str(counter.total())) for area, counter in counts]
     totals = [sum(counter[check] for _, counter in counts) for check in checks]

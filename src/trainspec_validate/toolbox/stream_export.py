@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -15,7 +15,7 @@ from trainspec_validate.streams.otlp.write import Signal, write
 from trainspec_validate.terminal import Failure
 from trainspec_validate.toolbox.files import refuse_present
 from trainspec_validate.toolbox.lookup import pick
-from trainspec_validate.toolbox.stream_files import STDIN, Inputs, Told, print_lines, tell
+from trainspec_validate.toolbox.stream_files import STDIN, Inputs, Told, print_json, print_lines, tell
 
 TARGETS = {
     "otlp": "OpenTelemetry, OTLP/JSON 1: metrics and logs, lossless both ways",
@@ -85,7 +85,7 @@ def _prometheus(file: Told, inputs: Inputs, path: Path | None) -> tuple[Loss, ..
 
     snapshot = Snapshot()
     snapshot.take(file.records(inputs, Given()))
-    _write((line.encode() for line in snapshot.lines()), path)
+    _write((line.encode() for line in snapshot.lines()), path, terminal.emit_document)
     return snapshot.tally.losses()
 
 
@@ -98,15 +98,15 @@ def _otlp(file: Told, inputs: Inputs, name: str, path: Path | None) -> None:
             signals.add(line[:14])
             yield line + b"\n"
 
-    _write(lines(), path)
+    _write(lines(), path, print_json)
     if len(signals) > 1:
         note = "a file of two signals; a receiver that takes one needs --to otlp-metrics and --to otlp-logs"
-        click.echo(f"note: {note}", err=True)
+        terminal.tell(f"note: {note}")
 
 
-def _write(lines: Iterable[bytes], path: Path | None) -> None:
+def _write(lines: Iterable[bytes], path: Path | None, show: Callable[[str], None]) -> None:
     if path is None:
-        print_lines(lines)
+        print_lines(lines, show)
         return
     with new_file(path) as out:
         out.writelines(lines)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-import click
-
 from trainspec_validate import terminal
-from trainspec_validate.report.terminal import printable
+from trainspec_validate.neutral import printable
 from trainspec_validate.streams import (
     HEAD_BYTES,
     Given,
@@ -133,16 +131,21 @@ class Told:
             self.refused.append(f"refused: {self._place(offset)}: {refusal.message}{help_text}")
 
 
-def print_lines(lines: Iterable[bytes]) -> None:
+def print_lines(lines: Iterable[bytes], show: Callable[[str], None]) -> None:
     """Write lines to standard output, some at a time."""
     waiting, size = list[bytes](), 0
     for line in lines:
         waiting.append(line)
         size += len(line)
         if size > _PRINTED_BYTES:
-            terminal.emit(b"".join(waiting).decode())
+            show(b"".join(waiting).decode())
             waiting, size = [], 0
-    terminal.emit(b"".join(waiting).decode())
+    show(b"".join(waiting).decode())
+
+
+def print_json(text: str) -> None:
+    """Write lines of JSON to standard output."""
+    terminal.emit(text, "json")
 
 
 def summary(files: Iterable[Told]) -> str:
@@ -165,4 +168,4 @@ def summary(files: Iterable[Told]) -> str:
 
 def tell(files: Iterable[Told]) -> None:
     """Write the summary to standard error."""
-    click.echo(summary(files), err=True, nl=False)
+    terminal.tell_lines(summary(files))

@@ -15,7 +15,7 @@ from trainspec_validate.streams import FORMATS, Given, Record
 from trainspec_validate.streams.native import Placed
 from trainspec_validate.terminal import Failure
 from trainspec_validate.toolbox.files import cannot_write, refuse_present
-from trainspec_validate.toolbox.stream_files import Inputs, Told, print_lines, tell
+from trainspec_validate.toolbox.stream_files import Inputs, Told, print_json, print_lines, tell
 
 KIND = "MetricStream"
 _NATIVE = "metric-stream"
@@ -72,14 +72,14 @@ def run(files: Sequence[Told], inputs: Inputs, given: Given, output: str | None,
         raise Failure(f"{already}: this already is a metric stream (validate it with trainspec-validate)")
     lines = (encode_record(record) + b"\n" for record in _records(files, inputs, given))
     if output is None:
-        print_lines(lines)
+        print_lines(lines, print_json)
     else:
         _save(Path(output), lines, force=force)
     tell(files)
     num_records = sum(file.num_records for file in files)
     if not num_records:
         raise Failure("nothing was converted: no file has a value that the catalog knows")
-    click.echo(f"next: trainspec-validate {output or 'FILE'}", err=True)
+    terminal.tell(f"next: trainspec-validate {output or 'FILE'}")
     return terminal.FINDINGS if any(file.num_refused for file in files) else terminal.OK
 
 

@@ -42,7 +42,8 @@ def _rich(header: Sequence[str], rows: Sequence[Sequence[str]], numbers: frozens
         table.add_column(name, justify="right" if number else "left", no_wrap=not last)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    console = Console(no_color=not terminal.use_color("auto"))
+    color = terminal.use_color("auto")
+    console = Console(no_color=not color)
     with console.capture() as captured:
         console.print(table)
-    terminal.emit(captured.get())
+    terminal.emit(captured.get(), color=True)

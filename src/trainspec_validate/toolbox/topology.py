@@ -40,6 +40,6 @@ def command(cluster: str, plan: str | None, rank: int | None, node_group: str | 
     except ValueError as error:
         raise Failure(f"{plan or cluster}: {error}") from error
     if style == "json":
-        terminal.emit(json.dumps(told, indent=2, ensure_ascii=False) + "\n")
+        terminal.emit(json.dumps(told, indent=2, ensure_ascii=False) + "\n", "json")
     else:
         terminal.emit(topology_report.text(told))

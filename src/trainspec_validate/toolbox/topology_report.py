@@ -77,6 +77,7 @@ def _graph(cluster: ClusterProfile, plan: TrainingPlan | None, node_group: str |
 def _machine(cluster: ClusterProfile, graph: Topology) -> Told:
     return {
         "num_ranks": graph.num_ranks,
+        "has_scale_up": graph.has_scale_up,
         "domain_bytes_per_second": graph.domain.bandwidth_bytes_per_second if graph.domain else None,
         "domain_num_ranks": graph.domain_num_ranks,
         "domain_shape": graph.domain_shape,
@@ -116,10 +117,9 @@ def _role(axis: str, where: Any, rank: int) -> Told:
 
 def text(found: Told) -> str:
     """The same as lines for a person."""
-    domain = f"{number(found['domain_num_ranks'])} ({found['domain_shape']})"
     lines = [
         f"{found['node_group']} of {found['cluster']}: {number(found['num_ranks'])} ranks",
-        f"  into a domain of {domain}: {_rate(found['domain_bytes_per_second'])} for a rank",
+        _domain_line(found),
         f"  into the fabric {found['fabric'] or '(none)'}: {_rate(found['fabric_bytes_per_second'])} for a rank",
         f"  between two halves: {_rate(found['bisection_bytes_per_second'])}",
         *(f"  what leaves a {item['block']} is {item['factor']:.3g} times narrower" for item in found["narrowings"]),
@@ -135,6 +135,15 @@ def text(found: Told) -> str:
     if "roles" in found:
         shown += f"\nrank {found['rank']}\n" + "".join(_role_line(role) for role in found["roles"])
     return shown
+
+
+def _domain_line(found: Told) -> str:
+    rate = f"{_rate(found['domain_bytes_per_second'])} for a rank"
+    if found["has_scale_up"]:
+        return f"  into a domain of {number(found['domain_num_ranks'])} ({found['domain_shape']}): {rate}"
+    if found["domain_bytes_per_second"] is None:
+        return "  no scale-up domain"
+    return f"  no scale-up domain; over the host link to the other accelerators of a node: {rate}"
 
 
 def _block(row: Told) -> tuple[str, ...]:

@@ -23,6 +23,9 @@ SOCKET_LINK_BYTES_PER_SECOND = 22e9
 """What crosses from one socket to the other in one direction: the figure for Sapphire Rapids; others are at 10 to 40e9
 (NVIDIA/nccl@5067397c:src/graph/topo.h). Profiles do not name the processor."""
 
+_OWN_PROCESSOR = frozenset({"nvlink-c2c", "coherent"})
+"""Kinds of host link that join each accelerator to a processor of its own."""
+
 BlockKind = Literal["node", "scale-up-domain", "tier"]
 
 
@@ -93,7 +96,7 @@ def topology_of(
     library = _library(cluster, group)
     used = min(num_ranks or nodes.num_ranks, nodes.num_ranks)
     scale_up = group.scale_up
-    domain = _domain_link(group, library)
+    domain = _domain_link(nodes, library)
     domain_ranks = nodes.domain_num_ranks if scale_up else (ranks_per_node if domain else 1)
     per = group.accelerator.num_ranks_per_accelerator
     share = _fabric_link(nodes, library, fabric)
@@ -139,13 +142,27 @@ def _latency(stated: float | None, library: str, usual: float) -> float:
     return stated or (0.0 if library in LIBRARIES else usual)
 
 
-def _domain_link(group: NodeGroup, library: str) -> Link | None:
+def _domain_link(nodes: JobNodes, library: str) -> Link | None:
+    group = nodes.group
     per = group.accelerator.num_ranks_per_accelerator
     if group.scale_up is not None:
         rate = domain_rate(group)
         usual = domain_latency_seconds(group.scale_up.technology)
         return Link(rate / per, _latency(group.scale_up.latency_seconds, library, usual)) if rate else None
-    return _host_link(group, library)
+    return _peer_link(nodes, library)
+
+
+def _peer_link(nodes: JobNodes, library: str) -> Link | None:
+    """From one accelerator of a node to another over the host link; None where a node has one accelerator.
+
+    A coherent link ends at the accelerator's own processor, and the way goes on between processors.
+    """
+    if nodes.ranks_per_node < 2:
+        return None
+    link = _host_link(nodes.group, library)
+    if link is None or nodes.group.host_link is None or nodes.group.host_link.technology not in _OWN_PROCESSOR:
+        return link
+    return Link(min(link.bandwidth_bytes_per_second, SOCKET_LINK_BYTES_PER_SECOND), link.latency_seconds)
 
 
 def _host(group: NodeGroup) -> float | None:

@@ -58,8 +58,7 @@ def manifest_digests(series: Series) -> Iterator[Deviation]:
 def manifest_lists_all(series: Series) -> Iterator[Deviation]:
     """No file lies beside those that are listed."""
     for one in _with_manifest(series):
-        for path in unlisted_files(one):
-            words = "the manifest does not list this file"
+        for path, words in unlisted_files(one):
             yield Deviation(
                 one.place(path), words, "remove it, or seal the checkpoint again with it, or under unsealed"
             )

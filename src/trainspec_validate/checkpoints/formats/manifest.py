@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
@@ -19,7 +20,8 @@ def read(checkpoint: Checkpoint) -> None:
     checkpoint.formats.append("TrainSpec manifest")
     checkpoint.examined |= {"container", "limits"}
     try:
-        manifest = read_manifest(read_json(read_small(checkpoint.root / MANIFEST_NAME)))
+        content = read_small(checkpoint.root / MANIFEST_NAME)
+        manifest = read_manifest(read_json(content))
     except LimitError as error:
         checkpoint.manifest_problem = str(error)
         checkpoint.report("limits", MANIFEST_NAME, f"the manifest {error}")
@@ -27,7 +29,7 @@ def read(checkpoint: Checkpoint) -> None:
         checkpoint.manifest_problem = str(error)
         checkpoint.report("container", MANIFEST_NAME, f"the manifest cannot be read: {error}", "seal it again")
     else:
-        checkpoint.manifest = manifest
+        checkpoint.manifest, checkpoint.manifest_digest = manifest, hashlib.sha256(content).hexdigest()
         _check_paths(checkpoint, manifest)
         if manifest.step is not None:
             checkpoint.claim(MANIFEST_NAME, manifest.step, f"{MANIFEST_NAME} (step)")
@@ -35,7 +37,7 @@ def read(checkpoint: Checkpoint) -> None:
 
 def _check_paths(checkpoint: Checkpoint, manifest: CheckpointManifest) -> None:
     paths = [file.path for file in manifest.files]
-    for path in [*paths, *manifest.unsealed]:
+    for path in [*paths, *manifest.unsealed, *manifest.empty_folders]:
         why = fault(path)
         if why:
             checkpoint.report("paths", MANIFEST_NAME, f"the path {path!r} {why}", _HELP)

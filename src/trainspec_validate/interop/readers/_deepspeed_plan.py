@@ -9,6 +9,7 @@ PAGE = "deepspeedai/DeepSpeed@edaa7221:docs/_pages/config-json.md"
 _STAGES = {0: "none", 1: "optimizer", 2: "gradients", 3: "parameters"}
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 _FORMATS = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "bfp16": "bf16"}
+_AUTOCAST = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "half": "fp16"}
 _PLACES = {"cpu": "host", "nvme": "local-disk"}
 _ONE_BIT = {"onebitadam": "one-bit", "zerooneadam": "one-bit", "onebitlamb": "one-bit"}
 _MOMENTS = {"sgd": 1, "lion": 1, "muon": 1}
@@ -59,6 +60,9 @@ def _write_formats(draft: Draft, prefix: str) -> None:
         return
     if half and brain:
         draft.remark("fp16 and bf16 are both enabled; DeepSpeed refuses that. fp16 was taken", f"{prefix}fp16.enabled")
+    if not half and not brain and draft.flag(f"{prefix}torch_autocast.enabled"):
+        _write_autocast(draft, prefix)
+        return
     compute = "fp16" if half else "bf16" if brain else "fp32"
     how = "" if half or brain else "neither fp16 nor bf16 is enabled"
     if how and (half is None or brain is None):
@@ -81,6 +85,27 @@ def _write_formats(draft: Draft, prefix: str) -> None:
     moments = _MOMENTS.get((draft.word(f"{prefix}optimizer.type") or "").lower())
     if moments:
         draft.put(("precision", "num_optimizer_moments"), moments, "moments of the optimizer")
+    draft.lacks(("precision", "high_precision_operations"), "kernels of the training program decide, not this file")
+
+
+def _write_autocast(draft: Draft, prefix: str) -> None:
+    """`torch_autocast`: operands are cast; parameters, their gradients and moments stay in fp32."""
+    name = f"{prefix}torch_autocast.dtype"
+    word = draft.word(name)
+    compute = _AUTOCAST.get((word or "bfloat16").removeprefix("torch."))
+    if compute is None:
+        draft.remark(f"torch_autocast.dtype is {word!r:.40}, which is not known", name)
+        draft.lacks(("precision", "compute"), "the dtype of torch_autocast is not known")
+    draft.put(("precision", "compute"), compute, "" if word else Default(f"the default of {PAGE}"))
+    why = "torch_autocast casts operands; parameters and their gradients stay in fp32"
+    for key in ("parameters", "gradients", "optimizer_state"):
+        draft.put(("precision", key), "fp32", why)
+    modules = draft.look(f"{prefix}torch_autocast.lower_precision_safe_modules")
+    if modules == []:
+        draft.put(("precision", "reduction"), "fp32", "no module sends its gradients in the format of the products")
+    else:
+        told = "linear and convolution layers" if modules is None else "the modules of lower_precision_safe_modules"
+        draft.put(("precision", "reduction"), compute, f"the format in which {told} send their gradients ({PAGE})")
     draft.lacks(("precision", "high_precision_operations"), "kernels of the training program decide, not this file")
 
 

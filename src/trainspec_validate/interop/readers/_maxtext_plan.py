@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from trainspec_validate.interop.readers._latent_attention import count_latent
 from trainspec_validate.interop.readers._maxtext_mesh import Axes
 from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Draft, like, name_of
 
@@ -11,6 +12,17 @@ BASE = "AI-Hypercomputer/maxtext@000e9355:MaxText/configs/base.yml"
 _FORMATS = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
 _POLICIES = {"full": "full", "minimal_offloaded": "offload", "qkv_proj_offloaded": "offload", "none": "none"}
 _SELECTIVE = ("minimal", "save_", "custom_save")
+
+
+_BLOCKS = "AI-Hypercomputer/maxtext@e591f30c:src/maxtext/models/gemma2.py"
+_PLAIN_BLOCKS = frozenset(
+    {
+        *("default", "llama2", "mistral", "mixtral", "deepseek", "gemma", "gemma3", "qwen2", "qwen3", "qwen3_moe"),
+        *("qwen3_custom_moe", "gpt3", "gpt_oss", "llama4", "olmo3", "envy", "gemma2"),
+    }
+)
+"""Kinds of blocks whose parameters follow from their sizes."""
+_LATENT_NAMES = {"head": "qk_nope_head_dim", "rotary": "qk_rope_head_dim", "value": "v_head_dim"}
 
 
 def write_plan(draft: Draft, axes: Axes) -> None:
@@ -60,6 +72,7 @@ def write_model(draft: Draft) -> None:
                 )
         if draft.get("model", key) is None and key != "num_key_value_heads":
             draft.lacks(("model", key), "it is in the file of the model or in base.yml, which are not read")
+    _write_block(draft)
     draft.copy(("model", "head_size"), "head_dim")
     draft.copy(("model", "vocabulary_size"), "vocab_size")
     draft.copy(("model", "sequence_length"), "max_target_length")
@@ -73,17 +86,37 @@ def write_model(draft: Draft) -> None:
         draft.put(("model", "tied_embeddings"), tied)
     kind = draft.word("attention_type")
     if kind == "mla":
-        draft.put(("model", "attention"), "latent")
+        _write_latent(draft)
     _write_experts(draft)
+
+
+def _write_block(draft: Draft) -> None:
+    """What the kind of block changes: two layers in one of gemma2, or a block that is no plain transformer."""
+    block = draft.word("decoder_block")
+    layers = draft.counted("model", "num_layers")
+    if block == "gemma2" and layers and layers <= LARGEST // 2:
+        how = f"{layers} blocks of gemma2, each a layer with local and one with global attention ({_BLOCKS})"
+        draft.put(("model", "num_layers"), 2 * layers, how)
+    elif block is not None and block not in _PLAIN_BLOCKS:
+        draft.lacks(("model", "family"), f"decoder_block {block[:40]!r} is no plain transformer block")
+    if draft.look("vision_encoder_block"):
+        draft.remark("only the decoder of several parts is read", "vision_encoder_block")
+
+
+def _write_latent(draft: Draft) -> None:
+    draft.put(("model", "attention"), "latent")
+    count_latent(draft, lambda key: _LATENT_NAMES.get(key, key))
 
 
 def _write_experts(draft: Draft) -> None:
     experts = draft.count("num_experts") or 1
+    known = ("model", "family") not in draft.unknown
     if experts == 1:
-        if draft.get("model", "num_layers") is not None:
+        if known and draft.get("model", "num_layers") is not None:
             draft.put(("model", "family"), "dense-transformer", Default("no experts are asked for"))
         return
-    draft.put(("model", "family"), "moe-transformer")
+    if known:
+        draft.put(("model", "family"), "moe-transformer")
     draft.put(("model", "experts", "num_experts"), experts)
     draft.copy(("model", "experts", "num_active_experts"), "num_experts_per_tok")
     width, dense = draft.count("moe_mlp_dim", "base_moe_mlp_dim"), draft.counted("model", "ffn_hidden_size")
@@ -95,8 +128,9 @@ def _write_experts(draft: Draft) -> None:
     first, layers = draft.count("first_num_dense_layers"), draft.counted("model", "num_layers")
     if first and layers and first < layers:
         draft.put(("model", "experts", "num_layers"), layers - first, "layers without the first dense ones")
-    if (draft.count("interleave_moe_layer_step") or 1) > 1:
-        draft.remark("experts in some layers only: give model.experts.num_layers", "interleave_moe_layer_step")
+    step = draft.count("interleave_moe_layer_step") or 1
+    if step > 1 and layers:
+        draft.put(("model", "experts", "num_layers"), layers // step, f"every {step}th layer has experts")
 
 
 def _write_degrees(draft: Draft, axes: Axes) -> None:

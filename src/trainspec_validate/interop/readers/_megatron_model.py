@@ -74,13 +74,15 @@ def _write_heads(draft: Draft) -> None:
 
 
 def _write_feed_forward(draft: Draft, hidden: int | None) -> None:
-    gated = draft.flag("swiglu", "gated_linear_unit")
+    swiglu, quick = draft.flag("swiglu", "gated_linear_unit"), draft.flag("quick_geglu")
+    other = draft.word("glu_activation")
+    gated = True if quick or other else swiglu
     how = "" if gated is not None else Default(f"no gate, the default of {ARGUMENTS}")
     draft.put(("model", "gated_ffn"), bool(gated), how)
     if draft.copy(("model", "ffn_hidden_size"), "ffn_hidden_size") is None and hidden and hidden < LARGEST // 4:
-        width = int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden
+        width = int(4 * hidden * 2 / 3 / 64) * 64 if swiglu else 4 * hidden
         if draft.get("model", "ffn_hidden_size") is None and not draft.reasons("ffn_hidden_size"):
-            rule = "8/3 of the hidden size, down to a multiple of 64" if gated else "4 times the hidden size"
+            rule = "8/3 of the hidden size, down to a multiple of 64" if swiglu else "4 times the hidden size"
             inputs = (("model", "hidden_size"), ("model", "gated_ffn"))
             draft.default(("model", "ffn_hidden_size"), max(width, 1), f"{rule}, the default of {ARGUMENTS}", *inputs)
 

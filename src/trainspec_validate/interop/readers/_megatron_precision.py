@@ -29,7 +29,11 @@ def _write_formats(draft: Draft) -> None:
         draft.remark("fp16 and bf16 are both set; fp16 was taken")
     how = "" if half or brain else Default(f"neither fp16 nor bf16 is set, the default of {_SOURCE}")
     draft.put(("precision", "compute"), compute, how)
-    draft.put(("precision", "parameters"), compute, how or "stored in the compute format")
+    if draft.flag("fp8_param_gather"):
+        gathered = f"fp8_param_gather: products read parameters that are kept in fp8 ({_SOURCE})"
+        draft.put(("precision", "parameters"), "fp8", gathered)
+    else:
+        draft.put(("precision", "parameters"), compute, how or "stored in the compute format")
     sums, why = _sums(draft, compute)
     for key in ("gradients", "accumulation", "reduction"):
         draft.put(("precision", key), sums, why)

@@ -88,8 +88,6 @@ def complete_model(draft: Draft, *, label: bool = True) -> None:
     inputs = _SHAPE if own is None else ()  # the projections of latent attention are in this source alone
     surplus = 0 if own is None else own * shape.num_layers - int(counted.attention)
     if draft.get("model", "num_parameters") is None:
-        if own is None and draft.get("model", "attention") == "latent":
-            draft.remark("the projections of latent attention are counted as if they were full; correct num_parameters")
         draft.follow(("model", "num_parameters"), int(counted.total) + surplus, _COUNTED, *inputs)
     if draft.get("model", "name") is None and not label:
         draft.lacks(("model", "name"), "the source names no model")
@@ -116,9 +114,12 @@ def _shape(draft: Draft) -> Shape | str:
     ffn = draft.counted("model", "ffn_hidden_size")
     if (ffn is None and expert_layers != layers) or (not inside and ffn is None):
         lacking.append("ffn_hidden_size")
+    lacking += [key for key in ("gated_ffn", "tied_embeddings") if draft.get("model", key) is None]
     if lacking or not isinstance(expert_layers, int) or not 0 <= expert_layers <= layers:
         return f"the shape that it follows from lacks {', '.join(lacking) or 'a number of layers with experts'}"
     hidden, heads = values["hidden_size"] or 1, values["num_attention_heads"] or 1
+    if draft.get("model", "attention") == "latent" and draft.attention_parameters is None:
+        return "the source does not tell the ranks and head sizes of latent attention"
     if draft.get("model", "family") not in {"dense-transformer", "moe-transformer"}:
         return "the source does not tell whether the model is a plain transformer"
     head_size = draft.counted("model", "head_size") or max(1, hidden // heads)
@@ -152,11 +153,12 @@ def complete_degrees(draft: Draft, world: int | None, world_from: str) -> None:
         draft.put(("parallelism", "num_accelerators"), world, world_from)
     world = world or stated
     if world is not None:
-        if data is None:
-            how = f"ranks over {product}, the other degrees"
-            draft.follow(("parallelism", "data"), max(1, world // product), how, *_SPLITS)
-            if world % product:
-                draft.remark(f"{world} ranks are no multiple of {product}, the product of the other degrees")
+        if world % product:
+            uneven = f"{world} ranks are no multiple of {product}, the product of the other degrees"
+            draft.remark(uneven)
+            draft.lacks(_DATA, uneven)
+        elif data is None:
+            draft.follow(_DATA, world // product, f"ranks over {product}, the other degrees", *_SPLITS)
     elif data is not None and draft.get("parallelism", "num_accelerators") is None:
         if any(("parallelism", axis) in draft.unknown for axis in ("tensor", "pipeline", "context")):
             draft.lacks(("parallelism", "num_accelerators"), "a degree that it is a product of is not known")
@@ -182,11 +184,9 @@ def complete_batch(draft: Draft) -> None:
         how = "data degree x micro-batch x accumulation steps"
         draft.follow(_WHOLE, whole, how, _DATA, _MICRO, _STEPS)
     elif whole and micro and data and "accumulation_steps" not in stated:
-        steps = max(1, whole // (micro * data))
-        draft.follow(_STEPS, steps, "batch over data degree and micro-batch", _WHOLE, _DATA, _MICRO)
+        _divide(draft, _STEPS, "batch over data degree and micro-batch", (_WHOLE, _DATA, _MICRO))
     elif whole and steps and data and "micro_sequences" not in stated:
-        micro = max(1, whole // (steps * data))
-        draft.follow(_MICRO, micro, "batch over data degree and accumulation steps", _WHOLE, _DATA, _STEPS)
+        _divide(draft, _MICRO, "batch over data degree and accumulation steps", (_WHOLE, _DATA, _STEPS))
     if whole and micro and steps and data and whole != micro * steps * data:
         draft.remark(
             f"the batch of {whole} is not {data} data ranks x {micro} sequences x {steps} accumulation steps "
@@ -199,6 +199,18 @@ def complete_batch(draft: Draft) -> None:
     if whole and length and draft.get("batch", "global_tokens") is None:
         how = "sequences of a step x sequence length"
         draft.follow(("batch", "global_tokens"), whole * length, how, _WHOLE, ("model", "sequence_length"))
+
+
+def _divide(draft: Draft, target: Pointer, how: str, inputs: tuple[Pointer, Pointer, Pointer]) -> None:
+    """Put the batch over two other counts where they divide it; otherwise it stays open, and why is said."""
+    whole, one, other = (draft.counted(*map(str, pointer)) or 1 for pointer in inputs)
+    if whole % (one * other) == 0:
+        draft.follow(target, whole // (one * other), how, *inputs)
+        return
+    names = ("data ranks", "sequences of a micro-batch" if inputs[2] == _MICRO else "accumulation steps")
+    uneven = f"the batch of {whole} sequences is no multiple of {one} {names[0]} x {other} {names[1]}"
+    draft.remark(uneven)
+    draft.lacks(target, uneven)
 
 
 def complete_job(draft: Draft) -> None:

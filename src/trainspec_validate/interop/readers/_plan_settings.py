@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,6 +11,10 @@ from trainspec_validate.interop.readers._plan_parts import Lines
 from trainspec_validate.load import LoadError, Source, load_text
 
 MAX_SETTINGS = 100_000
+_JSON_PART = re.compile(
+    r'"(?P<key>[^"\\\n]{0,200})"(?=[ \t\r\n]{0,1000}:)|"(?:[^"\\\n]|\\.){0,65536}"|//[^\n]*|(?<=[\s,])#[^\n]*|[{}\[\]]'
+)
+"""A key, another string, a comment, or a bracket of a JSON text."""
 _MAX_KEY = 100
 _MAX_LEVELS = 6
 
@@ -34,6 +39,25 @@ def flatten(data: Mapping[str, Any]) -> dict[str, Any]:
         if len(flat) + len(waiting) > MAX_SETTINGS:
             raise ForeignFormatError(f"more than {MAX_SETTINGS} settings", help="name the configuration of a job")
     return flat
+
+
+def top_keys(text: str) -> frozenset[str]:
+    """The keys of the outermost object of a JSON text, also of one that is cut off; comments are no trouble.
+
+    >>> sorted(top_keys('{"a": {"b": 1}, "c": ["d", {"e": 2}], "f": "g", // "h": 1'))
+    ['a', 'c', 'f']
+    """
+    keys: set[str] = set()
+    level = 0
+    for found in _JSON_PART.finditer(text):
+        part = found[0]
+        if part in "{[":
+            level += 1
+        elif part in "}]":
+            level -= 1
+        elif level == 1 and found["key"] is not None:
+            keys.add(found["key"])
+    return frozenset(keys)
 
 
 def load_mapping(text: ForeignText, format: str | None = None) -> Source:  # noqa: A002

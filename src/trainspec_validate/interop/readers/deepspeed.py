@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import re
-
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.readers._deepspeed_plan import write_plan
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Draft
-from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
+from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
 
-_KEYS = re.compile(
-    r'"(?:train_batch_size|train_micro_batch_size_per_gpu|zero_optimization|zero_allow_untested_optimizer)"\s*:'
+_KEYS = frozenset(
+    {"train_batch_size", "train_micro_batch_size_per_gpu", "zero_optimization", "zero_allow_untested_optimizer"}
 )
-_OTHERS = re.compile(r'"(?:model_type|per_device_train_batch_size|distributed_type)"\s*:')
+_OTHERS = frozenset({"model_type", "per_device_train_batch_size", "distributed_type"})
 _HEAD = 256 * 1024
 
 
 def looks_like(text: ForeignText) -> bool:
-    """Whether a text is a JSON object with keys that only DeepSpeed has."""
+    """Whether a text is a JSON object that has keys at its top which only DeepSpeed has."""
     head = text.text[:_HEAD]
-    return head.lstrip()[:1] == "{" and bool(_KEYS.search(head)) and not _OTHERS.search(head)
+    if head.lstrip()[:1] != "{":
+        return False
+    keys = top_keys(head)
+    return bool(keys & _KEYS) and not keys & _OTHERS
 
 
 def read(text: ForeignText) -> Fragment:

@@ -158,7 +158,7 @@ def _collect(accelerators: Sequence[Accelerator], draft: Draft) -> _Links | None
                 found.to_switch[k] = found.to_switch.get(k, 0) + count
             else:
                 draft.remark("a link ends at a device that the file does not hold", link.line)
-    if len(technologies) != 1:
+    if len(technologies) != 1 or not (found.pairs or found.to_switch or found.to_itself):
         return None
     return _Links(technologies.pop(), found.pairs, found.to_switch, found.to_itself)
 
@@ -166,7 +166,7 @@ def _collect(accelerators: Sequence[Accelerator], draft: Draft) -> _Links | None
 def _scale_up(found: Survey, draft: Draft, num_dies: int) -> None:
     links = _collect(found.accelerators, draft)
     if links is None:
-        draft.group_unknown("scale_up", reason="the file lists no link between accelerators")
+        draft.group_unknown("scale_up", reason="the file lists no link of which it holds both ends")
         return
     for (one, other), count in links.pairs.items():
         if links.pairs.get((other, one), 0) != count:

@@ -13,6 +13,7 @@ from trainspec_validate.interop.writers._target import Exported, Format, Job, No
 FILE = "ds_config.json"
 CHECKED = "DeepSpeed 0.19.5"
 _STAGES = {"none": 0, "optimizer": 1, "gradients": 2, "parameters": 3}
+_AUTOCAST = {"bf16": "bfloat16", "fp16": "float16"}
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 """Formats that DeepSpeed reduces and accumulates in, with the bytes of one element."""
 
@@ -83,7 +84,14 @@ def _parallel(job: Job, notes: list[str]) -> Section:
 def _precision(job: Job, notes: list[str]) -> Section:
     precision, stage = job.plan.precision, _STAGES[job.plan.parallelism.sharding]
     config: Section = {}
-    if precision.compute == "bf16":
+    if precision.compute in _AUTOCAST and precision.parameters == "fp32":
+        config["torch_autocast"] = {"enabled": True, "dtype": _AUTOCAST[precision.compute]}
+        if precision.reduction == "fp32":
+            # The modules listed here send gradients in the format of the products.
+            config["torch_autocast"]["lower_precision_safe_modules"] = []
+        if precision.loss_scaling:
+            notes.append("precision.loss_scaling: with torch_autocast PyTorch's own gradient scaler decides")
+    elif precision.compute == "bf16":
         config["bf16"] = {"enabled": True}
         if precision.parameters == "bf16" and precision.master_parameters in {None, "bf16"} and stage > 0:
             config["bf16"]["bf16_master_weights_and_grads"] = True

@@ -1,0 +1,125 @@
+"""Lists every entry below a checkpoint directory, for the manifest that covers all of them. No link is followed.
+
+Pipes, sockets, devices and links are named and never opened. What cannot be listed is named too, so that a manifest
+never vouches for a part of a tree as if it were the whole.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+from trainspec_validate.checkpoints.view import Aspect, Checkpoint, FileFact
+
+MAX_FILES = 1_000_000
+MAX_DEPTH = 32
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+
+
+@dataclass(slots=True)
+class Tree:
+    """What there is below a directory."""
+
+    files: dict[str, FileFact] = field(default_factory=dict)
+    """Every entry that is no directory, by its path."""
+    folders: tuple[str, ...] = ()
+    """Every directory."""
+    empty_folders: tuple[str, ...] = ()
+    """Directories without any entry."""
+    unlisted: list[tuple[Aspect, str, str]] = field(default_factory=list)
+    """What could not be listed: the aspect, the path and the reason."""
+
+
+def walk(root: Path) -> Tree:
+    """List everything below a directory, hidden entries included."""
+    tree = Tree()
+    folders: list[str] = []
+    empty: list[str] = []
+    num_entries = 0
+    pending = [("", 0)]
+    while pending:
+        folder, depth = pending.pop()
+        try:
+            entries = _entries(root / folder, may_be_link=not folder)
+        except OSError as error:
+            words = f"the directory cannot be listed: {(error.strerror or str(error)).lower()}"
+            tree.unlisted.append(("container", folder, words))
+            continue
+        num_entries += len(entries)
+        if num_entries > MAX_FILES or depth > MAX_DEPTH:
+            words = f"the directory holds more than {MAX_FILES:,} files, or nests deeper than {MAX_DEPTH} levels"
+            tree.unlisted.append(("limits", "", words))
+            break
+        if not entries and folder:
+            empty.append(folder)
+        for name, is_folder in entries:
+            path = f"{folder}/{name}" if folder else name
+            if is_folder:
+                folders.append(path)
+                pending.append((path, depth + 1))
+            elif fact := fact_of(root / path, path):
+                tree.files[path] = fact
+    tree.folders, tree.empty_folders = tuple(sorted(folders)), tuple(sorted(empty))
+    tree.files = dict(sorted(tree.files.items()))
+    return tree
+
+
+def _entries(directory: Path, *, may_be_link: bool) -> list[tuple[str, bool]]:
+    """Names in a directory, and which of them are directories.
+
+    Raises:
+        OSError: it cannot be listed, or is a link by now.
+    """
+    descriptor = os.open(directory, _FOLDER if may_be_link else _FOLDER | _NO_FOLLOW)
+    try:
+        with os.scandir(descriptor) as entries:
+            found = islice(entries, MAX_FILES + 1)
+            return sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in found)
+    finally:
+        os.close(descriptor)
+
+
+def fact_of(place: Path, path: str) -> FileFact | None:
+    """What there is at a place; None where there is nothing any more."""
+    try:
+        status = place.lstat()
+        target = str(place.readlink()) if stat.S_ISLNK(status.st_mode) else ""
+    except OSError:
+        return None
+    kind: Literal["file", "link", "special"] = "file" if stat.S_ISREG(status.st_mode) else "special"
+    if stat.S_ISLNK(status.st_mode):
+        return FileFact(path, "link", 0, status.st_mtime_ns, target)
+    return FileFact(path, kind, status.st_size, status.st_mtime_ns, identity=(status.st_ino, status.st_ctime_ns))
+
+
+def irregular(root: Path, fact: FileFact) -> tuple[str, str]:
+    """Why an entry may not be in a checkpoint even where nobody vouches for it, and the remedy; empty if it may."""
+    if fact.kind == "special":
+        return "this is a pipe, a socket or a device, which is not opened", "a checkpoint holds regular files only"
+    if fact.kind == "link":
+        real_root, end = os.path.realpath(root), os.path.realpath(root / fact.path)
+        if os.path.commonpath([real_root, end]) != real_root:
+            return f"the link leads to {fact.target!r}, outside the checkpoint", "copy the file into the checkpoint"
+    return "", ""
+
+
+def changes(checkpoint: Checkpoint, ignored: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Entries below a checkpoint that are not what they were when it was listed, and in which way.
+
+    Args:
+        checkpoint: as it was listed.
+        ignored: paths that may change.
+    """
+    now = walk(checkpoint.root)
+    for path in sorted(checkpoint.tree.keys() | now.files.keys()):
+        if path not in ignored and checkpoint.tree.get(path) != now.files.get(path):
+            yield path, "the file changed while the checkpoint was read"
+    for folder in sorted({*checkpoint.empty_folders} ^ {*now.empty_folders}):
+        yield folder, "the directory changed while the checkpoint was read"
+    yield from ((path, words) for _, path, words in now.unlisted if (path, words) not in checkpoint.unlisted)

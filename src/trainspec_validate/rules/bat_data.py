@@ -1,0 +1,148 @@
+"""Rules on the training data of a plan: weights of the mixture, digests, epochs, and the order after a recovery."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from trainspec_validate.derived.plan import job_steps, job_tokens
+from trainspec_validate.documents import CheckpointPolicy, TrainingPlan
+from trainspec_validate.documents.data import Data, Dataset
+from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
+from trainspec_validate.units import number
+
+WEIGHT_TOLERANCE = 1e-3
+"""Published weights are rounded to a tenth of a per cent."""
+LENGTH_TOLERANCE = 0.01
+
+
+def _data(plan: TrainingPlan) -> Data:
+    if plan.data is None:
+        raise NotApplicable("the plan has no data section")
+    return plan.data
+
+
+@rule("TS-BAT-036")
+def mixture_weights(plan: TrainingPlan) -> Iterator[Violation]:
+    """Weights of the datasets add up to one, and no dataset is listed twice."""
+    datasets = _data(plan).datasets
+    names = Counter(dataset.name for dataset in datasets)
+    for position, dataset in enumerate(datasets):
+        if names[dataset.name] > 1:
+            yield Violation(
+                at(plan, "data", "datasets", position, "name"),
+                f"{dataset.name} is listed {names[dataset.name]} times",
+                "list each dataset once, with the sum of its weights",
+            )
+    weights = [dataset.weight for dataset in datasets]
+    stated = [weight for weight in weights if weight is not None]
+    if not stated:
+        return
+    if len(stated) < len(weights):
+        yield Violation(
+            at(plan, "data", "datasets", weights.index(None)),
+            f"{number(len(stated))} of {number(len(weights))} datasets have a weight, and this one has none",
+            "give all datasets a weight, or none",
+        )
+    elif abs(sum(stated) - 1) > WEIGHT_TOLERANCE:
+        yield Violation(
+            at_key(plan, "data", "datasets"),
+            f"the weights add up to {number(round(sum(stated), 6))}",
+            "let the weights add up to 1; divide each by their sum",
+        )
+
+
+@rule("TS-BAT-037")
+def dataset_digest(plan: TrainingPlan) -> Iterator[Violation]:
+    """Each dataset has a digest."""
+    for position, dataset in enumerate(_data(plan).datasets):
+        if dataset.digest is None:
+            yield Violation(
+                at(plan, "data", "datasets", position),
+                f"{dataset.name} has no digest, so a changed file is read without notice",
+                "add digest: sha256:<64 hexadecimal digits> of the files that the job reads",
+            )
+
+
+@rule("TS-BAT-038")
+def order_seed(plan: TrainingPlan) -> Iterator[Violation]:
+    """A shuffled order has a seed."""
+    data = _data(plan)
+    if data.order != "shuffled":
+        raise NotApplicable("the samples are not shuffled")
+    if data.seed is None and (plan.job is None or plan.job.seed is None):
+        yield Violation(
+            at(plan, "data", "order"),
+            "samples are shuffled, but no seed is given, so the order cannot be read again",
+            "set data.seed or job.seed",
+        )
+
+
+@rule("TS-BAT-039")
+def dataset_epochs(plan: TrainingPlan) -> Iterator[Violation]:
+    """A dataset holds what its weight takes in the epochs that are allowed."""
+    data = _data(plan)
+    judged = False
+    for position, dataset in enumerate(data.datasets):
+        epochs = _epochs(plan, dataset, alone=len(data.datasets) == 1)
+        if epochs is None or dataset.max_epochs is None:
+            continue
+        judged = True
+        if epochs > dataset.max_epochs * (1 + LENGTH_TOLERANCE):
+            yield Violation(
+                at(plan, "data", "datasets", position, "max_epochs"),
+                f"the job takes {number(round(epochs, 3))} epochs of {dataset.name}, but "
+                f"{number(dataset.max_epochs)} are allowed",
+                "lower its weight or the length of the job, or allow more epochs",
+            )
+    if not judged:
+        raise NotApplicable("no dataset states its size and its largest number of epochs, or the job no length")
+
+
+def _epochs(plan: TrainingPlan, dataset: Dataset, *, alone: bool) -> float | None:
+    """Epochs of a dataset that the job takes; None where a length is not known."""
+    weight = 1.0 if alone and dataset.weight is None else dataset.weight
+    if weight is None:
+        return None
+    tokens = job_tokens(plan)
+    if dataset.num_tokens and tokens:
+        return weight * tokens / dataset.num_tokens
+    steps = job_steps(plan)
+    same = not plan.batch.ramp and not plan.batch.controller
+    if dataset.num_samples and steps and same:
+        return weight * steps * plan.batch.global_sequences / dataset.num_samples
+    return None
+
+
+@rule("TS-BAT-040")
+def data_resume(plan: TrainingPlan, checkpoint: CheckpointPolicy) -> Iterator[Violation]:
+    """After a recovery the job reads the samples that it would have read without the failure."""
+    data = _data(plan)
+    if any(omitted.item == "data-position" for omitted in checkpoint.state.omitted):
+        raise NotApplicable("the policy leaves the data position out, with a reason")
+    if data.resume == "same-order":
+        return
+    place = at_key(plan, "data") if data.resume is None else at(plan, "data", "resume")
+    yield Violation(
+        place,
+        "checkpoints hold the data position, but the plan "
+        + ("does not say that it is used" if data.resume is None else "reads in a new order after a recovery"),
+        "set resume: same-order, or omit data-position in the policy, with a reason",
+        related=((at(checkpoint, "state", "items"), "the state of a checkpoint"),),
+    )
+
+
+@rule("TS-BAT-041")
+def elastic_order(plan: TrainingPlan) -> Iterator[Violation]:
+    """A job that changes its data degree reads in an order that does not depend on the ranks."""
+    data, elastic = _data(plan), plan.batch.elastic
+    if elastic is None or len(set(elastic.data_degrees)) < 2:
+        raise NotApplicable("the data degree of the job stays")
+    if data.order_scope != "global":
+        yield Violation(
+            at(plan, "data", "order_scope") if data.order_scope else at_key(plan, "data"),
+            f"the job may run with {' or '.join(map(str, elastic.data_degrees))} data ranks, but the order of samples "
+            + ("belongs to each rank" if data.order_scope else "is not said to be independent of them"),
+            "set order_scope: global, and read by the position in the job",
+            related=((at(plan, "batch", "elastic", "data_degrees"), "the degrees"),),
+        )

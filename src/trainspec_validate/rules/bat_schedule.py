@@ -1,0 +1,104 @@
+"""Rules on the learning-rate schedule and on gradient clipping."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.derived.plan import job_steps, job_tokens
+from trainspec_validate.documents import TrainingPlan
+from trainspec_validate.documents.optimizer import LearningRateSchedule
+from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.units import number
+
+LENGTH_TOLERANCE = 0.01
+"""Relative difference of two lengths that agree, as for the tokens of a job."""
+WITHOUT_DECAY = frozenset({"constant", "inverse-square-root"})
+"""Forms that have no end: the first stays, the second falls for ever."""
+UNITS = ("steps", "tokens")
+
+
+def _schedule(plan: TrainingPlan) -> LearningRateSchedule:
+    schedule = plan.optimizer.learning_rate if plan.optimizer else None
+    if schedule is None:
+        raise NotApplicable("the plan has no learning-rate schedule")
+    return schedule
+
+
+@rule("TS-BAT-033")
+def schedule_length(plan: TrainingPlan) -> Iterator[Violation]:
+    """The schedule is made for the steps or tokens of the job."""
+    schedule = _schedule(plan)
+    lengths = {
+        "total_steps": (schedule.total_steps, job_steps(plan)),
+        "total_tokens": (schedule.total_tokens, job_tokens(plan)),
+    }
+    judged = [(key, own, job) for key, (own, job) in lengths.items() if own and job]
+    if not judged:
+        raise NotApplicable("the schedule states no length, or that of the job is not known")
+    for key, own, job in judged:
+        if abs(own - job) > max(1.0, LENGTH_TOLERANCE * job):
+            unit = key.removeprefix("total_")
+            effect = "the job ends before the decay does" if own > job else "the last steps run at the final rate"
+            yield Violation(
+                at(plan, "optimizer", "learning_rate", key),
+                f"the schedule has {number(own)} {unit}, but the job has {number(round(job))}: {effect}",
+                f"set {key} to {number(round(job))}, or correct the length of the job",
+                related=((at(plan, "job"), "the job"),),
+            )
+
+
+@rule("TS-BAT-034")
+def schedule_parts(plan: TrainingPlan) -> Iterator[Violation]:
+    """Warm-up and decay fit into the schedule, and the rate does not rise in its decay."""
+    schedule = _schedule(plan)
+    for unit in UNITS:
+        warmup, decay = getattr(schedule, f"warmup_{unit}"), getattr(schedule, f"decay_{unit}")
+        total = getattr(schedule, f"total_{unit}")
+        parts = (warmup or 0) + (decay or 0)
+        if total is not None and parts > total:
+            yield Violation(
+                at(plan, "optimizer", "learning_rate", f"decay_{unit}" if decay else f"warmup_{unit}"),
+                f"warm-up of {number(warmup or 0)} and decay of {number(decay or 0)} {unit} are longer than the "
+                f"schedule of {number(total)}",
+                f"let both end within {number(total)} {unit}",
+            )
+    if schedule.final is not None and schedule.final > schedule.peak:
+        yield Violation(
+            at(plan, "optimizer", "learning_rate", "final"),
+            f"the final rate {number(schedule.final)} is above the peak {number(schedule.peak)}",
+            "let the peak be the largest rate",
+        )
+    yield from _decay(plan, schedule)
+
+
+def _decay(plan: TrainingPlan, schedule: LearningRateSchedule) -> Iterator[Violation]:
+    declared = [f"decay_{unit}" for unit in UNITS if getattr(schedule, f"decay_{unit}") is not None]
+    kind = at(plan, "optimizer", "learning_rate", "kind")
+    if schedule.kind in WITHOUT_DECAY and declared:
+        yield Violation(kind, f"the form is {schedule.kind}, but {declared[0]} is given", f"remove {declared[0]}")
+    if schedule.kind == "warmup-stable-decay" and not declared:
+        message = "the rate is constant until the decay begins, but the length of the decay is not given"
+        yield Violation(kind, message, "give decay_steps or decay_tokens")
+
+
+@rule("TS-BAT-035")
+def clipping_scope(plan: TrainingPlan) -> Iterator[Violation]:
+    """A norm that bounds gradients is that of all parameters where ranks hold parts of them."""
+    clipping = plan.optimizer.clipping if plan.optimizer else None
+    if clipping is None or clipping.kind == "value":
+        raise NotApplicable("no norm of gradients is bounded")
+    p = plan.parallelism
+    parts = [
+        name
+        for name, split in (
+            *(("tensor ranks", p.tensor > 1), ("pipeline stages", p.pipeline > 1), ("expert ranks", p.expert > 1)),
+            ("shards", p.sharding in {"gradients", "parameters"}),
+        )
+        if split
+    ]
+    if clipping.kind == "local-norm" and parts:
+        yield Violation(
+            at(plan, "optimizer", "clipping", "kind"),
+            f"each rank bounds the norm of its own part, but {' and '.join(parts)} hold different parameters",
+            "set kind: global-norm, with squares summed over the ranks before the root",
+        )

@@ -1,0 +1,99 @@
+"""Training data of a plan: sums of weights, digests, epochs by tokens and by samples, order after recovery."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainspec_validate.findings import Verdict
+
+DIGEST = "sha256:" + "0" * 64
+WEB, CODE = {"name": "web", "digest": DIGEST}, {"name": "code", "digest": DIGEST}
+TOKENS = 83886080000
+
+
+def data(*datasets: dict[str, Any], **keys: Any) -> dict[str, Any]:
+    return {"data": {"resume": "same-order", "datasets": list(datasets), **keys}}
+
+
+@pytest.mark.parametrize(
+    ("weights", "place"),
+    [
+        ((0.6, 0.4), None),
+        ((0.667, 0.3335), None),
+        ((1 / 3, 2 / 3), None),
+        ((0.6, 0.3), "data.datasets"),
+        ((0.6, 0.41), "data.datasets"),
+        ((0.6, None), "data.datasets.1"),
+        ((None, None), None),
+    ],
+)
+def test_weights(findings, weights, place) -> None:
+    first, second = ({**dataset, "weight": weight} for dataset, weight in zip((WEB, CODE), weights, strict=True))
+    found = findings(plan=data(first, second), select=("TS-BAT-036",))
+    assert found == (set() if place is None else {("TS-BAT-036", place)})
+
+
+def test_a_dataset_is_listed_once(findings) -> None:
+    found = findings(plan=data({**WEB, "weight": 0.5}, {**WEB, "weight": 0.5}), select=("TS-BAT-036",))
+    assert found == {("TS-BAT-036", f"data.datasets.{position}.name") for position in (0, 1)}
+
+
+def test_digests(findings) -> None:
+    found = findings(plan=data(WEB, {"name": "code"}), select=("TS-BAT-037",))
+    assert found == {("TS-BAT-037", "data.datasets.1")}
+
+
+@pytest.mark.parametrize(
+    ("order", "seed", "job_seed", "wrong"),
+    [
+        ("shuffled", None, None, True),
+        ("shuffled", 0, None, False),
+        ("shuffled", None, 1234, False),
+        ("sequential", None, None, False),
+    ],
+)
+def test_seed(findings, order, seed, job_seed, wrong) -> None:
+    plan = {**data(WEB, order=order, seed=seed), "job": {"seed": job_seed}}
+    assert findings(plan=plan, select=("TS-BAT-038",)) == ({("TS-BAT-038", "data.order")} if wrong else set())
+
+
+@pytest.mark.parametrize(
+    ("dataset", "place"),
+    [
+        ({"num_tokens": TOKENS / 2, "max_epochs": 2}, None),
+        ({"num_tokens": TOKENS / 2.1, "max_epochs": 2}, "data.datasets.0.max_epochs"),
+        ({"num_samples": 20000 * 512 / 4, "max_epochs": 4}, None),
+        ({"num_samples": 20000 * 512 / 5, "max_epochs": 4}, "data.datasets.0.max_epochs"),
+        ({"num_tokens": 1e9}, None),
+    ],
+)
+def test_epochs(findings, dataset, place) -> None:
+    found = findings(plan=data({**WEB, **dataset}), select=("TS-BAT-039",))
+    assert found == (set() if place is None else {("TS-BAT-039", place)})
+
+
+def test_epochs_count_by_weight(findings) -> None:
+    small = {**CODE, "weight": 0.25, "num_tokens": TOKENS / 8, "max_epochs": 1.5}
+    found = findings(plan=data({**WEB, "weight": 0.75}, small), select=("TS-BAT-039",))
+    assert found == {("TS-BAT-039", "data.datasets.1.max_epochs")}
+
+
+def test_a_recovered_job_reads_the_same_samples(findings, verdict) -> None:
+    select = ("TS-BAT-040",)
+    assert findings(plan=data(WEB), select=select) == set()
+    assert findings(plan=data(WEB, resume="new-order"), select=select) == {("TS-BAT-040", "data.resume")}
+    assert findings(plan=data(WEB, resume=None), select=select) == {("TS-BAT-040", "data")}
+    omitted = {"state": {"omitted": [{"item": "data-position", "reason": "The loader starts a new epoch."}]}}
+    found = verdict("TS-BAT-040", plan=data(WEB, resume="new-order"), checkpoint=omitted)
+    assert found is Verdict.NOT_APPLICABLE
+    assert verdict("TS-BAT-040", plan={}) is Verdict.NOT_APPLICABLE
+
+
+def test_an_elastic_job_has_one_order(findings) -> None:
+    elastic = {"batch": {"elastic": {"data_degrees": [2, 4], "micro_sequences": [1]}}}
+    for scope, place in (("global", None), ("rank", "data.order_scope"), (None, "data")):
+        found = findings(plan={**data(WEB, order_scope=scope), **elastic}, select=("TS-BAT-041",))
+        assert found == (set() if place is None else {("TS-BAT-041", place)})
+    assert findings(plan=data(WEB, order_scope="rank"), select=("TS-BAT-041",)) == set()

@@ -1,0 +1,156 @@
+"""A plan that names no node group of several is judged on every group that its job may run on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from overlay import overlay
+
+from trainspec_validate.check import Selection, validate
+from trainspec_validate.derived.groups import shares
+from trainspec_validate.derived.job import JobNodes
+from trainspec_validate.documents import read
+from trainspec_validate.documents.cluster import ClusterProfile
+from trainspec_validate.findings import Finding, Outcome, Severity, Verdict
+from trainspec_validate.load import load_text
+
+BASE = Path(__file__).resolve().parents[2] / "spec" / "v1" / "base"
+HALF = {"num_nodes": 8}
+
+
+def base(name: str) -> Any:
+    return load_text((BASE / f"{name}.yaml").read_text(encoding="utf-8"), name).data
+
+
+def groups(*changes: dict[str, Any]) -> dict[str, Any]:
+    """The base cluster with one group for each of these changes to its only group, called a, b, c."""
+    cluster = base("cluster")
+    only = cluster["node_groups"][0]
+    cluster["node_groups"] = [
+        overlay(only, {"name": name, **change}) for name, change in zip("abc", changes, strict=False)
+    ]
+    cluster["num_nodes"] = sum(group["num_nodes"] for group in cluster["node_groups"])
+    cluster["num_accelerators"] = sum(
+        group["num_nodes"] * group["num_accelerators_per_node"] for group in cluster["node_groups"]
+    )
+    return cluster
+
+
+def judged(
+    directory: Path, requirement: str, cluster: dict[str, Any], plan: dict[str, Any]
+) -> tuple[list[Finding], Outcome]:
+    """What one requirement says of the base plan with an excerpt over it, on a cluster."""
+    (directory / "cluster.yaml").write_text(json.dumps(cluster), encoding="utf-8")
+    (directory / "plan.yaml").write_text(json.dumps(overlay(base("plan"), plan)), encoding="utf-8")
+    (directory / "checkpoint.yaml").write_text(json.dumps(base("checkpoint")), encoding="utf-8")
+    report = validate([directory], Selection(select=(requirement,)))
+    outcome = next(outcome for outcome in report.outcomes if outcome.requirement == requirement)
+    return list(report.findings), outcome
+
+
+SMALL = {"accelerator": {"memory_bytes": 48e9, "model": "own-48gb"}}
+PEAK = {"memory": {"predicted_peak_bytes": 60e9}}
+
+
+def test_a_job_over_all_groups_is_judged_on_each(tmp_path: Path) -> None:
+    found, _ = judged(tmp_path, "TS-MEM-004", groups(HALF, {**HALF, **SMALL}), PEAK)
+    assert [(f.severity, f.pointer) for f in found] == [(Severity.ERROR, ("memory", "predicted_peak_bytes"))]
+    assert found[0].message.startswith("in node group 'b': ")
+    assert [related.pointer for related in found[0].related] == [("node_groups", 1, "accelerator")]
+
+
+def test_equal_groups_give_one_finding_in_the_words_of_one_group(tmp_path: Path) -> None:
+    one, _ = judged(tmp_path, "TS-MEM-004", groups(SMALL), PEAK)
+    several, _ = judged(tmp_path, "TS-MEM-004", groups({**HALF, **SMALL}, {**HALF, **SMALL}), PEAK)
+    assert [f.message for f in several] == [f.message for f in one]
+
+
+def test_a_job_that_fits_into_one_group_is_warned_of_the_groups_that_do_not_hold_it(tmp_path: Path) -> None:
+    found, outcome = judged(tmp_path, "TS-MEM-004", groups({}, SMALL), PEAK)
+    assert [f.severity for f in found] == [Severity.WARNING]
+    assert found[0].message.startswith("if the job runs in node group 'b': ")
+    assert found[0].help.endswith("; or set node_group to 'a'")
+    assert outcome.verdict is Verdict.WARN
+
+
+def test_a_job_that_fits_into_several_groups_and_fails_in_all_is_an_error(tmp_path: Path) -> None:
+    tiny = {"accelerator": {"memory_bytes": 40e9, "model": "own-40gb"}}
+    found, outcome = judged(tmp_path, "TS-MEM-004", groups(SMALL, tiny, {"num_nodes": 1}), PEAK)
+    assert [f.severity for f in found] == [Severity.ERROR] * 2
+    assert [f.message.split(":")[0] for f in found] == ["in node group 'a'", "in node group 'b'"]
+    assert outcome.verdict is Verdict.FAIL
+
+
+def test_a_group_that_cannot_be_judged_leaves_a_warning(tmp_path: Path) -> None:
+    unknown = {"accelerator": {"memory_bytes": None, "model": "own"}}
+    found, _ = judged(tmp_path, "TS-MEM-004", groups(SMALL, unknown), PEAK)
+    assert [f.severity for f in found] == [Severity.WARNING]
+    assert "set node_group" not in found[0].help
+
+
+def test_a_group_named_by_the_plan_is_the_only_one_that_counts(tmp_path: Path) -> None:
+    both = groups({}, SMALL)
+    assert judged(tmp_path, "TS-MEM-004", both, {"node_group": "a", **PEAK})[0] == []
+    assert [f.severity for f in judged(tmp_path, "TS-MEM-004", both, {"node_group": "b", **PEAK})[0]] == [
+        Severity.ERROR
+    ]
+
+
+@pytest.mark.parametrize(("watts", "verdict"), [(700, Verdict.FAIL), (7000, Verdict.NOT_APPLICABLE)])
+def test_the_energy_of_a_job_over_groups_is_judged_where_they_agree(
+    tmp_path: Path, watts: float, verdict: Verdict
+) -> None:
+    """The first group draws too little for the energy, the second may make up for it."""
+    hungry = {"accelerator": {"power_watts": watts}, "node_power_watts": 14.5 * watts}
+    plan = {"energy": {"expected_energy_joules": 1.2 * 10200 * 16 * 600e3, "boundary": "node"}}
+    _, outcome = judged(tmp_path, "TS-NRG-013", groups(HALF, {**HALF, **hungry}), plan)
+    assert outcome.verdict is verdict
+    if verdict is Verdict.NOT_APPLICABLE:
+        assert outcome.reason == "it fails in node group 'a', not in 'b', and the job spans them"
+
+
+def test_nodes_of_a_job_over_groups_of_unlike_nodes_are_counted(tmp_path: Path) -> None:
+    """64 ranks in 8 nodes of 8, and 64 in 16 of 4."""
+    unlike = groups(HALF, {"num_nodes": 16, "num_accelerators_per_node": 4})
+    found, _ = judged(tmp_path, "TS-CKP-009", unlike, {})
+    assert [f.help for f in found] == ["set job.num_nodes to 24"]
+
+
+def test_the_last_group_of_a_job_is_filled_by_whole_nodes(tmp_path: Path) -> None:
+    unlike = groups({"num_nodes": 7}, {"num_nodes": 8, "num_accelerators_per_node": 9})
+    found, _ = judged(tmp_path, "TS-TOP-018", unlike, {})
+    assert [f.message for f in found] == []
+    found, _ = judged(tmp_path, "TS-TOP-018", unlike, {"parallelism": {"num_accelerators": 120}})
+    assert [(f.message, f.help) for f in found] == [
+        ("64 ranks in b fill 7 nodes of 9 and 1 accelerator of one more", "use 56 and a multiple of 9: 128")
+    ]
+
+
+def test_groups_without_a_common_fabric_are_found(tmp_path: Path) -> None:
+    apart = groups(HALF, {**HALF, "nics": [{"name": "rail", "fabric": "islands"}]})
+    apart["fabrics"].append({"name": "islands", "transport": "infiniband", "topology": "fat-tree"})
+    found, _ = judged(tmp_path, "TS-TOP-026", apart, {"communication": None})
+    assert [f.message for f in found] == [
+        "128 ranks span 2 node groups, but no fabric joins 'a' (backend) and 'b' (islands)"
+    ]
+    found, _ = judged(tmp_path, "TS-TOP-026", apart, {})
+    assert [f.message.rpartition(" and ")[2] for f in found] == ["'b' (no fabric) to 'backend'"]
+
+
+@pytest.mark.parametrize("plan", [{"node_group": "a"}, {"parallelism": {"num_accelerators": 64}}])
+def test_a_job_in_one_group_needs_no_other(tmp_path: Path, plan: dict[str, Any]) -> None:
+    apart = groups(HALF, {**HALF, "nics": [{"name": "rail", "fabric": "islands"}]})
+    found, outcome = judged(tmp_path, "TS-TOP-026", apart, plan)
+    assert (found, outcome.verdict) == ([], Verdict.NOT_APPLICABLE)
+
+
+def test_ranks_without_a_place_count_for_the_last_group() -> None:
+    cluster = read("ClusterProfile", groups(HALF, HALF))
+    assert isinstance(cluster, ClusterProfile)
+    every = [JobNodes(group, index) for index, group in enumerate(cluster.node_groups)]
+    assert [count for _, count in shares(every, 128)] == [64, 64]
+    assert [count for _, count in shares(every, 130)] == [64, 66]
+    assert [count for _, count in shares(every, 64)] == [64]
