@@ -233,7 +233,7 @@ def test_real_domains_pass(findings: Findings, model: str, keys: dict[str, Any])
         ("nvidia-h100-sxm-80gb", {"technology": "nvlink", "num_links": 8}, "TS-CLU-011", "num_links"),
         (
             "nvidia-gb200-186gb",
-            {"technology": "nvlink", "domain_num_accelerators": 144},
+            {"technology": "nvlink", "domain_num_accelerators": 128},
             "TS-CLU-063",
             "domain_num_accelerators",
         ),
