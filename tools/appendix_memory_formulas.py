@@ -7,6 +7,7 @@ from appendix_text import GIB, MIB, Formula, Given
 
 from trainspec_validate.costs import (
     activations,
+    adapters,
     layout,
     memory,
     memory_overheads,
@@ -57,6 +58,11 @@ STATE_FORMULAS = (
         memory.sharded_bytes_per_parameter,
         ("kept + (total - kept) / d", "bytes/parameter", "arXiv:1910.02054, table 1"),
         (SIXTEEN, 1, 64),
+    ),
+    Formula(
+        adapters.adapter_parameters,
+        ("r (m + n) for each matrix with an adapter of rank r", "parameters", "arXiv:2106.09685, section 4.1"),
+        (LLAMA, 8, ("query", "value")),
     ),
     Formula(
         optimizer_state.factor_numbers,

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 FORMAT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 """Bytes of one number."""
+FROZEN_BYTES = {**FORMAT_BYTES, "nf4": 0.5, "int4": 0.5, "fp4": 0.5}
+"""Bytes of one frozen number, scales of its block left out; NF4 is of arXiv:2305.14314, section 3."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from trainspec_validate.costs.memory import FORMAT_BYTES, ModelState, model_state, sharded_bytes_per_parameter
 from trainspec_validate.derived.optimizer import optimizer_state
+from trainspec_validate.derived.trained import num_trained, trained_of
 from trainspec_validate.documents import TrainingPlan
 
 STAGES = {"none": 0, "optimizer": 1, "gradients": 2, "parameters": 3}
@@ -15,11 +16,6 @@ def offloaded_share(plan: TrainingPlan, what: str, target: str | None = None) ->
     """Share of a class of tensor that leaves the device, to one target or to any."""
     entries = plan.memory.offload if plan.memory else ()
     return sum(o.fraction for o in entries if o.what == what and target in (None, o.target))
-
-
-def num_trained(plan: TrainingPlan) -> float:
-    """Parameters that receive gradients and have optimizer state."""
-    return min(plan.num_parameters_trained or plan.model.num_parameters, plan.model.num_parameters)
 
 
 def state_with(plan: TrainingPlan, gradients: str) -> ModelState:
@@ -45,15 +41,16 @@ def state_bytes_per_rank(plan: TrainingPlan, *, offloaded_to: str | None = None)
     A bound from below: every parameter is taken to be split as far as any is, and only trained ones have
     gradients.
     """
-    state, degrees, total = least_state(plan), plan.parallelism, plan.model.num_parameters
-    trained = num_trained(plan)
+    state, degrees, parameters = least_state(plan), plan.parallelism, trained_of(plan)
+    trained = parameters.num_trained
+    weights = state.weights + parameters.frozen_bytes * parameters.num_frozen / trained
     kept = {
         "parameters": _kept(plan, "parameters", offloaded_to),
         "gradients": _kept(plan, "gradients", offloaded_to),
         "optimizer": _kept(plan, "optimizer", offloaded_to),
     }
     held = ModelState(
-        weights=state.weights * kept["parameters"] * total / trained,
+        weights=weights * kept["parameters"],
         master=state.master * kept["optimizer"],
         gradients=state.gradients * kept["gradients"],
         moments=state.moments * kept["optimizer"],

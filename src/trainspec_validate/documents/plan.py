@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from trainspec_validate.documents.adapters import Lora
 from trainspec_validate.documents.base import (
     AcceleratorFlopsPerSecond,
     Count,
@@ -188,7 +189,9 @@ class TrainingPlan(Record, frozen=True, kw_only=True, tag_field="kind", tag="Tra
     performance: Performance | None = None
     """Predicted or published speed."""
     num_parameters_trained: Parameters | None = None
-    """Parameters that receive gradients; absent means all."""
+    """Parameters that receive gradients; absent means all, or those of the adapters of `lora`."""
+    lora: Lora | None = None
+    """Low-rank adapters; the parameters of the model are then frozen."""
     notes: Text | None = None
     """Anything a reader should know."""
     extensions: Extensions = msgspec.field(default_factory=dict)

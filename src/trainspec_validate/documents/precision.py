@@ -10,6 +10,7 @@ from trainspec_validate.documents.base import Bytes, Count, CountOrZero, Fractio
 
 WideFormat = Literal["fp64", "fp32", "tf32", "bf16", "fp16"]
 StateFormat = Literal["fp64", "fp32", "bf16", "fp16", "fp8", "int8"]
+FrozenFormat = Literal["fp64", "fp32", "bf16", "fp16", "fp8", "int8", "nf4", "int4", "fp4"]
 
 
 class LossScaling(Record, frozen=True, kw_only=True):
@@ -59,6 +60,8 @@ class Precision(Record, frozen=True, kw_only=True):
     """Activations and operands of matrix products where the recipe does not say otherwise."""
     parameters: StateFormat
     """Parameters as the forward pass reads them."""
+    frozen_parameters: FrozenFormat | None = None
+    """Parameters that receive no gradients, where some are frozen; absent means as `parameters`."""
     master_parameters: StateFormat | None = None
     """Copy that the optimizer updates; absent means none."""
     gradients: StateFormat

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from trainspec_validate.costs.kernel_efficiency import matmul_fraction
 from trainspec_validate.costs.layout import Layout
@@ -14,6 +14,7 @@ from trainspec_validate.derived.machine import machine_of_group
 from trainspec_validate.derived.optimizer import optimizer_state
 from trainspec_validate.derived.plan import compute_formats, shape_of
 from trainspec_validate.derived.state import STAGES
+from trainspec_validate.derived.trained import Trained
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.fabric import Fabric
 from trainspec_validate.documents.model import Model
@@ -81,6 +82,8 @@ class ModelFacts:
     """Bytes of one gradient entry when it travels."""
     parameter_bytes: float
     """Bytes of one weight when it is gathered."""
+    trained_share: float = 1.0
+    """Trained parameters, adapters among them, over those of the model."""
 
 
 def machine_facts(cluster: ClusterProfile, nodes: JobNodes, fabric: Fabric | None, num_ranks: int) -> MachineFacts:
@@ -121,8 +124,10 @@ def machine_of(plan: TrainingPlan, cluster: ClusterProfile) -> MachineFacts:
     return machine_facts(cluster, nodes, found[1] if found else None, plan.parallelism.num_accelerators)
 
 
-def model_facts(model: Model, precision: Precision, optimizer: Optimizer | None = None) -> ModelFacts:
-    """Shape and formats of what is trained.
+def model_facts(
+    model: Model, precision: Precision, optimizer: Optimizer | None = None, trained: Trained | None = None
+) -> ModelFacts:
+    """Shape and formats of what is trained, by default all parameters; state is averaged over those of the model.
 
     Raises:
         Unpredictable: the model is no transformer, or its shape is incomplete.
@@ -131,13 +136,20 @@ def model_facts(model: Model, precision: Precision, optimizer: Optimizer | None 
     if shape is None:
         raise Unpredictable(f"the shape of {model.name} is not that of a complete transformer")
     gradients = precision.accumulation or precision.gradients
+    parts = trained or Trained(model.num_parameters, 0.0, 0.0)
+    share = parts.num_trained / model.num_parameters
+    state = model_state(precision.parameters, precision.master_parameters, gradients, "fp32", 0)
+    moments = optimizer_state(optimizer, precision, model, parts.num_trained).num_bytes
     return ModelFacts(
         shape=shape,
         num_parameters=model.num_parameters,
-        state=replace(
-            model_state(precision.parameters, precision.master_parameters, gradients, "fp32", 0),
-            moments=optimizer_state(optimizer, precision, model, model.num_parameters).num_bytes,
+        state=ModelState(
+            weights=state.weights * share + parts.frozen_bytes * parts.num_frozen / model.num_parameters,
+            master=state.master * share,
+            gradients=state.gradients * share,
+            moments=moments * share,
         ),
+        trained_share=share if parts.num_frozen else 1.0,
         compute_formats=compute_formats(precision),
         reduction_bytes=FORMAT_BYTES[precision.reduction],
         parameter_bytes=FORMAT_BYTES[precision.parameters],

@@ -22,6 +22,7 @@ from trainspec_validate.forecast.spans import axis_networks
 from trainspec_validate.topology.networks import RankOrder
 
 Recompute = Literal["none", "selective", "full"]
+GATHERED_GRADIENT_BYTES = Overheads().gathered_gradient_bytes
 DEFAULT_ORDER = ("tensor", "context", "expert", "data", "pipeline")
 _NEWER = ("nvidia-h", "nvidia-b", "nvidia-gb")
 _OLDER = ("nvidia-a100", "nvidia-v100", "google-tpu-v4", "google-tpu-v5", "intel-gaudi2", "amd-mi250")
@@ -88,7 +89,9 @@ def memory_of_stage(model: ModelFacts, layout: Layout, settings: Settings) -> tu
         implementation_factor=settings.implementation_factor,
     )
     overheads = Overheads(
-        offloaded_optimizer=settings.offloaded_optimizer, offloaded_activations=settings.offloaded_activations
+        gathered_gradient_bytes=GATHERED_GRADIENT_BYTES * model.trained_share,
+        offloaded_optimizer=settings.offloaded_optimizer,
+        offloaded_activations=settings.offloaded_activations,
     )
     return peak(model.shape, layout, model.state, policy, overheads)
 

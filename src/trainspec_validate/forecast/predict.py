@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from trainspec_validate.costs.layout import Layout
 from trainspec_validate.costs.rank_memory import RankMemory
 from trainspec_validate.derived.state import offloaded_share
+from trainspec_validate.derived.trained import trained_of
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.forecast.facts import (
     MachineFacts,
@@ -61,7 +62,8 @@ def predict(plan: TrainingPlan, cluster: ClusterProfile) -> Prediction:
     Raises:
         Unpredictable: the documents lack a figure or contradict each other.
     """
-    model, machine = model_facts(plan.model, plan.precision, plan.optimizer), machine_of(plan, cluster)
+    model = model_facts(plan.model, plan.precision, plan.optimizer, trained_of(plan))
+    machine = machine_of(plan, cluster)
     layout, settings = layout_of(plan), settings_of(plan)
     if layout.num_ranks != plan.parallelism.num_accelerators:
         raise Unpredictable("the degrees do not multiply to the ranks")

@@ -42,8 +42,10 @@ def _predicted(pair: _Pair) -> Prediction | str:
         return str(reason)
 
 
-def prediction_of(plan: TrainingPlan, cluster: ClusterProfile) -> Prediction:
+def prediction_of(plan: TrainingPlan, cluster: ClusterProfile, *, frozen: bool = False) -> Prediction:
     """What is predicted of a plan on its cluster; several rules share one prediction.
+
+    Time and traffic are predicted of models without frozen parameters; `frozen` is for rules that ask for memory alone.
 
     Raises:
         NotApplicable: the documents lack what a prediction needs, or contradict each other.
@@ -57,6 +59,8 @@ def prediction_of(plan: TrainingPlan, cluster: ClusterProfile) -> Prediction:
     found = _predicted(_Pair(plan, cluster))
     if isinstance(found, str):
         raise NotApplicable(f"no prediction: {found}")
+    if found.model.trained_share < 1 and not frozen:
+        raise NotApplicable("no prediction: parameters are frozen, so gradients and their products are fewer")
     return found
 
 

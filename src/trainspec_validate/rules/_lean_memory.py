@@ -8,7 +8,7 @@ from trainspec_validate.costs.activations import ActivationPolicy
 from trainspec_validate.costs.layout import Layout
 from trainspec_validate.costs.rank_memory import Overheads, RankMemory, peak
 from trainspec_validate.forecast.facts import ModelFacts
-from trainspec_validate.forecast.outlook import Settings
+from trainspec_validate.forecast.outlook import GATHERED_GRADIENT_BYTES, Settings
 
 ERROR = 0.12
 """What the model says too much at the most, against 24 measured peaks; the largest was 10 % (benchmarks/
@@ -30,8 +30,11 @@ def lean_memory(model: ModelFacts, layout: Layout, settings: Settings) -> tuple[
         ValueError: the layers do not fit the stages, or the schedule has no formula.
     """
     recompute = "alternate" if settings.recompute == "selective" else settings.recompute
+    if model.trained_share < 1:
+        # Without a gradient of its weights a matrix product keeps nothing; what a layer takes in is kept in any case.
+        recompute = "full"
     policy = ActivationPolicy(recompute, fused_attention=settings.fused_attention)
-    return peak(model.shape, layout, model.state, policy, _overheads(settings))
+    return peak(model.shape, layout, model.state, policy, _overheads(settings, model))
 
 
 def generous_memory(model: ModelFacts, layout: Layout, settings: Settings) -> tuple[int, RankMemory]:
@@ -44,13 +47,15 @@ def generous_memory(model: ModelFacts, layout: Layout, settings: Settings) -> tu
         settings.recompute, fused_attention=settings.fused_attention, implementation_factor=MOST_KEPT
     )
     stays = layout.pipeline > 1
-    overheads = replace(_overheads(settings), stage_stays_gathered=stays, keeps_stage_outputs=stays)
+    overheads = replace(_overheads(settings, model), stage_stays_gathered=stays, keeps_stage_outputs=stays)
     return peak(model.shape, layout, model.state, policy, overheads)
 
 
-def _overheads(settings: Settings) -> Overheads:
+def _overheads(settings: Settings, model: ModelFacts) -> Overheads:
     return Overheads(
-        offloaded_optimizer=settings.offloaded_optimizer, offloaded_activations=settings.offloaded_activations
+        gathered_gradient_bytes=GATHERED_GRADIENT_BYTES * model.trained_share,
+        offloaded_optimizer=settings.offloaded_optimizer,
+        offloaded_activations=settings.offloaded_activations,
     )
 
 

@@ -13,7 +13,8 @@ from trainspec_validate.costs.memory import (
 )
 from trainspec_validate.derived import machine as machines
 from trainspec_validate.derived.optimizer import optimizer_state
-from trainspec_validate.derived.state import num_trained, offloaded_share, state_bytes_per_rank, state_with
+from trainspec_validate.derived.state import offloaded_share, state_bytes_per_rank, state_with
+from trainspec_validate.derived.trained import num_trained
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.memory import Memory
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule

@@ -28,7 +28,7 @@ def predicted_fit(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
     if plan.model.experts:
         raise NotApplicable(UNMEASURED)
     machine = machine_of(plan, cluster)
-    predicted, spare = prediction_of(plan, cluster), memory.reserve_bytes or 0
+    predicted, spare = prediction_of(plan, cluster, frozen=True), memory.reserve_bytes or 0
     if state_bytes_per_rank(plan) + spare > predicted.machine.memory_bytes:
         raise NotApplicable("not even the state fits")
     if predicted.memory is None:

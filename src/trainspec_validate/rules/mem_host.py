@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.derived.state import least_state, num_trained
+from trainspec_validate.derived.state import least_state
+from trainspec_validate.derived.trained import num_trained
 from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._machine import at_machine, machine_of

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trainspec_validate.costs.optimizer_state import NUM_MOMENTS
 from trainspec_validate.derived.optimizer import implied_state
 from trainspec_validate.derived.plan import shape_of
-from trainspec_validate.derived.state import num_trained
+from trainspec_validate.derived.trained import num_trained
 from trainspec_validate.documents import TrainingPlan
 from trainspec_validate.documents.optimizer import Optimizer
 from trainspec_validate.rules import NotApplicable, Violation, at, rule

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trainspec_validate.derived.state import state_bytes_per_rank
+from trainspec_validate.derived.trained import trained_of
 from trainspec_validate.documents import TrainingPlan
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._state import memory_of
@@ -31,7 +32,7 @@ def _predicted(plan: TrainingPlan) -> tuple[RankMemory, RankMemory]:
 
     check_chunks(plan)
     try:
-        model, layout = model_facts(plan.model, plan.precision, plan.optimizer), layout_of(plan)
+        model, layout = model_facts(plan.model, plan.precision, plan.optimizer, trained_of(plan)), layout_of(plan)
         settings = settings_of(plan)
         if layout.num_ranks != plan.parallelism.num_accelerators:
             raise Unpredictable("the degrees do not multiply to the ranks")

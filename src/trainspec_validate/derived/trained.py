@@ -1,0 +1,53 @@
+"""Which parameters of a plan are trained, and in which format the frozen ones are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainspec_validate.costs.adapters import adapter_parameters
+from trainspec_validate.costs.memory import FORMAT_BYTES, FROZEN_BYTES
+from trainspec_validate.derived.plan import shape_of
+from trainspec_validate.documents import TrainingPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """Parameters that receive gradients, and those that do not."""
+
+    num_trained: float
+    num_frozen: float
+    frozen_bytes: float
+    """Bytes of one frozen parameter."""
+
+
+def lora_parameters(plan: TrainingPlan) -> float | None:
+    """Parameters of the adapters; None without adapters, or where the shape does not give them."""
+    shape = shape_of(plan.model)
+    if plan.lora is None or shape is None:
+        return None
+    try:
+        return adapter_parameters(shape, plan.lora.rank, plan.lora.targets)
+    except ValueError:
+        return None
+
+
+def num_trained(plan: TrainingPlan) -> float:
+    """Parameters that receive gradients and have optimizer state: as stated, else the adapters, else all.
+
+    Adapters whose number is not known count as one parameter, which is a lower bound.
+    """
+    total = plan.model.num_parameters
+    if plan.num_parameters_trained or plan.lora is None:
+        return min(plan.num_parameters_trained or total, total)
+    return lora_parameters(plan) or 1.0
+
+
+def trained_of(plan: TrainingPlan) -> Trained:
+    """Trained and frozen parameters; adapters come on top of the parameters of the model."""
+    total, trained = plan.model.num_parameters, num_trained(plan)
+    frozen = plan.precision.frozen_parameters
+    return Trained(
+        num_trained=trained,
+        num_frozen=total if plan.lora else total - trained,
+        frozen_bytes=FROZEN_BYTES[frozen] if frozen else FORMAT_BYTES[plan.precision.parameters],
+    )
