@@ -36,6 +36,7 @@ LAYERS: dict[str, set[str]] = {
     "streams": {"findings", "documents", "metrics", "suggest", "load"},
     # from text to documents
     "collect": {"suggest"},
+    "named": {"budget", "collect", "load", "references"},
     "load": {"findings"},
     "requirements": {"findings"},
     "keys": {"findings", "aliases", "suggest"},
@@ -79,7 +80,9 @@ LAYERS: dict[str, set[str]] = {
         *("_version", "findings", "documents", "catalog", "suggest"),
         *("collect", "load", "reading", "requirements", "schema", "selection"),
         *("rules", "engine", "references", "suppress", "stored", "streamed", "user_rules", "verdicts"),
+        *("named", "unjudged"),
     },
+    "unjudged": {"documents", "engine", "findings", "named", "reading", "references", "requirements"},
     "verdicts": {"findings", "engine", "reading", "references", "requirements", "selection", "suppress"},
     "coverage": {"checkpoints", "documents", "requirements", "rules", "schema", "telemetry"},
     # from records to findings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
@@ -26,7 +26,8 @@ STDIN = "-"
 STDIN_NAME = "<stdin>"
 _SKIPPED_DIRECTORIES = frozenset({"node_modules", "__pycache__", "site-packages"})
 _WILDCARDS = frozenset("*?[")
-_MARK = b"trainspec/v"
+MARK = b"trainspec/v"
+"""What every document of ours says of its version."""
 
 
 class InputError(Exception):
@@ -74,7 +75,7 @@ def _expand(argument: str) -> Iterator[Candidate]:
     if not argument:
         raise InputError("a path is empty; write . for the working directory")
     if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
-        files = list(_walk(path))
+        files = list(walk(path))
         if not files:
             raise NothingFoundError(argument)
         for file in files:
@@ -126,10 +127,16 @@ def _behind_link(path: Path, num_named: int) -> bool:
     return any(Path(*parts[: end + 1]).is_symlink() for end in range(num_named, len(parts)))
 
 
-def _walk(directory: Path) -> Iterator[Path]:
-    """Documents and streams below a directory, without hidden files and without following links."""
+def walk(directory: Path, entered: Callable[[int], None] | None = None, *, deep: bool = True) -> Iterator[Path]:
+    """Documents and streams below a directory, without hidden files and without following links.
+
+    `entered` is called with the number of entries of each directory. Without `deep` the directory alone is looked at.
+    """
     for parent, directories, files in os.walk(directory, followlinks=False):
-        directories[:] = sorted(d for d in directories if not d.startswith(".") and d not in _SKIPPED_DIRECTORIES)
+        if entered:
+            entered(len(directories) + len(files))
+        kept = (d for d in directories if not d.startswith(".") and d not in _SKIPPED_DIRECTORIES)
+        directories[:] = sorted(kept) if deep else []
         for name in sorted(files):
             path = Path(parent, name)
             if _fits(name) and not name.startswith(".") and not path.is_symlink():
@@ -144,4 +151,4 @@ def _fits(name: str) -> bool:
 def is_ours(candidate: Candidate, content: bytes) -> bool:
     """Whether a file that was found in a directory claims to be a TrainSpec document."""
     stem = candidate.path.name.split(".")[0]
-    return _MARK in content or stem in OWN_NAMES or ".trainspec." in candidate.path.name
+    return MARK in content or stem in OWN_NAMES or ".trainspec." in candidate.path.name

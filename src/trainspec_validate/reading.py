@@ -11,7 +11,7 @@ from typing import Any
 from trainspec_validate.collect import SUFFIXES, Candidate, InputError, is_ours
 from trainspec_validate.documents import KINDS, Waiver, read, read_plain, read_waiver
 from trainspec_validate.engine import Member
-from trainspec_validate.findings import Finding, Pointer, Span
+from trainspec_validate.findings import Finding, Origin, Pointer, Span
 from trainspec_validate.kind import KindFailure, kind_of, misnamed
 from trainspec_validate.load import LoadError, Source, load_text, read_file
 from trainspec_validate.requirements import Index
@@ -52,6 +52,9 @@ class State:
     """What could not be read at all."""
     names: dict[str, str] = field(default_factory=dict)
     """Name in findings by real path, so that one file under two names is read once."""
+
+    origins: dict[str, Origin] = field(default_factory=dict)
+    """Why each file of the run is judged."""
 
     def may_be_unread(self, kind: str, name: str) -> bool:
         """Whether a file that could not be read as a document may hold the one of this kind and name."""
@@ -95,6 +98,7 @@ def read_candidate(state: State, candidate: Candidate) -> None:
         if error.code == "unreadable":
             raise InputError(f"{candidate.name}: {error.message}; {error.help}") from error
         state.texts[candidate.name] = ""
+        state.origins[candidate.name] = "given"
         state.names[os.path.realpath(candidate.name)] = candidate.name
         _load_failure(state, candidate.name, error)
         return
@@ -102,17 +106,18 @@ def read_candidate(state: State, candidate: Candidate) -> None:
         read_content(state, content, candidate.name)
 
 
-def read_named(state: State, path: Path, name: str) -> None:
+def read_named(state: State, path: Path, name: str, origin: Origin = "given") -> None:
     """Read a file that a document or the command line refers to.
 
     Raises:
         LoadError: the file cannot be read.
     """
-    read_content(state, read_file(path), name)
+    read_content(state, read_file(path), name, origin)
 
 
-def read_content(state: State, content: bytes, path: str) -> None:
+def read_content(state: State, content: bytes, path: str, origin: Origin = "given") -> None:
     """Load a text, judge it by the schema of its kind, and keep it as a typed document if it passes."""
+    state.origins[path] = origin
     state.texts[path] = content.decode("utf-8-sig", errors="replace")
     state.names[os.path.realpath(path)] = path
     try:

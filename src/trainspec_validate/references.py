@@ -56,6 +56,15 @@ def referenced_files(members: Iterable[Member]) -> Iterator[tuple[Link, Path | R
                 yield link, _inside_tree(link, link.reference.file)
 
 
+def tree_of(path: str) -> Path:
+    """The directory that references of a document must not leave: the working directory, or its own if elsewhere."""
+    directory = Path(path).parent
+    inside = Path(os.path.realpath(directory)).is_relative_to(os.path.realpath(Path.cwd()))
+    if not inside:
+        return directory
+    return Path.cwd() if directory.is_absolute() else Path()
+
+
 def _inside_tree(link: Link, file: str) -> Path | ReferenceFailure:
     """The path of a referenced file, if it stays below the working directory or beside the document."""
     pointer: Pointer = (link.key, "file")
@@ -64,10 +73,7 @@ def _inside_tree(link: Link, file: str) -> Path | ReferenceFailure:
         return ReferenceFailure(OUTSIDE_TREE, link.member.path, pointer, message, "write it relative to this document")
     directory = Path(link.member.path).parent
     target = Path(os.path.realpath(directory / file))
-    roots = [Path(os.path.realpath(root)) for root in (Path.cwd(), directory)]
-    here = Path(os.path.realpath(directory))
-    allowed = roots[0] if here.is_relative_to(roots[0]) else roots[1]
-    if not target.is_relative_to(allowed):
+    if not target.is_relative_to(os.path.realpath(tree_of(link.member.path))):
         message = f"{file!r} leads out of the tree that is being validated"
         help_text = "keep both documents in one tree and run from its top directory"
         return ReferenceFailure(OUTSIDE_TREE, link.member.path, pointer, message, help_text)

@@ -14,6 +14,7 @@ import click
 from trainspec_validate import terminal
 from trainspec_validate.atomic import refuse_link, write_atomically
 from trainspec_validate.check import PartialInputError, Terms, examine
+from trainspec_validate.cli.settings import UNJUDGED
 from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect, is_ours
 from trainspec_validate.findings import Report, Severity
 from trainspec_validate.load import LoadError, read_file
@@ -39,7 +40,7 @@ class Request:
 
     paths: tuple[str, ...]
     formats: tuple[str, ...]
-    fail_on: str
+    fail_on: tuple[str, ...]
     select: tuple[str, ...]
     ignore: tuple[str, ...]
     profile: str
@@ -96,9 +97,25 @@ def run(request: Request) -> int:
     if failures:
         Failure("\n".join(failures)).show()
         return terminal.WRONG_USE
-    if request.fail_on != "never" and report.at_or_above(Severity(request.fail_on)):
-        return terminal.FINDINGS
-    return terminal.OK
+    return terminal.FINDINGS if fails(report, request.fail_on) else terminal.OK
+
+
+def fails(report: Report, fail_on: Sequence[str]) -> bool:
+    """Whether the words of `--fail-on` make the exit code 1."""
+    threshold = threshold_of(fail_on)
+    if UNJUDGED in _words(fail_on) and report.unjudged:
+        return True
+    return threshold is not None and bool(report.at_or_above(threshold))
+
+
+def threshold_of(fail_on: Sequence[str]) -> Severity | None:
+    """The last severity among the words of `--fail-on`, error if there is none; None for `never`."""
+    word = next((word for word in reversed(_words(fail_on)) if word != UNJUDGED), Severity.ERROR)
+    return None if word == "never" else Severity(word)
+
+
+def _words(fail_on: Sequence[str]) -> list[str]:
+    return [word.strip() for text in fail_on for word in text.split(",")]
 
 
 def _tell_changes(request: Request, tree: str) -> None:
@@ -201,7 +218,8 @@ def _judge(
 
 
 def _write(report: Report, output: Output, request: Request, index: Index) -> None:
-    if request.quiet and not report.findings and output.file is None and output.format in FOR_PEOPLE:
+    silent = request.quiet and not report.findings and not report.unjudged
+    if silent and output.file is None and output.format in FOR_PEOPLE:
         return
     color = output.file is None and terminal.use_color(request.color)
     text = render(
