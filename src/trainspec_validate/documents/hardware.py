@@ -164,6 +164,8 @@ class Nic(Record, frozen=True, kw_only=True):
     """Name of the fabric that it is plugged into."""
     num_per_node: Annotated[int, Meta(ge=1, le=256)]
     """Interfaces of this kind in one node."""
+    virtual: bool | None = None
+    """True when a hypervisor presents the interface, with a rate that the provider sets."""
     technology: Literal["infiniband", "ethernet", "efa", "slingshot", "omni-path", "ici", "dcn", "other"]
     """Link layer."""
     generation: Annotated[str, Meta(min_length=1, max_length=32)] | None = None
