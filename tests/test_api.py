@@ -32,7 +32,7 @@ FIELDS = {
     ],
     "Report": [
         *("findings", "suppressed", "documents", "outcomes"),
-        *("specification_version", "tool_version", "coverage"),
+        *("specification_version", "tool_version", "coverage", "unjudged"),
     ],
     "Selection": ["profile", "select", "ignore"],
 }

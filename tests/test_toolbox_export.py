@@ -118,12 +118,11 @@ def test_a_cluster_with_errors_ends_export_as_it_ends_plan() -> None:
     [
         (("nowhere.yaml", "--to", "slurm"), "nowhere.yaml"),
         (("cluster.yaml", "--to", "slurm"), "this is no TrainingPlan"),
-        (("plan.yaml", "--to", "slurm", "--cluster", "plan.yaml"), "--cluster"),
+        (("plan.yaml", "--to", "slurm", "--cluster", "plan.yaml"), "this is no ClusterProfile"),
         (
             ("plan.yaml", "--to", "slurm", "--cluster", "cluster.yaml", "--policy", "cluster.yaml"),
             "no CheckpointPolicy",
         ),
-        (("plan.yaml", "--to", "slurm"), "--cluster"),
         (("plan.yaml", "--to", "slrum"), "did you mean 'slurm'?"),
         (("plan.yaml", "--to", "all"), "--output"),
         (("plan.yaml",), "--to"),
@@ -134,6 +133,15 @@ def test_wrong_use(arguments: tuple[str, ...], told: str) -> None:
     result = invoke(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert told in result.stderr
+
+
+def test_the_cluster_is_found_by_its_name_or_asked_for() -> None:
+    named = invoke("plan.yaml", "--to", "slurm")
+    assert named.stdout == invoke("plan.yaml", "--to", "slurm", "--cluster", "cluster.yaml").stdout != ""
+    Path("cluster.yaml").unlink()
+    result = invoke("plan.yaml", "--to", "slurm")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--cluster" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -10,19 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainspec_validate._version import __version__
-from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect
-from trainspec_validate.engine import Binding, Member, run_rules, wanted_places, with_spans
-from trainspec_validate.findings import DocumentSummary, Finding, Outcome, Report, Span, sort_findings
-from trainspec_validate.load import LoadError, paused_collector
+from trainspec_validate.boundary import untrusted
+from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect, unreadable
+from trainspec_validate.engine import Binding, Member, not_together, run_rules, wanted_places, with_spans
+from trainspec_validate.findings import DocumentSummary, Finding, Outcome, Report, Span, Unjudged, sort_findings
+from trainspec_validate.load import MAX_BYTES, LoadError, paused_collector
+from trainspec_validate.named import Absent, Search
 from trainspec_validate.reading import State, read_candidate, read_content, read_named
-from trainspec_validate.references import DANGLING, ReferenceFailure, bindings, referenced_files
+from trainspec_validate.references import DANGLING, ReferenceFailure, bindings, links, referenced_files
 from trainspec_validate.requirements import load_index
 from trainspec_validate.rules import rules_of
 from trainspec_validate.selection import Selection
 from trainspec_validate.stored import Stored, judge_stored
 from trainspec_validate.streamed import Seen, Streams, is_stream, judge_streams, together
 from trainspec_validate.suppress import Run, Tally, is_below, silence
-from trainspec_validate.verdicts import NAME_TAKEN, judged_on, not_judged, outcomes_of_form
+from trainspec_validate.unjudged import unexplained, unjudged_of, with_reasons
+from trainspec_validate.verdicts import NAME_TAKEN, judged_on, outcomes_of_form
 
 if TYPE_CHECKING:
     from datetime import date
@@ -60,6 +63,8 @@ class Terms:
     num_workers: int | None = None
     rules: RuleSet | None = None
     """Rules of the user, beside those of the specification."""
+    dependents: bool = False
+    """Whether documents of the tree that name one of these are judged too."""
     values: bool = False
     """Whether the values of tensors in checkpoints are read too."""
     settings_from: str | None = None
@@ -105,14 +110,13 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
         nothing = "nothing to judge: no TrainSpec document, no stream and no checkpoint in "
         raise InputError(*(state.failures or [nothing + ", ".join(arguments or ["no argument"])]))
     waiver_file = _waiver_file(state, terms) if terms.waivers is not None else None
-    _follow_references(state)
-    bound = _bind(state)
-    outcomes = _run_rules(state, selection, bound)
+    absent, bound = _complete(state, dependents=terms.dependents), _bind(state)
+    outcomes, unjudged = _run_rules(state, selection, bound, absent)
     if streams.candidates or streams.rules:
         _judge_streams(state, selection, bound, streams)
     if stored.groups:
-        judge_stored(stored, selection, state.index, bound, streams)
-    elsewhere = {"stream": streams.paths, "user": streams.paths, "artifact": stored.paths}
+        state.failures += judge_stored(stored, selection, state.index, bound, streams)
+    elsewhere = dict.fromkeys(("stream", "user"), streams.paths) | {"artifact": stored.paths}
     judged = judged_on(state, selection, bound, [*outcomes, *streams.outcomes, *stored.outcomes], elsewhere)
     outcomes += outcomes_of_form(state, selection, judged)
     run = Run(state.index, state.sources, tuple(state.texts), judged)
@@ -123,7 +127,8 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
         state.sources[recorded.path] = recorded.source
     report = _report(state, selection, outcomes + together([*streams.outcomes, *stored.outcomes]), tally)
     documents = (*report.documents, *streams.documents, *stored.documents)
-    report = replace(report, documents=documents, coverage=tuple(streams.coverage))
+    left_open = unexplained(unjudged, report.findings)
+    report = replace(report, documents=documents, coverage=tuple(streams.coverage), unjudged=left_open)
     if state.failures:
         raise PartialInputError(state.failures, report)
     return report
@@ -145,9 +150,7 @@ def _judge_streams(state: State, selection: Selection, bound: Sequence[Binding],
 def _read_all(state: State, arguments: Sequence[str], terms: Terms, streams: Streams, stored: Stored) -> None:
     """Read everything that was named; what cannot be read is kept as a failure and hinders nothing else."""
     if STDIN in arguments:
-        if sys.stdin is None:
-            raise InputError("standard input is closed")
-        read_content(state, sys.stdin.buffer.read(), terms.stdin_name)
+        _read_stdin(state, terms.stdin_name)
     failures: list[InputError] = []
     named = [argument for argument in arguments if argument != STDIN]
     state.failures += [failure for argument in named for failure in stored.find(argument)]
@@ -157,18 +160,32 @@ def _read_all(state: State, arguments: Sequence[str], terms: Terms, streams: Str
         if terms.progress:
             terms.progress(number, len(candidates))
         try:
-            if is_stream(candidate):
-                streams.candidates.append(candidate)
-            else:
-                read_candidate(state, candidate)
+            with untrusted(unreadable(candidate.name)):
+                if is_stream(candidate):
+                    streams.candidates.append(candidate)
+                else:
+                    read_candidate(state, candidate)
         except InputError as error:
             failures.append(error)
+            state.forget(candidate.name)
         except Exception as error:
             error.add_note(f"while reading {candidate.name}")
             raise
     if terms.progress:
         terms.progress(len(candidates), len(candidates))
     state.failures += [str(f) for f in failures if getattr(f, "argument", None) not in stored.arguments]
+
+
+def _read_stdin(state: State, name: str) -> None:
+    if sys.stdin is None:
+        raise InputError("standard input is closed")
+    try:
+        with untrusted(unreadable(name)):
+            # One byte more than a document may have, which its reader refuses.
+            read_content(state, sys.stdin.buffer.read(MAX_BYTES + 1), name)
+    except InputError as error:
+        state.failures.append(str(error))
+        state.forget(name)
 
 
 def _waiver_file(state: State, terms: Terms) -> WaiverFile:
@@ -179,7 +196,8 @@ def _waiver_file(state: State, terms: Terms) -> WaiverFile:
     name = _known_as(state, Path(path)) or Path(path).as_posix()
     if name not in state.texts:
         try:
-            read_named(state, Path(path), name)
+            with untrusted(unreadable(name)):
+                read_named(state, Path(path), name)
         except LoadError as error:
             raise InputError(f"{name}: {error}") from error
     kind = state.kinds.get(name)
@@ -188,9 +206,64 @@ def _waiver_file(state: State, terms: Terms) -> WaiverFile:
     return WaiverFile(name, state.waivers.get(name, []), terms.settings_from)
 
 
-def _follow_references(state: State) -> None:
-    """Load what the documents refer to, until nothing new turns up."""
-    pending = list(state.members.values())
+def _complete(state: State, *, dependents: bool) -> dict[tuple[str, str], Absent]:
+    """Load what the documents refer to by file or by name; returns by path and key why a name was not found.
+
+    With `dependents`, load what refers to them too.
+    """
+    search, pending = Search(), list(state.members.values())
+    while True:
+        _follow_references(state, pending)
+        pending = _search_dependents(state, search) if dependents else []
+        absent, found = _search_names(state, search)
+        pending += found
+        if not pending:
+            return absent
+
+
+def _search_names(state: State, search: Search) -> tuple[dict[tuple[str, str], Absent], list[Member]]:
+    """Load the documents that are named and were not given, from the trees of those that name them."""
+    absent: dict[tuple[str, str], Absent] = {}
+    found: list[Member] = []
+    members = list(state.members.values())
+    for member in members:
+        for link in links(member):
+            kind, name = link.kind.__name__, link.reference.name
+            declared = {m.document.metadata.name for m in state.members.values() if isinstance(m.document, link.kind)}
+            if link.reference.file or not name or name in declared or state.may_be_unread(kind, name):
+                continue
+            target = search.named(member.path, link.key, kind, name)
+            if isinstance(target, Absent):
+                absent[member.path, link.key] = target
+                continue
+            try:
+                with untrusted(lambda reason, remedy: LoadError("unreadable", reason, remedy)):
+                    read_named(state, target, target.as_posix(), "named")
+            except LoadError as error:
+                state.forget(target.as_posix())
+                absent[member.path, link.key] = Absent(f"names {link.key} {name!r}: {error.message}", error.help)
+            if target.as_posix() in state.members:
+                found.append(state.members[target.as_posix()])
+    return absent, found
+
+
+def _search_dependents(state: State, search: Search) -> list[Member]:
+    """Load the documents that name one that was given, or one that names it, from the tree of that one."""
+    found: list[Member] = []
+    for member in list(state.members.values()):
+        kind, name = type(member.document).__name__, member.document.metadata.name
+        if state.origins[member.path] not in {"given", "naming"}:
+            continue
+        for path in search.naming(member.path, kind, name):
+            known = path.as_posix()
+            if _known_as(state, path) is None:
+                read_named(state, path, known, "naming")
+                found += [state.members[known]] if known in state.members else []
+    return found
+
+
+def _follow_references(state: State, pending: list[Member]) -> None:
+    """Load the files that the documents refer to, until nothing new turns up."""
     while pending:
         member = pending.pop()
         for link, target in referenced_files([member]):
@@ -199,10 +272,14 @@ def _follow_references(state: State) -> None:
             elif _known_as(state, target) is None:
                 name = target.as_posix()
                 try:
-                    read_named(state, target, name)
+                    with untrusted(unreadable(name)):
+                        read_named(state, target, name, "referenced")
                 except LoadError as error:
                     pointer = (link.key, "file")
                     state.add(DANGLING, member.path, error.message, error.help, pointer=pointer)
+                except InputError as error:
+                    state.failures.append(str(error))
+                    state.forget(name)
                 if name in state.members:
                     pending.append(state.members[name])
 
@@ -228,17 +305,20 @@ def _bind(state: State) -> list[Binding]:
     return bound
 
 
-def _run_rules(state: State, selection: Selection, bound: Sequence[Binding]) -> list[Outcome]:
+def _run_rules(
+    state: State, selection: Selection, bound: Sequence[Binding], absent: Mapping[tuple[str, str], Absent]
+) -> tuple[list[Outcome], tuple[Unjudged, ...]]:
     """Judge what there are documents for; rules that ask for others are not even imported."""
     if not state.texts:
-        return []
+        return [], ()
     present = {kind.__name__ for binding in bound for kind in binding}
     wanted = [r for r in state.index.by_id.values() if r.check == "rule" and selection.takes(state.index, r.id)]
     can_run = [r for r in wanted if present.issuperset(r.documents)]
     findings, outcomes = run_rules(rules_of((r.module, r.id) for r in can_run), bound, state.index)
     state.findings.extend(findings)
-    broken = {kind for path, kind in state.kinds.items() if path not in state.members}
-    return outcomes + [not_judged(r, broken) for r in wanted if not present.issuperset(r.documents)]
+    outcomes += [not_together(r) for r in wanted if not present.issuperset(r.documents)]
+    unjudged = unjudged_of(state, bound, wanted, absent)
+    return list(with_reasons(outcomes, unjudged)), unjudged
 
 
 def _same_names(state: State, members: Sequence[Member]) -> None:
@@ -293,8 +373,9 @@ def _report(state: State, selection: Selection, outcomes: list[Outcome], tally: 
 def _summary(state: State, path: str) -> DocumentSummary:
     member = state.members.get(path)
     if member is None:
-        return DocumentSummary(path, "", "", state.texts[path])
-    return DocumentSummary(path, type(member.document).__name__, member.document.metadata.name, state.texts[path])
+        return DocumentSummary(path, "", "", state.texts[path], state.origins[path])
+    kind, name = type(member.document).__name__, member.document.metadata.name
+    return DocumentSummary(path, kind, name, state.texts[path], state.origins[path])
 
 
 __all__ = ["InputError", "PartialInputError", "Selection", "validate"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 
 Pointer = tuple[str | int, ...]
 """A path of keys and list indices from the document root; the empty tuple is the document itself."""
@@ -104,6 +105,10 @@ class Finding:
     """Text of the line for an excerpt, where the file is too large to be kept."""
 
 
+Origin = Literal["given", "referenced", "named", "naming"]
+"""Why a file was judged: the user named it, a document refers to the file or to the name in it, or it refers to one."""
+
+
 class SuppressionKind(StrEnum):
     """Which of the three ways silenced a finding."""
 
@@ -129,6 +134,21 @@ class DocumentSummary:
     kind: str
     name: str
     text: str = field(repr=False, default="")
+    origin: Origin = "given"
+
+
+@dataclass(frozen=True, slots=True)
+class Unjudged:
+    """Requirements that were not judged on a document, for one reason that the user can remove."""
+
+    path: str
+    reason: str
+    """What is absent, as it follows the name of the file: `names cluster 'c-1', which was not given`."""
+    help: str
+    requirements: tuple[str, ...]
+    """Their ids, sorted; empty where nothing of the file was judged."""
+    pointer: Pointer = ()
+    span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +207,8 @@ class Report:
     tool_version: str = ""
     coverage: tuple[Coverage, ...] = ()
     """One for each run whose streams were judged."""
+    unjudged: tuple[Unjudged, ...] = ()
+    """What a complete input would have had judged."""
 
     def at_or_above(self, severity: Severity) -> tuple[Finding, ...]:
         """The findings that weigh at least `severity`."""

@@ -11,7 +11,7 @@ from typing import Any
 from trainspec_validate.collect import SUFFIXES, Candidate, InputError, is_ours
 from trainspec_validate.documents import KINDS, Waiver, read, read_plain, read_waiver
 from trainspec_validate.engine import Member
-from trainspec_validate.findings import Finding, Pointer, Span
+from trainspec_validate.findings import Finding, Origin, Pointer, Span
 from trainspec_validate.kind import KindFailure, kind_of, misnamed
 from trainspec_validate.load import LoadError, Source, load_text, read_file
 from trainspec_validate.requirements import Index
@@ -53,6 +53,9 @@ class State:
     names: dict[str, str] = field(default_factory=dict)
     """Name in findings by real path, so that one file under two names is read once."""
 
+    origins: dict[str, Origin] = field(default_factory=dict)
+    """Why each file of the run is judged."""
+
     def may_be_unread(self, kind: str, name: str) -> bool:
         """Whether a file that could not be read as a document may hold the one of this kind and name."""
         for path in self.texts.keys() - self.members.keys():
@@ -64,6 +67,12 @@ class State:
             if self.kinds.get(path, kind) == kind and named in {name, None}:
                 return True
         return False
+
+    def forget(self, path: str) -> None:
+        """Take back what was kept of a file that turned out to be unreadable."""
+        for kept in (self.texts, self.sources, self.kinds, self.members, self.waivers):
+            kept.pop(path, None)
+        self.findings = [finding for finding in self.findings if finding.path != path]
 
     def add(  # noqa: PLR0913
         self,
@@ -95,6 +104,7 @@ def read_candidate(state: State, candidate: Candidate) -> None:
         if error.code == "unreadable":
             raise InputError(f"{candidate.name}: {error.message}; {error.help}") from error
         state.texts[candidate.name] = ""
+        state.origins[candidate.name] = "given"
         state.names[os.path.realpath(candidate.name)] = candidate.name
         _load_failure(state, candidate.name, error)
         return
@@ -102,17 +112,18 @@ def read_candidate(state: State, candidate: Candidate) -> None:
         read_content(state, content, candidate.name)
 
 
-def read_named(state: State, path: Path, name: str) -> None:
+def read_named(state: State, path: Path, name: str, origin: Origin = "given") -> None:
     """Read a file that a document or the command line refers to.
 
     Raises:
         LoadError: the file cannot be read.
     """
-    read_content(state, read_file(path), name)
+    read_content(state, read_file(path), name, origin)
 
 
-def read_content(state: State, content: bytes, path: str) -> None:
+def read_content(state: State, content: bytes, path: str, origin: Origin = "given") -> None:
     """Load a text, judge it by the schema of its kind, and keep it as a typed document if it passes."""
+    state.origins[path] = origin
     state.texts[path] = content.decode("utf-8-sig", errors="replace")
     state.names[os.path.realpath(path)] = path
     try:

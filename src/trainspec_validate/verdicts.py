@@ -5,26 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from trainspec_validate.engine import Binding, not_together
+from trainspec_validate.engine import Binding
 from trainspec_validate.findings import Outcome, Severity, Verdict
 from trainspec_validate.reading import State
 from trainspec_validate.references import DANGLING
-from trainspec_validate.requirements import Requirement
 from trainspec_validate.selection import Selection
 from trainspec_validate.suppress import NEVER_SILENCED
 
 NAME_TAKEN = "TS-DOC-013"
 _NEEDS_OTHERS = frozenset({DANGLING, NAME_TAKEN})
 """Requirements that the pipeline can judge only beside other documents."""
-
-
-def not_judged(requirement: Requirement, broken: set[str]) -> Outcome:
-    """Why a rule did not run: its document has errors of form, or there is none."""
-    unread = broken.intersection(requirement.documents)
-    if not unread:
-        return not_together(requirement)
-    reason = f"the {' and '.join(sorted(unread))} has errors of form, which come first"
-    return Outcome(requirement.id, Verdict.NOT_RUN, reason=reason)
 
 
 def judged_on(

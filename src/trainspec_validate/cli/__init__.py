@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from trainspec_validate import terminal
-from trainspec_validate.cli.settings import PROGRAM, complete_format, configure
+from trainspec_validate.cli.settings import PROGRAM, FailOn, complete_format, configure
 
 _EPILOG = """\b
 Examples:
@@ -50,10 +50,13 @@ _file = click.Path(dir_okay=False)
 )
 @click.option(
     "--fail-on",
-    type=click.Choice(["error", "warning", "note", "never"]),
-    default="error",
+    type=FailOn(),
+    multiple=True,
+    default=["error"],
+    metavar="WORDS",
     show_default=True,
-    help="Least severity that makes the exit code 1.",
+    help="What makes the exit code 1: the least severity (error, warning, note, or never), and unjudged for "
+    "requirements that were not judged: warning,unjudged. Repeatable.",
 )
 @click.option(
     "--select",
@@ -85,7 +88,7 @@ _file = click.Path(dir_okay=False)
 )
 @click.option("--prune-baseline", is_flag=True, help="Remove from that file what no longer occurs.")
 @click.option("--statistics", is_flag=True, help="Show counts per requirement instead of findings.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing when there are no findings.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing when there are no findings and nothing is unjudged.")
 @click.option(
     "--color",
     type=click.Choice(["auto", "always", "never"]),
@@ -136,6 +139,7 @@ _file = click.Path(dir_okay=False)
     help="What runs own rules.",
 )
 @click.option("--values", is_flag=True, help="Read the values of tensors in checkpoints too, for NaN and damage.")
+@click.option("--dependents", is_flag=True, help="Judge documents of the tree that name one of these too.")
 @click.option("--list-files", is_flag=True, help="List the files and checkpoints that would be judged, and stop.")
 @click.option("--stdin-filename", metavar="NAME", help="What findings call standard input (PATH -).")
 @click.option(

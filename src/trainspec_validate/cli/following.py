@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainspec_validate import terminal
-from trainspec_validate.cli.gate import Request, selection_of
+from trainspec_validate.cli.gate import Request, selection_of, threshold_of
 from trainspec_validate.collect import InputError, collect
-from trainspec_validate.findings import Finding, Report, Severity
+from trainspec_validate.findings import Finding, Report
 from trainspec_validate.neutral import printable
 from trainspec_validate.report import render
 from trainspec_validate.report.evidence import coverage_lines
@@ -33,7 +33,7 @@ def follow(request: Request, interval_seconds: float) -> int:
     try:
         beside = documents_beside(request.paths or (".",))
     except InputError as error:
-        raise Failure(str(error)) from error
+        raise Failure("\n".join(map(str, error.args))) from error
     follower = Follower(wanted, index, beside)
     told = _Told()
     try:
@@ -85,7 +85,7 @@ class _Told:
             terminal.emit("\n".join(printable(line) for line in coverage_lines(self.judgement.coverage)) + "\n")
         if self.refused:
             return terminal.WRONG_USE
-        threshold = None if request.fail_on == "never" else Severity(request.fail_on)
+        threshold = threshold_of(request.fail_on)
         failed = threshold is not None and self.worst_rank >= threshold.rank
         return terminal.FINDINGS if failed else terminal.OK
 

@@ -13,8 +13,10 @@ import click
 
 from trainspec_validate import terminal
 from trainspec_validate.atomic import refuse_link, write_atomically
+from trainspec_validate.boundary import untrusted
 from trainspec_validate.check import PartialInputError, Terms, examine
-from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect, is_ours
+from trainspec_validate.cli.settings import UNJUDGED
+from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect, is_ours, unreadable
 from trainspec_validate.findings import Report, Severity
 from trainspec_validate.load import LoadError, read_file
 from trainspec_validate.neutral import printable
@@ -39,7 +41,7 @@ class Request:
 
     paths: tuple[str, ...]
     formats: tuple[str, ...]
-    fail_on: str
+    fail_on: tuple[str, ...]
     select: tuple[str, ...]
     ignore: tuple[str, ...]
     profile: str
@@ -61,6 +63,7 @@ class Request:
     rules: tuple[str, ...] = ()
     rules_engine: Engine = "duckdb"
     values: bool = False
+    dependents: bool = False
     settings_from: str | None = None
     config: str | None = None
 
@@ -96,9 +99,25 @@ def run(request: Request) -> int:
     if failures:
         Failure("\n".join(failures)).show()
         return terminal.WRONG_USE
-    if request.fail_on != "never" and report.at_or_above(Severity(request.fail_on)):
-        return terminal.FINDINGS
-    return terminal.OK
+    return terminal.FINDINGS if fails(report, request.fail_on) else terminal.OK
+
+
+def fails(report: Report, fail_on: Sequence[str]) -> bool:
+    """Whether the words of `--fail-on` make the exit code 1."""
+    threshold = threshold_of(fail_on)
+    if UNJUDGED in _words(fail_on) and report.unjudged:
+        return True
+    return threshold is not None and bool(report.at_or_above(threshold))
+
+
+def threshold_of(fail_on: Sequence[str]) -> Severity | None:
+    """The last severity among the words of `--fail-on`, error if there is none; None for `never`."""
+    word = next((word for word in reversed(_words(fail_on)) if word != UNJUDGED), Severity.ERROR)
+    return None if word == "never" else Severity(word)
+
+
+def _words(fail_on: Sequence[str]) -> list[str]:
+    return [word.strip() for text in fail_on for word in text.split(",")]
 
 
 def _tell_changes(request: Request, tree: str) -> None:
@@ -133,7 +152,8 @@ def _rules(request: Request) -> tuple[RuleSet | None, Index]:
     from trainspec_validate.user_rules import RuleError, read_rules  # noqa: PLC0415 - most runs have none
 
     try:
-        rules = read_rules(request.rules, request.rules_engine)
+        with untrusted(lambda reason, remedy: Failure(f"--rules: {reason}; {remedy}")):
+            rules = read_rules(request.rules, request.rules_engine)
         return rules, rules.known_to(load_index())
     except RuleError as error:
         raise Failure(str(error)) from error
@@ -188,6 +208,7 @@ def _judge(
             num_workers=request.workers,
             rules=rules,
             values=request.values,
+            dependents=request.dependents,
             settings_from=request.settings_from,
         )
         report = examine(paths, terms)
@@ -201,7 +222,8 @@ def _judge(
 
 
 def _write(report: Report, output: Output, request: Request, index: Index) -> None:
-    if request.quiet and not report.findings and output.file is None and output.format in FOR_PEOPLE:
+    silent = request.quiet and not report.findings and not report.unjudged
+    if silent and output.file is None and output.format in FOR_PEOPLE:
         return
     color = output.file is None and terminal.use_color(request.color)
     text = render(
@@ -246,10 +268,13 @@ def _list_files(paths: Sequence[str], stdin_name: str) -> int:
         try:
             if candidate.found and stored.holds(candidate.path):
                 continue
-            if not candidate.found or is_ours(candidate, read_file(candidate.path)):
-                names.append(candidate.name)
+            with untrusted(unreadable(candidate.name)):
+                if not candidate.found or is_ours(candidate, read_file(candidate.path)):
+                    names.append(candidate.name)
         except LoadError as error:
             failures.append(InputError(f"{candidate.name}: {error}"))
+        except InputError as error:
+            failures.append(error)
     terminal.emit("".join(f"{printable(name)}\n" for name in names))
     told = [str(failure) for failure in failures if getattr(failure, "argument", None) not in stored.arguments]
     if told:

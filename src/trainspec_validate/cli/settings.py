@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from trainspec_validate.config import Kind
 
 PROGRAM = "trainspec-validate"
+UNJUDGED = "unjudged"
+"""Word of `--fail-on` for requirements that were not judged."""
+FAIL_ON = click.Choice(["error", "warning", "note", "never", UNJUDGED])
 _NOT_SETTINGS = frozenset(
     {
         *("config", "settings_from", "help", "version", "today"),
@@ -65,6 +68,22 @@ def _kind(option: click.Option) -> Kind:
     if isinstance(option.type, click.Path):
         return "data" if option.multiple else "path"
     return "flag" if option.is_flag else "list" if option.multiple else "text"
+
+
+class FailOn(click.ParamType[str]):
+    """Words of `--fail-on`, one or several with commas."""
+
+    name = "words"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The words as they are, once each is known."""
+        for word in value.split(","):
+            FAIL_ON.convert(word.strip(), param, ctx)
+        return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The words that begin so."""
+        return FAIL_ON.shell_complete(ctx, param, incomplete)
 
 
 def complete_format(_context: click.Context, _option: click.Parameter, start: str) -> list[CompletionItem]:

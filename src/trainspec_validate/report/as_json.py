@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from trainspec_validate.findings import Coverage, DocumentSummary, Finding, Outcome, Related, Report, Span
+from trainspec_validate.findings import Coverage, DocumentSummary, Finding, Outcome, Related, Report, Span, Unjudged
 from trainspec_validate.report import summary
 from trainspec_validate.report.fingerprints import identified
 from trainspec_validate.report.json_text import dumps
 from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import json_pointer
+from trainspec_validate.report.unjudged import ordered
 
 FORMAT_VERSION = "1"
 
@@ -37,6 +38,7 @@ def render(report: Report, options: Options) -> str:
             ],
             "outcomes": [_outcome(entry) for entry in sorted(report.outcomes, key=lambda o: o.requirement)],
             "coverage": [_coverage(entry) for entry in report.coverage],
+            "unjudged": [_unjudged(entry) for entry in ordered(report)],
         }
     )
 
@@ -48,6 +50,7 @@ def _summary(report: Report) -> dict[str, Any]:
         "documents": len(summary.all_paths(report)),
         "documents_with_findings": len(summary.paths_with_findings(report)),
         "requirements": summary.verdicts(report),
+        "unjudged": len({requirement for entry in report.unjudged for requirement in entry.requirements}),
     }
 
 
@@ -56,7 +59,11 @@ def _document_order(document: DocumentSummary) -> tuple[str, str, str]:
 
 
 def _document(document: DocumentSummary) -> dict[str, Any]:
-    return {"path": document.path, "kind": document.kind, "name": document.name}
+    return {"path": document.path, "kind": document.kind, "name": document.name, "origin": document.origin}
+
+
+def _unjudged(entry: Unjudged) -> dict[str, Any]:
+    return {"reason": entry.reason, "help": entry.help, "requirements": list(entry.requirements), **_place(entry)}
 
 
 def _outcome(outcome: Outcome) -> dict[str, Any]:
@@ -87,7 +94,7 @@ def _coverage(coverage: Coverage) -> dict[str, Any]:
     return {**asdict(coverage), "not_judged": reasons}
 
 
-def _place(place: Finding | Related) -> dict[str, Any]:
+def _place(place: Finding | Related | Unjudged) -> dict[str, Any]:
     return {"path": place.path, "pointer": json_pointer(place.pointer), "span": _span(place.span)}
 
 

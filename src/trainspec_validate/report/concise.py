@@ -9,6 +9,7 @@ from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import position, shown
 from trainspec_validate.report.summary import summary_line
 from trainspec_validate.report.terminal import Painter
+from trainspec_validate.report.unjudged import found_lines, groups, line
 
 
 def render(report: Report, options: Options) -> str:
@@ -17,7 +18,9 @@ def render(report: Report, options: Options) -> str:
     findings, rest = shown(report.findings)
     lines = [_line(finding, painter) for finding in findings]
     covered = [printable(coverage_line(entry)) for entry in report.coverage]
-    return "\n".join([*lines, *rest, *covered, summary_line(report)]) + "\n"
+    unjudged = [line(entries, painter) for entries in groups(report)]
+    found = found_lines(report.documents)
+    return "\n".join([*lines, *rest, *covered, *unjudged, *found, summary_line(report)]) + "\n"
 
 
 def _line(finding: Finding, painter: Painter) -> str:

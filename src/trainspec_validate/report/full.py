@@ -13,6 +13,7 @@ from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import position, shown
 from trainspec_validate.report.summary import summary_line
 from trainspec_validate.report.terminal import Painter
+from trainspec_validate.report.unjudged import block, found_lines, groups
 
 Sources = dict[str, list[str]]
 
@@ -24,7 +25,9 @@ def render(report: Report, options: Options) -> str:
     sources = _sources(report, findings)
     blocks = ["\n".join(_block(finding, sources, painter)) for finding in findings]
     covered = ["\n".join(printable(line) for line in coverage_lines(entry)) for entry in report.coverage]
-    return "\n\n".join([*blocks, *rest, *covered, summary_line(report)]) + "\n"
+    unjudged = [block(entries, painter) for entries in groups(report)]
+    last = "\n".join([*found_lines(report.documents), summary_line(report)])
+    return "\n\n".join([*blocks, *rest, *covered, *unjudged, last]) + "\n"
 
 
 def _sources(report: Report, findings: list[Finding]) -> Sources:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from trainspec_validate.findings import Finding, Report, Severity
+from collections.abc import Iterable
+
+from trainspec_validate.findings import Finding, Report, Severity, Unjudged
 from trainspec_validate.neutral import neutral, printable
+from trainspec_validate.report import unjudged
 from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import ordered, relative
 
@@ -11,21 +14,35 @@ _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE
 
 
 def render(report: Report, options: Options) -> str:
-    """One command per finding; nothing when there is none."""
-    return "".join(_command(finding, options.base) + "\n" for finding in ordered(report.findings))
+    """One command for each finding and for each reason why something was not judged; nothing when there is none."""
+    commands = [_command(finding, options.base) for finding in ordered(report.findings)]
+    commands += [_unjudged(entry, options.base) for entry in unjudged.ordered(report)]
+    return "".join(f"{command}\n" for command in commands)
 
 
 def _command(finding: Finding, base: str) -> str:
-    properties = {"file": relative(finding.path, base)}
-    if span := finding.span:
+    parts = [finding.message, f"help: {finding.help}" if finding.help else "", finding.url]
+    title = f"{finding.requirement} {finding.name}"
+    return f"::{_COMMANDS[finding.severity]} {_place(finding, base, title)}::{_text(parts)}"
+
+
+def _unjudged(entry: Unjudged, base: str) -> str:
+    parts = [unjudged.sentence(entry), unjudged.short_ids(entry.requirements)]
+    return f"::warning {_place(entry, base, 'not judged')}::{_text(parts)}"
+
+
+def _place(place: Finding | Unjudged, base: str, title: str) -> str:
+    properties = {"file": relative(place.path, base)}
+    if span := place.span:
         properties |= {"line": str(span.line), "col": str(span.column), "endLine": str(span.end_line)}
         if span.end_line == span.line:  # GitHub rejects columns over several lines.
             properties["endColumn"] = str(span.end_column)
-    properties["title"] = f"{finding.requirement} {finding.name}"
-    written = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
-    parts = [finding.message, f"help: {finding.help}" if finding.help else "", finding.url]
-    message = "\n".join(printable(part) for part in parts if part)
-    return f"::{_COMMANDS[finding.severity]} {written}::{_data(neutral(message))}"
+    properties["title"] = title
+    return ",".join(f"{key}={_property(value)}" for key, value in properties.items())
+
+
+def _text(parts: Iterable[str]) -> str:
+    return _data(neutral("\n".join(printable(part) for part in parts if part)))
 
 
 def _data(text: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trainspec_validate.findings import Report, Severity
+from trainspec_validate.findings import Report, Severity, Unjudged
+from trainspec_validate.report import unjudged
 from trainspec_validate.report.fingerprints import Identified, identified
 from trainspec_validate.report.json_text import dumps
 from trainspec_validate.report.options import Options
@@ -14,7 +15,22 @@ _SEVERITIES = {Severity.ERROR: "major", Severity.WARNING: "minor", Severity.NOTE
 def render(report: Report, options: Options) -> str:
     """A list of issues; GitLab drops those that share a fingerprint, so none do."""
     entries = identified(report, options.base)
-    return dumps([_issue(entry, options.base) for entry in entries if entry.suppressed is None])
+    issues = [_issue(entry, options.base) for entry in entries if entry.suppressed is None]
+    return dumps(issues + [_unjudged(entry, options.base) for entry in unjudged.ordered(report)])
+
+
+def _unjudged(entry: Unjudged, base: str) -> dict[str, object]:
+    ids = unjudged.short_ids(entry.requirements)
+    return {
+        "description": ": ".join(part for part in (unjudged.sentence(entry), ids) if part),
+        "check_name": "not-judged",
+        "fingerprint": unjudged.fingerprint(entry, base),
+        "severity": "info",
+        "location": {
+            "path": relative(entry.path, base),
+            "lines": {"begin": entry.span.line if entry.span else 1},
+        },
+    }
 
 
 def _issue(entry: Identified, base: str) -> dict[str, object]:

@@ -10,6 +10,7 @@ from trainspec_validate.report.fingerprints import Identified, identified
 from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import position, relative
 from trainspec_validate.report.summary import all_paths, nothing_judged
+from trainspec_validate.report.unjudged import ordered, sentence, short_ids
 
 Case = list[Identified]
 
@@ -23,14 +24,22 @@ def render(report: Report, options: Options) -> str:
 
     root = ET.Element("testsuites", name="trainspec-validate")
     for path, cases in suites.items():
-        _suite(root, printable(relative(path, options.base)), cases, nothing_judged(report))
+        name = printable(relative(path, options.base))
+        written = _suite(root, name, cases, nothing_judged(report))
+        for unjudged in ordered(report):
+            if unjudged.path == path:
+                case = ET.SubElement(
+                    written, "testcase", name=printable(f"not judged: {unjudged.reason}"), classname=name
+                )
+                ET.SubElement(case, "skipped", message=sentence(unjudged)).text = short_ids(unjudged.requirements)
+        _count(written)
     for attribute in ("tests", "failures", "skipped"):
         root.set(attribute, str(sum(int(suite.get(attribute, "0")) for suite in root)))
     ET.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _suite(root: ET.Element, path: str, cases: dict[str, Case], unjudged: bool) -> None:
+def _suite(root: ET.Element, path: str, cases: dict[str, Case], unjudged: bool) -> ET.Element:
     suite = ET.SubElement(root, "testsuite", name=path)
     if not cases:
         case = ET.SubElement(suite, "testcase", name="no findings", classname=path)
@@ -39,6 +48,10 @@ def _suite(root: ET.Element, path: str, cases: dict[str, Case], unjudged: bool) 
             ET.SubElement(case, "skipped", message="no requirement came to a verdict")
     for requirement in sorted(cases):
         _case(suite, path, cases[requirement])
+    return suite
+
+
+def _count(suite: ET.Element) -> None:
     suite.set("tests", str(len(suite)))
     suite.set("failures", str(len(suite.findall("testcase/failure"))))
     suite.set("errors", "0")

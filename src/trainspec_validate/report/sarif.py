@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from trainspec_validate.findings import Finding, Related, Report, Span, Suppressed, SuppressionKind, Verdict
+from trainspec_validate.findings import Finding, Related, Report, Span, Suppressed, SuppressionKind, Unjudged, Verdict
+from trainspec_validate.report import unjudged
 from trainspec_validate.report.fingerprints import Identified, identified
 from trainspec_validate.report.json_text import dumps
 from trainspec_validate.report.options import Options, RuleText
@@ -27,7 +28,7 @@ def render(report: Report, options: Options) -> str:
     index = {name: number for number, name in enumerate(sorted(first))}
     run = {
         "tool": {"driver": _driver(report, rules)},
-        "invocations": [_invocation(report)],
+        "invocations": [_invocation(report, options.base)],
         "columnKind": "unicodeCodePoints",
         "results": [_result(entry, index, report, options.base) for entry in entries],
     }
@@ -55,15 +56,29 @@ def _rule(finding: Finding, text: RuleText | None) -> Json:
     return rule | {"defaultConfiguration": {"level": finding.severity}}
 
 
-def _invocation(report: Report) -> Json:
+def _invocation(report: Report, base: str) -> Json:
     broken = [outcome for outcome in report.outcomes if outcome.verdict is Verdict.ERROR]
     invocation: Json = {"executionSuccessful": not broken}
-    if broken:
-        invocation["toolExecutionNotifications"] = [
-            {"level": "error", "message": {"text": f"{entry.requirement} was not judged: {entry.reason}"}}
-            for entry in sorted(broken, key=lambda entry: entry.requirement)
-        ]
+    notifications: list[Json] = [
+        {"level": "error", "message": {"text": f"{entry.requirement} was not judged: {entry.reason}"}}
+        for entry in sorted(broken, key=lambda entry: entry.requirement)
+    ]
+    notifications += [_unjudged(entry, base) for entry in unjudged.ordered(report)]
+    notifications += [{"level": "note", "message": {"text": text}} for text in unjudged.found_lines(report.documents)]
+    if notifications:
+        invocation["toolExecutionNotifications"] = notifications
     return invocation
+
+
+def _unjudged(entry: Unjudged, base: str) -> Json:
+    ids = unjudged.short_ids(entry.requirements)
+    text = f"{entry.path} {unjudged.sentence(entry)}"
+    return {
+        "level": "warning",
+        "message": {"text": f"{text}: {ids}" if ids else text},
+        "locations": [_location(entry, base)],
+        "properties": {"requirements": list(entry.requirements)},
+    }
 
 
 def _result(entry: Identified, index: dict[str, int], report: Report, base: str) -> Json:
@@ -91,7 +106,7 @@ def _suppression(suppressed: Suppressed) -> Json:
     return {"kind": kind, "justification": suppressed.reason} if suppressed.reason else {"kind": kind}
 
 
-def _location(place: Finding | Related, base: str) -> Json:
+def _location(place: Finding | Related | Unjudged, base: str) -> Json:
     physical: Json = {"artifactLocation": location_of(place.path, base)}
     if place.span:
         physical["region"] = _region(place.span)

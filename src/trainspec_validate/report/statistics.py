@@ -9,6 +9,7 @@ from trainspec_validate.neutral import printable
 from trainspec_validate.report.options import Options, RuleText
 from trainspec_validate.report.summary import summary_line
 from trainspec_validate.report.terminal import Painter, cells
+from trainspec_validate.report.unjudged import groups, line
 
 _HEADER = ("requirement", "name", "verdict", "count")
 _LOOKS = {Verdict.FAIL: "error", Verdict.ERROR: "error", Verdict.WARN: "warning"}
@@ -23,11 +24,13 @@ def render(report: Report, options: Options) -> str:
     table = [_HEADER, *((row[0], row[1], str(row[2]), str(row[3])) for row in rows)]
     widths = [max(cells(line[column]) for line in table) for column in range(len(_HEADER))]
     lines = [painter.paint(_align(_HEADER, widths), "strong")]
-    for row, line in zip(rows, table[1:], strict=True):
+    for row, texts in zip(rows, table[1:], strict=True):
         look = _LOOKS.get(row[2])
-        written = _align(line, widths)
+        written = _align(texts, widths)
         lines.append(painter.paint(written, look) if look else written)
-    return "\n".join([*(lines if rows else []), *([""] if rows else []), summary_line(report)]) + "\n"
+    unjudged = [line(entries, painter) for entries in groups(report)]
+    parts = [*(lines if rows else []), *([""] if rows else []), *unjudged, summary_line(report)]
+    return "\n".join(parts) + "\n"
 
 
 def _rows(report: Report, requirements: Mapping[str, RuleText]) -> list[Row]:

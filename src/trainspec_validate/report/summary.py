@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import PurePosixPath
 
 from trainspec_validate.findings import Report, Severity, SuppressionKind, Verdict
+from trainspec_validate.report.unjudged import in_summary
 
 JUDGED = (Verdict.PASS, Verdict.FAIL, Verdict.WARN)
 _WORDS = {
@@ -62,7 +63,13 @@ def summary_line(report: Report) -> str:
     kinds = [f"{number} {kind}" for kind, number in suppressions(report).items() if number]
     if kinds:
         body += f"; {len(report.suppressed)} suppressed ({', '.join(kinds)})"
-    return body
+    return body + in_summary(report)
+
+
+def _not_run(report: Report) -> int:
+    """Requirements that were not run, without those whose reason the report gives."""
+    explained = {requirement for entry in report.unjudged for requirement in entry.requirements}
+    return sum(o.verdict is Verdict.NOT_RUN and o.requirement not in explained for o in report.outcomes)
 
 
 def _found(report: Report) -> str:
@@ -72,8 +79,8 @@ def _found(report: Report) -> str:
     counted = verdicts(report)
     if counted[Verdict.ERROR]:
         body += f"; {_count(counted[Verdict.ERROR], 'requirement')} {_WORDS[Verdict.ERROR]}"
-    if counted[Verdict.NOT_RUN]:
-        body += f"; {_count(counted[Verdict.NOT_RUN], 'requirement')} not run until the form is right"
+    if not_run := _not_run(report):
+        body += f"; {_count(not_run, 'requirement')} not run"
     return body
 
 
@@ -82,6 +89,7 @@ def _clean(report: Report) -> str:
     counts = verdicts(report)
     silenced = counts[Verdict.FAIL] + counts[Verdict.WARN]
     numbers = {_WORDS[Verdict.PASS]: counts[Verdict.PASS], "silenced": silenced}
+    counts[Verdict.NOT_RUN] = _not_run(report)
     numbers |= {word: counts[verdict] for verdict, word in _WORDS.items() if verdict not in JUDGED}
     parts = [f"{number} {word}" for word, number in numbers.items() if number]
     if parts:

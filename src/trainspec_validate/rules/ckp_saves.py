@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainspec_validate.derived.cluster import ranks_per_node
 from trainspec_validate.derived.policy import durable_seconds
 from trainspec_validate.documents import CheckpointPolicy, ClusterProfile
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
@@ -148,13 +149,16 @@ def writers(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterator[V
     save = checkpoint.save
     if save.num_writers is None:
         raise NotApplicable("the number of writers is not stated")
-    per_node = max(
-        group.num_accelerators_per_node * group.accelerator.num_ranks_per_accelerator for group in cluster.node_groups
-    )
-    ranks = per_node * job_nodes(checkpoint, cluster)
-    if save.num_writers > ranks:
-        message = f"{number(save.num_writers)} ranks write, but the job has at most {number(ranks)}"
-        yield Violation(at(checkpoint, "save", "num_writers"), message, f"at most {base(ranks)}")
+    nodes = job_nodes(checkpoint, cluster)
+    most = {group.name: nodes * ranks_per_node(group) for group in cluster.node_groups}
+    short = {name: ranks for name, ranks in most.items() if save.num_writers > ranks}
+    if short:
+        only_some = len(short) < len(most)
+        name, ranks = max((short if only_some else most).items(), key=lambda item: item[1])
+        where = f"if the job runs in node group {name!r}: " if only_some else ""
+        message = f"{where}{number(save.num_writers)} ranks write, but the job has at most {number(ranks)}"
+        place = at(checkpoint, "save", "num_writers")
+        yield Violation(place, message, f"at most {base(ranks)}", on_some_groups=only_some)
     store = _fastest_store(checkpoint, cluster)
     if store is None or save.writer_bandwidth_bytes_per_second is None:
         return

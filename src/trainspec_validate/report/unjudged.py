@@ -1,0 +1,129 @@
+"""Says in words what was not judged and why, for every format that people read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+
+from trainspec_validate.findings import DocumentSummary, Report, Unjudged
+from trainspec_validate.neutral import printable
+from trainspec_validate.report.places import json_pointer, position, relative
+from trainspec_validate.report.terminal import Painter
+
+_MAX_PATHS = 5
+_ORIGINS = {"named": "found by its name", "naming": "found because it names a document of this run"}
+
+
+def counted(entry: Unjudged) -> str:
+    """How many requirements an entry is about.
+
+    >>> counted(Unjudged("plan.yaml", "names no cluster", "", ("TS-PAR-002",)))
+    '1 requirement not judged'
+    """
+    number = len(entry.requirements)
+    return f"{number} requirement{'' if number == 1 else 's'} not judged" if number else "nothing judged"
+
+
+def sentence(entry: Unjudged) -> str:
+    """The reason, the number and the remedy, without the place and the ids."""
+    remedy = f" ({entry.help})" if entry.help else ""
+    return printable(f"{entry.reason}: {counted(entry)}{remedy}")
+
+
+def short_ids(identifiers: Iterable[str]) -> str:
+    """Ids by chapter, each chapter written once, and ids that follow each other as a range.
+
+    >>> short_ids(["TS-CKP-009", "TS-PAR-002", "TS-PAR-005", "TS-PAR-006", "TS-PAR-007"])
+    'TS-CKP-009; TS-PAR-002, 005 to 007'
+    """
+    chapters: dict[str, list[str]] = {}
+    for identifier in sorted(identifiers):
+        chapter, _, number = identifier.rpartition("-")
+        chapters.setdefault(chapter, []).append(number)
+    return printable("; ".join(f"{chapter}-{', '.join(_ranges(numbers))}" for chapter, numbers in chapters.items()))
+
+
+def _ranges(numbers: Sequence[str]) -> Iterator[str]:
+    start = 0
+    for end, number in enumerate(numbers):
+        following = numbers[end + 1] if end + 1 < len(numbers) else ""
+        if number.isdecimal() and following.isdecimal() and int(following) == int(number) + 1:
+            continue
+        yield from numbers[start : end + 1] if end - start < 2 else (f"{numbers[start]} to {number}",)
+        start = end + 1
+
+
+def groups(report: Report) -> list[list[Unjudged]]:
+    """The entries by reason, help and requirements: the same lack of many documents is said once."""
+    found: dict[tuple[str, str, tuple[str, ...]], list[Unjudged]] = {}
+    for entry in ordered(report):
+        found.setdefault((entry.reason, entry.help, entry.requirements), []).append(entry)
+    return list(found.values())
+
+
+def line(entries: Sequence[Unjudged], painter: Painter) -> str:
+    """One line on entries of one reason, with the place of the first one, and the ids."""
+    first, others = entries[0], _others(entries)
+    place = painter.paint(position(first.path, first.span, first.pointer), "strong")
+    mark = painter.paint("not judged", "warning")
+    ids = f": {short_ids(first.requirements)}" if first.requirements else ""
+    also = f"; also in {others}" if others else ""
+    return f"{place}: {mark}: {sentence(first)}{ids}{also}"
+
+
+def block(entries: Sequence[Unjudged], painter: Painter) -> str:
+    """The same for a terminal, one fact on each line."""
+    first, others = entries[0], _others(entries)
+    facts = {"what": counted(first), "help": printable(first.help), "also": others}
+    if first.requirements:
+        facts["what"] += f": {short_ids(first.requirements)}"
+    headline = painter.paint(printable(f"{first.path} {first.reason}"), "strong")
+    return "\n".join(
+        [
+            f"{painter.paint('not judged', 'warning')}: {headline}",
+            f" {painter.paint('-->', 'frame')} {position(first.path, first.span, first.pointer)}",
+            *(
+                f"  {painter.paint('=', 'frame')} {painter.paint(k, 'strong')}: {text}"
+                for k, text in facts.items()
+                if text
+            ),
+        ]
+    )
+
+
+def _others(entries: Sequence[Unjudged]) -> str:
+    """The documents of all entries but the first."""
+    paths = [entry.path for entry in entries[1:]]
+    more = f" and {len(paths) - _MAX_PATHS} more" if len(paths) > _MAX_PATHS else ""
+    return printable(", ".join(paths[:_MAX_PATHS]) + more)
+
+
+def in_summary(report: Report) -> str:
+    """What the summary line adds; empty where everything was judged."""
+    if not report.unjudged:
+        return ""
+    number = len({requirement for entry in report.unjudged for requirement in entry.requirements})
+    words = f"{number} requirement{'' if number == 1 else 's'} not judged" if number else "not all judged"
+    reasons = groups(report)
+    if len(reasons) > 1:
+        return f"; {words}, for {len(reasons)} reasons"
+    first, *others = reasons[0]
+    also = f" (and {len(others)} more)" if others else ""
+    return printable(f"; {words}: {first.path}{also} {first.reason}")
+
+
+def found_lines(documents: Iterable[DocumentSummary]) -> list[str]:
+    """A line on each document that the user did not name and no path leads to."""
+    ordered = sorted((document for document in documents if document.origin in _ORIGINS), key=lambda one: one.path)
+    return [printable(f"{document.path}: judged too; {_ORIGINS[document.origin]}") for document in ordered]
+
+
+def fingerprint(entry: Unjudged, base: str) -> str:
+    """A number that stays the same over runs, free of lines."""
+    key = ("unjudged", relative(entry.path, base), json_pointer(entry.pointer), entry.reason)
+    return sha256(ascii(key).encode()).hexdigest()
+
+
+def ordered(report: Report) -> list[Unjudged]:
+    """The entries in an order that no order of the input changes."""
+    return sorted(report.unjudged, key=lambda entry: (entry.path, json_pointer(entry.pointer), entry.reason))

@@ -1,0 +1,267 @@
+"""Documents that are named are found, or the report says in every format what was not judged without them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from trainspec_validate import named, validate
+from trainspec_validate.budget import Limit
+from trainspec_validate.cli import PROGRAM, command
+from trainspec_validate.findings import Report, Unjudged, Verdict
+from trainspec_validate.report import FORMATS, render
+
+BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
+NOT_GIVEN = "names cluster 'example-cluster', which was not given"
+
+
+@pytest.fixture(autouse=True)
+def _plan_without_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory with a plan in a directory of its own; its cluster is in the file cluster outside."""
+    work = tmp_path / "work"
+    (work / "plans").mkdir(parents=True)
+    shutil.copy(BASE / "plan.yaml", work / "plans")
+    shutil.copy(BASE / "cluster.yaml", tmp_path)
+    monkeypatch.chdir(work)
+
+
+def put(path: str, old: str = "", new: str = "") -> None:
+    """A copy of the cluster, with a change."""
+    text = Path("../cluster.yaml").read_text(encoding="utf-8")
+    assert old in text
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(text.replace(old, new, 1) if old else text, encoding="utf-8")
+
+
+def only(report: Report) -> Unjudged:
+    [entry] = report.unjudged
+    return entry
+
+
+def verdict(report: Report, requirement: str) -> Verdict:
+    return next(outcome.verdict for outcome in report.outcomes if outcome.requirement == requirement)
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(command, [*arguments], prog_name=PROGRAM)
+
+
+# --- the search ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["plans/machine.yaml", "cluster.yaml", "deep/er/c.yml", "plans/below/c.yaml"])
+def test_a_named_document_is_found_in_the_tree(place: str) -> None:
+    put(place)
+    report = validate(["plans/plan.yaml"])
+    assert report.unjudged == ()
+    assert {(d.path, d.origin) for d in report.documents} == {("plans/plan.yaml", "given"), (place, "named")}
+    assert verdict(report, "TS-PAR-002") is Verdict.PASS
+    assert f"{place}: judged too; found by its name\n" in render(report, "concise")
+
+
+def test_findings_of_a_found_document_and_on_both_count() -> None:
+    put("cluster.yaml", "num_nodes: ", "num_nodes: 1 # ")
+    result = invoke("plans/plan.yaml")
+    assert result.exit_code == 1
+    assert "cluster.yaml:7:12: error[TS-CLU-001]" in result.stdout
+    plan = Path("plans/plan.yaml")
+    text = plan.read_text(encoding="utf-8").replace("num_accelerators: 128", "num_accelerators: 256")
+    plan.write_text(text, encoding="utf-8")
+    assert "plans/plan.yaml:22:21: error[TS-PAR-002]" in invoke("plans/plan.yaml").stdout
+
+
+def test_the_directory_of_the_document_comes_first() -> None:
+    put("plans/near.yaml")
+    put("far/cluster.yaml")
+    assert {d.path for d in validate(["plans/plan.yaml"]).documents} == {"plans/plan.yaml", "plans/near.yaml"}
+
+
+def test_two_files_of_one_name_are_ambiguous() -> None:
+    put("a/cluster.yaml")
+    put("b/cluster.yaml")
+    entry = only(validate(["plans/plan.yaml"]))
+    assert entry.reason == "names cluster 'example-cluster', which 2 files declare: a/cluster.yaml, b/cluster.yaml"
+    assert entry.help == "write cluster: {file: ...}"
+
+
+def test_another_name_another_kind_and_hidden_files_do_not_count() -> None:
+    put("cluster.yaml", "name: example-cluster", "name: example-cluster-2")
+    put("other.yaml", "kind: ClusterProfile", "kind: CheckpointPolicy")
+    put(".hidden/cluster.yaml")
+    assert only(validate(["plans/plan.yaml"])).reason == NOT_GIVEN
+
+
+def test_no_link_and_no_path_out_of_the_tree_is_followed() -> None:
+    Path("link.yaml").symlink_to(Path("../cluster.yaml").resolve())
+    Path("up").symlink_to(Path("..").resolve())
+    assert only(validate(["plans/plan.yaml"])).reason == NOT_GIVEN
+
+
+def test_a_plan_elsewhere_is_searched_below_its_own_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    put("cluster.yaml")
+    (elsewhere := Path("../elsewhere")).mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert only(validate(["../work/plans/plan.yaml"])).reason == NOT_GIVEN
+    Path("../work/plans/plan.yaml").rename("../work/plan.yaml")
+    assert validate(["../work/plan.yaml"]).unjudged == ()
+
+
+def test_a_found_document_that_cannot_be_read_is_told() -> None:
+    put("cluster.yaml", "num_nodes: ", "num_nodes: [ ")
+    report = validate(["plans/plan.yaml"])
+    assert [(f.requirement, f.path) for f in report.findings] == [("TS-DOC-001", "cluster.yaml")]
+    assert verdict(report, "TS-PAR-002") is Verdict.NOT_RUN
+
+
+@pytest.mark.parametrize("limit", ["MAX_ENTRIES", "MAX_BYTES"])
+def test_a_search_ends_at_its_limits(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        put(f"{number}/cluster.yaml", "name: example-cluster", f"name: c-{number}")
+    monkeypatch.setattr(named, limit, Limit("a search", 3, "things"))
+    entry = only(validate(["plans/plan.yaml"]))
+    assert entry.reason == NOT_GIVEN
+    assert entry.help.endswith("the search ended early, since a search may have at most 3 things")
+
+
+def test_a_policy_finds_its_plan_and_the_plan_its_cluster() -> None:
+    shutil.copy(BASE / "checkpoint.yaml", "policy.yaml")
+    put("machines/cluster.yaml")
+    report = validate(["policy.yaml"])
+    assert {d.path for d in report.documents} == {"policy.yaml", "plans/plan.yaml", "machines/cluster.yaml"}
+    assert report.unjudged == ()
+
+
+def test_a_cluster_is_judged_with_what_names_it_on_request() -> None:
+    put("cluster.yaml")
+    shutil.copy(BASE / "checkpoint.yaml", "policy.yaml")
+    Path("other.yaml").write_text(
+        Path("plans/plan.yaml").read_text(encoding="utf-8").replace("example-cluster", "example-cluster-2"),
+        encoding="utf-8",
+    )
+    assert [d.path for d in validate(["cluster.yaml"]).documents] == ["cluster.yaml"]
+    result = invoke("cluster.yaml", "--dependents", "--format", "json")
+    documents = json.loads(result.stdout)["documents"]
+    origins = {document["path"]: document["origin"] for document in documents}
+    assert origins == {"cluster.yaml": "given", "plans/plan.yaml": "naming", "policy.yaml": "naming"}
+    assert "policy.yaml: judged too; found because it names" in invoke("cluster.yaml", "--dependents").stdout
+
+
+def test_a_plan_does_not_draw_in_what_else_names_its_cluster() -> None:
+    put("cluster.yaml")
+    text = Path("plans/plan.yaml").read_text(encoding="utf-8")
+    Path("plans/other.yaml").write_text(text.replace("name: example-plan", "name: other"), encoding="utf-8")
+    result = invoke("plans/plan.yaml", "--dependents", "--format", "json")
+    assert [document["path"] for document in json.loads(result.stdout)["documents"]] == [
+        "cluster.yaml",
+        "plans/plan.yaml",
+    ]
+
+
+def test_a_reference_by_file_is_found_from_its_target() -> None:
+    put("cluster.yaml")
+    plan = Path("plans/plan.yaml")
+    text = plan.read_text(encoding="utf-8").replace(
+        "cluster: {name: example-cluster}", "cluster: {file: ../cluster.yaml}"
+    )
+    plan.write_text(text, encoding="utf-8")
+    assert "plans/plan.yaml" in invoke("cluster.yaml", "--dependents").stdout
+
+
+# --- what is said -------------------------------------------------------------------------------------------
+
+
+def test_what_was_not_judged_is_part_of_every_format() -> None:
+    report = validate(["plans/plan.yaml"])
+    entry = only(report)
+    assert entry.pointer == ("cluster",)
+    assert entry.span is not None
+    assert "TS-PAR-002" in entry.requirements
+    assert verdict(report, "TS-PAR-002") is Verdict.NOT_RUN
+    for name in FORMATS:
+        text = render(report, name)
+        assert "which was not given" in text, name
+        assert str(len(entry.requirements)) in text, name
+        assert "TS-PAR-002" in text, name
+    data = json.loads(render(report, "json"))
+    assert data["summary"]["unjudged"] == len(entry.requirements) == len(data["unjudged"][0]["requirements"])
+
+
+def test_the_summary_line_says_how_many_and_why() -> None:
+    number = len(only(validate(["plans/plan.yaml"])).requirements)
+    last = invoke("plans/plan.yaml").stdout.splitlines()[-1]
+    assert last.endswith(f"; {number} requirements not judged: plans/plan.yaml {NOT_GIVEN}")
+
+
+def test_requirements_on_a_third_kind_are_not_counted() -> None:
+    put("cluster.yaml")
+    together = {
+        o.requirement for o in validate(["plans/plan.yaml"]).outcomes if o.verdict is not Verdict.NOT_APPLICABLE
+    }
+    Path("cluster.yaml").unlink()
+    entry = only(validate(["plans/plan.yaml"]))
+    assert {"TS-PAR-002", "TS-MEM-002"} <= set(entry.requirements) & together
+    assert not any(requirement.startswith(("TS-CKP", "TS-REC")) for requirement in entry.requirements)
+
+
+def test_a_plan_that_names_no_cluster_says_so() -> None:
+    plan = Path("plans/plan.yaml")
+    lines = plan.read_text(encoding="utf-8").splitlines(keepends=True)
+    plan.write_text("".join(line for line in lines if not line.startswith("cluster:")), encoding="utf-8")
+    assert only(validate(["plans/plan.yaml"])).reason.startswith("names no cluster")
+
+
+def test_a_document_with_errors_of_form_says_what_they_hide() -> None:
+    plan = Path("plans/plan.yaml")
+    plan.write_text(plan.read_text(encoding="utf-8").replace("  tensor: 8", "  tensr: 8"), encoding="utf-8")
+    entry = only(validate(["plans/plan.yaml"]))
+    assert (entry.reason, "TS-PAR-001" in entry.requirements) == ("has errors of form, which come first", True)
+
+
+def test_what_is_not_selected_is_not_counted() -> None:
+    assert invoke("plans/plan.yaml", "--select", "TS-DOC", "--fail-on", "unjudged").exit_code == 0
+    result = invoke("plans/plan.yaml", "--select", "TS-PAR-002")
+    assert "1 requirement not judged: plans/plan.yaml names cluster" in result.stdout
+
+
+# --- the exit code ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ((), 0),
+        (("--fail-on", "unjudged"), 1),
+        (("--fail-on", "warning,unjudged"), 1),
+        (("--fail-on", "never", "--fail-on", "unjudged"), 1),
+        (("--fail-on", "note"), 0),
+        (("--fail-on", "unjudged", "-q"), 1),
+    ],
+)
+def test_unjudged_is_a_threshold(words: tuple[str, ...], code: int) -> None:
+    assert invoke("plans/plan.yaml", *words).exit_code == code
+    put("cluster.yaml")
+    assert invoke("plans/plan.yaml", *words).exit_code == 0
+
+
+def test_unjudged_does_not_replace_a_severity() -> None:
+    put("cluster.yaml", "num_nodes: ", "num_nodes: 1 # ")
+    assert invoke("plans/plan.yaml", "--fail-on", "unjudged").exit_code == 1
+    assert invoke("plans/plan.yaml", "--fail-on", "unjudged,never").exit_code == 0
+    assert invoke("plans/plan.yaml", "--fail-on", "error", "--fail-on", "never").exit_code == 0
+
+
+@pytest.mark.parametrize("text", ['"warning,unjudged"', '["never", "unjudged"]', '"unjudged"'])
+def test_unjudged_is_a_setting(text: str) -> None:
+    Path("trainspec.toml").write_text(f"fail-on = {text}\n", encoding="utf-8")
+    assert invoke("plans/plan.yaml").exit_code == 1
+    assert invoke("plans/plan.yaml", "--fail-on", "error").exit_code == 0
+
+
+def test_quiet_is_not_silent_on_what_was_not_judged() -> None:
+    assert NOT_GIVEN in invoke("plans/plan.yaml", "-q").stdout
+    put("cluster.yaml")
+    assert invoke("plans/plan.yaml", "-q").stdout == ""
