@@ -171,7 +171,7 @@ def test_the_early_end_of_a_file_is_no_interrupt(
     def broken(*_: object) -> None:
         raise EOFError("the file ended")
 
-    monkeypatch.setattr(check, "read_candidate", broken)
+    monkeypatch.setattr(check, "_run_rules", broken)
     assert terminal.run(command, PROGRAM, [write("plan.yaml", GOOD)]) == 3
     assert "EOFError: the file ended" in capsys.readouterr().err
 

@@ -150,6 +150,17 @@ def test_help_and_version_need_no_settings() -> None:
 
 def test_what_can_be_set_is_decided() -> None:
     assert sorted(settings_of(command)) == [
-        *("baseline", "color", "engine", "fail-on", "follow", "format", "ignore", "interval", "no-progress"),
+        *(
+            "baseline",
+            "color",
+            "dependents",
+            "engine",
+            "fail-on",
+            "follow",
+            "format",
+            "ignore",
+            "interval",
+            "no-progress",
+        ),
         *("profile", "quiet", "rules", "rules-engine", "select", "statistics", "values", "waivers", "workers"),
     ]

@@ -46,6 +46,50 @@ def test_the_entry_of_the_hook_imports_nothing_of_the_repository(name: str, tmp_
     assert "cluster.yaml:21:35: error[TS-CLU-010]" in done.stdout, done.stderr
 
 
+def configurations() -> list[dict[str, object]]:
+    """The hooks as the guide configures them."""
+    guide = (ROOT / "spec" / "guide" / "ci.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```yaml\n(repos:\n.*?)```", guide, re.DOTALL)
+    return [yaml.safe_load(block)["repos"][0]["hooks"][0] for block in blocks]
+
+
+PLAN, CLUSTER = (
+    (ROOT / "spec" / "v1" / "base" / name).read_text(encoding="utf-8") for name in ("plan.yaml", "cluster.yaml")
+)
+TOO_LARGE = PLAN.replace("data: 4", "data: 8").replace("num_accelerators: 128", "num_accelerators: 256")
+TOO_SMALL = CLUSTER.replace("num_nodes: 16", "num_nodes: 8").replace("num_accelerators: 128", "num_accelerators: 64")
+CHANGES = {
+    "the plan": {"configs/plan.yaml": TOO_LARGE},
+    "the cluster": {"configs/machines/cluster.yaml": TOO_SMALL},
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "number"), [("the plan", 0), ("the cluster", 0), ("the plan", 1), ("the cluster", 2)]
+)
+@pytest.mark.skipif(not shutil.which("git"), reason="needs git")
+def test_pre_commit_judges_a_change_with_what_it_belongs_to(changed: str, number: int, tmp_path: Path) -> None:
+    """The program itself, with a hook of this environment, since pre-commit would install one from a network."""
+    [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    hook |= configurations()[number]
+    hook |= {"language": "system", "entry": hook["entry"].replace("python ", f"{shlex.quote(sys.executable)} ", 1)}
+    written = {".pre-commit-config.yaml": yaml.safe_dump({"repos": [{"repo": "local", "hooks": [hook]}]})}
+    written |= {"configs/plan.yaml": PLAN, "configs/machines/cluster.yaml": CLUSTER, "configs/other.txt": "1"}
+    for changes, code in ((written, 0), ({"configs/other.txt": "2"}, 0), (CHANGES[changed], 1)):
+        for name, text in changes.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text, encoding="utf-8")
+        if not (tmp_path / ".git").exists():
+            commit_all(tmp_path)
+        git(tmp_path, "add", "--all")
+        command = [sys.executable, "-m", "pre_commit", "run", "--verbose"]
+        home = environment(PRE_COMMIT_HOME=str(tmp_path / ".git" / "home"))
+        done = subprocess.run(command, cwd=tmp_path, env=home, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stdout + done.stderr
+        git(tmp_path, "commit", "--quiet", "--no-verify", "--allow-empty", "--message", "test")
+    assert "configs/plan.yaml:22:21: error[TS-PAR-002]" in done.stdout
+
+
 def run_entry(folder: Path, text: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run the hook on one file, as pre-commit does in the environment that it makes."""
     [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))

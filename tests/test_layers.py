@@ -24,6 +24,7 @@ LAYERS: dict[str, set[str]] = {
     "_version": set(),
     "atomic": set(),
     "budget": set(),
+    "boundary": {"budget"},
     "findings": set(),
     "documents": set(),
     "costs": set(),
@@ -33,11 +34,11 @@ LAYERS: dict[str, set[str]] = {
     "aliases": set(),
     "quantities": set(),
     # from streams of other programs to records
-    "streams": {"findings", "documents", "metrics", "suggest", "load"},
+    "streams": {"boundary", "findings", "documents", "metrics", "suggest", "load"},
     # from text to documents
-    "collect": {"suggest"},
-    "named": {"budget", "collect", "load", "references"},
-    "load": {"findings"},
+    "collect": {"boundary", "budget", "suggest"},
+    "named": {"boundary", "budget", "collect", "load", "references"},
+    "load": {"boundary", "findings"},
     "requirements": {"findings"},
     "keys": {"findings", "aliases", "suggest"},
     "wording": {"findings", "aliases", "quantities", "suggest"},
@@ -75,9 +76,12 @@ LAYERS: dict[str, set[str]] = {
     "suppress": {"atomic", "findings", "documents", "suggest", "collect", "load", "requirements"},
     # checkpoints on disk
     "checkpoints": {"answers", "atomic", "findings", "documents", "registry", "requirements"},
-    "stored": {"checkpoints", "collect", "documents", "engine", "findings", "requirements", "selection", "streamed"},
+    "stored": {
+        *("boundary", "checkpoints", "collect", "documents", "engine", "findings"),
+        *("requirements", "selection", "streamed"),
+    },
     "check": {
-        *("_version", "findings", "documents", "catalog", "suggest"),
+        *("_version", "boundary", "findings", "documents", "catalog", "suggest"),
         *("collect", "load", "reading", "requirements", "schema", "selection"),
         *("rules", "engine", "references", "suppress", "stored", "streamed", "user_rules", "verdicts"),
         *("named", "unjudged"),
@@ -87,11 +91,11 @@ LAYERS: dict[str, set[str]] = {
     "coverage": {"checkpoints", "documents", "requirements", "rules", "schema", "telemetry"},
     # from records to findings
     "telemetry": {
-        *("answers", "findings", "documents", "costs", "derived", "metrics", "registry", "requirements"),
+        *("answers", "boundary", "findings", "documents", "costs", "derived", "metrics", "registry", "requirements"),
         *("schema", "streams", "suggest", "units"),
     },
     "streamed": {
-        *("findings", "documents", "checkpoints", "collect", "reading", "requirements", "selection"),
+        *("boundary", "findings", "documents", "checkpoints", "collect", "reading", "requirements", "selection"),
         *("streams", "telemetry", "user_rules"),
     },
     # from findings to text
@@ -105,7 +109,7 @@ LAYERS: dict[str, set[str]] = {
         *("schema", "streams", "suggest", "telemetry"),
     },
     # what the command lines stand on
-    "config": {"suggest"},
+    "config": {"boundary", "budget", "suggest"},
     "commented": {"quantities", "schema"},
     "starter": {"catalog", "costs", "commented"},
     "terminal": {"_version", "neutral"},

@@ -22,11 +22,13 @@ from trainspec_validate.findings import (
     Span,
     Suppressed,
     SuppressionKind,
+    Unjudged,
     Verdict,
 )
 from trainspec_validate.report import FORMATS, render
 from trainspec_validate.report.excerpt import MAX_CELLS, excerpt, split_lines
 from trainspec_validate.report.terminal import cells
+from trainspec_validate.report.unjudged import groups
 
 TESTS = Path(__file__).parent
 SARIF = Draft7Validator(json.loads((TESTS / "schemas/sarif-2.1.0.json").read_text(encoding="utf-8")))
@@ -90,6 +92,18 @@ REPORT = st.builds(
     ).map(tuple),
     specification_version=TEXT,
     tool_version=TEXT,
+    unjudged=st.lists(
+        st.builds(
+            Unjudged,
+            TEXT,
+            TEXT.filter(bool),
+            TEXT,
+            st.lists(TEXT.filter(bool), max_size=3, unique=True).map(tuple),
+            POINTER,
+            SPAN,
+        ),
+        max_size=2,
+    ).map(tuple),
 )
 WRITABLE = re.compile(r"[^\ud800-\udfff]*")
 
@@ -113,7 +127,7 @@ def test_colour_adds_only_its_own_sequences(report: Report) -> None:
 @given(REPORT)
 def test_json_formats_stay_json(report: Report) -> None:
     REPORT_JSON.validate(json.loads(render(report, "json")))
-    assert len(json.loads(render(report, "gitlab"))) == len(report.findings)
+    assert len(json.loads(render(report, "gitlab"))) == len(report.findings) + len(report.unjudged)
 
 
 @given(REPORT)
@@ -137,9 +151,9 @@ def test_junit_stays_xml(report: Report) -> None:
 
 @given(REPORT)
 def test_one_finding_is_one_line(report: Report) -> None:
-    assert render(report, "concise").count("\n") == len(report.findings) + 1
+    assert render(report, "concise").count("\n") == len(report.findings) + len(groups(report)) + 1
     commands = render(report, "github").splitlines()
-    assert len(commands) == len(report.findings)
+    assert len(commands) == len(report.findings) + len(report.unjudged)
     command = re.compile(r"::(error|warning|notice) file=[^:,]*(,[a-zA-Z]+=[^:,]*)*::[^\n]*")
     assert all(command.fullmatch(line) for line in commands)
 

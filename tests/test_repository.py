@@ -193,7 +193,7 @@ def test_hook_structure() -> None:
     (hook,) = document(".pre-commit-hooks.yaml")
     assert hook["id"] == "trainspec-validate"
     assert hook["id"] in PROJECT["project"]["scripts"]
-    assert hook["entry"] == "python -I -m trainspec_validate"
+    assert hook["entry"] == "python -I -m trainspec_validate --dependents"
     assert hook["language"] == "python"
     assert hook["types_or"] == ["yaml", "json"]
     assert hook["pass_filenames"]

@@ -135,6 +135,42 @@ def test_a_policy_finds_its_plan_and_the_plan_its_cluster() -> None:
     assert report.unjudged == ()
 
 
+def test_a_cluster_is_judged_with_what_names_it_on_request() -> None:
+    put("cluster.yaml")
+    shutil.copy(BASE / "checkpoint.yaml", "policy.yaml")
+    Path("other.yaml").write_text(
+        Path("plans/plan.yaml").read_text(encoding="utf-8").replace("example-cluster", "example-cluster-2"),
+        encoding="utf-8",
+    )
+    assert [d.path for d in validate(["cluster.yaml"]).documents] == ["cluster.yaml"]
+    result = invoke("cluster.yaml", "--dependents", "--format", "json")
+    documents = json.loads(result.stdout)["documents"]
+    origins = {document["path"]: document["origin"] for document in documents}
+    assert origins == {"cluster.yaml": "given", "plans/plan.yaml": "naming", "policy.yaml": "naming"}
+    assert "policy.yaml: judged too; found because it names" in invoke("cluster.yaml", "--dependents").stdout
+
+
+def test_a_plan_does_not_draw_in_what_else_names_its_cluster() -> None:
+    put("cluster.yaml")
+    text = Path("plans/plan.yaml").read_text(encoding="utf-8")
+    Path("plans/other.yaml").write_text(text.replace("name: example-plan", "name: other"), encoding="utf-8")
+    result = invoke("plans/plan.yaml", "--dependents", "--format", "json")
+    assert [document["path"] for document in json.loads(result.stdout)["documents"]] == [
+        "cluster.yaml",
+        "plans/plan.yaml",
+    ]
+
+
+def test_a_reference_by_file_is_found_from_its_target() -> None:
+    put("cluster.yaml")
+    plan = Path("plans/plan.yaml")
+    text = plan.read_text(encoding="utf-8").replace(
+        "cluster: {name: example-cluster}", "cluster: {file: ../cluster.yaml}"
+    )
+    plan.write_text(text, encoding="utf-8")
+    assert "plans/plan.yaml" in invoke("cluster.yaml", "--dependents").stdout
+
+
 # --- what is said -------------------------------------------------------------------------------------------
 
 

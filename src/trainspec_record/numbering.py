@@ -19,7 +19,6 @@ class Numbering:
 
     def begin(self, number: int | None) -> None:
         """An update begins. Where more are completed than were recorded, the counts go on from the script's number."""
-        number = None if number is None else max(0, int(number))
         if number is not None and self._next is not None:
             if number > self._next:
                 self._miss(number - self._next)

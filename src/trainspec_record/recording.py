@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from trainspec_record import rank, spans
+from trainspec_record import values as plain
 from trainspec_record.catalog import EVENTS
 from trainspec_record.guard import never_raises, tell_once
 from trainspec_record.numbering import Numbering
@@ -80,7 +81,7 @@ class Run:
 
         Each update that is not skipped counts. A number beyond the count tells of updates that were not recorded.
         """
-        return spans.Step(self, number)
+        return spans.Step(self, plain.step(number))
 
     @never_raises(NO_SPAN)
     def phase(self, name: str) -> spans.Span | SilentSpan:
@@ -122,8 +123,9 @@ class Run:
 
         `state` is what `state()` gave when it was saved; without it counters are read from the files of the run.
         """
-        step = max(0, int(step))
-        return spans.Restore(self, plain_name(source), step, dict(state or {}), self._identifier("restore"))
+        return spans.Restore(
+            self, plain_name(source), plain.step(step) or 0, dict(state or {}), self._identifier("restore")
+        )
 
     @never_raises(NO_SPAN)
     def fault(
@@ -265,7 +267,7 @@ class Run:
         if self.ledger.trains:
             return
         if self.restored_step is None:
-            self.restored_step = self.rank.step = max(0, int(number or 0))
+            self.restored_step = self.rank.step = number or 0
         if self.job:
             self.job.begin_training(self.restored_step, now_us)
         else:

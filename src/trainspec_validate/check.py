@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainspec_validate._version import __version__
-from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect
+from trainspec_validate.boundary import untrusted
+from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect, unreadable
 from trainspec_validate.engine import Binding, Member, not_together, run_rules, wanted_places, with_spans
 from trainspec_validate.findings import DocumentSummary, Finding, Outcome, Report, Span, Unjudged, sort_findings
-from trainspec_validate.load import LoadError, paused_collector
+from trainspec_validate.load import MAX_BYTES, LoadError, paused_collector
 from trainspec_validate.named import Absent, Search
 from trainspec_validate.reading import State, read_candidate, read_content, read_named
 from trainspec_validate.references import DANGLING, ReferenceFailure, bindings, links, referenced_files
@@ -62,6 +63,8 @@ class Terms:
     num_workers: int | None = None
     rules: RuleSet | None = None
     """Rules of the user, beside those of the specification."""
+    dependents: bool = False
+    """Whether documents of the tree that name one of these are judged too."""
     values: bool = False
     """Whether the values of tensors in checkpoints are read too."""
     settings_from: str | None = None
@@ -107,12 +110,12 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
         nothing = "nothing to judge: no TrainSpec document, no stream and no checkpoint in "
         raise InputError(*(state.failures or [nothing + ", ".join(arguments or ["no argument"])]))
     waiver_file = _waiver_file(state, terms) if terms.waivers is not None else None
-    absent, bound = _complete(state), _bind(state)
+    absent, bound = _complete(state, dependents=terms.dependents), _bind(state)
     outcomes, unjudged = _run_rules(state, selection, bound, absent)
     if streams.candidates or streams.rules:
         _judge_streams(state, selection, bound, streams)
     if stored.groups:
-        judge_stored(stored, selection, state.index, bound, streams)
+        state.failures += judge_stored(stored, selection, state.index, bound, streams)
     elsewhere = dict.fromkeys(("stream", "user"), streams.paths) | {"artifact": stored.paths}
     judged = judged_on(state, selection, bound, [*outcomes, *streams.outcomes, *stored.outcomes], elsewhere)
     outcomes += outcomes_of_form(state, selection, judged)
@@ -147,9 +150,7 @@ def _judge_streams(state: State, selection: Selection, bound: Sequence[Binding],
 def _read_all(state: State, arguments: Sequence[str], terms: Terms, streams: Streams, stored: Stored) -> None:
     """Read everything that was named; what cannot be read is kept as a failure and hinders nothing else."""
     if STDIN in arguments:
-        if sys.stdin is None:
-            raise InputError("standard input is closed")
-        read_content(state, sys.stdin.buffer.read(), terms.stdin_name)
+        _read_stdin(state, terms.stdin_name)
     failures: list[InputError] = []
     named = [argument for argument in arguments if argument != STDIN]
     state.failures += [failure for argument in named for failure in stored.find(argument)]
@@ -159,18 +160,32 @@ def _read_all(state: State, arguments: Sequence[str], terms: Terms, streams: Str
         if terms.progress:
             terms.progress(number, len(candidates))
         try:
-            if is_stream(candidate):
-                streams.candidates.append(candidate)
-            else:
-                read_candidate(state, candidate)
+            with untrusted(unreadable(candidate.name)):
+                if is_stream(candidate):
+                    streams.candidates.append(candidate)
+                else:
+                    read_candidate(state, candidate)
         except InputError as error:
             failures.append(error)
+            state.forget(candidate.name)
         except Exception as error:
             error.add_note(f"while reading {candidate.name}")
             raise
     if terms.progress:
         terms.progress(len(candidates), len(candidates))
     state.failures += [str(f) for f in failures if getattr(f, "argument", None) not in stored.arguments]
+
+
+def _read_stdin(state: State, name: str) -> None:
+    if sys.stdin is None:
+        raise InputError("standard input is closed")
+    try:
+        with untrusted(unreadable(name)):
+            # One byte more than a document may have, which its reader refuses.
+            read_content(state, sys.stdin.buffer.read(MAX_BYTES + 1), name)
+    except InputError as error:
+        state.failures.append(str(error))
+        state.forget(name)
 
 
 def _waiver_file(state: State, terms: Terms) -> WaiverFile:
@@ -181,7 +196,8 @@ def _waiver_file(state: State, terms: Terms) -> WaiverFile:
     name = _known_as(state, Path(path)) or Path(path).as_posix()
     if name not in state.texts:
         try:
-            read_named(state, Path(path), name)
+            with untrusted(unreadable(name)):
+                read_named(state, Path(path), name)
         except LoadError as error:
             raise InputError(f"{name}: {error}") from error
     kind = state.kinds.get(name)
@@ -190,12 +206,17 @@ def _waiver_file(state: State, terms: Terms) -> WaiverFile:
     return WaiverFile(name, state.waivers.get(name, []), terms.settings_from)
 
 
-def _complete(state: State) -> dict[tuple[str, str], Absent]:
-    """Load what the documents refer to by file or by name; returns by path and key why a name was not found."""
+def _complete(state: State, *, dependents: bool) -> dict[tuple[str, str], Absent]:
+    """Load what the documents refer to by file or by name; returns by path and key why a name was not found.
+
+    With `dependents`, load what refers to them too.
+    """
     search, pending = Search(), list(state.members.values())
     while True:
         _follow_references(state, pending)
-        absent, pending = _search_names(state, search)
+        pending = _search_dependents(state, search) if dependents else []
+        absent, found = _search_names(state, search)
+        pending += found
         if not pending:
             return absent
 
@@ -216,12 +237,29 @@ def _search_names(state: State, search: Search) -> tuple[dict[tuple[str, str], A
                 absent[member.path, link.key] = target
                 continue
             try:
-                read_named(state, target, target.as_posix(), "named")
+                with untrusted(lambda reason, remedy: LoadError("unreadable", reason, remedy)):
+                    read_named(state, target, target.as_posix(), "named")
             except LoadError as error:
+                state.forget(target.as_posix())
                 absent[member.path, link.key] = Absent(f"names {link.key} {name!r}: {error.message}", error.help)
             if target.as_posix() in state.members:
                 found.append(state.members[target.as_posix()])
     return absent, found
+
+
+def _search_dependents(state: State, search: Search) -> list[Member]:
+    """Load the documents that name one that was given, or one that names it, from the tree of that one."""
+    found: list[Member] = []
+    for member in list(state.members.values()):
+        kind, name = type(member.document).__name__, member.document.metadata.name
+        if state.origins[member.path] not in {"given", "naming"}:
+            continue
+        for path in search.naming(member.path, kind, name):
+            known = path.as_posix()
+            if _known_as(state, path) is None:
+                read_named(state, path, known, "naming")
+                found += [state.members[known]] if known in state.members else []
+    return found
 
 
 def _follow_references(state: State, pending: list[Member]) -> None:
@@ -234,10 +272,14 @@ def _follow_references(state: State, pending: list[Member]) -> None:
             elif _known_as(state, target) is None:
                 name = target.as_posix()
                 try:
-                    read_named(state, target, name, "referenced")
+                    with untrusted(unreadable(name)):
+                        read_named(state, target, name, "referenced")
                 except LoadError as error:
                     pointer = (link.key, "file")
                     state.add(DANGLING, member.path, error.message, error.help, pointer=pointer)
+                except InputError as error:
+                    state.failures.append(str(error))
+                    state.forget(name)
                 if name in state.members:
                     pending.append(state.members[name])
 

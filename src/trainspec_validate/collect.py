@@ -6,6 +6,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import Final
+
+from trainspec_validate.boundary import refusal_of, untrusted
+from trainspec_validate.budget import Limit, OverLimitError
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 STREAM_SUFFIXES = (
@@ -28,6 +32,8 @@ _SKIPPED_DIRECTORIES = frozenset({"node_modules", "__pycache__", "site-packages"
 _WILDCARDS = frozenset("*?[")
 MARK = b"trainspec/v"
 """What every document of ours says of its version."""
+_MOST_LEVELS: Final = Limit("a directory", 100, "levels of directories")
+_MOST_FILES: Final = Limit("a directory", 1_000_000, "files")
 
 
 class InputError(Exception):
@@ -40,6 +46,11 @@ class NothingFoundError(InputError):
     def __init__(self, argument: str) -> None:
         super().__init__(f"{argument}: the directory holds no YAML or JSON file, no stream and no checkpoint")
         self.argument = argument
+
+
+def unreadable(name: str) -> Callable[[str, str], InputError]:
+    """How to tell that the file of a name cannot be read."""
+    return lambda reason, remedy: InputError(f"{name}: {reason}; {remedy}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +70,8 @@ def collect(arguments: Iterable[str], failures: list[InputError]) -> list[Candid
     candidates: dict[str, Candidate] = {}
     for argument in arguments:
         try:
-            expanded = list(_expand(argument))
+            with untrusted(unreadable(argument)):
+                expanded = list(_expand(argument, failures))
         except InputError as error:
             failures.append(error)
             continue
@@ -70,13 +82,14 @@ def collect(arguments: Iterable[str], failures: list[InputError]) -> list[Candid
     return list(candidates.values())
 
 
-def _expand(argument: str) -> Iterator[Candidate]:
+def _expand(argument: str, failures: list[InputError]) -> Iterator[Candidate]:
     path = Path(argument)
     if not argument:
         raise InputError("a path is empty; write . for the working directory")
     if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
-        files = list(walk(path))
-        if not files:
+        num_failures = len(failures)
+        files = list(walk(path, failures=failures))
+        if not files and len(failures) == num_failures:
             raise NothingFoundError(argument)
         for file in files:
             yield Candidate(file, file.as_posix(), found=True)
@@ -127,20 +140,60 @@ def _behind_link(path: Path, num_named: int) -> bool:
     return any(Path(*parts[: end + 1]).is_symlink() for end in range(num_named, len(parts)))
 
 
-def walk(directory: Path, entered: Callable[[int], None] | None = None, *, deep: bool = True) -> Iterator[Path]:
+def walk(
+    directory: Path,
+    entered: Callable[[int], None] | None = None,
+    *,
+    deep: bool = True,
+    failures: list[InputError] | None = None,
+) -> Iterator[Path]:
     """Documents and streams below a directory, without hidden files and without following links.
 
     `entered` is called with the number of entries of each directory. Without `deep` the directory alone is looked at.
+    What cannot be searched is added to `failures`.
     """
-    for parent, directories, files in os.walk(directory, followlinks=False):
+    pending = [(directory, 0)]
+    num_files = 0
+    while pending:
+        parent, level = pending.pop()
+        try:
+            _MOST_LEVELS.check(level)
+            with os.scandir(parent) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except (OSError, OverLimitError) as error:
+            if failures is not None:
+                failures.append(_unsearched(parent, error))
+            continue
         if entered:
-            entered(len(directories) + len(files))
-        kept = (d for d in directories if not d.startswith(".") and d not in _SKIPPED_DIRECTORIES)
-        directories[:] = sorted(kept) if deep else []
-        for name in sorted(files):
-            path = Path(parent, name)
-            if _fits(name) and not name.startswith(".") and not path.is_symlink():
-                yield path
+            entered(len(entries))
+        for entry in entries:
+            if _is_candidate(entry):
+                num_files += 1
+                if num_files > _MOST_FILES.most:
+                    if failures is not None:
+                        failures.append(_unsearched(directory, OverLimitError(_MOST_FILES)))
+                    return
+                yield Path(parent, entry.name)
+        if deep:
+            pending += [(Path(parent, entry.name), level + 1) for entry in reversed(entries) if _is_searched(entry)]
+
+
+def _is_candidate(entry: os.DirEntry[str]) -> bool:
+    named = _fits(entry.name) and not entry.name.startswith(".")
+    return named and not entry.is_symlink() and not entry.is_dir(follow_symlinks=False)
+
+
+def _is_searched(entry: os.DirEntry[str]) -> bool:
+    named = not entry.name.startswith(".") and entry.name not in _SKIPPED_DIRECTORIES
+    return named and entry.is_dir(follow_symlinks=False)
+
+
+def _unsearched(directory: Path, error: Exception) -> InputError:
+    """Why what lies below a directory is not judged."""
+    reason, remedy = refusal_of(error) or (str(error), "")
+    if isinstance(error, OverLimitError):
+        return InputError(f"{directory.as_posix()}: {reason}; not all of it was searched, name the directories in it")
+    return InputError(f"{directory.as_posix()}: {reason.replace('file', 'directory', 1)}; {remedy}")
 
 
 def _fits(name: str) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
+from trainspec_validate.boundary import open_regular, untrusted
+from trainspec_validate.budget import Limit
 from trainspec_validate.suggest import hint
 
 OWN_FILE = "trainspec.toml"
@@ -29,6 +31,7 @@ _FORMS: Mapping[Kind, str] = {
 }
 
 
+_MOST_BYTES: Final = Limit("a settings file", 1_000_000, "bytes")
 _PIECE_BYTES = 1 << 20
 """How much of two files is compared at a time."""
 
@@ -58,9 +61,20 @@ def load(
     """
     if explicit is not None:
         path = Path(explicit)
-        return _checked(path, _table(path, _read(path)), kinds)
+        return _settings(path, _read(path), kinds)
     found = _first(_nearest(start or Path.cwd()) if tree is None else _files(tree))
-    return None if found is None else _checked(found[0], _table(*found), kinds)
+    return None if found is None else _settings(*found, kinds)
+
+
+def _settings(path: Path, content: bytes, kinds: Mapping[str, Kind]) -> Settings:
+    """What a file says; it is written by whoever wrote what is judged."""
+    with untrusted(_unreadable(path)):
+        return _checked(path, _table(path, content), kinds)
+
+
+def _unreadable(path: Path) -> Callable[[str, str], ConfigError]:
+    """How to tell that settings cannot be read."""
+    return lambda reason, remedy: ConfigError(f"{path}: the settings cannot be read: {reason}; {remedy}")
 
 
 def changed(tree: Path, named: Iterable[str], *, nearest: bool = True) -> list[str]:
@@ -119,15 +133,15 @@ def _files(directory: Path) -> Iterator[Path]:
     """Files of a directory that may hold settings."""
     for name in (OWN_FILE, PROJECT_FILE):
         path = directory / name
-        if path.is_file():
+        if os.path.lexists(path) and not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for some
             yield path
 
 
 def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}: the settings cannot be read: {(error.strerror or str(error)).lower()}") from error
+    with untrusted(_unreadable(path)), open_regular(path) as file:
+        content = file.read(int(_MOST_BYTES.most) + 1)
+        _MOST_BYTES.check(len(content))
+        return content
 
 
 def _table(path: Path, content: bytes) -> Mapping[str, Any]:

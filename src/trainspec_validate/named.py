@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainspec_validate.boundary import untrusted
 from trainspec_validate.budget import Count, Limit, OverLimitError
 from trainspec_validate.collect import MARK, SUFFIXES, walk
 from trainspec_validate.load import LoadError, load_text, read_file
@@ -21,6 +22,8 @@ from trainspec_validate.references import tree_of
 MAX_ENTRIES = Limit("a search for documents by name", 100_000, "files and directories")
 MAX_BYTES = Limit("a search for documents by name", 256 * 1024**2, "bytes")
 _MAX_SHOWN = 3
+_KEYS = {"ClusterProfile": "cluster", "TrainingPlan": "plan"}
+"""Key of a reference to a document of a kind."""
 _REFERENCES = {"TrainingPlan": ("cluster",), "CheckpointPolicy": ("cluster", "plan")}
 """Keys of the references that documents of a kind can hold."""
 
@@ -43,7 +46,8 @@ class _Text:
     def data(self) -> Any:
         """The values in it; None where it cannot be read."""
         try:
-            return load_text(self.content, self.path.as_posix()).data
+            with untrusted(lambda reason, remedy: LoadError("unreadable", reason, remedy)):
+                return load_text(self.content, self.path.as_posix()).data
         except LoadError:
             return None
 
@@ -71,8 +75,9 @@ class Search:
 
     def naming(self, path: str, kind: str, name: str) -> Iterator[Path]:
         """The files in the tree of `path` that refer to this kind and name, or to the file itself."""
-        for text in self._texts(tree_of(path), deep=True):
-            if _refers(text, path, kind, name):
+        key = _KEYS.get(kind)
+        for text in self._texts(tree_of(path), deep=True) if key else ():
+            if key and _refers(text, path, key, name):
                 yield text.path
 
     def _texts(self, place: Path, *, deep: bool) -> list[_Text]:
@@ -120,12 +125,11 @@ def _matches(texts: Iterable[_Text], kind: str, name: str) -> list[Path]:
     return found or unread
 
 
-def _refers(text: _Text, path: str, kind: str, name: str) -> bool:
+def _refers(text: _Text, path: str, key: str, name: str) -> bool:
     stem = Path(path).name
     if not any(word.encode() in text.content for word in (name, stem)):
         return False
     data = text.data()
-    key = {"ClusterProfile": "cluster", "TrainingPlan": "plan"}[kind]
     if key not in _REFERENCES.get(_kind(data) or "", ()):
         return False
     file = _at(data, key, "file")

@@ -68,6 +68,12 @@ class State:
                 return True
         return False
 
+    def forget(self, path: str) -> None:
+        """Take back what was kept of a file that turned out to be unreadable."""
+        for kept in (self.texts, self.sources, self.kinds, self.members, self.waivers):
+            kept.pop(path, None)
+        self.findings = [finding for finding in self.findings if finding.path != path]
+
     def add(  # noqa: PLR0913
         self,
         requirement: str,

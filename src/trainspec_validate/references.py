@@ -14,6 +14,8 @@ from trainspec_validate.suggest import did_you_mean, hint, meant
 
 DANGLING = "TS-DOC-011"
 OUTSIDE_TREE = "TS-DOC-012"
+_LONGEST = 200
+"""Characters of a path in a message."""
 
 Kind = type[Document]
 
@@ -72,17 +74,31 @@ def _inside_tree(link: Link, file: str) -> Path | ReferenceFailure:
         message = f"{file!r} is not a relative path with forward slashes"
         return ReferenceFailure(OUTSIDE_TREE, link.member.path, pointer, message, "write it relative to this document")
     directory = Path(link.member.path).parent
-    target = Path(os.path.realpath(directory / file))
+    try:
+        target = Path(os.path.realpath(directory / file))
+    except ValueError:
+        message = f"{_shown(file)} is no name of a file"
+        return ReferenceFailure(DANGLING, link.member.path, pointer, message, "write the path of a file in UTF-8")
     if not target.is_relative_to(os.path.realpath(tree_of(link.member.path))):
         message = f"{file!r} leads out of the tree that is being validated"
         help_text = "keep both documents in one tree and run from its top directory"
         return ReferenceFailure(OUTSIDE_TREE, link.member.path, pointer, message, help_text)
-    if not target.is_file():
-        message = f"{file!r} is not a file" if target.exists() else f"{file!r} does not exist"
-        expected = f"expected the {link.kind.__name__} at {(directory / file).as_posix()}"
-        help_text = f"name the file of the {link.kind.__name__}" if target.exists() else _nearby(target) or expected
+    if not os.path.isfile(target):  # noqa: PTH113 - Path.is_file raises for a name that is too long
+        exists = os.path.exists(target)  # noqa: PTH110 - so does Path.exists
+        message = f"{_shown(file)} is not a file" if exists else f"{_shown(file)} does not exist"
+        expected = f"expected the {link.kind.__name__} at {_cut((directory / file).as_posix())}"
+        help_text = f"name the file of the {link.kind.__name__}" if exists else _nearby(target) or expected
         return ReferenceFailure(DANGLING, link.member.path, pointer, message, help_text)
     return Path(os.path.normpath(directory / file))
+
+
+def _shown(file: str) -> str:
+    return repr(_cut(file))
+
+
+def _cut(path: str) -> str:
+    """A path for a message, without its middle where it is long."""
+    return path if len(path) <= _LONGEST else f"{path[: _LONGEST - 50]}…{path[-49:]}"
 
 
 def _nearby(target: Path) -> str:

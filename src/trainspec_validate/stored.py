@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainspec_validate.checkpoints.view import MANIFEST_NAME
+from trainspec_validate.boundary import UnreadableError, unreadable, untrusted
+from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
 from trainspec_validate.collect import STREAM_SUFFIXES, SUFFIXES
 from trainspec_validate.engine import Binding
 from trainspec_validate.findings import DocumentSummary, Finding, Outcome
@@ -57,7 +59,12 @@ class Stored:
         from trainspec_validate.checkpoints.tree import MAX_FILES  # noqa: PLC0415
 
         failures = []
-        for group in find(Path(argument)):
+        try:
+            with untrusted(unreadable(argument)):
+                groups = list(find(Path(argument)))
+        except UnreadableError as error:
+            return [str(error)]
+        for group in groups:
             if group.is_cut:
                 words = f"{argument}: more than {MAX_FILES:,} files lie below; not all was searched for checkpoints"
                 failures.append(f"{words}, name their directories")
@@ -68,15 +75,16 @@ class Stored:
         return failures
 
     def _take(self, argument: str) -> None:
-        """Note a checkpoint that is no directory."""
+        """Note a checkpoint that is no directory; what cannot be looked at is told by whoever reads it as a file."""
         if argument.endswith(_TEXTS):
             return
         from trainspec_validate.checkpoints.inventory import find_named  # noqa: PLC0415
 
-        group = find_named(Path(argument))
-        if group is not None:
-            self.groups.setdefault(os.path.realpath(group.root), group)
-            self.files.add(argument)
+        with contextlib.suppress(UnreadableError), untrusted(unreadable(argument)):
+            group = find_named(Path(argument))
+            if group is not None:
+                self.groups.setdefault(os.path.realpath(group.root), group)
+                self.files.add(argument)
 
     def holds(self, path: Path) -> bool:
         """Whether a file that was found belongs to a checkpoint and is no document of its own."""
@@ -89,14 +97,13 @@ def judge_stored(
     index: Index,
     bound: Iterable[Binding],
     streams: Streams,
-) -> None:
-    """Judge every series of checkpoints.
+) -> list[str]:
+    """Judge every series of checkpoints; returns what could not be read.
 
     A kind of document counts where there is one of it: with several, nothing says which of them a series belongs to.
     """
     from trainspec_validate.checkpoints.judge import judge_series  # noqa: PLC0415
     from trainspec_validate.checkpoints.read import read_group  # noqa: PLC0415
-    from trainspec_validate.checkpoints.values import share_read  # noqa: PLC0415
 
     wanted = [r for r in index.by_id.values() if r.check == "artifact" and selection.takes(index, r.id)]
     beside = only_ones(member.document for binding in bound for member in binding.values())
@@ -110,13 +117,25 @@ def judge_stored(
         if stored.progress:
             stored.progress(done, total)
 
+    failures: list[str] = []
     for group in stored.groups.values():
-        series = read_group(group, saved, seen, reads_values=stored.reads_values)
+        try:
+            with untrusted(unreadable(group.root.as_posix())):
+                series = read_group(group, saved, seen, reads_values=stored.reads_values)
+        except UnreadableError as error:
+            failures.append(str(error))
+            continue
         judgement = judge_series(series, wanted, index, beside, seen)
         stored.findings += judgement.findings
         stored.outcomes += judgement.outcomes
-        for one in series.checkpoints:
-            formats = ", ".join(dict.fromkeys(one.formats)) or "of no known format"
-            if stored.reads_values:
-                formats += f"; {share_read(one)}"
-            stored.documents.append(DocumentSummary(one.name, "Checkpoint", formats))
+        stored.documents += (_summary(one, reads_values=stored.reads_values) for one in series.checkpoints)
+    return failures
+
+
+def _summary(checkpoint: Checkpoint, *, reads_values: bool) -> DocumentSummary:
+    from trainspec_validate.checkpoints.values import share_read  # noqa: PLC0415
+
+    formats = ", ".join(dict.fromkeys(checkpoint.formats)) or "of no known format"
+    if reads_values:
+        formats += f"; {share_read(checkpoint)}"
+    return DocumentSummary(checkpoint.name, "Checkpoint", formats)

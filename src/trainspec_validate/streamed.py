@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from trainspec_validate.boundary import UnreadableError, open_regular, untrusted
+from trainspec_validate.boundary import unreadable as failure_of
 from trainspec_validate.checkpoints.view import SavedStep
-from trainspec_validate.collect import STREAM_SUFFIXES, SUFFIXES, Candidate, InputError
+from trainspec_validate.collect import STREAM_SUFFIXES, SUFFIXES, Candidate, InputError, unreadable
 from trainspec_validate.documents import Document
 from trainspec_validate.findings import Coverage, DocumentSummary, Finding, Outcome, Verdict
 from trainspec_validate.requirements import Index
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
     from trainspec_validate.user_rules import RuleSet
 
 Seen = Callable[["RunView"], None]
+Judged = TypeVar("Judged")
 _START_BYTES = 65_536
+_MOST_ATTEMPTS = 4
+"""Times that a run is read while its files vanish."""
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _MARKS = (b'"MetricStream"', b'"k":"m"', b'"k": "m"', b'"k":"e"', b'"k": "e"', b":::MLLOG", b'"resourceMetrics"')
 
@@ -81,13 +85,8 @@ def _is_ours(path: Path) -> bool:
 
 
 def _start(path: Path) -> bytes:
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return b""
-        with path.open("rb") as file:
-            return file.read(_START_BYTES)
-    except OSError as error:
-        raise InputError(f"{path.as_posix()}: {(error.strerror or str(error)).lower()}") from error
+    with untrusted(unreadable(path.as_posix())), open_regular(path) as file:
+        return file.read(_START_BYTES)
 
 
 def judge_streams(
@@ -97,22 +96,18 @@ def judge_streams(
 
     A kind of document counts where there is one of it: with several, nothing says which of them a run belongs to.
     """
-    from trainspec_validate.streams.source import SourceError  # noqa: PLC0415
-    from trainspec_validate.telemetry.engine import Options, run_file  # noqa: PLC0415
+    from trainspec_validate.telemetry.engine import Options  # noqa: PLC0415
     from trainspec_validate.telemetry.judge import judge_run  # noqa: PLC0415
 
     failures: list[str] = []
-    files: list[RunFile] = []
-    for candidate in streams.candidates:
-        try:
-            files.append(run_file(len(files), candidate.path, candidate.name))
-        except (SourceError, OSError) as error:
-            failures.append(f"{candidate.name}: {error}")
+    files = _opened(streams.candidates, failures)
     wanted = [r for r in index.by_id.values() if r.check == "stream" and selection.takes(index, r.id)]
     beside = only_ones(document for bound in documents for document in bound.values())
     options = Options(streams.num_workers, streams.engine, now_us=time.time_ns() // 1_000)
-    for run in runs(files):
-        judgement = judge_run(run, wanted, index, beside, options)
+    for those in runs(files):
+        run, judgement = readable(those, lambda some: judge_run(some, wanted, index, beside, options), failures)
+        if judgement is None:
+            continue
         streams.findings += judgement.findings
         streams.outcomes += judgement.outcomes
         streams.saved.append(_saved(judgement.view))
@@ -123,8 +118,56 @@ def judge_streams(
         if judgement.coverage is not None:
             streams.coverage.append(judgement.coverage)
     if streams.rules is not None:
-        failures += _judge_by_rules(streams, streams.rules, files, selection, index)
+        judged = [file for file in files if file.name in streams.paths]
+        failures += _judge_by_rules(streams, streams.rules, judged, selection, index)
     return failures
+
+
+def _opened(candidates: Iterable[Candidate], failures: list[str]) -> list[RunFile]:
+    """The streams whose start can be read; each other one is told in `failures`."""
+    from trainspec_validate.streams.source import SourceError  # noqa: PLC0415
+    from trainspec_validate.telemetry.engine import run_file  # noqa: PLC0415
+
+    files: list[RunFile] = []
+    for candidate in candidates:
+        try:
+            with untrusted(failure_of(candidate.name)):
+                files.append(run_file(len(files), candidate.path, candidate.name))
+        except UnreadableError as error:
+            failures.append(str(error))
+        except SourceError as error:
+            failures.append("; ".join(filter(None, (f"{candidate.name}: {error}", error.help))))
+    return files
+
+
+def readable(
+    files: Sequence[RunFile], judge: Callable[[list[RunFile]], Judged], failures: list[str]
+) -> tuple[list[RunFile], Judged | None]:
+    """The files that could be read to their end, and what came of them; each other one is told in `failures`, once.
+
+    A file that vanishes while it is read takes no other with it: those that are left are read once more.
+    """
+    left = list(files)
+    for _ in range(_MOST_ATTEMPTS):
+        try:
+            return left, judge(left)
+        except UnreadableError as error:
+            failures.append(str(error))
+            left = _numbered([file for file in left if file.name != error.name and _is_there(file, failures)])
+            if not left:
+                break
+    failures.extend(f"{file.name}: not judged, other files of its run change while it is read" for file in left)
+    return [], None
+
+
+def _is_there(file: RunFile, failures: list[str]) -> bool:
+    """Whether a file can still be opened; one that cannot is told."""
+    try:
+        with untrusted(failure_of(file.name)), open_regular(file.path):
+            return True
+    except UnreadableError as error:
+        failures.append(str(error))
+        return False
 
 
 def _saved(view: RunView) -> tuple[SavedStep, ...]:
@@ -145,13 +188,17 @@ def _judge_by_rules(
     from trainspec_validate.streams.source import SourceError  # noqa: PLC0415
     from trainspec_validate.user_rules.judge import judge_rules  # noqa: PLC0415
 
+    wanted = [rule for rule in rules.rules if selection.takes(index, rule.id)]
+    failures: list[str] = []
     try:
-        judgement = judge_rules(files, rules, [rule for rule in rules.rules if selection.takes(index, rule.id)])
+        _, judgement = readable(files, lambda some: judge_rules(some, rules, wanted), failures)
     except SourceError as error:
         return ["; ".join(filter(None, (f"--rules: {error}", error.help)))]
-    streams.findings += judgement.findings
-    streams.outcomes += judgement.outcomes
-    return judgement.failures
+    if judgement is not None:
+        streams.findings += judgement.findings
+        streams.outcomes += judgement.outcomes
+        failures += judgement.failures
+    return failures
 
 
 def documents_beside(paths: Sequence[str]) -> Mapping[type[Document], Document]:
@@ -168,7 +215,8 @@ def documents_beside(paths: Sequence[str]) -> Mapping[type[Document], Document]:
     failures: list[InputError] = []
     for candidate in collect(paths, failures):
         if not is_stream(candidate):
-            read_candidate(state, candidate)
+            with untrusted(unreadable(candidate.name)):
+                read_candidate(state, candidate)
     return only_ones(member.document for member in state.members.values())
 
 

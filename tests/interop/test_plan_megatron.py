@@ -210,9 +210,9 @@ def test_variables_of_the_script() -> None:
     fragment = run("--tensor-model-parallel-size $TP --pipeline-model-parallel-size ${PP} $MORE", before)
     assert fragment.facts["parallelism"]["tensor"] == 2
     assert fragment.facts["parallelism"]["pipeline"] == 4
-    assert fragment.facts["parallelism"]["context"] == 2
+    assert "context" not in fragment.facts["parallelism"]
+    assert "2 or another value" in why(fragment, "parallelism.context")
     assert at(fragment, "model", "gated_ffn") is True
-    assert "CP='2'" in remarks_of(fragment)
 
 
 def test_a_variable_from_outside_stays_unknown() -> None:
@@ -237,10 +237,98 @@ def test_nothing_is_run(tmp_path: Path) -> None:
     assert {"parallelism.tensor", "parallelism.pipeline"} <= unknown_keys(fragment)
 
 
-def test_branches_are_told() -> None:
-    fragment = run("$EXTRA", 'if [[ "$1" == "fp8" ]]; then\n  EXTRA="--fp8-format hybrid"\nfi\nX=1')
-    assert at(fragment, "precision", "recipe", "format") == "fp8-hybrid"
-    assert "branches and loops" in remarks_of(fragment)
+def why(fragment: Fragment, key: str) -> str:
+    """Why a key is unknown."""
+    return next(entry.reason for entry in fragment.unknown if ".".join(map(str, entry.pointer)) == key)
+
+
+def test_what_a_branch_decides_is_left_open_with_its_alternatives() -> None:
+    fragment = run("--bf16 $EXTRA", 'if [[ "$1" == "fp8" ]]; then\n  EXTRA="--fp8-format hybrid"\nfi\nX=1')
+    assert at(fragment, "precision", "recipe") is None
+    assert "hybrid (line 2)" in why(fragment, "precision.recipe")
+    assert at(fragment, "precision", "compute") == "bf16"
+
+
+SIZES = """
+case $1 in
+  7b) LAYERS=32; HIDDEN=4096; TP=2 ;;
+  13b|14b) LAYERS=40; HIDDEN=5120; TP=2 ;;
+  *) echo "unknown size"; exit 1 ;;
+esac
+"""
+
+
+def sized(before: str, more: str = "") -> Fragment:
+    shape = "--num-layers $LAYERS --hidden-size $HIDDEN --num-attention-heads 32 --seq-length 2048 --vocab-size 32000"
+    start = "torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py"
+    text = f"{before}\n{start} {shape} --tensor-model-parallel-size $TP {BATCH} {more}\n"
+    return read(ForeignText("run.sh", text))
+
+
+def test_cases_that_the_caller_chooses() -> None:
+    fragment = sized(SIZES)
+    assert at(fragment, "parallelism", "tensor") == 2
+    assert at(fragment, "model", "num_layers") is None
+    assert why(fragment, "model.num_layers").startswith("32 or 40: it follows from num_layers")
+    assert why(fragment, "model.num_parameters").count(" or ") == 2  # two models, and two values of one setting
+    assert at(fragment, "parallelism", "data") == 8
+    assert "the caller decides" in remarks_of(fragment)
+
+
+def test_a_case_that_the_script_itself_decides() -> None:
+    fragment = sized("SIZE=14b\n" + SIZES.replace("$1", "$SIZE"))
+    assert at(fragment, "model", "num_layers") == 40
+    assert at(fragment, "model", "num_parameters") > 10e9
+    fragment = sized(
+        "LAYERS=1 HIDDEN=2 TP=1 SIZE=13\nif [ $SIZE == 7 ]; then TP=4\nelif [ $SIZE -gt 10 ]; then TP=8; fi"
+    )
+    assert at(fragment, "parallelism", "tensor") == 8
+
+
+def test_a_default_for_what_comes_from_outside_is_left_open() -> None:
+    fragment = sized('LAYERS=${LAYERS:-32}\nHIDDEN=4096\nTP=2\nHEADS="${HEADS:=8}"')
+    assert why(fragment, "model.num_layers").startswith("32 or another value")
+    assert at(fragment, "model", "hidden_size") == 4096
+
+
+def test_several_values_that_a_loop_goes_through() -> None:
+    loop = "LAYERS=32 HIDDEN=4096\nfor TP in 1 2 4; do"
+    fragment = sized(loop, "\ndone")
+    assert why(fragment, "parallelism.tensor").startswith("1 or 2 or 4")
+    assert at(fragment, "model", "num_layers") == 32
+    counted = sized("LAYERS=32 HIDDEN=4096 TP=1\nwhile true; do TP=$((TP * 2)); done")
+    assert "parallelism.tensor" in unknown_keys(counted)
+
+
+def test_sums_of_what_a_branch_decides() -> None:
+    fragment = sized('TP=2\nif [ -n "$BIG" ]; then N=4; else N=2; fi\nLAYERS=$((N * 8)) HIDDEN=$((N * N * 64))')
+    assert why(fragment, "model.num_layers").startswith("32 or 16")
+    assert why(fragment, "model.hidden_size").startswith("1024 or 256")
+
+
+def test_a_function_is_followed_where_it_is_called() -> None:
+    head = "launch() {\n  LAYERS=$1 HIDDEN=4096\n"
+    fragment = sized(head, "\n}\nTP=4\nlaunch 48")
+    assert at(fragment, "model", "num_layers") == 48
+    assert at(fragment, "parallelism", "tensor") == 4
+
+
+def test_two_commands_that_train_are_alternatives() -> None:
+    fragment = run("--bf16", f"if [ $A = b ]; then torchrun pretrain_gpt.py {SHAPE} {BATCH} --fp16; fi")
+    assert why(fragment, "precision.compute").startswith("fp16 or bf16")
+    assert at(fragment, "model", "num_layers") == 24
+
+
+def test_a_document_inside_a_script_is_no_command() -> None:
+    fragment = run("--bf16", "cat <<EOF > ds.json\nif it's open\n--num-layers 99\nEOF\nls")
+    assert at(fragment, "model", "num_layers") == 24
+
+
+def test_files_that_a_script_reads_in_are_told() -> None:
+    assert "reads in ./sizes.sh, which is not read" in remarks_of(run("--bf16", "source ./sizes.sh"))
+    further = run("--bf16 $EXTRA")
+    assert "$EXTRA" in remarks_of(further)
+    assert at(further, "precision", "compute") == "bf16"
 
 
 def test_a_file_of_arguments_for_another_script() -> None:
@@ -328,3 +416,27 @@ def test_parameters_that_are_kept_in_fp8() -> None:
     assert at(fragment, "precision", "parameters") == "fp8"
     assert at(fragment, "precision", "compute") == "bf16"
     assert "fp8_param_gather" in how(fragment, "precision.parameters")
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "true && " * 5000 + "true",
+        "{ " * 2000,
+        "if (( " * 2000,
+        "cat <<E\n" * 500,
+        "".join(f'if [ $X ]; then A="$A --o{k} {k}"; fi\n' for k in range(500)),
+        "".join(f"f{k}() {{ f{k + 1}; f{k + 1}; }}\n" for k in range(60)) + "f60() { A=1; }\nf0",
+        "for I in 1 2 3; do\n" * 40 + "A=$I\n" + "done\n" * 40,
+        "case $1 in\n" + "".join(f"{k}) A={k};;\n" for k in range(500)) + "esac",
+        "case in in esac; while; do; done; if; then; fi; for; do done",
+    ],
+)
+def test_a_hostile_script_ends(before: str) -> None:
+    fragment = run("--bf16 $A", before)
+    assert at(fragment, "model", "num_layers") == 24
+
+
+def test_a_script_that_nests_too_deep() -> None:
+    with pytest.raises(ForeignFormatError, match="nests too deep"):
+        run("", "if a; then\n" * 500 + "A=1\n" + "fi\n" * 500)

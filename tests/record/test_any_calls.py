@@ -153,3 +153,16 @@ def test_errors_of_the_script_pass_through(folder: Path) -> None:
                 raise ZeroDivisionError
     names = [record.get("name") for record in records(folder / "job.0.jsonl")]
     assert "train.checkpoint.fail" in names
+
+
+@pytest.mark.parametrize("number", [10**12, 10**12 - 1, 2**63, 10**400, -(10**400)], ids=range(5))
+def test_no_number_of_an_update_is_beyond_what_a_record_holds(number: int, folder: Path) -> None:
+    with trainspec_record.run() as run:
+        with run.restore("far", number):
+            pass
+        for each in (number, number + 1):
+            with run.step(each):
+                run.log(loss=1.0)
+        with run.checkpoint():
+            pass
+    assert [records(path) for path in folder.iterdir()]

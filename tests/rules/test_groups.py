@@ -11,11 +11,12 @@ from overlay import overlay
 
 from trainspec_validate.check import Selection, validate
 from trainspec_validate.derived.groups import shares
-from trainspec_validate.derived.job import JobNodes
-from trainspec_validate.documents import read
+from trainspec_validate.derived.job import JobNodes, job_network
+from trainspec_validate.documents import changed, read
 from trainspec_validate.documents.cluster import ClusterProfile
 from trainspec_validate.findings import Finding, Outcome, Severity, Verdict
 from trainspec_validate.load import load_text
+from trainspec_validate.topology.graph import topology_of
 
 BASE = Path(__file__).resolve().parents[2] / "spec" / "v1" / "base"
 HALF = {"num_nodes": 8}
@@ -154,3 +155,59 @@ def test_ranks_without_a_place_count_for_the_last_group() -> None:
     assert [count for _, count in shares(every, 128)] == [64, 64]
     assert [count for _, count in shares(every, 130)] == [64, 66]
     assert [count for _, count in shares(every, 64)] == [64]
+
+
+def test_a_measurement_of_no_named_group_is_held_against_the_best(tmp_path: Path) -> None:
+    both = groups(HALF, {**HALF, "scale_up": {"bandwidth_bytes_per_second": 900e9}})
+    own = {"operation": "all-reduce", "num_ranks": 8, "message_bytes": 1e9, "algorithm_bandwidth_bytes_per_second": 1e9}
+    for bus, wrong in ((1000e9, False), (2000e9, True)):
+        both["measurements"] = [{**own, "bus_bandwidth_bytes_per_second": bus}]
+        assert bool(judged(tmp_path, "TS-CLU-046", both, {})[0]) is wrong
+
+
+def test_power_that_is_known_is_enough_to_overload_a_facility(tmp_path: Path) -> None:
+    unknown = {"num_nodes": 1, "accelerator": {"model": "own", "power_watts": None}, "node_power_watts": None}
+    cluster = groups({}, unknown)
+    for supply, verdict in ((100e3, Verdict.WARN), (200e3, Verdict.NOT_APPLICABLE), (5e6, Verdict.NOT_APPLICABLE)):
+        cluster["power"]["it_power_watts"] = supply
+        found, outcome = judged(tmp_path, "TS-CLU-042", cluster, {})
+        assert outcome.verdict is verdict
+    cluster["power"]["it_power_watts"] = 100e3
+    found, _ = judged(tmp_path, "TS-CLU-042", cluster, {})
+    assert "without those of 'b'" in found[0].message
+
+
+def test_writers_are_held_against_each_group(tmp_path: Path) -> None:
+    cluster = groups({"num_accelerators_per_node": 4}, {})
+    found, _ = judged(tmp_path, "TS-CKP-015", cluster, {})
+    assert [f.severity for f in found] == [Severity.WARNING]
+    assert found[0].message == "if the job runs in node group 'a': 128 ranks write, but the job has at most 64"
+    found, _ = judged(tmp_path, "TS-CKP-015", groups({"num_accelerators_per_node": 4}), {})
+    assert [f.severity for f in found] == [Severity.ERROR]
+
+
+def test_fabrics_of_one_transport_are_one_network() -> None:
+    cluster = read("ClusterProfile", groups({}))
+    assert isinstance(cluster, ClusterProfile)
+    data = groups({})
+    (nic, *rest), (fabric,) = data["node_groups"][0]["nics"], data["fabrics"]
+    twin = {**fabric, "name": "twin", "latency_seconds": 5e-6}
+    data["node_groups"][0]["nics"] = [
+        {**nic, "num_per_node": 4, "devices": []},
+        {**nic, "num_per_node": 4, "devices": [], "name": "twin", "fabric": "twin"},
+        *rest,
+    ]
+    data["fabrics"] = [{**fabric, "latency_seconds": 3e-6}, twin]
+    split = read("ClusterProfile", data)
+    assert isinstance(split, ClusterProfile)
+    one, network = job_network(None, split, JobNodes(split.node_groups[0], 0))
+    assert network is not None
+    assert (network.name, network.latency_seconds) == ("backend and twin", 5e-6)
+    before = job_network(None, cluster, JobNodes(cluster.node_groups[0], 0))
+    rates = [topology_of(split, *pair).fabric for pair in ((one, network), before)]
+    assert rates[0] is not None
+    assert rates[1] is not None
+    assert rates[0].bandwidth_bytes_per_second == rates[1].bandwidth_bytes_per_second
+    mixed = changed(split, fabrics=(split.fabrics[0], changed(split.fabrics[1], transport="tcp")))
+    with pytest.raises(ValueError, match="several transports: backend, twin"):
+        job_network(None, mixed, JobNodes(mixed.node_groups[0], 0))

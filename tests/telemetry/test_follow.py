@@ -222,7 +222,7 @@ def _made_directory(path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (Path.unlink, "No such file"),
+        (Path.unlink, "no such file"),
         (_shortened, "shorter"),
         (_replaced, "another file has taken the place"),
         (_made_directory, "not a regular file"),

@@ -33,7 +33,7 @@ def follow(request: Request, interval_seconds: float) -> int:
     try:
         beside = documents_beside(request.paths or (".",))
     except InputError as error:
-        raise Failure(str(error)) from error
+        raise Failure("\n".join(map(str, error.args))) from error
     follower = Follower(wanted, index, beside)
     told = _Told()
     try:

@@ -13,9 +13,10 @@ import click
 
 from trainspec_validate import terminal
 from trainspec_validate.atomic import refuse_link, write_atomically
+from trainspec_validate.boundary import untrusted
 from trainspec_validate.check import PartialInputError, Terms, examine
 from trainspec_validate.cli.settings import UNJUDGED
-from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect, is_ours
+from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect, is_ours, unreadable
 from trainspec_validate.findings import Report, Severity
 from trainspec_validate.load import LoadError, read_file
 from trainspec_validate.neutral import printable
@@ -62,6 +63,7 @@ class Request:
     rules: tuple[str, ...] = ()
     rules_engine: Engine = "duckdb"
     values: bool = False
+    dependents: bool = False
     settings_from: str | None = None
     config: str | None = None
 
@@ -150,7 +152,8 @@ def _rules(request: Request) -> tuple[RuleSet | None, Index]:
     from trainspec_validate.user_rules import RuleError, read_rules  # noqa: PLC0415 - most runs have none
 
     try:
-        rules = read_rules(request.rules, request.rules_engine)
+        with untrusted(lambda reason, remedy: Failure(f"--rules: {reason}; {remedy}")):
+            rules = read_rules(request.rules, request.rules_engine)
         return rules, rules.known_to(load_index())
     except RuleError as error:
         raise Failure(str(error)) from error
@@ -205,6 +208,7 @@ def _judge(
             num_workers=request.workers,
             rules=rules,
             values=request.values,
+            dependents=request.dependents,
             settings_from=request.settings_from,
         )
         report = examine(paths, terms)
@@ -264,10 +268,13 @@ def _list_files(paths: Sequence[str], stdin_name: str) -> int:
         try:
             if candidate.found and stored.holds(candidate.path):
                 continue
-            if not candidate.found or is_ours(candidate, read_file(candidate.path)):
-                names.append(candidate.name)
+            with untrusted(unreadable(candidate.name)):
+                if not candidate.found or is_ours(candidate, read_file(candidate.path)):
+                    names.append(candidate.name)
         except LoadError as error:
             failures.append(InputError(f"{candidate.name}: {error}"))
+        except InputError as error:
+            failures.append(error)
     terminal.emit("".join(f"{printable(name)}\n" for name in names))
     told = [str(failure) for failure in failures if getattr(failure, "argument", None) not in stored.arguments]
     if told:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 from trainspec_validate.costs.placement import Span, span
-from trainspec_validate.documents import ClusterProfile, TrainingPlan
+from trainspec_validate.documents import ClusterProfile, TrainingPlan, changed
 from trainspec_validate.documents.fabric import Fabric
 from trainspec_validate.documents.hardware import Nic, NodeGroup
 from trainspec_validate.documents.parallelism import Axis
@@ -92,13 +93,44 @@ def find_job_nodes(plan: TrainingPlan, cluster: ClusterProfile) -> JobNodes | No
 
 def job_fabric(plan: TrainingPlan, cluster: ClusterProfile, nodes: JobNodes) -> tuple[int, Fabric] | None:
     """The fabric that the plan names, or the only one that compute NICs of its nodes are plugged into."""
-    if plan.communication is not None and plan.communication.fabric is not None:
+    found = job_fabrics(plan, cluster, nodes)
+    return found[0] if len(found) == 1 else None
+
+
+def job_fabrics(plan: TrainingPlan | None, cluster: ClusterProfile, nodes: JobNodes) -> list[tuple[int, Fabric]]:
+    """The fabrics that collectives use: the one that the plan names, else all that compute NICs are plugged into."""
+    if plan is not None and plan.communication is not None and plan.communication.fabric is not None:
         wanted = {plan.communication.fabric}
     else:
         wanted = {nic.fabric for nic in nodes.group.nics if nic.role == "compute" and nic.fabric}
-    if len(wanted) != 1:
-        return None
-    return next(((index, f) for index, f in enumerate(cluster.fabrics) if f.name in wanted), None)
+    return [(index, fabric) for index, fabric in enumerate(cluster.fabrics) if fabric.name in wanted]
+
+
+def job_network(plan: TrainingPlan | None, cluster: ClusterProfile, nodes: JobNodes) -> tuple[JobNodes, Fabric | None]:
+    """The fabrics that collectives use as one network, with the nodes plugged into it.
+
+    A library spreads a collective over all interfaces, so rates add up, the slowest fabric gives the latency, and the
+    one that narrows traffic most gives the tiers. The network is None where there is no fabric.
+
+    Raises:
+        ValueError: the fabrics differ in their transport, and one communicator uses one of them.
+    """
+    fabrics = [fabric for _, fabric in job_fabrics(plan, cluster, nodes)]
+    if len(fabrics) < 2:
+        return nodes, fabrics[0] if fabrics else None
+    names = [fabric.name for fabric in fabrics]
+    if len({fabric.transport for fabric in fabrics}) > 1:
+        raise ValueError(f"{nodes.group.name} is on fabrics of several transports: {', '.join(names)}; name one")
+    latencies = [fabric.latency_seconds for fabric in fabrics]
+    network = changed(
+        max(fabrics, key=lambda fabric: prod(tier.oversubscription or 1 for tier in fabric.tiers)),
+        name=" and ".join(names),
+        latency_seconds=None if None in latencies else max(latency or 0 for latency in latencies),
+        in_network_reduction=all(fabric.in_network_reduction for fabric in fabrics),
+        num_rails=sum(fabric.num_rails or 0 for fabric in fabrics) or None,
+    )
+    nics = tuple(changed(nic, fabric=network.name) if nic.fabric in names else nic for nic in nodes.group.nics)
+    return JobNodes(changed(nodes.group, nics=nics), nodes.index), network
 
 
 def degree(plan: TrainingPlan, axis: Axis) -> int:

@@ -9,7 +9,7 @@ from trainspec_validate.costs.kernel_efficiency import matmul_fraction
 from trainspec_validate.costs.layout import Layout
 from trainspec_validate.costs.memory import FORMAT_BYTES, ModelState, model_state
 from trainspec_validate.costs.transformer import Shape
-from trainspec_validate.derived.job import JobNodes, find_job_nodes, job_fabric
+from trainspec_validate.derived.job import JobNodes, find_job_nodes, job_network
 from trainspec_validate.derived.machine import machine_of_group
 from trainspec_validate.derived.optimizer import optimizer_state
 from trainspec_validate.derived.plan import compute_formats, shape_of
@@ -120,8 +120,11 @@ def machine_of(plan: TrainingPlan, cluster: ClusterProfile) -> MachineFacts:
     nodes = find_job_nodes(plan, cluster)
     if nodes is None:
         raise Unpredictable("the plan does not say which node group it runs on")
-    found = job_fabric(plan, cluster, nodes)
-    return machine_facts(cluster, nodes, found[1] if found else None, plan.parallelism.num_accelerators)
+    try:
+        nodes, network = job_network(plan, cluster, nodes)
+    except ValueError as error:
+        raise Unpredictable(str(error)) from error
+    return machine_facts(cluster, nodes, network, plan.parallelism.num_accelerators)
 
 
 def model_facts(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from trainspec_validate.boundary import open_regular, untrusted
 from trainspec_validate.findings import Pointer, Span
 from trainspec_validate.load._base import (
     MAX_BYTES,
@@ -132,23 +132,10 @@ def read_file(path: Path) -> bytes:
 
     Raises LoadError: 'unreadable' and 'too-large'.
     """
-    # O_NONBLOCK: opening a FIFO without a writer would wait for ever.
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    try:
-        descriptor = os.open(path, flags)
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise _unreadable("this is not a regular file", "name a file, or use standard input")
-            if status.st_size > MAX_BYTES:
-                raise _too_large()
-            with open(descriptor, "rb", closefd=False) as file:
-                return file.read(MAX_BYTES + 1)
-        finally:
-            os.close(descriptor)
-    except (OSError, ValueError) as error:
-        reason = (getattr(error, "strerror", None) or "the name is not valid").lower()
-        raise _unreadable(f"the file cannot be read: {reason}", "check the path and its permissions") from None
+    with untrusted(_unreadable), open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > MAX_BYTES:
+            raise _too_large()
+        return file.read(MAX_BYTES + 1)
 
 
 def _decode(text: str | bytes) -> str:

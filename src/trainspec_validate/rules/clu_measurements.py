@@ -74,9 +74,16 @@ def _measurements(cluster: ClusterProfile) -> list[tuple[int, CollectiveMeasurem
 
 def _group(cluster: ClusterProfile, measurement: CollectiveMeasurement) -> NodeGroup | None:
     """The group that was measured; None when several exist and none of them is named."""
-    if measurement.group is None:
-        return cluster.node_groups[0] if len(cluster.node_groups) == 1 else None
-    return next((group for group in cluster.node_groups if group.name == measurement.group), None)
+    if measurement.group is None and len(cluster.node_groups) > 1:
+        return None
+    return next(iter(_groups(cluster, measurement)), None)
+
+
+def _groups(cluster: ClusterProfile, measurement: CollectiveMeasurement) -> list[NodeGroup]:
+    """The groups that can have been measured; where none is named, those with as many ranks, else all."""
+    named = [group for group in cluster.node_groups if measurement.group in (None, group.name)]
+    large = [group for group in named if group.num_nodes * ranks_per_node(group) >= measurement.num_ranks]
+    return named if measurement.group else large or named
 
 
 def _domain_ranks(group: NodeGroup) -> int:
@@ -138,8 +145,13 @@ def bus_bandwidth_ratio(cluster: ClusterProfile) -> Iterator[Violation]:
 
 def _ceiling(cluster: ClusterProfile, own: CollectiveMeasurement) -> float | None:
     """Largest bus bandwidth that a measurement can show; None when nothing bounds it."""
-    group = _group(cluster, own)
-    if group is None or own.num_domains > own.num_ranks:
+    ceilings = [_ceiling_of(cluster, own, group) for group in _groups(cluster, own)]
+    known = [ceiling for ceiling in ceilings if ceiling is not None]
+    return max(known) if known and len(known) == len(ceilings) else None
+
+
+def _ceiling_of(cluster: ClusterProfile, own: CollectiveMeasurement, group: NodeGroup) -> float | None:
+    if own.num_domains > own.num_ranks:
         return None
     ranks = Ranks(own.num_ranks, own.num_domains)
     parts = group.accelerator.num_ranks_per_accelerator
@@ -185,13 +197,13 @@ def measured_size(cluster: ClusterProfile) -> Iterator[Violation]:
     """The buffer fits into memory and is large enough for the rate."""
     judged = False
     for i, own in _measurements(cluster):
-        group = _group(cluster, own)
-        memory = memory_bytes(group) if group else None
-        if group is None or memory is None:
+        groups = _groups(cluster, own)
+        memories = [memory / group.accelerator.num_ranks_per_accelerator for group, memory in _with_memory(groups)]
+        if not memories or len(memories) < len(groups):
             continue
         judged = True
         place = at(cluster, "measurements", i, "message_bytes")
-        largest = memory / group.accelerator.num_ranks_per_accelerator / 2
+        largest = max(memories) / 2
         ceiling, bus = _ceiling(cluster, own), own.bus_bandwidth_bytes_per_second
         if own.message_bytes > largest:
             message = f"two buffers of {units.bytes_(own.message_bytes)} do not fit into {units.bytes_(2 * largest)}"
@@ -206,6 +218,10 @@ def measured_size(cluster: ClusterProfile) -> Iterator[Violation]:
                 yield Violation(place, message, f"at least {least}, 1 MiB per rank")
     if not judged:
         raise NotApplicable("no measurement on accelerators of known memory")
+
+
+def _with_memory(groups: list[NodeGroup]) -> list[tuple[NodeGroup, float]]:
+    return [(group, memory) for group in groups if (memory := memory_bytes(group)) is not None]
 
 
 @rule("TS-CLU-055")

@@ -81,17 +81,29 @@ def facility_power(cluster: ClusterProfile) -> Iterator[Violation]:
     supply = cluster.power.it_power_watts if cluster.power else None
     if supply is None:
         raise NotApplicable("the facility's power is not given")
-    demand = 0.0
-    for group in cluster.node_groups:
-        boards = power_watts(group)
-        if group.node_power_watts is None and boards is None:
-            raise NotApplicable(f"the power of {group.name!r} is not known")
-        node = group.node_power_watts
-        demand += group.num_nodes * node if node is not None else total(group) * (boards or 0)
+    draws = {group.name: _draw(group) for group in cluster.node_groups}
+    known = [draw for draw in draws.values() if draw is not None]
+    unknown = " and ".join(repr(name) for name, draw in draws.items() if draw is None)
+    demand = sum(known)
     low, high = (share * demand for share in _FACILITY_SHARE)
-    if not low <= supply <= high:
+    if supply < low or (supply > high and not unknown):
+        without = f" without those of {unknown}" if unknown else ""
         yield Violation(
             at(cluster, "power", "it_power_watts"),
-            f"the facility delivers {units.watts(supply)}, the nodes draw {units.watts(demand)}",
-            f"between {units.base(low)} and {units.base(high)} is plausible",
+            f"the facility delivers {units.watts(supply)}, the nodes{without} draw {units.watts(demand)}",
+            f"{units.base(low)} or more is plausible" if unknown else _between(low, high),
         )
+    elif unknown:
+        raise NotApplicable(f"the power of {unknown} is not known")
+
+
+def _between(low: float, high: float) -> str:
+    return f"between {units.base(low)} and {units.base(high)} is plausible"
+
+
+def _draw(group: NodeGroup) -> float | None:
+    """What the nodes of a group draw, or at least their accelerators; None where neither is known."""
+    if group.node_power_watts is not None:
+        return group.num_nodes * group.node_power_watts
+    boards = power_watts(group)
+    return None if boards is None else total(group) * boards

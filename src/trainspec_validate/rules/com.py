@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.derived.job import job_fabric
+from trainspec_validate.derived.job import job_fabrics
 from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
 from trainspec_validate.documents.communication import Communication
 from trainspec_validate.documents.hardware import Nic
@@ -89,17 +89,18 @@ def _nic_problem(nic: Nic | None, group: str, fabric: str | None, fabrics: list[
 def timeout_after_failover(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """A collective outlives the failover of its fabric."""
     timeout = communication(plan).timeout_seconds
-    found = job_fabric(plan, cluster, job_nodes(plan, cluster))
-    failover = found[1].failover_seconds if found else None
-    if found is None or timeout is None or failover is None:
+    fabrics = job_fabrics(plan, cluster, job_nodes(plan, cluster))
+    times = {index: fabric.failover_seconds for index, fabric in fabrics if fabric.failover_seconds is not None}
+    if timeout is None or not times:
         raise NotApplicable("no collective time-out, or no failover time of the job's fabric")
+    index, failover = max(times.items(), key=lambda item: item[1])
     if timeout <= failover:
         yield Violation(
             at(plan, "communication", "timeout_seconds"),
-            f"collectives are given up after {seconds(timeout)}, but {found[1].name} takes "
+            f"collectives are given up after {seconds(timeout)}, but {cluster.fabrics[index].name} takes "
             f"{seconds(failover)} to carry traffic again after a lost link",
             f"set it above {base(failover)}, so that a lost link is not a lost job",
-            related=((at(cluster, "fabrics", found[0], "failover_seconds"), seconds(failover)),),
+            related=((at(cluster, "fabrics", index, "failover_seconds"), seconds(failover)),),
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from trainspec_validate.costs.placement import members_in_block
-from trainspec_validate.derived.job import axis_span, degree, job_fabric
+from trainspec_validate.derived.job import axis_span, degree, job_fabrics
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.communication import CollectiveChoice
 from trainspec_validate.documents.parallelism import Axis
@@ -155,8 +155,8 @@ def _hardware_problem(plan: TrainingPlan, cluster: ClusterProfile, axis: Axis, a
     text = f"{axis} groups of {number(group.degree)} have {number(near)} in one scale-up domain"
     if algorithm in {"hierarchical", "in-network-tree"} and near in {1, group.degree}:
         return f"{text}, so there are no two levels to reduce over", "choose an algorithm of one level"
-    found = job_fabric(plan, cluster, nodes)
-    fabric_reduces = found is not None and bool(found[1].in_network_reduction)
+    fabrics = job_fabrics(plan, cluster, nodes)
+    fabric_reduces = bool(fabrics) and all(fabric.in_network_reduction for _, fabric in fabrics)
     if algorithm in {"in-network", "in-network-tree"} and near > 1 and not (scale_up and scale_up.in_network_reduction):
         return (
             "the scale-up domain does not declare that its switches reduce",

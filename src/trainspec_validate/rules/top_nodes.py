@@ -36,7 +36,12 @@ def _compute_only(node: ExplicitNode, group: NodeGroup | None) -> ExplicitNode:
     kinds = group.nics if group else ()
     if all(nic.role == "compute" for nic in kinds):
         return node
-    named = {device for nic in kinds if nic.role == "compute" for device in nic.devices}
+    compute = [nic for nic in kinds if nic.role == "compute"]
+    others = {device for nic in kinds if nic.role != "compute" for device in nic.devices}
+    left = tuple(nic for nic in node.nics if nic.name not in others)
+    if not any(nic.devices for nic in compute) and len(left) == sum(nic.num_per_node for nic in compute):
+        return changed(node, nics=left)
+    named = {device for nic in compute for device in nic.devices}
     return changed(node, nics=tuple(nic for nic in node.nics if nic.name in named))
 
 

@@ -7,7 +7,7 @@ from math import ceil, gcd
 
 from trainspec_validate.costs.placement import Span, holds_whole_groups
 from trainspec_validate.derived.groups import spanned
-from trainspec_validate.derived.job import JobNodes, axis_span, degree, job_fabric, used_axes
+from trainspec_validate.derived.job import JobNodes, axis_span, degree, job_fabrics, used_axes
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.fabric import Fabric
 from trainspec_validate.documents.parallelism import Axis, Placement
@@ -159,20 +159,20 @@ def _below_tier(
         message = f"a group within a {placement.within} does not reach tier {placement.fabric_tier}"
         yield Violation(place, message, "leave fabric_tier out, or place within the fabric")
         return
-    found = job_fabric(plan, cluster, nodes)
-    tiers = found[1].tiers if found else ()
-    tier = next((tier for tier in tiers if tier.name == placement.fabric_tier), None)
-    if tier is None:
-        names = ", ".join(tier.name for tier in tiers) or "none"
+    tiers = [tier for _, fabric in job_fabrics(plan, cluster, nodes) for tier in fabric.tiers]
+    named = [tier for tier in tiers if tier.name == placement.fabric_tier]
+    sizes = [tier.group_num_nodes for tier in named if tier.group_num_nodes is not None]
+    if not named:
+        names = ", ".join(dict.fromkeys(tier.name for tier in tiers)) or "none"
         message = f"the job's fabric has no tier {placement.fabric_tier!r}"
         yield Violation(place, message, f"tiers of the fabric: {names}")
-    elif tier.group_num_nodes is not None:
-        block = tier.group_num_nodes * nodes.ranks_per_node
+    elif sizes:
+        block = min(sizes) * nodes.ranks_per_node
         if not holds_whole_groups(group, block, plan.parallelism.num_accelerators):
             yield Violation(
                 place,
                 f"{placement.axis} groups reach over {number(group.num_ranks)} consecutive ranks, but "
-                f"{number(tier.group_num_nodes)} nodes below {tier.name} hold {number(block)}",
+                f"{number(min(sizes))} nodes below {placement.fabric_tier} hold {number(block)}",
                 "name a higher tier, or move the axis inwards in the order",
             )
 
@@ -210,8 +210,8 @@ def rank_order(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violatio
         raise NotApplicable("the plan does not say how hosts become ranks")
     nodes = job_nodes(plan, cluster)
     count = ceil(plan.parallelism.num_accelerators / nodes.ranks_per_node)
-    found = job_fabric(plan, cluster, nodes)
-    leaf = found[1].tiers[0].group_num_nodes if found and found[1].tiers else None
+    leaves = [fabric.tiers[0].group_num_nodes for _, fabric in job_fabrics(plan, cluster, nodes) if fabric.tiers]
+    leaf = min((num_nodes for num_nodes in leaves if num_nodes is not None), default=None)
     if count <= (leaf or 1):
         raise NotApplicable("the nodes of the job share one group of the first tier")
     if order != "topology":
@@ -242,8 +242,7 @@ def data_tier(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation
     if degree(plan, "data") == 1 or group is None:
         raise NotApplicable("the plan has no data groups that the order places")
     nodes = job_nodes(plan, cluster)
-    found = job_fabric(plan, cluster, nodes)
-    narrow = list(_narrow_tiers(found[1])) if found else []
+    narrow = [one for _, fabric in job_fabrics(plan, cluster, nodes) for one in _narrow_tiers(fabric)]
     if not narrow:
         raise NotApplicable("no tier of the job's fabric is oversubscribed by more than 2")
     reasons = [placement for placement in plan.parallelism.placements if placement.axis == "data" and placement.reason]

@@ -212,9 +212,6 @@ def tier_groups(cluster: ClusterProfile) -> Iterator[Violation]:
                 f"{size} nodes below {tier.name} are no multiple of the {inner} nodes below the tier before",
                 f"use a multiple of {inner}, or all {number(total)} nodes",
             )
-        elif total and size > GROUP_FACTOR * total:
-            message = f"{number(size)} nodes are to meet below {tier.name}, but the fabric has {number(total)}"
-            yield Violation(place, message, f"write {total} or less, or what the tier holds when it is full")
         most = _most_nodes(cluster, fabric, level)
         if most is not None and size > most:
             yield Violation(
@@ -222,6 +219,20 @@ def tier_groups(cluster: ClusterProfile) -> Iterator[Violation]:
                 f"{number(size)} nodes are to meet below {tier.name}, whose ports hold {number(most)} NICs",
                 f"at most {number(most)} nodes can meet there",
             )
+
+
+@rule("TS-TOP-027")
+def tier_group_share(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Groups of a tier are about as large as the fabric."""
+    found = [row for row in _tiers(cluster, trees=True) if row[3].group_num_nodes]
+    if not found:
+        raise NotApplicable("no tier states the nodes of a group")
+    for index, fabric, level, tier in found:
+        size, total = tier.group_num_nodes or 0, fabric_num_nodes(cluster, fabric)
+        if total and size > GROUP_FACTOR * total:
+            place = at(cluster, "fabrics", index, "tiers", level, "group_num_nodes")
+            message = f"{number(size)} nodes are to meet below {tier.name}, but the fabric has {number(total)}"
+            yield Violation(place, message, f"write {total} or less, or what the tier holds when it is full")
 
 
 def _most_nodes(cluster: ClusterProfile, fabric: Fabric, level: int) -> int | None:

@@ -219,6 +219,28 @@ def num_row_groups(path: Path) -> int:
         return int(file.num_row_groups)
 
 
+def content_of(text: Any) -> bytes:
+    """The bytes of one text of a column, UTF-8 or not."""
+    plain = text.value if hasattr(text, "dictionary") else text
+    return bytes(plain.as_buffer().to_pybytes())
+
+
+def texts_of(words: Any) -> list[str | None]:
+    """Texts of a column; what is no UTF-8 becomes an empty one, which is no name."""
+    try:
+        found: list[str | None] = words.to_pylist()
+    except UnicodeDecodeError:
+        found = [_text(word) for word in words]
+    return found
+
+
+def _text(word: Any) -> str | None:
+    try:
+        return content_of(word).decode() if word.is_valid else None
+    except UnicodeDecodeError:
+        return ""
+
+
 def metric_columns(schema: Any) -> list[str]:
     """Metric keys among the columns of a file."""
     return [name for name in schema.names if name not in _FIXED]

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from trainspec_validate.boundary import open_regular, untrusted
+
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """A longer line is handed on with one byte more than this, which its reader refuses."""
 _MAX_SKIPPED_BYTES = 1024**3
@@ -131,12 +133,8 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def _raw(path: Path) -> BinaryIO:
-    try:
-        if path.exists() and not path.is_file():
-            raise SourceError("this is no regular file", "name a file")
-        return path.open("rb")
-    except OSError as error:
-        raise SourceError(f"the file cannot be read: {(error.strerror or str(error)).lower()}") from None
+    with untrusted(SourceError):
+        return open_regular(path)
 
 
 def head_bytes(stream: BinaryIO, size: int) -> bytes:

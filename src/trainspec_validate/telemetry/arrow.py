@@ -46,8 +46,8 @@ def head_of(path: Path) -> Head | None:
         SourceError: the file is no twin of a stream.
     """
     for _, batch in parquet.row_batches(path, 0, 1, ["json"]):
-        text = batch.column("json")[0].as_py() if batch.num_rows else None
-        record = read_line(text.encode()) if text else None
+        text = batch.column("json")[0] if batch.num_rows else None
+        record = read_line(parquet.content_of(text)) if text is not None and text.is_valid else None
         return record if isinstance(record, Head) else None
     return None
 
@@ -57,7 +57,7 @@ def leading_heads(path: Path) -> tuple[Head, ...]:
     found: list[Head] = []
     for _, batch in parquet.row_batches(path, columns=["json"]):
         for text in batch.column("json"):
-            record = read_line(text.as_py().encode()) if text.is_valid else None
+            record = read_line(parquet.content_of(text)) if text.is_valid else None
             if not isinstance(record, Head):
                 return tuple(found)
             found.append(record)
@@ -76,7 +76,7 @@ def arrow_batches(stretch: Stretch, digest: Digest, facts: FileFacts, *, in_colu
         text = batch.column("json")
         is_odd = ~np.asarray(text.is_null()) if text.null_count < len(text) else np.zeros(len(text), bool)
         for row in np.flatnonzero(is_odd).tolist():
-            record = read_line(text[row].as_py().encode())
+            record = read_line(parquet.content_of(text[row]))
             if isinstance(record, LineFault):
                 note_damage(facts, first_row + row, record)
             else:
@@ -195,7 +195,7 @@ class _Texts:
             column = column.dictionary_encode()
         last = self._last.get(name)
         if last is None or not column.dictionary.equals(last[0]):
-            texts = column.dictionary.to_pylist()
+            texts = parquet.texts_of(column.dictionary)
             last = (column.dictionary, np.array([*(self._number(text) for text in texts), -1], np.int64))
             self._last[name] = last
         return last[1].take(_filled(column.indices))  # -1 takes the last one

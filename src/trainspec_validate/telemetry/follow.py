@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainspec_validate.boundary import untrusted
 from trainspec_validate.documents import Document
 from trainspec_validate.findings import Finding
 from trainspec_validate.requirements import Index, Requirement
@@ -97,19 +98,21 @@ class Follower:
             if name in self.refused:
                 continue
             try:
-                found += one.news()
-            except (SourceError, OSError) as error:
+                with untrusted(SourceError):
+                    found += one.news()
+            except SourceError as error:
                 self.refused[name] = str(error)
         return found
 
     def _begin(self, path: Path) -> None:
         name = path.as_posix()
         try:
-            status = _status(path)
-            if b"\n" not in first_bytes(path, MAX_LINE_BYTES + 2):
-                return  # the head is not on its line yet; the next look will tell
-            file = run_file(len(self.followed), path, name)
-        except (SourceError, OSError) as error:
+            with untrusted(SourceError):
+                status = _status(path)
+                if b"\n" not in first_bytes(path, MAX_LINE_BYTES + 2):
+                    return  # the head is not on its line yet; the next look will tell
+                file = run_file(len(self.followed), path, name)
+        except SourceError as error:
             self.refused[name] = str(error)
             return
         if file.format != NATIVE or file.is_compressed:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainspec_validate.answers import Case, answer
+from trainspec_validate.boundary import UnreadableError
 from trainspec_validate.documents import Document
 from trainspec_validate.findings import Coverage, Finding, Outcome, Related, Span
 from trainspec_validate.requirements import Index, Requirement
@@ -55,7 +57,7 @@ def judge_view(
         found, outcome = answer(case, one, requirement)
         deviations += ((requirement, deviation) for deviation in found)
         judgement.outcomes.append(outcome)
-    places = Places(files, _first_head(view))
+    places = Places(files, _first_head(view), is_live=view.is_live)
     judgement.findings = list(_findings(deviations, index, places))
     judgement.coverage = coverage_of(view, documents, judgement.outcomes)
     return judgement
@@ -68,7 +70,9 @@ def _first_head(view: RunView) -> Location:
 class Places:
     """Lines of places in files, looked up for all findings at once."""
 
-    def __init__(self, files: Sequence[RunFile], home: Location) -> None:
+    def __init__(self, files: Sequence[RunFile], home: Location, *, is_live: bool = False) -> None:
+        self.is_live = is_live
+        """Whether files may be gone by now, which was told."""
         self.files = {file.number: file for file in files}
         self.home = home
         """Where what is absent is reported: the first head."""
@@ -88,7 +92,9 @@ class Places:
             if file.format == "parquet":
                 self.lines[number] = {offset: (offset + 1, "") for offset in offsets}
             else:
-                self.lines[number] = lines_at(Path(file.path), offsets)
+                self.lines[number] = {}
+                with suppress(UnreadableError) if self.is_live else nullcontext(), file.reading():
+                    self.lines[number] = lines_at(Path(file.path), offsets)
 
     def at(self, place: Location, word: str = "") -> tuple[str, Span, str]:
         """Name of the file, the word on its line or the whole line as a span, and the text of the line."""

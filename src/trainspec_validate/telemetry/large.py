@@ -60,8 +60,9 @@ def split(files: Sequence[RunFile], num_workers: int, least_bytes: int = 0) -> I
     room = target = -(-total // num)
     for file in files:
         start = 0
-        size, unit = _places(file) if file.text_bytes > room else (1, file.text_bytes)
-        heads = _heads_before(file) if size > 1 else ()
+        with file.reading():
+            size, unit = _places(file) if file.text_bytes > room else (1, file.text_bytes)
+            heads = _heads_before(file) if size > 1 else ()
         while (size - start) * unit > room and (step := max(1, round(room / unit))) < size - start:
             share.append(Stretch(file, start, start + step, heads if start else ()))
             yield share
@@ -105,9 +106,12 @@ def with_heads(shares: Iterable[Sequence[Stretch]], files: Sequence[RunFile]) ->
 
 def heads_of(files: Sequence[RunFile]) -> tuple[Head, ...]:
     """The heads that all files begin with."""
-    ours = (file for file in files if file.head is not None)
-    found = ((file.head,) if file.format != NATIVE else leading_heads(file.path) for file in ours)
-    return tuple(head for heads in found for head in heads if head is not None)
+    found: list[Head] = []
+    for file in files:
+        if file.head is not None:
+            with file.reading():
+                found += (file.head,) if file.format != NATIVE else leading_heads(file.path)
+    return tuple(found)
 
 
 def fold_share(share: Sequence[Stretch]) -> Digest:

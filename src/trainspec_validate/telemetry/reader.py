@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainspec_validate.boundary import unreadable, untrusted
 from trainspec_validate.documents.stream import Head
 from trainspec_validate.streams.source import SourceError
 from trainspec_validate.telemetry import jit
@@ -39,6 +41,10 @@ class RunFile:
         """Size of the text; a compressed one is taken for ten times as large."""
         return self.num_bytes * (10 if self.is_compressed or self.format == "parquet" else 1)
 
+    def reading(self) -> AbstractContextManager[None]:
+        """Around whatever reads the file: what it raises becomes an `UnreadableError` of this file."""
+        return untrusted(unreadable(self.name))
+
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
@@ -55,11 +61,15 @@ def batches(stretch: Stretch, digest: Digest, *, in_columns: bool = False) -> It
     """The records of a stretch as columns; names and damage go into the digest.
 
     `in_columns` leaves values in the columns of a file that has such, for a digest that takes all records in order.
+
+    Raises:
+        UnreadableError: the file cannot be read to its end; where only its content is damaged, that is in the digest.
     """
     facts = digest.facts(stretch.file.number)
     digest.know((stretch.file.head, *stretch.heads))
     try:
-        yield from _batches(stretch, digest, facts, in_columns=in_columns)
+        with stretch.file.reading():
+            yield from _batches(stretch, digest, facts, in_columns=in_columns)
     except SourceError as error:
         note_damage(facts, 0, LineFault(RECORD, f"the file ends early: {error}", "was the writer stopped?"))
 

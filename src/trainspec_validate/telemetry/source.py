@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from trainspec_validate.boundary import open_regular
 from trainspec_validate.streams.source import SourceError, uncompressed
 from trainspec_validate.telemetry.lines import MAX_LINE_BYTES
 
@@ -17,7 +18,8 @@ BLOCK_BYTES = 8_000_000
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 PARQUET = b"PAR1"
 _SHOWN_BYTES = 4_000
-_UNREADABLE = (OSError, EOFError, zlib.error)
+_DAMAGED = (OSError, EOFError, zlib.error)
+"""What damaged content raises, as does storage, which `_damage` tells apart."""
 _SKIPPED_BYTES = 1_000_000
 
 
@@ -36,18 +38,19 @@ def first_bytes(path: Path, number: int = 4_096) -> bytes:
     """The start of the uncompressed content.
 
     Raises:
-        SourceError: the file cannot be read.
+        SourceError: its compressed content is damaged.
+        OSError: the file cannot be read.
     """
     try:
         with open_file(path) as file:
             return _Patient(file).read(number)
-    except _UNREADABLE as error:
-        raise SourceError(_reason(error)) from error
+    except _DAMAGED as error:
+        raise _damage(error) from error
 
 
 def is_compressed(path: Path) -> bool:
     """Whether the file is gzip or zstd, by its first bytes."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         start = file.read(4)
     return start.startswith((_GZIP, _ZSTD))
 
@@ -59,21 +62,22 @@ def open_file(path: Path) -> IO[bytes]:
         SourceError: the file is zstd and the library for it is not installed.
         OSError: the file cannot be opened.
     """
-    return uncompressed(path.open("rb")) if is_compressed(path) else path.open("rb")
+    return uncompressed(open_regular(path)) if is_compressed(path) else open_regular(path)
 
 
 def blocks(path: Path, start: int = 0, end: int | None = None, size: int = BLOCK_BYTES) -> Iterator[Block]:
     """Whole lines from those that begin at or after `start` up to the one that begins before `end`.
 
     Raises:
-        SourceError: the file cannot be read, or its compressed content is damaged.
+        SourceError: its compressed content is damaged.
+        OSError: the file cannot be read.
     """
     try:
         with open_file(path) as file:
             offset = start - 1 + _skip_line(file, start - 1) if start else 0
             yield from _blocks(_Patient(file), offset, end, size)
-    except _UNREADABLE as error:
-        raise SourceError(_reason(error)) from error
+    except _DAMAGED as error:
+        raise _damage(error) from error
 
 
 def _skip_line(file: IO[bytes], start: int) -> int:
@@ -104,7 +108,7 @@ class _Patient:
             while left > 0 and (piece := self.file.read1(left)):
                 found.append(piece)
                 left -= len(piece)
-        except (*_UNREADABLE, SourceError) as error:
+        except (*_DAMAGED, SourceError) as error:
             if not found:
                 raise
             self.error = error
@@ -187,7 +191,7 @@ def lines_at(path: Path, offsets: Iterable[int]) -> dict[int, tuple[int, str]]:
     number, place = 1, 0
     pending = iter(wanted)
     target = next(pending, None)
-    with open_file(path) as opened, contextlib.suppress(SourceError, *_UNREADABLE):
+    with open_file(path) as opened, contextlib.suppress(SourceError, *_DAMAGED):
         file = _Patient(opened)
         while target is not None and (chunk := file.read(BLOCK_BYTES)):
             seen = 0
@@ -202,7 +206,8 @@ def lines_at(path: Path, offsets: Iterable[int]) -> dict[int, tuple[int, str]]:
     return found
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
-    return f"the compressed content is damaged: {error}"
+def _damage(error: Exception) -> Exception:
+    """What to raise: an error of the storage as it is, damage of the compressed content in words."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error
+    return SourceError(f"the compressed content is damaged: {error}")

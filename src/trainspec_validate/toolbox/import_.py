@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from trainspec_validate import terminal
+from trainspec_validate.boundary import untrusted
 from trainspec_validate.documents import KINDS
 from trainspec_validate.interop.formats import Format, by_name, formats, recognise
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
@@ -170,8 +171,9 @@ def _fragments(paths: Sequence[tuple[str, bool]], format_name: str | None, input
 
 
 def _read(path: str, name: str, chosen: Format | None, inputs: Inputs) -> Fragment:
-    text = _text(path, name, inputs)
-    return (chosen or recognise(text)).read(text)
+    with untrusted(lambda reason, remedy: ForeignFormatError(reason, None, remedy)):
+        text = _text(path, name, inputs)
+        return (chosen or recognise(text)).read(text)
 
 
 def _text(path: str, name: str, inputs: Inputs) -> ForeignText:
@@ -220,11 +222,14 @@ def _told(path: str, error: ForeignFormatError) -> str:
 
 def _judge(path: str) -> int:
     """Findings of the written document on standard error, and the exit code that they mean."""
-    from trainspec_validate.check import validate  # noqa: PLC0415 - only a check pays for the rules
+    from trainspec_validate.check import InputError, validate  # noqa: PLC0415 - only a check pays for the rules
     from trainspec_validate.findings import Severity  # noqa: PLC0415
     from trainspec_validate.report import concise  # noqa: PLC0415
     from trainspec_validate.report.options import Options  # noqa: PLC0415
 
-    report = validate([path])
+    try:
+        report = validate([path])
+    except InputError as error:
+        raise Failure("\n".join(map(str, error.args))) from error
     terminal.tell_lines(concise.render(report, Options()))
     return terminal.FINDINGS if any(f.severity is Severity.ERROR for f in report.findings) else terminal.OK

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from trainspec_validate import terminal
+from trainspec_validate.boundary import untrusted
 from trainspec_validate.neutral import printable
 from trainspec_validate.streams import (
     HEAD_BYTES,
@@ -49,20 +50,31 @@ class Inputs:
         try:
             if path == STDIN:
                 if self._start is None:
-                    self._start = head_bytes(sys.stdin.buffer, HEAD_BYTES)
+                    self._start = head_bytes(standard_input(), HEAD_BYTES)
                 return head_bytes(uncompressed(self.stdin()), HEAD_BYTES) if self._start else b""
-            with opened(Path(path)) as stream:
+            with untrusted(SourceError), opened(Path(path)) as stream:
                 return head_bytes(stream, HEAD_BYTES)
         except SourceError:
             return b""
 
     def stdin(self) -> BinaryIO:
         """Standard input with the bytes that were read of it already."""
-        return rejoined(self._start or b"", sys.stdin.buffer)
+        return rejoined(self._start or b"", standard_input())
 
     def stream_format(self, path: str) -> StreamFormat | None:
         """The format of a file that is a stream."""
         return detect(self.head(path))
+
+
+def standard_input() -> BinaryIO:
+    """The bytes of standard input.
+
+    Raises:
+        Failure: it is closed.
+    """
+    if sys.stdin is None:
+        raise Failure("standard input is closed; name a file, or pipe one into the command")
+    return sys.stdin.buffer
 
 
 @dataclass(slots=True)
@@ -85,7 +97,7 @@ class Told:
             Failure: the file cannot be read.
         """
         try:
-            for place, entry in self._items(inputs, given):
+            for place, entry in self._read_items(inputs, given):
                 if isinstance(entry, Losses):
                     self.losses = entry.entries
                 elif isinstance(entry, Refusal):
@@ -95,6 +107,11 @@ class Told:
                     yield entry
         except SourceError as error:
             raise Failure(f"{self.path}: {error}" + (f" ({error.help})" if error.help else "")) from None
+
+    def _read_items(self, inputs: Inputs, given: Given) -> Iterator[Item]:
+        """What the file gives; whatever its content makes a reader raise is a `SourceError`."""
+        with untrusted(SourceError):
+            yield from self._items(inputs, given)
 
     def _items(self, inputs: Inputs, given: Given) -> Iterator[Item]:
         if not self.format.module:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainspec_validate.derived.job import JobNodes, job_fabric
+from trainspec_validate.derived.job import JobNodes, job_network
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.forecast.facts import Unpredictable, layout_of
 from trainspec_validate.forecast.spans import axis_networks, axis_spans
@@ -62,16 +62,11 @@ def _graph(cluster: ClusterProfile, plan: TrainingPlan | None, node_group: str |
     if wanted not in names:
         raise ValueError(f"name a node group: {', '.join(names)}")
     nodes = JobNodes(cluster.node_groups[names[wanted]], names[wanted])
-    if plan is not None:
-        if plan.parallelism.num_accelerators > nodes.num_ranks:
-            have = f"{nodes.group.name} has {number(nodes.num_ranks)}"
-            raise ValueError(f"the plan has {number(plan.parallelism.num_accelerators)} ranks, {have}")
-        found = job_fabric(plan, cluster, nodes)
-        fabric = found[1] if found else None
-        return nodes, topology_of(cluster, nodes, fabric, plan.parallelism.num_accelerators)
-    plugged = {nic.fabric for nic in nodes.group.nics if nic.role == "compute"}
-    fabrics = [fabric for fabric in cluster.fabrics if fabric.name in plugged]
-    return nodes, topology_of(cluster, nodes, fabrics[0] if len(fabrics) == 1 else None)
+    if plan is not None and plan.parallelism.num_accelerators > nodes.num_ranks:
+        have = f"{nodes.group.name} has {number(nodes.num_ranks)}"
+        raise ValueError(f"the plan has {number(plan.parallelism.num_accelerators)} ranks, {have}")
+    plugged, network = job_network(plan, cluster, nodes)
+    return nodes, topology_of(cluster, plugged, network, plan.parallelism.num_accelerators if plan else None)
 
 
 def _machine(cluster: ClusterProfile, graph: Topology) -> Told:

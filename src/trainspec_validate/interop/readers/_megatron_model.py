@@ -50,7 +50,7 @@ def _write_family(draft: Draft) -> str | None:
         draft.lacks(("model", "family"), reason)
         return None
     hybrid = draft.look("hybrid_override_pattern", "hybrid_layer_pattern") or draft.flag("is_hybrid_model") or several
-    family = "other" if hybrid else "moe-transformer" if experts not in {None, 1} else "dense-transformer"
+    family = "other" if hybrid else "moe-transformer" if experts is not None and experts != 1 else "dense-transformer"
     stated = hybrid or experts is not None
     draft.put(("model", "family"), family, "" if stated else Default(f"no experts, the default of {ARGUMENTS}"))
     return family

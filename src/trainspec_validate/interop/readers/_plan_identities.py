@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trainspec_validate.costs.transformer import Shape, parameters
@@ -108,8 +108,7 @@ def _shape(draft: Draft) -> Shape | str:
     layers = values["num_layers"] or 0
     inside = experts if isinstance(experts, dict) else {}
     expert_layers = inside.get("num_layers", layers) if inside else 0
-    numbers = [inside.get(key) for key in ("num_experts", "num_active_experts", "ffn_hidden_size")] if inside else []
-    if inside and not all(isinstance(value, int) and 0 < value <= _LARGEST_DIMENSION for value in numbers):
+    if inside and not _are_experts(inside):
         lacking.append("experts")
     ffn = draft.counted("model", "ffn_hidden_size")
     if (ffn is None and expert_layers != layers) or (not inside and ffn is None):
@@ -139,6 +138,13 @@ def _shape(draft: Draft) -> Shape | str:
         expert_hidden_size=inside.get("ffn_hidden_size", 0),
         num_expert_layers=expert_layers,
     )
+
+
+def _are_experts(inside: Mapping[str, Any]) -> bool:
+    """Whether the numbers of experts can be computed with."""
+    least = {"num_experts": 1, "num_active_experts": 1, "ffn_hidden_size": 1, "num_shared_experts": 0}
+    values = {key: inside.get(key, 0) for key in least}
+    return all(isinstance(value, int) and least[key] <= value <= _LARGEST_DIMENSION for key, value in values.items())
 
 
 def complete_degrees(draft: Draft, world: int | None, world_from: str) -> None:

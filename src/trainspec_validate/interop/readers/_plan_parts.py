@@ -131,7 +131,7 @@ class Draft:
     def look(self, *names: str) -> Any:
         """The value of the first of several settings that has one; None where none has, or it is unresolved."""
         present = [name for name in names if name in self.values]
-        self.used.update(present)
+        self.used.update(names)
         for name in present:
             value = self.values[name]
             if value is None:

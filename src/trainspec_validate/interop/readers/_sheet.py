@@ -104,9 +104,9 @@ def whole(value: Any, low: int, high: int) -> int | None:
     """
     if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,18}\s*", value, re.ASCII):
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not float(value).is_integer():
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
         return None
-    return int(value) if low <= value <= high else None
+    return int(value) if float(value).is_integer() else None
 
 
 def load_values(text: ForeignText, wanted: str) -> Any:

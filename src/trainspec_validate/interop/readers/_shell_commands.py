@@ -1,52 +1,77 @@
-"""The only place that finds the commands of a shell script, with the variables that the script itself assigns."""
+"""The only place that follows a shell script from assignment to command; nothing of it is ever run.
+
+What a branch, a loop or the caller decides becomes a choice between every value that it may have (`_shell_choices`).
+"""
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from trainspec_validate.interop.fragment import ForeignFormatError
-from trainspec_validate.interop.readers._shell_words import Piece, Token, tokens
+from trainspec_validate.interop.readers import _shell_tree as tree
+from trainspec_validate.interop.readers._shell_choices import Choices, Value, has_marks
+from trainspec_validate.interop.readers._shell_tests import decide, evaluate, matches
+from trainspec_validate.interop.readers._shell_words import Piece, Token
 
 MAX_VALUE = 64 * 1024
 MAX_SUBSTITUTED = 8 * 1024 * 1024
+MAX_STEPS = 200_000
+_MAX_CALLS = 16
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _ASSIGNS = re.compile(rf"({_NAME})(\+?)=")
 _SUBSTITUTION = re.compile(
     rf"\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)"
-    rf"|\$(?P<bare>{_NAME})"
-    rf"|\$\{{(?P<name>{_NAME}|[0-9])(?P<all>\[[@*]\])?(?::?-(?P<default>[^{{}}]*))?\}}"
+    rf"|\$(?P<bare>{_NAME}|[0-9])"
+    rf"|\$\{{(?P<name>{_NAME}|[0-9])(?P<all>\[[@*]\])?(?::?(?P<kind>[-=+])(?P<default>[^{{}}]*))?\}}"
 )
 _DECLARES = frozenset({"export", "local", "readonly", "declare", "typeset", "set"})
-_CONDITIONS = frozenset({"if", "elif", "else", "case", "for", "while"})
-_SUM_LENGTH = 200
+_LEAVES = frozenset({"exit", "return"})
+_READS = frozenset({"source", "."})
+_TAKES = frozenset({"read", "mapfile", "readarray", "getopts"})
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word after substitution."""
+    """A word after substitution, in which marks stand for choices."""
 
     text: str
     line: int
+
+
+_Scope = dict[str, Value]
 
 
 @dataclass(slots=True)
 class Script:
     """What a script says: variables with their last value, and its commands."""
 
-    variables: dict[str, str] = field(default_factory=dict)
-    places: dict[str, int] = field(default_factory=dict)
-    """Lines on which variables get their last value."""
     commands: list[list[Word]] = field(default_factory=list)
-    conditions: list[int] = field(default_factory=list)
-    """Lines of branches and loops, which are all read once, in order."""
-    defaults: dict[str, str] = field(default_factory=dict)
-    """Values that were taken from `${NAME:-value}`."""
+    choices: Choices = field(default_factory=Choices)
+    sourced: list[tuple[str, int]] = field(default_factory=list)
+    """Files that the script reads in, with the line."""
+    scopes: list[_Scope] = field(default_factory=lambda: [{}])
+    functions: dict[str, tree.Body] = field(default_factory=dict)
+    called: list[str] = field(default_factory=list)
     substituted: int = 0
+    steps: int = 0
 
-    def value(self, pieces: tuple[Piece, ...]) -> str:
+    @property
+    def variables(self) -> dict[str, str]:
+        """Every variable with its last value."""
+        return {name: value.text for scope in self.scopes for name, value in scope.items()}
+
+    @property
+    def places(self) -> dict[str, int]:
+        """The line on which every variable gets its last value."""
+        return {name: value.line for scope in self.scopes for name, value in scope.items()}
+
+    def get(self, name: str) -> Value | None:
+        """The value of a variable; None where the script does not set it."""
+        return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
+
+    def value(self, pieces: tuple[Piece, ...], line: int = 0) -> str:
         """A word with variables of this script replaced by their values; others stay as they are written.
 
         Raises:
@@ -56,83 +81,79 @@ class Script:
         for piece in pieces:
             text = piece.text
             if not piece.plain and "$" in text:
-                text = _SUBSTITUTION.sub(self._replace, text)
+                for _ in range(3):  # a default may hold a substitution of its own
+                    before, text = text, _SUBSTITUTION.sub(lambda found: self._replace(found, line), text)
+                    if text == before or "${" not in text:
+                        break
             self.substituted += len(text)
             if len(text) > MAX_VALUE or self.substituted > MAX_SUBSTITUTED:
                 raise ForeignFormatError("the variables of the script grow beyond bounds", help="write the values out")
             parts.append(text)
         return "".join(parts)
 
-    def _replace(self, found: re.Match[str]) -> str:
+    def _replace(self, found: re.Match[str], line: int) -> str:
         if found["sum"] is not None:
-            result = evaluate(_SUBSTITUTION.sub(self._replace, self._names(found["sum"])))
-            return found[0] if result is None else str(result)
+            return self._sum(found[0], found["sum"], line)
         name = found["bare"] or found["name"]
-        known = self.variables.get(name)
-        if known:
-            return known
-        default = found["default"]
-        if default is None:
+        value, kind, default = self.get(name), found["kind"], found["default"]
+        known = value.text if value is not None else None
+        if kind == "+":
+            inside = default.strip("\"'")
+            return inside if known else "" if known is not None else self._either([inside, ""], line, found[0])
+        if known or kind is None:
             return known if known is not None else found[0]
         default = default.strip("\"'")
-        if "$" in default:
-            return found[0]
-        self.defaults[name] = default
+        if known is None:
+            default = self._either([default, f"${name}"], line, found[0])
+        if kind == "=":
+            self.scopes[-1][name] = Value(default, line)
         return default
+
+    def _either(self, texts: list[str], line: int, fallback: str) -> str:
+        return self.choices.mark([Value(text, line) for text in texts], fallback)
+
+    def _sum(self, whole: str, text: str, line: int) -> str:
+        """A sum for each of the values that its variables may have."""
+        inner = _SUBSTITUTION.sub(lambda found: self._replace(found, line), self._names(text))
+        values, more = self.choices.flat(inner)
+        results = [(evaluate(value.text), value.line or line) for value in values]
+        if more or any(result is None for result, _ in results):
+            return self.choices.mark(
+                [Value(str(r), at) for r, at in results if r is not None] + [Value(whole, 0)], whole
+            )
+        return self.choices.mark([Value(str(result), at) for result, at in results], whole)
 
     def _names(self, text: str) -> str:
         """Inside `$(( ))` a variable needs no dollar sign."""
-        return re.sub(rf"(?<![$A-Za-z0-9_{{]){_NAME}", lambda found: self.variables.get(found[0], found[0]), text)
+
+        def known(found: re.Match[str]) -> str:
+            value = self.get(found[0])
+            return found[0] if value is None else value.text
+
+        return re.sub(rf"(?<![$A-Za-z0-9_{{]){_NAME}", known, text)
+
+    def branch(self, ways: Sequence[Callable[[], bool]]) -> bool:
+        """Follow each of several ways on its own, and join what they assign; whether none of them goes on."""
+        if len(ways) == 1:
+            return ways[0]()
+        changes = []
+        for way in ways:
+            self.scopes.append({})
+            stopped = way()
+            scope = self.scopes.pop()
+            if not stopped:
+                changes.append(scope)
+        event = self.choices.event()
+        for name in sorted({name for scope in changes for name in scope}):
+            before = self.get(name) or Value(f"${name}", 0)
+            values = [scope.get(name, before) for scope in changes]
+            text = self.choices.mark(values, f"${{{name}}}", event)
+            self.scopes[-1][name] = Value(text, max(value.line for value in values))
+        return bool(ways) and not changes
 
 
-def evaluate(text: str) -> int | None:
-    """A sum or product of whole numbers as the shell counts it; None for anything else.
-
-    >>> evaluate("8 * 16"), evaluate("(1 + 2) / 2"), evaluate("2 ** 99999"), evaluate("1 / 0")
-    (128, 1, None, None)
-    """
-    if len(text) > _SUM_LENGTH or not re.fullmatch(r"[0-9+\-*/%() \t]+", text):
-        return None
-    try:
-        return _evaluate(ast.parse(text.strip(), mode="eval").body)
-    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
-        return None
-
-
-def _evaluate(node: ast.expr) -> int:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return node.value
-    if isinstance(node, ast.BinOp):
-        left, right = _evaluate(node.left), _evaluate(node.right)
-        match node.op:
-            case ast.Add():
-                return left + right
-            case ast.Sub():
-                return left - right
-            case ast.Mult():
-                return left * right
-            case ast.Div():
-                return int(left / right) if abs(left) < 2**53 else left // right
-            case ast.Mod():
-                return left % right
-    raise ValueError
-
-
-class _Stream:
-    """Tokens, of which the next one can be seen before it is taken."""
-
-    def __init__(self, found: Iterator[Token]) -> None:
-        self._rest = found
-        self.next = next(self._rest, None)
-
-    def take(self) -> Token | None:
-        """The next token; None after the last."""
-        taken, self.next = self.next, next(self._rest, None)
-        return taken
-
-
-def read_script(text: str) -> Script:
-    r"""Assignments and commands of a script, every branch taken once and in order.
+def read_script(text: str, slurm: dict[str, int] | None = None) -> Script:
+    r"""Assignments and commands of a script; `slurm` are sizes that its lines for Slurm ask for.
 
     >>> script = read_script('N=4\nARGS="--num-layers $N"\npython pretrain_gpt.py $ARGS\n')
     >>> [word.text for word in script.commands[0]]
@@ -142,59 +163,208 @@ def read_script(text: str) -> Script:
         ForeignFormatError: the script is cut off in a quote or bracket, or grows beyond bounds.
     """
     script = Script()
-    command: list[Word] = []
-    stream = _Stream(tokens(text))
-    while (token := stream.take()) is not None:
-        if token.kind == "end":
-            if command:
-                script.commands.append(command)
-            command = []
-        elif token.kind == "word":
-            _take(script, command, token, stream)
+    for name, size in (slurm or {}).items():
+        script.scopes[0][name] = Value(str(size), 0)
+    _run(script, tree.tree_of(text))
+    for name in [name for name in script.functions if name not in script.called]:
+        script.branch([lambda name=name: _call(script, name, []), lambda: False])  # type: ignore[misc]
     return script
 
 
-def _take(script: Script, command: list[Word], token: Token, stream: _Stream) -> None:
-    """One word: an assignment where a command may begin, otherwise a part of the command."""
+def _run(script: Script, body: Sequence[tree.Node]) -> bool:
+    """Follow commands in order; whether the script ends among them."""
+    return any(_step(script, node) for node in body)
+
+
+def _step(script: Script, node: tree.Node) -> bool:
+    script.steps += 1
+    if script.steps > MAX_STEPS:
+        raise ForeignFormatError("the script takes too many steps", help="give the launch script alone")
+    match node:
+        case tree.Simple():
+            return _simple(script, node.tokens)
+        case tree.Group():
+            return _run(script, node.body)
+        case tree.Function():
+            script.functions[node.name] = node.body
+        case tree.If():
+            return _if(script, node)
+        case tree.Case():
+            return _case(script, node)
+        case tree.Loop():
+            _loop(script, node)
+        case tree.Joined():
+            return _joined(script, node)
+    return False
+
+
+def _status(script: Script, node: tree.Node) -> bool | None:
+    """Whether a condition holds; None where the script does not tell."""
+    if isinstance(node, tree.Joined):
+        left, right = _status(script, node.left), _status(script, node.right)
+        if left is None or right is None:
+            known = left if right is None else right
+            return known if known is not None and known is not node.on_success else None
+        return (left and right) if node.on_success else (left or right)
+    if not isinstance(node, tree.Simple):
+        return None
+    words = [script.value(token.pieces, token.line) for token in node.tokens if token.kind == "word"]
+    return decide(words, script.choices)
+
+
+def _holds(script: Script, condition: tree.Body) -> bool | None:
+    for node in condition:
+        if not isinstance(node, tree.Simple) or node.tokens[0].text not in {"[", "[[", "test"}:
+            _step(script, node)
+    return _status(script, condition[-1]) if condition else None
+
+
+def _joined(script: Script, node: tree.Joined) -> bool:
+    status = _status(script, node.left)
+    stopped = _step(script, node.left)
+    if stopped or (status is not None and status is not node.on_success):
+        return stopped
+    if status is not None:
+        return _step(script, node.right)
+    return script.branch([lambda: _step(script, node.right), lambda: False])
+
+
+def _if(script: Script, node: tree.If) -> bool:
+    ways: list[Callable[[], bool]] = []
+    for condition, body in node.branches:
+        holds = _holds(script, condition)
+        if holds is not False:
+            ways.append(lambda body=body: _run(script, body))  # type: ignore[misc]
+        if holds:
+            break
+    else:
+        ways.append(lambda: _run(script, node.otherwise))
+    return script.branch(ways)
+
+
+def _case(script: Script, node: tree.Case) -> bool:
+    subject = script.value(node.subject.pieces, node.subject.line)
+    ways: list[Callable[[], bool]] = []
+    for patterns, body in node.branches:
+        found = [matches(subject, script.value(token.pieces, token.line), script.choices) for token in patterns]
+        if True in found or None in found:
+            ways.append(lambda body=body: _run(script, body))  # type: ignore[misc]
+        if True in found:
+            break
+    else:
+        ways.append(lambda: False)
+    return script.branch(ways)
+
+
+def _loop(script: Script, node: tree.Loop) -> None:
+    items = [item for token in node.items for item in script.value(token.pieces, token.line).split()]
+    line = node.items[0].line if node.items else 0
+    names = {name for name in tree.assigned(node.body) if re.fullmatch(_NAME, name)}
+    sure = bool(items) and not any("$" in item or has_marks(item) for item in items)
+
+    def once() -> bool:
+        if len(items) > 1 or not sure:
+            for name in names - {node.variable}:
+                before = script.get(name)
+                if before is not None:
+                    values = [before, Value(f"${name}", 0)]
+                    script.scopes[-1][name] = Value(script.choices.mark(values, f"${{{name}}}"), before.line)
+        if node.variable:
+            text = script.choices.mark([Value(item, line) for item in items], f"${{{node.variable}}}")
+            script.scopes[-1][node.variable] = Value(text if items else f"${node.variable}", line)
+        _run(script, node.condition)
+        _run(script, node.body)
+        return False
+
+    script.branch([once] if sure else [once, lambda: False])
+
+
+def _call(script: Script, name: str, words: list[Word]) -> bool:
+    """Follow a function with its own `$1` and so on."""
+    script.called.append(name)
+    if script.called.count(name) > _MAX_CALLS:
+        return False
+    outer = {str(k): script.get(str(k)) for k in range(1, 10)}
+    for k in range(1, 10):
+        script.scopes[-1][str(k)] = Value(words[k].text if k < len(words) else f"${k}", words[0].line if words else 0)
+    _run(script, script.functions[name])
+    for key, value in outer.items():
+        script.scopes[-1][key] = value or Value(f"${key}", 0)
+    return False
+
+
+def _simple(script: Script, tokens: tuple[Token, ...]) -> bool:
+    """One command; whether the script ends with it."""
+    command: list[Word] = []
+    position = 0
+    while position < len(tokens):
+        position = _take(script, command, tokens, position)
+    if not command:
+        return False
+    first = command[0].text
+    if first in script.functions:
+        _call(script, first, command)
+        return False
+    if first in _READS and len(command) > 1:
+        script.sourced.append((command[1].text, command[0].line))
+    elif first in _TAKES:
+        for word in command[1:]:
+            if re.fullmatch(_NAME, word.text):
+                script.scopes[-1][word.text] = Value(f"${word.text}", word.line)
+    elif first == "shift":
+        for k in range(1, 10):
+            script.scopes[-1][str(k)] = Value(f"${k}", command[0].line)
+    elif first == "unset":
+        script.scopes[-1].update({word.text: Value("", word.line) for word in command[1:]})
+    script.commands.append(command)
+    return first in _LEAVES
+
+
+def _take(script: Script, command: list[Word], tokens: tuple[Token, ...], position: int) -> int:
+    """One word: an assignment where a command may begin, otherwise a part of the command; the next position."""
+    token = tokens[position]
+    if token.kind != "word":
+        return position + 1
     first = token.pieces[0]
     assigns = _ASSIGNS.match(first.text) if not first.quoted else None
     starts = not command or command[0].text in _DECLARES
-    if starts and assigns and not first.plain:
-        rest = (Piece(first.text[assigns.end() :], plain=False, quoted=False), *token.pieces[1:])
-        value = script.value(rest)
-        if not value and len(token.pieces) == 1:
-            value = _array(script, token, stream)
-        if assigns[2]:
-            value = f"{script.variables.get(assigns[1], '')} {value}"
-        if len(value) > MAX_VALUE:
-            raise ForeignFormatError("a variable grows beyond bounds", token.line, "write the values out")
-        script.variables[assigns[1]] = value.strip()
-        script.places[assigns[1]] = token.line
-        return
-    if token.text in _CONDITIONS and not command:
-        script.conditions.append(token.line)
-    command.extend(_words(script, token))
+    if not starts or not assigns or first.plain:
+        command.extend(_words(script, token))
+        return position + 1
+    rest = (Piece(first.text[assigns.end() :], plain=False, quoted=False), *token.pieces[1:])
+    value, after = script.value(rest, token.line), position + 1
+    if not value and len(token.pieces) == 1:
+        value, after = _array(script, tokens, after)
+    if assigns[2]:
+        before = script.get(assigns[1])
+        value = f"{before.text if before else ''} {value}"
+    if len(value) > MAX_VALUE:
+        raise ForeignFormatError("a variable grows beyond bounds", token.line, "write the values out")
+    script.scopes[-1][assigns[1]] = Value(value.strip(), token.line)
+    return after
 
 
 def _words(script: Script, token: Token) -> Iterator[Word]:
     """The words that one becomes: substituted values and quoted option lists are cut at blanks."""
-    value = script.value(token.pieces)
+    value = script.value(token.pieces, token.line)
     cut = "$" in token.text or value.lstrip().startswith("--") or ".py " in value
     for text in value.split() if cut else [value]:
         whole = cut and len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
         yield Word(text[1:-1] if whole else text, token.line)
 
 
-def _array(script: Script, token: Token, stream: _Stream) -> str:
-    """The items of `NAME=( ... )`, in one text; empty where no parenthesis follows at once."""
-    if stream.next is None or stream.next.kind != "open":
-        return ""
-    stream.take()
+def _array(script: Script, tokens: tuple[Token, ...], position: int) -> tuple[str, int]:
+    """The items of `NAME=( ... )`, in one text, and the position after; nothing where no parenthesis follows."""
+    if position >= len(tokens) or tokens[position].kind != "open":
+        return "", position
     items, size = [], 0
-    while (item := stream.take()) is not None and item.kind != "close":
-        if item.kind == "word":
-            items.append(script.value(item.pieces))
+    position += 1
+    while position < len(tokens) and tokens[position].kind != "close":
+        token = tokens[position]
+        if token.kind == "word":
+            items.append(script.value(token.pieces, token.line))
             size += len(items[-1]) + 1
             if size > MAX_VALUE:
                 raise ForeignFormatError("an array grows beyond bounds", token.line, "write the values out")
-    return " ".join(items)
+        position += 1
+    return " ".join(items), position + 1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from trainspec_validate.interop.readers._plan_parts import MAX_LISTED, Draft, is_count, shown, word_value
+from trainspec_validate.interop.readers._plan_parts import MAX_LISTED, Draft, is_count, word_value
+from trainspec_validate.interop.readers._shell_choices import ABSENT, Alternatives, has_marks, only_marks, split_marks
 from trainspec_validate.interop.readers._shell_commands import Script, Word, read_script
 
 _SEVERAL = frozenset(
@@ -15,6 +17,13 @@ _SEVERAL = frozenset(
 """Options that take several words."""
 _SLURM = re.compile(r"(?m)^#SBATCH[ \t]+(?:--([a-z-]+)[= ][ \t]*|-([NnG])[ \t]*)([0-9]+)")
 _SHORT = {"N": "nodes", "n": "ntasks", "G": "gpus"}
+_SLURM_NAMES = {
+    "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
+    "ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
+    "gpus-per-node": ("SLURM_GPUS_PER_NODE",),
+}
+"""Variables in which Slurm hands over what its lines ask for."""
 _LAUNCHER_SIZE = frozenset({"nproc_per_node", "nnodes", "num_gpus", "num_nodes"})
 _LAUNCHER = _LAUNCHER_SIZE | {
     *(
@@ -31,6 +40,11 @@ _LAUNCHER = _LAUNCHER_SIZE | {
     ),
     *("log_dir", "redirects", "tee", "max_restarts", "hostfile", "machine_rank", "role", "local_addr"),
 }
+_FURTHER = re.compile(
+    r"\$[@*]|\$\{?[A-Za-z0-9_]*(?:(?i:args|opts|options|flags|extras?|params)\}?|\[[@*]\]\})|\$\{@.{0,40}"
+)
+"""Words that stand for further options, by what they are called."""
+_UNRESOLVED = re.compile(r"\$[{(A-Za-z_0-9@*]|`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +56,167 @@ class Option:
 
 
 Options = Mapping[str, Option]
+_Possible = list[Option]
+"""The values that an option may have; `ABSENT` among them where it may not be given."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What words say: every option with the values that it may have."""
+
+    options: dict[str, _Possible] = field(default_factory=dict)
+    ways: dict[str, tuple[int, tuple[object, ...]]] = field(default_factory=dict)
+    """Options that one branch alone decides, with the value for each way through it."""
+    doubled: list[tuple[str, int]] = field(default_factory=list)
+    """Options that are given twice with different values, which no branch explains."""
+    outside: dict[str, int] = field(default_factory=dict)
+    """Words from outside the script that may hold further options, with their lines."""
+
+    def set(self, name: str, possible: _Possible, ways: tuple[int, tuple[object, ...]] | None = None) -> None:
+        """Give an option its values; a later one goes before an earlier one where it is given."""
+        lone = name not in self.options or all(option.value is not ABSENT for option in possible)
+        self.ways.pop(name, None)
+        if ways is not None and lone:
+            self.ways[name] = ways
+        before = self.options.get(name, [Option(ABSENT, 0)])
+        here = [option for option in possible if option.value is not ABSENT]
+        whole = len(here) == len(possible)
+        given = before[0].value
+        if whole and len(here) == len(before) == 1 and given is not ABSENT and given != here[0].value:
+            self.doubled.append((name.replace("_", "-"), here[0].line))
+        self.options[name] = here if whole else _distinct([*here, *before])
+
+    def settings(self) -> dict[str, Option]:
+        """Every option with its one value, or with its alternatives."""
+        return {name: self._one(name, possible) for name, possible in self.options.items()}
+
+    def _one(self, name: str, possible: _Possible) -> Option:
+        one = _one(possible)
+        if name not in self.ways or not isinstance(one.value, Alternatives):
+            return one
+        event, ways = self.ways[name]
+        return Option(replace(one.value, event=event, ways=ways), one.line)
+
+
+def _distinct(options: Iterable[Option]) -> _Possible:
+    return list({(type(option.value), repr(option.value)): option for option in options}.values())
+
+
+def _one(possible: _Possible) -> Option:
+    distinct = _distinct(possible)
+    known = [option for option in distinct if not _is_open(option.value)]
+    if len(distinct) == 1 or not known:
+        return distinct[0]
+    values = tuple(option.value for option in known)
+    free = len(known) < len(distinct)
+    lines = tuple(option.line for option in known)
+    return Option(Alternatives(values, lines, free), known[0].line)
+
+
+def _is_open(value: object) -> bool:
+    return isinstance(value, str) and bool(_UNRESOLVED.search(value))
+
+
+class Reader:
+    """Reads words with the choices of their script."""
+
+    def __init__(self, script: Script, pairs: Callable[[str], tuple[str, str] | None] | None = None) -> None:
+        self.script, self._pairs = script, pairs
+        self._inner: dict[str, Found] = {}
+        self._listing: dict[str, bool] = {}
+
+    def read(self, words: Iterable[Word]) -> Found:
+        """Options of words: `--name value`, or what `pairs` takes for a name and a value."""
+        found = Found()
+        for name, line, values in self._grouped(words, found):
+            found.set(name, self._possible(name, values, line), self._ways(name, values))
+        return found
+
+    def _ways(self, name: str, values: list[str]) -> tuple[int, tuple[object, ...]] | None:
+        """The branch that decides the value of an option, with the value for each way."""
+        found = self.script.choices.ways(values[0]) if len(values) == 1 else None
+        if found is None or any(has_marks(value.text) for value in found[1]):
+            return None
+        return found[0], tuple(_value(name, value.text.split() or [""]) for value in found[1])
+
+    def lists(self, mark: str) -> bool:
+        """Whether a mark stands for options rather than for a value."""
+        if mark not in self._listing:
+            self._listing[mark] = False
+            texts = [value.text for value in self.script.choices.parts(mark)]
+            self._listing[mark] = any(self._is_list(text) for text in texts)
+        return self._listing[mark]
+
+    def _is_list(self, text: str) -> bool:
+        words = text.split()
+        if any(only_marks(word) and any(map(self.lists, split_marks(word))) for word in words):
+            return True
+        return any(self._pairs(word) if self._pairs else word.startswith("--") for word in words)
+
+    def _grouped(self, words: Iterable[Word], found: Found) -> Iterator[tuple[str, int, list[str]]]:
+        """Every option with the words up to the next one; lists that a choice holds are laid over what was found."""
+        name, line = "", 0
+        values: list[str] = []
+        for word in words:
+            if only_marks(word.text) and any(map(self.lists, split_marks(word.text))):
+                if name:
+                    yield name, line, values
+                name, values = "", []
+                for mark in split_marks(word.text):
+                    self._overlay(mark, word.line, found)
+                continue
+            if _FURTHER.fullmatch(word.text):
+                found.outside.setdefault(word.text[:40], word.line)
+                continue
+            pair = self._pair(word.text)
+            if pair is not None:
+                if name:
+                    yield name, line, values
+                name, line, values = pair[0], word.line, [pair[1]] if pair[1] else []
+            elif not name or self._pairs:
+                if _UNRESOLVED.match(word.text):
+                    found.outside.setdefault(word.text[:40], word.line)
+            elif not (word.text.endswith(".py") and name in _LAUNCHER):
+                values.append(word.text)
+        if name:
+            yield name, line, values
+
+    def _pair(self, text: str) -> tuple[str, str] | None:
+        if self._pairs:
+            return self._pairs(text)
+        if not text.startswith("--") or len(text) < 3:
+            return None
+        stem, _, value = text[2:].rstrip(":").partition("=")
+        return (stem.replace("-", "_"), value) if not has_marks(stem) else None
+
+    def _overlay(self, mark: str, line: int, found: Found) -> None:
+        """Options that a choice may hold: each with the values of every alternative, or not given."""
+        if mark not in self._inner:
+            self._inner[mark] = Found()
+            self._inner[mark] = self._joined(mark, line)
+        inner = self._inner[mark]
+        for name, possible in inner.options.items():
+            found.set(name, possible, inner.ways.get(name))
+
+    def _joined(self, mark: str, line: int) -> Found:
+        decided = self.script.choices.ways(mark)
+        values = decided[1] if decided else self.script.choices.parts(mark)
+        read = [self.read(Word(text, value.line or line) for text in value.text.split()) for value in values]
+        return either(read, decided[0] if decided else None)
+
+    def _possible(self, name: str, values: list[str], line: int) -> _Possible:
+        if not any(map(has_marks, values)):
+            return [Option(_value(name, values), line)]
+        texts, more = self.script.choices.flat(" ".join(values) if name in _SEVERAL else values[0])
+        found = [Option(_value(name, text.text.split() or [""]), text.line or line) for text in texts]
+        return _distinct([*found, Option("$(more)", line)] if more else found)
+
+
+def _value(name: str, values: list[str]) -> object:
+    if not values:
+        return True
+    several = name in _SEVERAL and len(values) > 1
+    return [word_value(item) for item in values] if several else word_value(values[0])
 
 
 def draft_of(found: Options) -> Draft:
@@ -50,82 +225,119 @@ def draft_of(found: Options) -> Draft:
     return Draft(values, lambda names: {name: found[name].line for name in names if name in found})
 
 
-def draft_of_script(text: str, pattern: re.Pattern[str], fewest: int) -> tuple[Draft, Script] | None:
-    """A draft of the options of a script's main command, with remarks on what is not certain in it.
+def slurm_sizes(text: str) -> dict[str, int]:
+    """What the lines for Slurm ask for, by option."""
+    return {found[1] or _SHORT[found[2]]: int(found[3][:9]) for found in _SLURM.finditer(text)}
+
+
+def script_of(text: str) -> Script:
+    """A script in which Slurm's variables have the sizes that its lines ask for.
 
     Raises:
         ForeignFormatError: the script is cut off in a quote, or grows beyond bounds.
     """
-    script = read_script(text)
-    words = _best_command(script, pattern, fewest)
-    if words is None:
-        return None
-    found, doubled = _options(words)
-    draft = draft_of(found)
-    for name, line in doubled:
-        draft.remark(f"--{name} is given several times with different values; the last one counts", line)
-    if script.conditions:
-        draft.remark("branches and loops are read as if each ran once, in order", script.conditions[0])
-    if script.defaults:
-        taken = ", ".join(f"{name}={shown(value)}" for name, value in sorted(script.defaults.items())[:MAX_LISTED])
-        draft.remark(f"the script's own defaults were taken for what may come from outside: {taken}")
-    settings = script.variables.get("PYTORCH_CUDA_ALLOC_CONF", "") + script.variables.get("PYTORCH_ALLOC_CONF", "")
-    if "expandable_segments:true" in settings.lower():
-        draft.put(("memory", "allocator"), "expandable-segments", "PYTORCH_CUDA_ALLOC_CONF of the script")
-    return draft, script
+    sizes = slurm_sizes(text)
+    return read_script(
+        text, {name: sizes[key] for key, names in _SLURM_NAMES.items() if key in sizes for name in names}
+    )
 
 
-def _best_command(script: Script, pattern: re.Pattern[str], fewest: int) -> list[Word] | None:
-    """The command with the most different options that match; all words where no command has enough of them."""
+@dataclass(slots=True)
+class Started:
+    """The options of a script's commands, some of them with alternatives, and what is not certain in it."""
 
-    def score(command: list[Word]) -> int:
-        return len({word.text.partition("=")[0] for word in command if pattern.match(word.text.rstrip(":") + " ")})
+    options: dict[str, Option]
+    script: Script
+    found: Found
 
-    assigned = [
-        [Word(text, script.places[name]) for text in value.split()]
-        for name, value in script.variables.items()
-        if "--" in value
-    ]
-    best = max(script.commands, key=score, default=[])
-    if score(best) == 0:
+    @property
+    def values(self) -> dict[str, Any]:
+        """Every option with its value."""
+        return {name: option.value for name, option in self.options.items()}
+
+    def draft(self, values: Mapping[str, Any]) -> Draft:
+        """A draft of values of these options."""
+        options = self.options
+        draft = Draft(values, lambda names: {name: options[name].line for name in names if name in options})
+        found = (self.script.variables.get(name, "") for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"))
+        if "expandable_segments:true" in "".join(found).lower():
+            draft.put(("memory", "allocator"), "expandable-segments", "PYTORCH_CUDA_ALLOC_CONF of the script")
+        return draft
+
+    def tell(self, draft: Draft) -> None:
+        """Remarks on what is not certain."""
+        for name, line in self.found.doubled:
+            draft.remark(f"--{name} is given several times with different values; the last one counts", line)
+        tell_outside(draft, self.script, self.found)
+
+
+def options_of_script(text: str, pattern: re.Pattern[str], fewest: int) -> Started | None:
+    """The options of a script's commands; None where no command has options that match.
+
+    Raises:
+        ForeignFormatError: the script is cut off in a quote, or grows beyond bounds.
+    """
+    script = script_of(text)
+    found = _found(script, Reader(script), pattern, fewest)
+    return None if found is None else Started(found.settings(), script, found)
+
+
+def tell_outside(draft: Draft, script: Script, found: Found) -> None:
+    """Remarks on files and words from outside that may change what the script says."""
+    if script.sourced:
+        names = ", ".join(name[:60] for name, _ in script.sourced[:MAX_LISTED])
+        draft.remark(f"the script reads in {names}, which is not read", script.sourced[0][1])
+    if found.outside:
+        words = ", ".join(sorted(found.outside)[:MAX_LISTED])
+        draft.remark(f"further options may come from outside the script: {words}", min(found.outside.values()))
+
+
+def _found(script: Script, reader: Reader, pattern: re.Pattern[str], fewest: int) -> Found | None:
+    """Options of the commands with the most different ones that match; of all words where none has enough of them.
+
+    Several commands with about as many are alternatives: nothing tells which one is meant.
+    """
+    read = [reader.read(command) for command in script.commands]
+    scores = [len({name for name in found.options if _fits(pattern, name)}) for found in read]
+    best = max(scores, default=0)
+    if best == 0:
         # A file of arguments that another script reads in.
-        best = [word for words in assigned for word in words]
-    elif best[0].text.startswith("--"):
-        best = [word for command in script.commands if command[0].text.startswith("--") for word in command]
-    elif score(best) < fewest:
-        best = [word for command in script.commands for word in command]
-    return best if score(best) else None
+        words = [
+            Word(text, script.places[name])
+            for name, value in script.variables.items()
+            if "--" in value or has_marks(value)
+            for text in value.split()
+        ]
+        found = reader.read(words)
+        return found if any(_fits(pattern, name) for name in found.options) else None
+    first = script.commands[scores.index(best)][0].text
+    if first.startswith("--"):
+        return reader.read(word for command in script.commands if command[0].text.startswith("--") for word in command)
+    if best < fewest:
+        return reader.read(word for command in script.commands for word in command)
+    picked = [found for found, score in zip(read, scores, strict=True) if score >= max(fewest, (best + 1) // 2)]
+    return picked[0] if len(picked) == 1 else either(picked, script.choices.event())
 
 
-def _options(words: Iterable[Word]) -> tuple[dict[str, Option], list[tuple[str, int]]]:
-    """Arguments by name with underscores; and those that stand there twice with different values."""
-    options: dict[str, Option] = {}
-    doubled: list[tuple[str, int]] = []
-    for name, line, values in _grouped(words):
-        several = name in _SEVERAL and len(values) > 1
-        value: object = [word_value(item) for item in values] if several else True
-        if values and not several:
-            value = word_value(values[0])
-        if name in options and options[name].value != value:
-            doubled.append((name.replace("_", "-"), line))
-        options[name] = Option(value, line)
-    return options, doubled
+def either(picked: list[Found], event: int | None) -> Found:
+    """What one of several lists of words says; `event` is the branch that picks one."""
+    whole = Found()
+    for found in picked:
+        whole.doubled.extend(found.doubled)
+        whole.outside.update(found.outside)
+    for name in dict.fromkeys(name for found in picked for name in found.options):
+        every = [found.options.get(name, [Option(ABSENT, 0)]) for found in picked]
+        ways = None
+        if event is not None and all(len(options) == 1 for options in every):
+            ways = event, tuple(options[0].value for options in every)
+        whole.options[name] = _distinct(option for options in every for option in options)
+        if ways is not None:
+            whole.ways[name] = ways
+    return whole
 
 
-def _grouped(words: Iterable[Word]) -> Iterator[tuple[str, int, list[str]]]:
-    """Every `--name` with the words up to the next one."""
-    name, line = "", 0
-    values: list[str] = []
-    for word in words:
-        if word.text.startswith("--") and len(word.text) > 2:
-            if name:
-                yield name, line, values
-            stem, _, value = word.text[2:].rstrip(":").partition("=")
-            name, line, values = stem.replace("-", "_"), word.line, [value] if value else []
-        elif name and not (word.text.endswith(".py") and name in _LAUNCHER):
-            values.append(word.text)
-    if name:
-        yield name, line, values
+def _fits(pattern: re.Pattern[str], name: str) -> bool:
+    return any(pattern.match(f"--{word} ") for word in (name, name.replace("_", "-")))
 
 
 def started_ranks(draft: Draft, text: str) -> tuple[int | None, str]:
@@ -136,7 +348,7 @@ def started_ranks(draft: Draft, text: str) -> tuple[int | None, str]:
         return stated, "world_size of the logged arguments"
     per_node = draft.count("nproc_per_node", "num_gpus")
     nodes = draft.count("nnodes", "num_nodes")
-    slurm = {found[1] or _SHORT[found[2]]: int(found[3][:9]) for found in _SLURM.finditer(text)}
+    slurm = slurm_sizes(text)
     if per_node is None:
         per_node = next(
             (slurm[key] for key in ("ntasks-per-node", "gpus-per-node") if key in slurm and is_count(slurm[key])), None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -11,6 +12,9 @@ from trainspec_validate.interop.fragment import ForeignFormatError
 MAX_CHARACTERS = 1024 * 1024
 _CLOSING = {"(": ")", "{": "}"}
 _ENDS_COMMAND = frozenset(";&|\n")
+_DOUBLE = frozenset({"&&", "||", ";;"})
+_MARKS = {0xE000: 0xFFFD, 0xE001: 0xFFFD}
+"""Characters that `_shell_choices` has a meaning for."""
 _ESCAPED_IN_QUOTES = frozenset('$`"\\\n')
 
 
@@ -25,7 +29,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word, a parenthesis that opens or closes, or the end of a command."""
+    """A word, a parenthesis that opens or closes, or what ends a command, with its signs such as `&&`."""
 
     kind: Literal["word", "open", "close", "end"]
     line: int
@@ -35,6 +39,11 @@ class Token:
     def text(self) -> str:
         """The word without quotes, before substitution."""
         return "".join(piece.text for piece in self.pieces)
+
+    @property
+    def bare(self) -> bool:
+        """Whether it is a word of which nothing is quoted, so that it may be a keyword."""
+        return self.kind == "word" and not any(piece.quoted or piece.plain for piece in self.pieces)
 
 
 class _Scanner:
@@ -148,16 +157,19 @@ def tokens(text: str) -> Iterator[Token]:
         raise ForeignFormatError(
             f"the script is longer than {MAX_CHARACTERS} characters", help="name the launch script"
         )
-    scanner = _Scanner(text)
+    scanner = _Scanner(text.translate(_MARKS))
+    waiting: list[str] = []
     while scanner.at < len(text):
         character, line = text[scanner.at], scanner.line
         if character in _ENDS_COMMAND:
-            scanner.step()
-            yield Token("end", line)
+            signs = scanner.step(2 if text[scanner.at : scanner.at + 2] in _DOUBLE else 1)
+            yield Token("end", line, (Piece(signs, plain=True, quoted=False),))
+            if signs == "\n" and waiting:
+                _skip_documents(scanner, waiting)
         elif character in " \t":
             scanner.step()
         elif character in "<>":
-            _skip_redirection(scanner)
+            waiting.extend(_skip_redirection(scanner))
         elif character in "()":
             scanner.step()
             yield Token("open" if character == "(" else "close", line)
@@ -172,11 +184,23 @@ def tokens(text: str) -> Iterator[Token]:
     yield Token("end", scanner.line)
 
 
-def _skip_redirection(scanner: _Scanner) -> None:
-    """A `>`, `2>&1` or `<<EOF` with its target; what follows a `<<` line is read like the rest."""
+def _skip_redirection(scanner: _Scanner) -> list[str]:
+    """A `>`, `2>&1` or `<<END` with its target; the last word of a document that begins after this line, if any."""
+    signs = ""
     while scanner.text[scanner.at : scanner.at + 1] in {"<", ">", "&", "-"}:
-        scanner.step()
+        signs += scanner.step()
     while scanner.text[scanner.at : scanner.at + 1] in {" ", "\t"}:
         scanner.step()
-    if scanner.text[scanner.at : scanner.at + 1] not in {"", "(", "\n", "#"}:
-        scanner.word()
+    if scanner.text[scanner.at : scanner.at + 1] in {"", "(", "\n", "#"}:
+        return []
+    target = scanner.word().text
+    return [target] if signs.rstrip("-") == "<<" and target else []
+
+
+def _skip_documents(scanner: _Scanner, waiting: list[str]) -> None:
+    """Documents such as `<<END ... END`, which are no commands; one without its end is read like the rest."""
+    while waiting:
+        last = waiting.pop(0)
+        found = re.compile(rf"^[ \t]*{re.escape(last)}[ \t]*$", re.MULTILINE).search(scanner.text, scanner.at)
+        if found is not None:
+            scanner.step(found.end() - scanner.at)

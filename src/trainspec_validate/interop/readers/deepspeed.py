@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.readers._deepspeed_plan import write_plan
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Draft
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
+from trainspec_validate.interop.readers._worlds import settled
 
 _KEYS = frozenset(
     {"train_batch_size", "train_micro_batch_size_per_gpu", "zero_optimization", "zero_allow_untested_optimizer"}
@@ -32,9 +35,14 @@ def read(text: ForeignText) -> Fragment:
         ForeignFormatError: it is no JSON object.
     """
     source = load_mapping(text)
-    draft = Draft(flatten(source.data), lines_in(source))
-    write_plan(draft)
-    complete(draft)
+
+    def make(values: dict[str, Any]) -> Draft:
+        draft = Draft(values, lines_in(source))
+        write_plan(draft)
+        complete(draft)
+        return draft
+
+    draft = settled(flatten(source.data), make)
     return draft.fragment("deepspeed-json", text)
 
 

@@ -13,7 +13,8 @@ from trainspec_validate.interop.readers._huggingface_training import write_train
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
 from trainspec_validate.interop.readers._plan_parts import Draft
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
-from trainspec_validate.interop.readers._shell_options import draft_of_script, started_ranks
+from trainspec_validate.interop.readers._shell_options import options_of_script, started_ranks
+from trainspec_validate.interop.readers._worlds import settled
 
 _HEAD = 256 * 1024
 _MODEL = re.compile(r'"model_type"\s*:')
@@ -71,15 +72,28 @@ def read_trainer(text: ForeignText) -> Fragment:
         ForeignFormatError: it is neither a mapping nor a script with such arguments.
     """
     if _OPTION.search(text.text[:_HEAD]):
-        found = draft_of_script(text.text, _OPTION, 1)
-        if found is None:
+        started = options_of_script(text.text, _OPTION, 1)
+        if started is None:
             raise ForeignFormatError("no command has arguments of the Trainer", help="give the launch script")
-        draft = found[0]
-        world, source = started_ranks(draft, text.text)
+
+        def of_script(values: dict[str, Any]) -> Draft:
+            draft = started.draft(values)
+            return _trained(draft, *started_ranks(draft, text.text))
+
+        draft = settled(started.values, of_script)
+        started.tell(draft)
     else:
         loaded = load_mapping(text)
-        draft = Draft(_filled(flatten(loaded.data)), lines_in(loaded))
-        world, source = draft.count("world_size", "num_processes"), "world_size of the arguments"
+
+        def of_file(values: dict[str, Any]) -> Draft:
+            draft = Draft(values, lines_in(loaded))
+            return _trained(draft, draft.count("world_size", "num_processes"), "world_size of the arguments")
+
+        draft = settled(_filled(flatten(loaded.data)), of_file)
+    return draft.fragment("huggingface-trainer-arguments", text)
+
+
+def _trained(draft: Draft, world: int | None, source: str) -> Draft:
     write_training(draft)
     for axis, setting in (("tensor", "tp_size"), ("context", "cp_size")):
         draft.copy(("parallelism", axis), f"parallelism_config.{setting}")
@@ -88,7 +102,7 @@ def read_trainer(text: ForeignText) -> Fragment:
     if outer and inner:
         draft.put(("parallelism", "data"), outer * inner, f"{outer} replicas x {inner} shards")
     complete(draft, world, source)
-    return draft.fragment("huggingface-trainer-arguments", text)
+    return draft
 
 
 _FILLED = {
@@ -118,9 +132,13 @@ def read_accelerate(text: ForeignText) -> Fragment:
         ForeignFormatError: it is no mapping.
     """
     source = load_mapping(text)
-    draft = Draft(flatten(source.data), lines_in(source))
-    world = write_accelerate(draft)
-    complete(draft, world, "num_processes")
+
+    def make(values: dict[str, Any]) -> Draft:
+        draft = Draft(values, lines_in(source))
+        complete(draft, write_accelerate(draft), "num_processes")
+        return draft
+
+    draft = settled(flatten(source.data), make)
     return draft.fragment("huggingface-accelerate", text)
 
 

@@ -13,7 +13,9 @@ from trainspec_validate.interop.readers._maxtext_plan import write_model, write_
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
 from trainspec_validate.interop.readers._plan_parts import Draft, Lines, word_value
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
-from trainspec_validate.interop.readers._shell_commands import read_script
+from trainspec_validate.interop.readers._shell_choices import has_marks
+from trainspec_validate.interop.readers._shell_options import Found, Option, Reader, script_of
+from trainspec_validate.interop.readers._worlds import settled
 
 _HEAD = 1024 * 1024
 _OWN = (
@@ -53,6 +55,11 @@ def read(text: ForeignText) -> Fragment:
     """
     kind = _kind(text.text) or ("words" if "=" in text.text and ":" not in text.text else "yaml")
     values, lines = {"log": _logged, "words": _words, "yaml": _yaml}[kind](text)
+    draft = settled(values, lambda given: _made(given, lines))
+    return draft.fragment("maxtext-settings", text)
+
+
+def _made(values: dict[str, Any], lines: Lines) -> Draft:
     draft = Draft(values, lines)
     base = draft.word("base_config")
     if base:
@@ -60,11 +67,11 @@ def read(text: ForeignText) -> Fragment:
     if not any(name in _OF_A_JOB or name.endswith("_parallelism") for name in values):
         write_model(draft)
         keep_model(draft)
-        return draft.fragment("maxtext-settings", text)
+        return draft
     axes = axes_of(draft)
     write_plan(draft, axes)
     complete(draft, axes.world, axes.world_from)
-    return draft.fragment("maxtext-settings", text)
+    return draft
 
 
 def _yaml(text: ForeignText) -> tuple[Mapping[str, Any], Lines]:
@@ -86,23 +93,30 @@ def _logged(text: ForeignText) -> tuple[Mapping[str, Any], Lines]:
 
 
 def _words(text: ForeignText) -> tuple[Mapping[str, Any], Lines]:
-    script = read_script(text.text)
-    values: dict[str, Any] = {}
-    places: dict[str, int] = {}
+    script = script_of(text.text)
+    reader = Reader(script, _pair)
+    found = Found()
     for command in script.commands:
-        if len({found["key"] for word in command if (found := _WORD.match(" " + word.text))}) < 1:
-            continue
-        for word in command:
-            name, equals, value = word.text.partition("=")
-            if equals and re.fullmatch(r"[a-z][a-z0-9_]*", name):
-                values[name], places[name] = _listed(value), word.line
+        if any(_WORD.match(" " + word.text) or has_marks(word.text) for word in command):
+            for name, possible in reader.read(command).options.items():
+                found.options[name] = [*found.options.get(name, []), *possible]
     for name, value in script.variables.items():
         # A setting that stands first on its line reads like an assignment of the shell.
-        if name not in values and re.fullmatch(_OWN, name):
-            values[name] = _listed(value)
-    if not values:
+        if name not in found.options and re.fullmatch(_OWN, name):
+            found.options[name] = [Option(word_value(value), script.places[name])]
+    options = found.settings()
+    if not options:
         raise ForeignFormatError("no setting of MaxText is found", help="give the launch script or the YAML file")
-    return values, lambda names: {name: places[name] for name in names if name in places}
+    values = {
+        name: _listed(option.value) if isinstance(option.value, str) else option.value
+        for name, option in options.items()
+    }
+    return values, lambda names: {name: options[name].line for name in names if name in options}
+
+
+def _pair(word: str) -> tuple[str, str] | None:
+    name, equals, value = word.partition("=")
+    return (name, value) if equals and re.fullmatch(r"[a-z][a-z0-9_]*", name) else None
 
 
 def _listed(value: str) -> Any:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._plan_identities import complete
-from trainspec_validate.interop.readers._plan_parts import word_value
-from trainspec_validate.interop.readers._shell_options import Option, Options, draft_of, draft_of_script, started_ranks
+from trainspec_validate.interop.readers._plan_parts import Draft, word_value
+from trainspec_validate.interop.readers._shell_options import (
+    Option,
+    Options,
+    draft_of,
+    options_of_script,
+    started_ranks,
+)
+from trainspec_validate.interop.readers._worlds import settled
 
 _FLAG = re.compile(
     r"--(?:num-layers|hidden-size|num-attention-heads|seq-length|micro-batch-size|global-batch-size|train-iters"
@@ -36,15 +44,20 @@ def read(text: ForeignText) -> Fragment:
     """
     if _LOGGED.search(text.text):
         return _read_log(text)
-    found = draft_of_script(text.text, _FLAG, _FEWEST_FLAGS)
-    if found is None:
+    started = options_of_script(text.text, _FLAG, _FEWEST_FLAGS)
+    if started is None:
         raise ForeignFormatError(
             "no command has arguments of Megatron-LM", help="give the launch script, or its arguments alone"
         )
-    draft = found[0]
-    world, source = started_ranks(draft, text.text)
-    write_plan(draft)
-    complete(draft, world, source)
+
+    def make(values: dict[str, Any]) -> Draft:
+        draft = started.draft(values)
+        write_plan(draft)
+        complete(draft, *started_ranks(draft, text.text))
+        return draft
+
+    draft = settled(started.values, make)
+    started.tell(draft)
     return draft.fragment("megatron-arguments", text)
 
 

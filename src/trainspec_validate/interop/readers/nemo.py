@@ -12,6 +12,7 @@ from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Lines, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
+from trainspec_validate.interop.readers._worlds import settled
 
 _HEAD = 256 * 1024
 _SIZES = re.compile(r"(?m)^[ \t]+(?:tensor_model_parallel_size|micro_batch_size|global_batch_size|hidden_size)[ \t]*:")
@@ -84,7 +85,13 @@ def read_nemo(text: ForeignText) -> Fragment:
     """
     source = load_mapping(text)
     values, origins = _by_argument(flatten(source.data))
-    draft = Draft(values, _lines(lines_in(source), origins), origins)
+    lines = _lines(lines_in(source), origins)
+    draft = settled(values, lambda given: _made_of_nemo(given, lines, origins))
+    return draft.fragment("nemo-megatron-yaml", text)
+
+
+def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, str]) -> Draft:
+    draft = Draft(values, lines, origins)
     name = draft.word("exp_manager.name", "name")
     if name and name_of(name):
         draft.put(("metadata", "name"), name_of(name))
@@ -102,7 +109,7 @@ def read_nemo(text: ForeignText) -> Fragment:
     devices, nodes = draft.count("trainer.devices"), draft.count("trainer.num_nodes")
     world = devices * nodes if devices and nodes else None
     complete(draft, world, f"trainer.devices {devices} x trainer.num_nodes {nodes}")
-    return draft.fragment("nemo-megatron-yaml", text)
+    return draft
 
 
 def _by_argument(flat: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -228,16 +235,23 @@ def read_bridge(text: ForeignText) -> Fragment:
             argument, value = key.partition(".")[0], _number_format(value)
         if value is not None or argument not in values:
             values[argument], origins[argument] = value, name
-    draft = Draft(values, _lines(lines_in(source), origins), origins)
+    lines = _lines(lines_in(source), origins)
+    draft = settled(values, lambda given: _made_of_bridge(given, lines, origins, whole="_target_" in flat))
+    return draft.fragment("megatron-bridge-yaml", text)
+
+
+def _made_of_bridge(values: dict[str, Any], lines: Lines, origins: Mapping[str, str], *, whole: bool) -> Draft:
+    """`whole` is for a configuration; what is none overrides a recipe."""
+    draft = Draft(values, lines, origins)
     draft.used.update(name for name in values if name.endswith(("_target_", "_call_")))
     _take_recipe(draft, values)
     write_plan(draft)
-    if "_target_" in flat:
+    if whole:
         _drop_defaults(draft)
     else:
         _drop_all_defaults(draft)
     complete(draft)
-    return draft.fragment("megatron-bridge-yaml", text)
+    return draft
 
 
 def _number_format(target: object) -> object:

@@ -17,6 +17,8 @@ _STARTS = tuple(re.compile(rf"^{key}[ \t]*:", re.MULTILINE) for key in _KEYS[:3]
 _SHAPES = {"switch": "switched", "ring": "ring", "fullyconnected": "full-mesh"}
 _MAX_DIMENSIONS = 16
 _MAX_COUNT = 10_000_000
+_MOST = 1e12
+"""Of a bandwidth in GB/s or a latency in ns."""
 _UNIT = "bandwidth is read as 10^9 bytes per second; releases of the simulator differ in whether GB is 2^30"
 
 
@@ -95,7 +97,16 @@ def _list(data: dict[str, Any], key: str) -> list[Any]:
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """A figure; None where there is none.
+
+    Raises:
+        ForeignFormatError: it is beyond all networks.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not 0 <= value <= _MOST:
+        raise ForeignFormatError(f"{plain_text(value)} is no bandwidth and no latency", None, f"write 0 to {_MOST:g}")
+    return float(value)
 
 
 FORMATS = (Format(NAME, "network description of ASTRA-sim, YAML", "ClusterProfile", looks_like, read),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
@@ -12,6 +13,7 @@ from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Draft, Lines, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten
 from trainspec_validate.interop.readers._torchtitan_plan import write_plan
+from trainspec_validate.interop.readers._worlds import settled
 
 MAX_CHARACTERS = 256 * 1024
 MAX_DOTS = 200
@@ -39,15 +41,19 @@ def read(text: ForeignText) -> Fragment:
     data = _parse(text.text)
     if not isinstance(data.get("training"), dict):
         raise ForeignFormatError("there is no table [training]", help="give the job configuration of torchtitan")
-    draft = Draft(flatten(data), _lines(text.text))
-    description = draft.word("job.description")
-    if description and name_of(description):
-        draft.put(("metadata", "name"), name_of(description), "made of job.description")
     preset = _PRESET.search(text.text[:_HEAD])
     world = int(preset[1]) if preset else None
-    write_plan(draft, world)
-    complete(draft, world or None, "a comment of the file calls it a preset for that many accelerators")
-    return draft.fragment("torchtitan-toml", text)
+
+    def make(values: dict[str, Any]) -> Draft:
+        draft = Draft(values, _lines(text.text))
+        description = draft.word("job.description")
+        if description and name_of(description):
+            draft.put(("metadata", "name"), name_of(description), "made of job.description")
+        write_plan(draft, world)
+        complete(draft, world or None, "a comment of the file calls it a preset for that many accelerators")
+        return draft
+
+    return settled(flatten(data), make).fragment("torchtitan-toml", text)
 
 
 def _parse(text: str) -> Mapping[str, object]:

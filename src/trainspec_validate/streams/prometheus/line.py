@@ -18,6 +18,7 @@ _ESCAPES = {"\\n": "\n", '\\"': '"', "\\\\": "\\"}
 _ESCAPE = re.compile(r"\\.", re.DOTALL)
 _MAX_SECONDS = 100_000_000_000
 """A time stamp below this many is in seconds, as OpenMetrics has it; above, in the milliseconds of Prometheus."""
+_MOST_STAMP = 1e18
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,6 @@ def _labels(text: str, place: int) -> tuple[dict[str, str], int] | None:
 
 def _time_us(text: str | None) -> int | None:
     stamp = fit.number(text) if text else None
-    if not isinstance(stamp, float):
+    if not isinstance(stamp, float) or not 0 <= stamp <= _MOST_STAMP:
         return None
     return fit.time_us(round(stamp * (1_000_000 if stamp < _MAX_SECONDS else 1_000)))

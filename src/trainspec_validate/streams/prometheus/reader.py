@@ -24,6 +24,8 @@ _HOST = ("host_id", "Hostname", "hostname", "node", "instance", "k8s_node_name")
 _PASSED = frozenset({"__name__", "job", "le", "train_run_id", "train_run_attempt", "service_instance_id"})
 _USED = frozenset({*_DEVICE, *_INDEX, *_HOST, *_PASSED, "rank", "port"})
 _MAX_SUBJECTS = 1_000_000
+_MOST_COUNT = 2**53
+"""Whole numbers up to here are exact in a double."""
 
 
 @dataclass(slots=True)
@@ -194,9 +196,11 @@ def _histogram(buckets: Mapping[float, float], sums: Mapping[str, float]) -> His
     """A histogram of counts up to each bound."""
     bounds = sorted(bound for bound in buckets if bound != float("inf"))
     total = sums.get("count", buckets.get(float("inf"), 0.0))
+    if not 0 <= total <= _MOST_COUNT or any(not 0 <= value <= _MOST_COUNT for value in buckets.values()):
+        return None
     upto = [*(buckets[bound] for bound in bounds), buckets.get(float("inf"), total)]
     counts = [int(now - before) for now, before in zip(upto, [0.0, *upto], strict=False)]
-    if min(counts, default=0) < 0 or total < 0:
+    if min(counts, default=0) < 0:
         return None
     shape: dict[str, Any] = {"bounds": tuple(bounds), "counts": tuple(counts)} if buckets else {}
     return HistogramValue(count=int(total), sum=sums.get("sum", 0.0), **shape)

@@ -1,0 +1,290 @@
+"""The only place that finds the branches, loops and functions in the words of a shell script."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from trainspec_validate.interop.fragment import ForeignFormatError
+from trainspec_validate.interop.readers._shell_words import Token, tokens
+
+_MAX_DEPTH = 60
+_CLOSERS = {"if": "then", "case": "esac", "for": "done", "select": "done", "while": "done", "until": "done"}
+"""What has to follow a keyword somewhere; without it the word is no keyword."""
+
+
+@dataclass(frozen=True, slots=True)
+class Simple:
+    """One command or assignment: its words, and the parentheses of its arrays."""
+
+    tokens: tuple[Token, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Commands in braces or parentheses."""
+
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A command that only runs when the one before went well (`&&`) or did not (`||`)."""
+
+    left: Node
+    right: Node
+    on_success: bool
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """Conditions with the commands behind them, and those behind `else`."""
+
+    branches: tuple[tuple[Body, Body], ...]
+    otherwise: Body
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A word, and the patterns with the commands behind them."""
+
+    subject: Token
+    branches: tuple[tuple[tuple[Token, ...], Body], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Commands that run for each item, or as long as a condition holds."""
+
+    variable: str
+    items: tuple[Token, ...]
+    condition: Body
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """Commands that run where their name is called."""
+
+    name: str
+    body: Body
+
+
+Node = Simple | Group | Joined | If | Case | Loop | Function
+Body = tuple[Node, ...]
+_Stop = frozenset[str]
+
+
+def tree_of(text: str) -> Body:
+    r"""The commands of a script in order; a construct that is not finished ends with the script.
+
+    >>> [type(node).__name__ for node in tree_of("A=1\nif [ $A = 1 ]; then B=2; else B=3; fi\nf() { C=1; }")]
+    ['Simple', 'If', 'Function']
+
+    Raises:
+        ForeignFormatError: the script is cut off in a quote or bracket, or nests too deep.
+    """
+    parser = _Parser(list(tokens(text)))
+    nodes: list[Node] = []
+    while parser.at < len(parser.tokens):
+        nodes.extend(parser.body(frozenset()))
+        parser.at += 1  # a closing word that nothing opened
+    return tuple(nodes)
+
+
+class _Parser:
+    """Walks over the words once; constructs without their closing word are plain commands."""
+
+    def __init__(self, found: list[Token]) -> None:
+        self.tokens, self.at, self.depth = found, 0, 0
+        self._places: dict[str, list[int]] = {word: [] for word in {*_CLOSERS.values(), "{", "}"}}
+        for place, token in enumerate(found):
+            if token.bare and token.text in self._places:
+                self._places[token.text].append(place)
+
+    def body(self, stop: _Stop) -> Body:
+        """Commands up to one of the closing words, which stays."""
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise ForeignFormatError("the script nests too deep", self._line(), "give the launch script alone")
+        nodes: list[Node] = []
+        signs, chain = "\n", 0
+        while self.at < len(self.tokens):
+            token = self.tokens[self.at]
+            if token.kind == "end":
+                if token.text == ";;" and ";;" in stop:
+                    break
+                self.at += 1
+                # A line feed after && or || does not end the chain.
+                signs = signs if token.text == "\n" and signs in {"&&", "||"} else token.text
+                continue
+            if token.kind == "close" or (token.bare and token.text in stop):
+                break
+            node = self._node()
+            chain = chain + 1 if signs in {"&&", "||"} and nodes else 0
+            if 0 < chain <= _MAX_DEPTH:
+                node = Joined(nodes.pop(), node, signs == "&&")
+            nodes.append(node)
+            signs = "\n"
+        self.depth -= 1
+        return tuple(nodes)
+
+    def _line(self) -> int:
+        return self.tokens[min(self.at, len(self.tokens) - 1)].line
+
+    def _follows(self, word: str) -> bool:
+        places = self._places[word]
+        return bisect_right(places, self.at) < len(places)
+
+    def _node(self) -> Node:
+        token = self.tokens[self.at]
+        if token.kind == "open":
+            return self._parentheses()
+        word = token.text if token.bare else ""
+        if word in _CLOSERS and self._follows(_CLOSERS[word]):
+            if word == "if":
+                return self._if()
+            return self._case() if word == "case" else self._loop(word)
+        if word == "{" and self._follows("}"):
+            return Group(self._closed(frozenset({"}"})))
+        if word == "function" and self._kind(1) == "word":
+            self.at += 1
+        if self._kind(0) == "word" and self._kind(1) == "open" and self._kind(2) == "close":
+            return self._function()
+        if word == "function" and self.at + 1 < len(self.tokens) and self.tokens[self.at + 1].text == "{":
+            return self._function()
+        return self._simple()
+
+    def _kind(self, ahead: int) -> str:
+        place = self.at + ahead
+        return self.tokens[place].kind if place < len(self.tokens) else ""
+
+    def _closed(self, stop: _Stop) -> Body:
+        """The word here, commands up to a closing word, and that word."""
+        self.at += 1
+        found = self.body(stop)
+        self.at += 1
+        return found
+
+    def _parentheses(self) -> Node:
+        if self._kind(1) != "open":
+            self.at += 1
+            found = self.body(frozenset())
+            self.at += 1
+            return Group(found)
+        first, depth = self.at, 0
+        while self.at < len(self.tokens):
+            depth += (self._kind(0) == "open") - (self._kind(0) == "close")
+            self.at += 1
+            if depth == 0:
+                break
+        return Simple(tuple(self.tokens[first : self.at]))
+
+    def _simple(self) -> Simple:
+        first, depth = self.at, 0
+        while self.at < len(self.tokens):
+            kind = self._kind(0)
+            if depth == 0 and (kind == "end" or (kind == "close" and self.at > first)):
+                break
+            depth += (kind == "open") - (kind == "close")
+            self.at += 1
+        return Simple(tuple(token for token in self.tokens[first : self.at] if token.kind != "end"))
+
+    def _if(self) -> If:
+        line, branches = self._line(), []
+        while True:
+            condition = self._closed(frozenset({"then"}))
+            self.at -= 1
+            body = self._closed(frozenset({"elif", "else", "fi"}))
+            branches.append((condition, body))
+            word = self.tokens[self.at - 1].text if self.at <= len(self.tokens) else ""
+            if word == "elif":
+                self.at -= 1
+                continue
+            otherwise: Body = ()
+            if word == "else":
+                self.at -= 1
+                otherwise = self._closed(frozenset({"fi"}))
+            return If(tuple(branches), otherwise, line)
+
+    def _case(self) -> Node:
+        first = self.at
+        subject = self.tokens[self.at + 1]
+        self.at += 2
+        self._skip_ends()
+        if subject.kind != "word" or self.at >= len(self.tokens) or self.tokens[self.at].text != "in":
+            self.at = first
+            return self._simple()
+        self.at += 1
+        branches = []
+        while self.at < len(self.tokens):
+            self._skip_ends()
+            if self.at >= len(self.tokens) or self.tokens[self.at].text == "esac":
+                break
+            patterns = []
+            while self.at < len(self.tokens) and self._kind(0) != "close":
+                if self._kind(0) == "word":
+                    patterns.append(self.tokens[self.at])
+                self.at += 1
+            self.at += 1
+            branches.append((tuple(patterns), self.body(frozenset({";;", "esac"}))))
+            if self._kind(0) == "close":
+                self.at += 1
+        self.at += 1
+        return Case(subject, tuple(branches))
+
+    def _skip_ends(self) -> None:
+        while self._kind(0) == "end":
+            self.at += 1
+
+    def _loop(self, word: str) -> Loop:
+        variable, items = "", list[Token]()
+        condition: Body = ()
+        if word in {"for", "select"}:
+            self.at += 1
+            while self.at < len(self.tokens) and self._kind(0) != "end" and self.tokens[self.at].text != "do":
+                items.append(self.tokens[self.at])
+                self.at += 1
+            variable = items[0].text if items and items[0].kind == "word" else ""
+            items = [item for item in items[2:] if item.kind == "word"]
+            while self.at < len(self.tokens) and self.tokens[self.at].text != "do":
+                self.at += 1
+        else:
+            condition = self._closed(frozenset({"do"}))
+            self.at -= 1
+        return Loop(variable, tuple(items), condition, self._closed(frozenset({"done"})))
+
+    def _function(self) -> Function:
+        name = self.tokens[self.at].text
+        self.at += 1
+        while self._kind(0) in {"open", "close", "end"}:
+            self.at += 1
+        brace = self.at < len(self.tokens) and self.tokens[self.at].text == "{"
+        return Function(name, self._closed(frozenset({"}"})) if brace else ())
+
+
+def assigned(body: Iterable[Node], pattern: str = "=") -> set[str]:
+    """Names that commands assign, also inside branches."""
+    names: set[str] = set()
+    waiting = list(body)
+    while waiting:
+        node = waiting.pop()
+        match node:
+            case Simple():
+                texts = [token.text for token in node.tokens if token.kind == "word"]
+                names.update(text.partition(pattern)[0].rstrip("+") for text in texts if pattern in text)
+            case Group() | Function():
+                waiting.extend(node.body)
+            case Joined():
+                waiting.extend((node.left, node.right))
+            case If():
+                waiting.extend(inner for branch in node.branches for part in branch for inner in part)
+                waiting.extend(node.otherwise)
+            case Case():
+                waiting.extend(inner for _, part in node.branches for inner in part)
+            case Loop():
+                waiting.extend((*node.condition, *node.body))
+                names.add(node.variable)
+    return names

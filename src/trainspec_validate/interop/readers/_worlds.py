@@ -1,0 +1,196 @@
+"""The only place that keeps a plan from resting on a setting that a branch, a caller or another program decides.
+
+A plan is made once for every value that such a setting may have. What is alike in all of them stays; what is not stays
+open, with the values that it would have.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainspec_validate.findings import Pointer
+from trainspec_validate.interop.readers._plan_parts import Draft, why_open
+from trainspec_validate.interop.readers._shell_choices import ABSENT, Alternatives
+
+MAX_WORLDS = 400
+_MAX_PRODUCT = 64
+_MAX_LISTED = 6
+_PROBES: tuple[object, ...] = (ABSENT, 3, 8, True, False, "another")
+"""Values that are tried for a setting of which nothing is known."""
+_TOLD = "a branch, a loop or the caller decides, so that what follows from it is left open"
+
+Values = Mapping[str, Any]
+Make = Callable[[dict[str, Any]], Draft]
+_Facts = dict[Pointer, Any]
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The facts of every world, and which settings made them differ."""
+
+    base: _Facts
+    by_setting: dict[Pointer, list[str]] = field(default_factory=dict)
+    values: dict[Pointer, list[Any]] = field(default_factory=dict)
+    guessed: dict[Pointer, list[str]] = field(default_factory=dict)
+    """Facts that differ for a tried value, with the settings."""
+
+    def compare(self, facts: _Facts, settings: tuple[str, ...], *, tried: bool) -> None:
+        """Note what differs from the first world."""
+        for pointer in dict.fromkeys((*self.base, *facts)):
+            one, other = self.base.get(pointer, ABSENT), facts.get(pointer, ABSENT)
+            if one is ABSENT and tried:
+                continue
+            if type(one) is type(other) and one == other:
+                continue
+            table = self.guessed if tried else self.by_setting
+            names = table.setdefault(pointer, [])
+            if not names:
+                names.extend(settings)
+            if not tried:
+                known = self.values.setdefault(pointer, [one])
+                if other not in known:
+                    known.append(other)
+
+
+def settled(values: Values, make: Make) -> Draft:
+    """A plan of settings, some of which are `Alternatives` or texts that only a framework resolves.
+
+    `make` builds the plan of settings that are plain values; it is called once for each world.
+    """
+    choices = _choices(values)
+    first = {name: value for name, value in values.items() if not isinstance(value, Alternatives)}
+    for name, value in values.items():
+        if isinstance(value, Alternatives):
+            first[name] = _first(value) if name in choices else f"${{{name}}}"
+    draft = make(_given(first))
+    seen = _Seen(dict(_leaves(draft.facts)))
+    told: set[str] = {message for message, _ in draft.told}
+    for settings, world in _worlds(first, choices, draft.used):
+        other = make(_given(world))
+        seen.compare(dict(_leaves(other.facts)), settings, tried=False)
+        told &= {message for message, _ in other.told}
+    for name, world in _tried(values, first, choices, draft.used):
+        seen.compare(dict(_leaves(make(_given(world)).facts)), (name,), tried=True)
+    if choices:
+        draft.told = [entry for entry in draft.told if entry[0] in told]
+    _open(draft, values, seen)
+    return draft
+
+
+def _choices(values: Values) -> dict[str, Alternatives]:
+    """The settings with alternatives, as many as can be tried."""
+    found: dict[str, Alternatives] = {}
+    left = MAX_WORLDS
+    for name, value in values.items():
+        if isinstance(value, Alternatives) and len(value.values) <= left:
+            found[name] = value
+            left -= len(value.values)
+    return found
+
+
+def _first(choice: Alternatives) -> object:
+    return choice.values[0] if choice.event is None else choice.ways[0]
+
+
+def _given(values: Values) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not ABSENT}
+
+
+def _worlds(
+    first: Values, choices: Mapping[str, Alternatives], used: set[str]
+) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    """Settings that differ from the first world, with their values: each branch alone, then all where they are few."""
+    groups: dict[object, list[str]] = {}
+    for name, choice in choices.items():
+        groups.setdefault(name if choice.event is None else choice.event, []).append(name)
+    ways = {key: _ways([choices[name] for name in names]) for key, names in groups.items()}
+    for key, names in groups.items():
+        for way in ways[key]:
+            yield tuple(names), {**first, **dict(zip(names, way, strict=True))}
+    together = [key for key, names in groups.items() if used & set(names) and len(ways[key]) > 1]
+    names = [name for key in together for name in groups[key]]
+    if len(together) < 2:
+        return
+    if math.prod(len(ways[key]) for key in together) <= _MAX_PRODUCT:
+        for picked in itertools.product(*(ways[key] for key in together)):
+            yield tuple(names), {**first, **dict(zip(names, itertools.chain(*picked), strict=True))}
+    else:
+        last = itertools.chain(*(ways[key][-1] for key in together))
+        yield tuple(names), {**first, **dict(zip(names, last, strict=True))}
+
+
+def _ways(choices: list[Alternatives]) -> list[tuple[object, ...]]:
+    """The values of settings that vary together, for each way."""
+    if choices[0].event is None:
+        return [(value,) for value in choices[0].values]
+    return list(zip(*(choice.ways for choice in choices), strict=True))
+
+
+def _tried(
+    values: Values, first: Values, choices: Mapping[str, Alternatives], used: set[str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    names = [name for name in values if name in used]
+    unknown = [name for name in names if (name in choices and choices[name].free) or why_open(first[name]) is not None]
+    for name in unknown[: MAX_WORLDS // len(_PROBES)]:
+        for value in _PROBES:
+            yield name, {**first, name: value}
+
+
+def _leaves(facts: Any, place: Pointer = ()) -> Iterator[tuple[Pointer, Any]]:
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, (*place, key))
+        else:
+            yield (*place, key), value
+
+
+def _open(draft: Draft, values: Values, seen: _Seen) -> None:
+    """Take out what differs, and say why."""
+    for pointer in [*seen.by_setting, *(pointer for pointer in seen.guessed if pointer not in seen.by_setting)]:
+        names = seen.by_setting.get(pointer) or seen.guessed[pointer]
+        _remove(draft.facts, pointer)
+        optional = len(pointer) > 2 and ABSENT in seen.values.get(pointer, ())
+        if pointer in seen.base and not optional:
+            draft.unknown[pointer] = _why(pointer, names, values, seen)
+        else:
+            draft.unknown.setdefault(pointer[:2] if optional else pointer, _why(pointer, names, values, seen))
+    for name in dict.fromkeys(name for names in (*seen.by_setting.values(), *seen.guessed.values()) for name in names):
+        if isinstance(values[name], Alternatives):
+            draft.remark(f"{name} is {values[name]}: {_TOLD}", name)
+
+
+def _why(pointer: Pointer, names: list[str], values: Values, seen: _Seen) -> str:
+    known = [value for value in seen.values.get(pointer, []) if not isinstance(value, list | dict)]
+    cause = next((name for name in names if str(pointer[-1]) in name), names[0])
+    reason = why_open(values[cause])
+    if reason is not None:
+        return f"it follows from {cause}: {reason}"
+    choice = values[cause]
+    free = isinstance(choice, Alternatives) and choice.free
+    if not known and (one := seen.base.get(pointer, ABSENT)) is not ABSENT and not isinstance(one, list | dict):
+        known = [one]
+    shown = [_shown(value) for value in known[:_MAX_LISTED]] + (["more"] if len(known) > _MAX_LISTED else [])
+    alternatives = " or ".join([*shown, *(["another value"] if free else [])])
+    return f"{alternatives}: it follows from {cause}, which is {choice}"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:,}" if isinstance(value, int) and value >= 10**6 else str(value)[:40]
+
+
+def _remove(facts: dict[str, Any], pointer: Pointer) -> None:
+    inner = facts
+    trail = []
+    for key in pointer[:-1]:
+        trail.append((inner, str(key)))
+        inner = inner.get(str(key), {})
+    inner.pop(str(pointer[-1]), None)
+    for outer, key in reversed(trail):
+        if outer.get(key) == {}:
+            del outer[key]

@@ -1,0 +1,109 @@
+"""No rule falls silent because a list has one more entry: equal halves of a group, or things that nothing uses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from many import CHANGES, Complaint, Data, complaints, larger_group, of_kind, split_groups, two_fabrics, unused_group
+from overlay import overlay
+from spec_text import MARK
+
+from trainspec_validate.findings import Severity
+from trainspec_validate.load import LoadError, load_file, load_text
+from trainspec_validate.requirements import load_index
+
+ROOT = Path(__file__).resolve().parents[2]
+BASE = ROOT / "spec" / "v1" / "base"
+RULES = [r for r in load_index().by_id.values() if r.check == "rule" and r.bad]
+EXAMPLES = sorted((ROOT / "examples").glob("[cp]*/*.yaml"))
+Change = Callable[[Data], dict[str, Any] | None]
+
+ROOM = "there are more nodes, and the documents name no group"
+UNNAMED = "a measurement of one of several groups names it, which the same requirement reports instead"
+ANSWERED: dict[tuple[str, str], str] = {
+    **{(change, "TS-CKP-056"): ROOM for change in ("unused_group", "open_group", "larger_group")},
+    **{("larger_group", identifier): ROOM for identifier in ("TS-PAR-002", "TS-BAT-021", "TS-CLU-034", "TS-TOP-012")},
+    **{(change, "TS-CLU-044"): UNNAMED for change in ("split_groups", "unused_group", "open_group", "larger_group")},
+}
+"""Findings that a change answers, by the name of the change and the requirement, with why."""
+
+
+@cache
+def base(file: str) -> Any:
+    return load_text((BASE / file).read_text(encoding="utf-8"), file).data
+
+
+def bad_examples(identifier: str) -> Data | None:
+    """The *Bad:* documents of a requirement over the base documents; None where one of them cannot be read."""
+    merged = {file: base(file) for file in ("cluster.yaml", "plan.yaml", "checkpoint.yaml")}
+    for example in load_index().by_id[identifier].bad:
+        try:
+            data = load_text(re.sub(rf"  {MARK.pattern}", "", example.text, flags=MARK.flags), example.file).data
+        except LoadError:
+            return None
+        is_whole = "apiVersion" in data
+        merged[example.file] = data if is_whole else overlay(base(example.file.rsplit("-", 1)[-1]), data)
+    return merged
+
+
+def example(path: Path) -> Data:
+    """An example with everything that it refers to."""
+    found, pending = {}, [path]
+    while pending:
+        here = pending.pop()
+        data = found[str(here)] = load_file(here).data
+        references = (data.get(key) for key in ("cluster", "plan"))
+        pending += [(here.parent / reference["file"]).resolve() for reference in references if reference]
+    return found
+
+
+def lost(data: Data, change: Change) -> Iterator[tuple[Complaint, Severity]]:
+    """Findings that a change takes away, or makes lighter."""
+    changed = change(data)
+    if changed is None:
+        return
+    before, after = complaints(data), complaints(changed)
+    for complaint, severity in before.items():
+        least = min(severity, Severity.WARNING, key=lambda one: one.rank) if change is larger_group else severity
+        now = after.get(complaint)
+        if (now is None or now.rank < least.rank) and (change.__name__, complaint[0]) not in ANSWERED:
+            yield complaint, severity
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.long
+def test_a_longer_list_hides_no_finding_of_a_bad_example(change: Change) -> None:
+    sets = {rule.id: data for rule in RULES if (data := bad_examples(rule.id)) is not None}
+    assert len(sets) == len(RULES)
+    assert {name: found for name, data in sets.items() if (found := list(lost(data, change)))} == {}
+
+
+@pytest.mark.parametrize("change", [split_groups, larger_group, two_fabrics], ids=lambda change: change.__name__)
+def test_a_longer_list_hides_no_finding_of_a_rule_on_plans_and_clusters(change: Change) -> None:
+    wanted = {"TrainingPlan", "ClusterProfile"}
+    sets = {r.id: data for r in RULES if wanted <= set(r.documents) and (data := bad_examples(r.id)) is not None}
+    assert len(sets) > 40
+    assert {name: found for name, data in sets.items() if (found := list(lost(data, change)))} == {}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("change", [split_groups, unused_group], ids=lambda change: change.__name__)
+def test_a_longer_list_hides_no_finding_of_an_example(path: Path, change: Change) -> None:
+    assert list(lost(example(path), change)) == []
+
+
+def test_equal_halves_of_a_group_are_one_machine_to_the_examples() -> None:
+    """What splitting adds says that a group is to be named, or that a domain no longer fits."""
+    said = set()
+    for path in EXAMPLES:
+        data = example(path)
+        halves = split_groups(data)
+        if halves is not None:
+            said |= {identifier for identifier, *_ in complaints(halves).keys() - complaints(data).keys()}
+            assert not any(plan.get("node_group") for plan in of_kind(halves, "TrainingPlan"))
+    assert said <= {"TS-CLU-012", "TS-CLU-020", "TS-CLU-044", "TS-TOP-017"}
