@@ -88,6 +88,7 @@ def cluster_names(cluster: ClusterProfile) -> Iterator[Violation]:
 
 def _named_lists(cluster: ClusterProfile) -> Iterator[tuple[Pointer, str, Sequence[str]]]:
     yield ("node_groups",), "name", [group.name for group in cluster.node_groups]
+    yield ("sites",), "name", [site.name for site in cluster.sites]
     yield ("fabrics",), "name", [fabric.name for fabric in cluster.fabrics]
     yield ("storage_targets",), "name", [target.name for target in cluster.storage_targets]
     for i, group in enumerate(cluster.node_groups):
