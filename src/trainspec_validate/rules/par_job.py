@@ -62,7 +62,7 @@ def possible_speed(plan: TrainingPlan) -> Iterator[Violation]:
         yield speed.wrong(plan, f"at most {flops_per_second(peak)} for the forward pass is possible")
 
 
-@rule("TS-PAR-037")
+@rule("TS-PAR-041")
 def plausible_speed(plan: TrainingPlan) -> Iterator[Violation]:
     """The operations that the tokens of a second take are those of an accelerator that trains."""
     speed, performance = _speed(plan), plan.performance

@@ -116,7 +116,7 @@ def attention_heads(plan: TrainingPlan) -> Iterator[Violation]:
         )
 
 
-@rule("TS-PAR-036")
+@rule("TS-PAR-040")
 def head_width(plan: TrainingPlan) -> Iterator[Violation]:
     """All heads together are about as wide as the hidden size."""
     model = plan.model
