@@ -75,7 +75,7 @@ LAYERS: dict[str, set[str]] = {
     "references": {"findings", "documents", "engine", "suggest"},
     "suppress": {"atomic", "findings", "documents", "suggest", "collect", "load", "requirements"},
     # checkpoints on disk
-    "checkpoints": {"answers", "atomic", "findings", "documents", "registry", "requirements"},
+    "checkpoints": {"answers", "atomic", "budget", "findings", "documents", "registry", "requirements"},
     "stored": {
         *("boundary", "checkpoints", "collect", "documents", "engine", "findings"),
         *("requirements", "selection", "streamed"),
@@ -91,7 +91,8 @@ LAYERS: dict[str, set[str]] = {
     "coverage": {"checkpoints", "documents", "requirements", "rules", "schema", "telemetry"},
     # from records to findings
     "telemetry": {
-        *("answers", "boundary", "findings", "documents", "costs", "derived", "metrics", "registry", "requirements"),
+        *("answers", "boundary", "findings", "documents", "costs", "derived", "metrics", "process", "registry"),
+        "requirements",
         *("schema", "streams", "suggest", "units"),
     },
     "streamed": {
@@ -112,7 +113,8 @@ LAYERS: dict[str, set[str]] = {
     "config": {"boundary", "budget", "suggest"},
     "commented": {"quantities", "schema"},
     "starter": {"catalog", "costs", "commented"},
-    "terminal": {"_version", "neutral"},
+    "process": set(),
+    "terminal": {"_version", "neutral", "process"},
     # the top of the house
     "cli": ANYTHING,
     "toolbox": ANYTHING,

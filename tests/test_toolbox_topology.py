@@ -83,10 +83,25 @@ def several(tmp_path: Path) -> tuple[str, str]:
     return str(cluster), str(plan)
 
 
-def test_a_group_is_named_where_no_plan_names_one(several: tuple[str, str]) -> None:
+def test_the_largest_group_is_taken_where_none_is_named(several: tuple[str, str], tmp_path: Path) -> None:
     cluster, plan = several
-    assert "name a node group: h100, other" in run(cluster).output
-    assert "name a node group: h100, other" in run(cluster, "--plan", plan).output
+    note = "node group: h100, the largest of 2; choose with --node-group: other"
+    assert f"  assumed {note}\n" in run(cluster).stdout
+    found = told(cluster, "--plan", plan)
+    assert (found["node_group"], found["assumptions"]) == ("h100", [note])
+    assert told(META)["assumptions"] == []
+    named = tmp_path / "named.yaml"
+    named.write_text(json.dumps({**load_file(Path(plan)).data, "node_group": "h100"}), encoding="utf-8")
+    assert told(cluster, "--plan", str(named))["assumptions"] == []
+    result = run(cluster, "--plan", str(named), "--node-group", "other")
+    assert (result.exit_code, "the plan runs in node group 'h100'; leave --node-group out" in result.output) == (
+        2,
+        True,
+    )
+
+
+def test_a_named_group_is_shown(several: tuple[str, str]) -> None:
+    cluster, plan = several
     assert told(cluster, "--node-group", "other")["num_ranks"] == 8192
     found = told(cluster, "--plan", plan, "--node-group", "h100")
     assert (found["node_group"], found["num_ranks"]) == ("h100", 16384)
@@ -113,7 +128,7 @@ def test_the_largest_machine_is_a_handful_of_lines() -> None:
     [
         ((META, "--rank", "3"), "--rank needs --plan"),
         ((META, "--plan", LLAMA, "--rank", "16384"), "ranks 0 to 16383"),
-        ((META, "--node-group", "west"), "name a node group: h100"),
+        ((META, "--node-group", "west"), "has no node group 'west'; choose with --node-group: h100"),
         (("nowhere.yaml",), "nowhere.yaml"),
         ((LLAMA,), "a ClusterProfile is wanted"),
     ],

@@ -11,6 +11,7 @@ from trainspec_validate.costs import (
     layout,
     memory,
     memory_overheads,
+    model_families,
     optimizer_state,
     rank_memory,
     rank_state,
@@ -58,6 +59,45 @@ STATE_FORMULAS = (
         memory.sharded_bytes_per_parameter,
         ("kept + (total - kept) / d", "bytes/parameter", "arXiv:1910.02054, table 1"),
         (SIXTEEN, 1, 64),
+    ),
+    Formula(
+        model_families.vision_parameters,
+        (
+            "L (4 h^2 + 2 h f + 9 h + f) + c p^2 h + (n + 2) h + 2 h + (h + 1) classes",
+            "parameters",
+            "arXiv:2010.11929, section 3.1",
+        ),
+        (Given("vit", model_families.VisionShape(12, 768, 3072, 224, 16, 3, 1000), "ViT-B/16, 224 pixels"),),
+        printed=(1e6, "million"),
+    ),
+    Formula(
+        model_families.vision_flops_per_sample,
+        (
+            "6 (n L (4 h^2 + 2 h f) + 2 n^2 h L + c p^2 h (n - 1) + h classes)",
+            "operations",
+            "arXiv:2204.02311, appendix B",
+        ),
+        (Given("vit", model_families.VisionShape(12, 768, 3072, 224, 16, 3, 1000), "ViT-B/16, 224 pixels"),),
+        printed=(1e9, "billion"),
+    ),
+    Formula(
+        model_families.state_space_parameters,
+        (
+            "Mamba 3 h d + d (w + 3 n + 2 r + 3) + h; Mamba-2 h (3 d + 2 g n + H) + (w + 1) (d + 2 g n) + 3 H + d + h",
+            "parameters",
+            "arXiv:2312.00752; arXiv:2405.21060",
+        ),
+        (
+            2560,
+            Given("mamba", model_families.StateSpaceShape(1, 5120, 16, time_step_rank=160), "of Mamba 2.8B"),
+        ),
+        printed=(1e6, "million"),
+    ),
+    Formula(
+        model_families.mtp_parameters,
+        ("2 h^2 + 5 h + attention + feed-forward", "parameters", "arXiv:2412.19437, section 2.2"),
+        (LLAMA,),
+        printed=(1e6, "million"),
     ),
     Formula(
         adapters.adapter_parameters,

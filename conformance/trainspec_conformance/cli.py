@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import shlex
-import signal
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +19,7 @@ _EPILOG = """\b
 Exit codes:
   0    every scenario that was chosen passed or is a declared gap; the evidence bears it out; nothing is worse
   1    a scenario did not pass, or a gap is idle or has ended; the evidence says something else; something is worse
-  2    wrong use, or input that cannot be read
+  2    wrong use, input that cannot be read, or output that cannot be written
   3    a mistake of ours; please report it
 """
 _EXAMPLES = """\b
@@ -64,7 +63,6 @@ def run(context: click.Context, /, stack: Path | None, demo: bool, **options: An
     STACK is a descriptor: how the stack is launched, and what it claims. The report stands beside its evidence.
     """
     commands = _commands()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that a run that is ended ends its stack, too
     if (stack is None) != demo:
         raise click.UsageError("name the descriptor of a stack, or --demo, and not both")
     if stack is None:

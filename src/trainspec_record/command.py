@@ -13,6 +13,7 @@ from trainspec_record.help import Parser
 from trainspec_record.identity import DEFAULT_DIRECTORY, VARIABLE
 
 PROGRAM = printing.PROGRAM
+INTERRUPTED = 130
 REFUSED = 2
 """Exit code for a command line that is not carried out."""
 _EPILOG = """Examples:
@@ -22,7 +23,9 @@ _EPILOG = """Examples:
 
 Exit codes:
   0    the run has ended; `launch` passes on the exit code of its program
-  2    wrong use, or input that cannot be read
+  2    wrong use, input that cannot be read, or output that cannot be written
+  130  interrupted
+  141  the reader of standard output went away before it had everything
 """
 
 
@@ -31,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         told = parser().parse_args(arguments)
         return _agent(told) if told.command == "agent" else _launch(told)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except ValueError as error:
         for line in str(error).split("\n"):
             printing.tell(line)

@@ -6,10 +6,14 @@ that both write the same.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from contextlib import suppress
+from typing import TextIO
 
 PROGRAM = "trainspec-record"
+READER_GONE = 141
 _COMMANDS = (
     *("add-mask", "add-matcher", "add-path", "debug", "echo", "endgroup", "error", "group", "notice", "remove-matcher"),
     *("save-state", "set-env", "set-output", "stop-commands", "warning"),
@@ -38,7 +42,7 @@ def neutral(text: str) -> str:
 
 
 def emit(text: str) -> None:
-    """Write lines to standard output.
+    """Write lines to standard output; a reader that goes away ends the program, as SIGPIPE would.
 
     Raises:
         UndeliveredError: it is closed, or full.
@@ -48,7 +52,11 @@ def emit(text: str) -> None:
     try:
         sys.stdout.write(neutral(text))
         sys.stdout.flush()
+    except BrokenPipeError:
+        _drop(sys.stdout)
+        sys.exit(READER_GONE)
     except OSError as error:
+        _drop(sys.stdout)
         raise UndeliveredError(
             f"standard output cannot be written: {(error.strerror or str(error)).lower()}"
         ) from error
@@ -67,7 +75,15 @@ def tell_lines(text: str) -> None:
         sys.stderr.write(neutral(text) if text.endswith("\n") else f"{neutral(text)}\n")
         sys.stderr.flush()
     except OSError:
-        return
+        _drop(sys.stderr)
+
+
+def _drop(stream: TextIO) -> None:
+    # The interpreter flushes once more at its end and would complain: https://docs.python.org/3/library/signal.html
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def _number(char: str) -> str:

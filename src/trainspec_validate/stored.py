@@ -56,7 +56,7 @@ class Stored:
             self._take(argument)
             return []
         from trainspec_validate.checkpoints.inventory import find  # noqa: PLC0415
-        from trainspec_validate.checkpoints.tree import MAX_FILES  # noqa: PLC0415
+        from trainspec_validate.checkpoints.limits import ENTRIES  # noqa: PLC0415
 
         failures = []
         try:
@@ -66,7 +66,7 @@ class Stored:
             return [str(error)]
         for group in groups:
             if group.is_cut:
-                words = f"{argument}: more than {MAX_FILES:,} files lie below; not all was searched for checkpoints"
+                words = f"{argument}: more than {ENTRIES.most:,} files lie below; not all was searched for checkpoints"
                 failures.append(f"{words}, name their directories")
             if group.members:
                 self.groups.setdefault(os.path.realpath(group.root), group)

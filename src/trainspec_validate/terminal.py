@@ -8,13 +8,20 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import IO, Any, TypeVar
+from typing import IO, Any, TextIO, TypeVar, cast
 
 import click
 
 from trainspec_validate._version import SPECIFICATION_VERSION, __version__
 from trainspec_validate.neutral import Notation, hazard, neutral, printable
+from trainspec_validate.process import (
+    READER_GONE,
+    Guard,
+    Terminated,
+    ended_by_signals,
+    fill_descriptors,
+    refusal_of_the_system,
+)
 
 OK = 0
 FINDINGS = 1
@@ -66,10 +73,26 @@ def settle() -> None:
 
 def run(command: click.Command, program: str, arguments: Sequence[str] | None = None) -> int:
     """Run a command and turn whatever comes of it into the exit code that the manual promises."""
+    fill_descriptors()
     _speak_utf8()
     # Workers start with `python -c` or `-m`, which looks for modules in the working directory first.
     # https://docs.python.org/3/using/cmdline.html#envvar-PYTHONSAFEPATH
     os.environ["PYTHONSAFEPATH"] = "1"
+    out, err = Guard(sys.stdout, _undelivered), Guard(sys.stderr)
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = cast("TextIO", out), cast("TextIO", err)
+    try:
+        with ended_by_signals():
+            code = _run(command, program, arguments)
+            out.flush()
+    except (KeyboardInterrupt, Failure) as error:
+        code = _code_of(error)
+    finally:
+        sys.stdout, sys.stderr = before
+    return _delivered(code, out)
+
+
+def _run(command: click.Command, program: str, arguments: Sequence[str] | None) -> int:
     try:
         result = command.main(args=arguments, prog_name=program, standalone_mode=False)
         return result if isinstance(result, int) else OK
@@ -77,15 +100,37 @@ def run(command: click.Command, program: str, arguments: Sequence[str] | None = 
         if isinstance(abort.__cause__, EOFError):  # of any file: click takes it for the end of what it asks a person
             _apologise(program, abort.__cause__)
             return OUR_FAULT
-        return INTERRUPTED
+        return _code_of(abort.__cause__)
     except click.ClickException as error:
         _refuse(error)
         return WRONG_USE
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    except KeyboardInterrupt as error:
+        return _code_of(error)
     except Exception as error:
+        lacking = refusal_of_the_system(error) if isinstance(error, OSError) else ""
+        if lacking:
+            _refuse(Failure(lacking))
+            return WRONG_USE
         _apologise(program, error)
         return OUR_FAULT
+
+
+def _code_of(error: BaseException | None) -> int:
+    """The exit code after a signal."""
+    if isinstance(error, Failure):
+        return WRONG_USE
+    return error.exit_code if isinstance(error, Terminated) else INTERRUPTED
+
+
+def _delivered(code: int, out: Guard) -> int:
+    """The exit code, unless it says that all is well and nobody could read that."""
+    if code != OK:
+        return code
+    return WRONG_USE if out.trouble else READER_GONE if out.is_gone else OK
+
+
+def _undelivered(reason: str) -> Failure:
+    return Failure(f"standard output cannot be written: {reason}")
 
 
 def _refuse(error: click.ClickException) -> None:
@@ -164,31 +209,21 @@ def tell(line: str) -> None:
 
 def tell_lines(text: str) -> None:
     """Write lines to standard error; where nobody can read them, the exit code says what is to be said."""
-    if sys.stderr is None or not text:
-        return
-    with suppress(OSError):
-        sys.stderr.write(neutral(text) if text.endswith("\n") else f"{neutral(text)}\n")
-        sys.stderr.flush()
+    if text:
+        stream = _guarded(sys.stderr)
+        stream.write(neutral(text) if text.endswith("\n") else f"{neutral(text)}\n")
+        stream.flush()
 
 
 def _write(text: str) -> None:
-    if sys.stdout is None or not text:
-        return
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _drop_stdout()
-    except OSError as error:
-        _drop_stdout()
-        raise Failure(f"standard output cannot be written: {(error.strerror or str(error)).lower()}") from error
+    if text:
+        stream = _guarded(sys.stdout, _undelivered)
+        stream.write(text)
+        stream.flush()
 
 
-def _drop_stdout() -> None:
-    # The interpreter flushes once more at its end and would complain: https://docs.python.org/3/library/signal.html
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+def _guarded(stream: Any, refuse: Callable[[str], Exception] | None = None) -> Guard:
+    return stream if isinstance(stream, Guard) else Guard(stream, refuse)
 
 
 def is_terminal(stream: IO[str] | None) -> bool:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tests.checkpoints.test_signature import write_keys
 from tests.trees import build
 from trainspec_validate import atomic, validate
+from trainspec_validate.budget import Limit
 from trainspec_validate.checkpoints import seal, tree
 from trainspec_validate.toolbox import command as toolbox
 
@@ -277,11 +278,11 @@ def test_a_directory_that_cannot_be_listed_is_named(root: Path, monkeypatch: pyt
 
 def test_more_files_than_the_limit_are_never_sealed_in_part(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert invoke("seal", root).exit_code == 0
-    monkeypatch.setattr(tree, "MAX_FILES", 12)
+    monkeypatch.setattr(tree, "ENTRIES", Limit("a checkpoint directory", 12, "entries"))
     result = invoke("seal", root, "--force")
-    assert (result.exit_code, "holds more than 12 files" in result.stderr) == (2, True)
+    assert (result.exit_code, "at most 12 entries" in result.stderr) == (2, True)
     result = invoke("verify", root)
-    assert (result.exit_code, "holds more than 12 files" in result.stdout) == (1, True)
+    assert (result.exit_code, "at most 12 entries" in result.stdout) == (1, True)
 
 
 @pytest.mark.parametrize("name", ["vae/config.json", "vae/late.py", "late"])

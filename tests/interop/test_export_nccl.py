@@ -215,8 +215,14 @@ def test_accelerators_of_other_makers_are_refused() -> None:
 
 
 def test_a_job_whose_node_group_is_open_is_refused() -> None:
-    groups = [{"name": name, "num_nodes": 1, "num_accelerators_per_node": 8} for name in ("a", "b")]
+    nodes = job().num_nodes
+    groups = [{"name": name, "num_nodes": nodes, "num_accelerators_per_node": 8} for name in ("a", "b")]
     groups = [group | {"accelerator": {"model": "nvidia-h100-sxm-80gb"}} for group in groups]
     with pytest.raises(NotExpressible, match="which node group") as caught:
         write(job(cluster={"node_groups": groups}))
     assert "a, b" in caught.value.help
+    with pytest.raises(NotExpressible, match="span the node groups a, b") as caught:
+        write(job(cluster={"node_groups": [group | {"num_nodes": nodes - 1} for group in groups]}))
+    assert caught.value.help == f"use at most {(nodes - 1) * 8} ranks"
+    roomy = job(cluster={"node_groups": [groups[0] | {"num_nodes": nodes - 1}, groups[1]]})
+    assert roomy.nodes.group.name == "b"

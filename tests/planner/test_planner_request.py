@@ -94,12 +94,22 @@ def test_what_is_asked_for_is_no_assumption() -> None:
     assert asked.goal.num_ranks == 64
 
 
-def test_several_groups_and_fabrics_are_not_guessed() -> None:
+def test_the_largest_of_several_groups_is_taken_and_said() -> None:
+    cluster = profile("gcp-a3-ultra-h200")
+    group = cluster.node_groups[0]
+    several = put(cluster, node_groups=(put(group, name="small", num_nodes=2), group, put(group, name="third")))
+    asked = request(several, model("llama3-8b"), Wishes())
+    assert asked.nodes.index == 1
+    note = f"node group: {group.name}, the largest of 3; choose with --node-group: small, third"
+    assert asked.assumptions[0] == note
+    with pytest.raises(Impossible, match=f"no node group 'west'; choose with --node-group: small, {group.name}, third"):
+        request(several, model("llama3-8b"), Wishes(node_group="west"))
+
+
+def test_several_fabrics_are_not_guessed() -> None:
     cluster = profile("gcp-a3-ultra-h200")
     group, fabric = cluster.node_groups[0], cluster.fabrics[0]
     two = put(cluster, node_groups=(group, put(group, name="other")))
-    with pytest.raises(Impossible, match="several node groups; name one of"):
-        request(two, model("llama3-8b"), Wishes())
     assert request(two, model("llama3-8b"), Wishes(node_group="other")).nodes.index == 1
     nics = (*group.nics, put(group.nics[0], name="more", fabric="second"))
     forked = put(cluster, fabrics=(*cluster.fabrics, put(fabric, name="second")), node_groups=(put(group, nics=nics),))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trainspec_reference.common.checkpoints import EXTENSION, POINTER, TRAINER_FILE, Vault
 from trainspec_reference.common.state import TrainerState
+from trainspec_validate.budget import Limit
 from trainspec_validate.checkpoints.compare import absent_files, changed_files, unlisted_files
 from trainspec_validate.checkpoints.formats.manifest import read
 from trainspec_validate.checkpoints.inventory import inventory
@@ -18,7 +19,7 @@ from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
 
 _DANGERS = frozenset({"code", "paths", "limits"})
 """What no digest vouches for: whoever wrote the manifest may have written the rest, too."""
-_MAX_TRAINER_BYTES = 1 << 22
+_TRAINER_BYTES = Limit("a state of the trainer", 1 << 22, "bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def verify(root: Path) -> Restorable | Refusal:
     if manifest is None or manifest.step is None:
         return Refusal(root.name, "the manifest says no step", MANIFEST_NAME)
     try:
-        state = TrainerState.from_json(read_small(root / TRAINER_FILE, _MAX_TRAINER_BYTES))
+        state = TrainerState.from_json(read_small(root / TRAINER_FILE, _TRAINER_BYTES))
     except (UnreadableError, ValueError) as error:
         return Refusal(root.name, f"the file {error}", TRAINER_FILE)
     if state.step != manifest.step:

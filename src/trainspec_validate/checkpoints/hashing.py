@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from itertools import islice
 from pathlib import Path
 from threading import Lock
 from typing import TypeVar
@@ -13,6 +14,8 @@ from typing import TypeVar
 from trainspec_validate.checkpoints.blocks import Reader
 
 _NUM_FILES_PER_PROCESSOR = 8
+_NUM_WAITING = 4
+"""Files in the queue for each that is read at once, so that a queue of all of them takes no memory."""
 _MAX_FILES = 64  # Read at once: half a gigabyte of buffers
 Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
@@ -73,13 +76,18 @@ def each(
     num_files = min(_NUM_FILES_PER_PROCESSOR * num_processors(), _MAX_FILES)
     with Reader(num_files) as reader, ThreadPoolExecutor(num_files) as pool:
         try:
-            ordered = sorted(sizes, key=lambda path: -sizes[path])
-            futures = {pool.submit(lambda file: work(reader.blocks(file)), root / path): path for path in ordered}
-            for future in as_completed(futures):
-                error = future.exception()
-                if error is not None and not isinstance(error, OSError):
-                    raise error
-                found[futures[future]] = error if error is not None else future.result()
+            waiting = iter(sorted(sizes, key=lambda path: -sizes[path]))
+            futures: dict[Future[Result], str] = {}
+            while True:
+                for path in islice(waiting, _NUM_WAITING * num_files - len(futures)):
+                    futures[pool.submit(lambda file: work(reader.blocks(file)), root / path)] = path
+                if not futures:
+                    break
+                for future in wait(futures, return_when=FIRST_COMPLETED).done:
+                    error = future.exception()
+                    if error is not None and not isinstance(error, OSError):
+                        raise error
+                    found[futures.pop(future)] = error if error is not None else future.result()
         except BaseException:  # Who interrupts does not wait until terabytes are read
             reader.stop()
             pool.shutdown(wait=False, cancel_futures=True)

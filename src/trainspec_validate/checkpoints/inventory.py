@@ -6,11 +6,13 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from trainspec_validate.checkpoints import bundles, regions
+from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
 from trainspec_validate.checkpoints.opening import open_file
-from trainspec_validate.checkpoints.tree import MAX_DEPTH, MAX_FILES, fact_of, irregular, walk
+from trainspec_validate.checkpoints.tree import fact_of, irregular, walk
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
 
 STEP_NAME = re.compile(
@@ -56,7 +58,7 @@ def find(directory: Path) -> list[Group]:
         current, depth = pending.pop()
         entries = _entries(current)
         num_seen += len(entries)
-        if num_seen > MAX_FILES or depth > MAX_DEPTH:
+        if num_seen > ENTRIES.most or depth > DEPTH.most:
             groups.setdefault(directory, Group(directory)).is_cut = True
             break
         below = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -128,7 +130,7 @@ def _is_or_holds(path: Path) -> bool:
 def _entries(directory: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(directory) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
+            return sorted(islice(entries, int(ENTRIES.most) + 1), key=lambda entry: entry.name)
     except OSError:
         return []
 

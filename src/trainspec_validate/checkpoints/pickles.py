@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import io
 import pickletools
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from io import BytesIO
-from typing import Any
+from typing import Any, BinaryIO
 
+from trainspec_validate.budget import Count
 from trainspec_validate.checkpoints.allowed import is_allowed
-from trainspec_validate.checkpoints.opening import LimitError, UnreadableError
+from trainspec_validate.checkpoints.limits import PICKLE_OPERATIONS, PICKLE_VALUE_BYTES, within
+from trainspec_validate.checkpoints.opening import UnreadableError
 
-MAX_PICKLE_BYTES = 256 * 1024 * 1024
-MAX_OPERATIONS = 20_000_000
-"""Far above what an index of 100,000 tensors needs."""
+_CODES = {operation.code.encode("latin-1"): operation for operation in pickletools.opcodes}
+_MAX_HELD_BYTES = 65_536
+"""Of one text, number or line; a longer one is passed over and stands for itself. No key or index has such a text."""
+_MAX_NAME_CHARACTERS = 1_000
+_SLOT_BYTES = 16
+_MEMO_BYTES = 100
+_PAIR_BYTES = 72
+# What Python takes for a value of each operation, at most, beside its slots on the stack; measured with 3.11.
+_COSTS = {
+    **dict.fromkeys(("EMPTY_LIST", "EMPTY_SET", "LIST", "FROZENSET", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"), 88),
+    **dict.fromkeys(("EMPTY_DICT", "DICT"), 136),
+    **dict.fromkeys(("REDUCE", "NEWOBJ", "NEWOBJ_EX", "INST", "OBJ", "PERSID", "BINPERSID", "BUILD"), 200),
+    **dict.fromkeys(("GLOBAL", "STACK_GLOBAL", "EXT1", "EXT2", "EXT4"), 200),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +71,59 @@ class Content:
     """Names of code outside the allow-list, each once."""
 
 
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A text, number or line that is too long to be held."""
+
+    num_bytes: int
+
+
+class _SkippedError(Exception):
+    """A value was passed over."""
+
+    def __init__(self, num_bytes: int) -> None:
+        super().__init__()
+        self.num_bytes = num_bytes
+
+
+class _Source:
+    """A file that is read operation by operation and never whole."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def read(self, size: int) -> bytes:
+        """The next bytes of a value.
+
+        Raises:
+            _SkippedError: they are too many to be held, and were passed over.
+        """
+        if size > _MAX_HELD_BYTES:
+            self._file.seek(size, io.SEEK_CUR)
+            raise _SkippedError(size)
+        return self._file.read(size)
+
+    def readline(self) -> bytes:
+        """The next line; without its end where it is too long to be held."""
+        return self._file.readline(_MAX_HELD_BYTES)
+
+
+def _operations(file: BinaryIO) -> Iterator[tuple[str, Any]]:
+    """The name and the argument of each operation, as `pickletools.genops` gives them, in bounded memory."""
+    source = _Source(file)
+    while code := file.read(1):
+        operation = _CODES.get(code)
+        if operation is None:
+            raise ValueError(f"the operation {code!r} is unknown")
+        argument: Any = None
+        if operation.arg is not None:
+            try:
+                argument = operation.arg.reader(source)  # type: ignore[arg-type]
+            except _SkippedError as skipped:
+                argument = Skipped(skipped.num_bytes)
+        yield operation.name, argument
+
+
 class _Mark:
     """Where a group on the stack begins."""
 
@@ -77,23 +144,28 @@ class Machine:
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
-        self.memo: dict[int, Any] = {}
+        self.memo: list[Any] = []
+        self.sparse_memo: dict[int, Any] = {}
+        """What is remembered under numbers that do not follow each other."""
         self.denied: dict[str, None] = {}
+        self.operations = Count(PICKLE_OPERATIONS)
+        self.value_bytes = Count(PICKLE_VALUE_BYTES)
 
-    def run(self, file: BytesIO) -> Any:
+    def run(self, file: BinaryIO) -> Any:
         """The value at the end.
 
         Raises:
-            LimitError: the pickle has too many operations.
+            OverLimitError: the pickle has more operations or values than the limits.
             UnreadableError: it breaks the format.
         """
         try:
-            for number, (operation, argument, _) in enumerate(pickletools.genops(file)):
-                if number > MAX_OPERATIONS:
-                    raise LimitError(f"has more than {MAX_OPERATIONS:,} operations")
-                if operation.name == "STOP":
+            for name, argument in _operations(file):
+                self.operations.add()
+                if name == "STOP":
                     return self.stack.pop()
-                self._step(operation.name, argument)
+                held = sys.getsizeof(argument) if argument is not None else 0
+                self.value_bytes.add(_SLOT_BYTES + held + _COSTS.get(name, 0))
+                self._step(name, argument)
         except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, UnicodeError) as error:
             raise UnreadableError(f"is no pickle that can be followed: {error or type(error).__name__}") from error
         raise UnreadableError("is no pickle that can be followed: it has no end")
@@ -120,6 +192,8 @@ class Machine:
     def _name(self, module: Any, name: Any) -> Name:
         if not isinstance(module, str) or not isinstance(name, str):
             raise TypeError("a name of code is no text")
+        if len(module) + len(name) > _MAX_NAME_CHARACTERS:
+            raise ValueError("a name of code is longer than any")
         found = Name(module, name)
         if not is_allowed(found.module, found.name):
             self.denied[str(found)] = None
@@ -174,15 +248,26 @@ class Machine:
 
     def put(self, argument: Any) -> None:
         """Remember the top under a number."""
-        self.memo[int(argument)] = self.stack[-1]
+        self._remember(int(argument))
 
     def memoize(self, _argument: Any) -> None:
         """Remember the top under the next number."""
-        self.memo[len(self.memo)] = self.stack[-1]
+        self._remember(len(self.memo) + len(self.sparse_memo))
+
+    def _remember(self, number: int) -> None:
+        if number == len(self.memo):
+            self.memo.append(self.stack[-1])
+        elif 0 <= number < len(self.memo):
+            self.memo[number] = self.stack[-1]
+        else:
+            self.value_bytes.add(_MEMO_BYTES)
+            self.sparse_memo[number] = self.stack[-1]
 
     def get(self, argument: Any) -> None:
         """What was remembered under a number."""
-        self.stack.append(self.memo[int(argument)])
+        number = int(argument)
+        is_listed = 0 <= number < len(self.memo)
+        self.stack.append(self.memo[number] if is_listed else self.sparse_memo[number])
 
     def make(self, size: int | None, kind: Callable[[Iterable[Any]], Any]) -> None:
         """A value of the topmost `size` values, or of the group."""
@@ -194,6 +279,7 @@ class Machine:
 
     def assign(self, taken: list[Any]) -> None:
         """Put pairs into the mapping at the top."""
+        self.value_bytes.add(_PAIR_BYTES * len(taken) // 2)
         pairs = list(zip(taken[::2], taken[1::2], strict=True))
         top = self.stack[-1]
         (top.pairs if isinstance(top, Pairs) else top.items).extend(pairs)
@@ -210,6 +296,12 @@ class Machine:
         """The group, taken away."""
         return self._group()
 
+    def map_group(self) -> None:
+        """The group as a mapping."""
+        taken = self._group()
+        self.value_bytes.add(_PAIR_BYTES * len(taken) // 2)
+        self.stack.append(_pairs(taken))
+
     def persist(self, argument: Any) -> None:
         """A reference to something outside the pickle."""
         self.stack.append(Inert(Name("persistent", "id"), (argument if argument is not None else self.stack.pop(),)))
@@ -223,7 +315,7 @@ def _list_of(value: Any) -> list[Any]:
 
 
 def _pairs(taken: Iterable[Any]) -> Pairs:
-    values = list(taken)
+    values = taken if isinstance(taken, list) else list(taken)
     return Pairs(list(zip(values[::2], values[1::2], strict=True)))
 
 
@@ -247,13 +339,13 @@ _OPERATIONS: dict[str, Callable[[Machine, Any], None]] = {
     "EMPTY_LIST": lambda machine, _: machine.stack.append([]),
     "EMPTY_DICT": lambda machine, _: machine.stack.append(Pairs()),
     "EMPTY_SET": lambda machine, _: machine.stack.append([]),
-    "LIST": lambda machine, _: machine.make(None, list),
+    "LIST": lambda machine, _: machine.stack.append(machine.group()),
     "TUPLE": lambda machine, _: machine.make(None, tuple),
     "TUPLE1": lambda machine, _: machine.make(1, tuple),
     "TUPLE2": lambda machine, _: machine.make(2, tuple),
     "TUPLE3": lambda machine, _: machine.make(3, tuple),
     "FROZENSET": lambda machine, _: machine.make(None, tuple),
-    "DICT": lambda machine, _: machine.make(None, _pairs),
+    "DICT": lambda machine, _: machine.map_group(),
     "APPEND": lambda machine, _: machine.extend(machine.take(1)),
     **dict.fromkeys(("APPENDS", "ADDITEMS"), lambda machine, _: machine.extend(machine.group())),
     "SETITEM": lambda machine, _: machine.assign(machine.take(2)),
@@ -261,13 +353,14 @@ _OPERATIONS: dict[str, Callable[[Machine, Any], None]] = {
 }
 
 
-def follow(file: BytesIO) -> Content:
-    """What the next pickle of a file in memory holds, and which names of code it asks for that are not allowed.
+def follow(file: BinaryIO) -> Content:
+    """What the next pickle of a file holds, and which names of code it asks for that are not allowed.
 
     Raises:
-        LimitError: it has too many operations.
+        LimitError: it has more operations or values than the limits.
         UnreadableError: it breaks the format.
     """
     machine = Machine()
-    value = machine.run(file)
+    with within():
+        value = machine.run(file)
     return Content(value, list(machine.denied))

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
+from trainspec_validate.checkpoints.boundary import failure
 from trainspec_validate.checkpoints.crc32c import Running, masked
 from trainspec_validate.checkpoints.hashing import num_threads
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
@@ -15,6 +16,8 @@ from trainspec_validate.checkpoints.protobuf import varint
 from trainspec_validate.checkpoints.view import Piece
 
 BLOCK_BYTES = 1 << 20
+_NUM_WAITING = 4_096
+"""Pieces in the queue at once."""
 _MAX_LENGTHS_BYTES = 16 * 1024 * 1024
 _SUM = struct.Struct("<L")
 
@@ -22,9 +25,11 @@ _SUM = struct.Struct("<L")
 def damaged(root: Path, pieces: list[Piece]) -> Iterator[tuple[Piece, str]]:
     """Pieces whose content contradicts the recorded checksum, or cannot be read, and in which way."""
     with ThreadPoolExecutor(num_threads()) as pool:
-        for piece, words in zip(pieces, pool.map(lambda piece: _compare(root, piece), pieces), strict=True):
-            if words:
-                yield piece, words
+        for start in range(0, len(pieces), _NUM_WAITING):
+            part = pieces[start : start + _NUM_WAITING]
+            for piece, words in zip(part, pool.map(lambda piece: _compare(root, piece), part), strict=True):
+                if words:
+                    yield piece, words
 
 
 def _compare(root: Path, piece: Piece) -> str:
@@ -33,8 +38,8 @@ def _compare(root: Path, piece: Piece) -> str:
             found = _of_texts(file, piece) if piece.num_texts is not None else _of_bytes(file, piece)
     except UnreadableError as error:
         return str(error)
-    except OSError as error:
-        return f"cannot be read: {(error.strerror or str(error)).lower()}"
+    except Exception as error:
+        return failure(error)[1]
     return "" if found == piece.crc32c else "contradicts its checksum"
 
 

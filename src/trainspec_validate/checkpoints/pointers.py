@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from trainspec_validate.checkpoints.inventory import POINTERS
+from trainspec_validate.checkpoints.limits import POINTER_BYTES, STATE_BYTES
 from trainspec_validate.checkpoints.opening import UnreadableError, read_small
 from trainspec_validate.checkpoints.view import Checkpoint, Pointer
 
-_MAX_BYTES = 1024
 TENSORFLOW = "checkpoint"
 # Message CheckpointState as text: tensorflow/python/training/checkpoint_state.proto
-_MAX_TEXT_BYTES = 10_000_000
 _FIELD = re.compile(r"""^\s*(?P<key>\w+)\s*:\s*(?:(?P<quote>["'])(?P<text>(?:[^"'\\]|\\.)*)(?P=quote)|[-+.\w]+)\s*$""")
 _NEWEST = "model_checkpoint_path"
 _ESCAPED = re.compile(r"\\(.)")
@@ -26,7 +25,7 @@ def pointers(root: Path, checkpoints: Sequence[Checkpoint]) -> Iterator[Pointer]
         if path.is_symlink() or not path.is_file():
             continue
         try:
-            text = read_small(path, _MAX_BYTES).decode("ascii").strip()
+            text = read_small(path, POINTER_BYTES).decode("ascii").strip()
         except UnreadableError as error:
             yield Pointer(path.as_posix(), "", None, str(error))
             continue
@@ -43,13 +42,20 @@ def _of_tensorflow(path: Path, checkpoints: Sequence[Checkpoint]) -> Iterator[Po
     if path.is_symlink() or not path.is_file():
         return
     try:
-        text = newest(read_small(path, _MAX_TEXT_BYTES))
+        text = newest(read_small(path, STATE_BYTES))
     except UnreadableError as error:
         yield Pointer(path.as_posix(), "", None, str(error))
         return
     own = Path(text)
-    is_beside = not own.is_absolute() or own.parent.resolve() == path.parent.resolve()
+    is_beside = not own.is_absolute() or _is_one(own.parent, path.parent)
     yield Pointer(path.as_posix(), text, _target(own.name, checkpoints) if is_beside else None)
+
+
+def _is_one(one: Path, other: Path) -> bool:
+    try:
+        return one.resolve() == other.resolve()
+    except (OSError, RuntimeError, ValueError):  # a circle of links, or a null character
+        return False
 
 
 def newest(content: bytes) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.checkpoints.opening import LimitError, UnreadableError
+from trainspec_validate.budget import Count
+from trainspec_validate.checkpoints.limits import MESSAGE_FIELDS
+from trainspec_validate.checkpoints.opening import UnreadableError
 
-MAX_FIELDS = 1_000_000
 # https://protobuf.dev/programming-guides/encoding/#structure
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _WIDTHS = {_FIXED64: 8, _FIXED32: 4}
@@ -40,15 +41,13 @@ def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
     """Number and value of each field: a number, or the bytes of a text or of a message in it.
 
     Raises:
-        LimitError: it has too many fields.
+        OverLimitError: it has more fields than the limit.
         UnreadableError: it breaks the format.
     """
     place = 0
-    for count in range(MAX_FIELDS + 1):
-        if place == len(message):
-            return
-        if count == MAX_FIELDS:
-            raise LimitError(f"has a message of more than {MAX_FIELDS:,} fields")
+    count = Count(MESSAGE_FIELDS)
+    while place < len(message):
+        count.add()
         key, place = varint(message, place)
         kind, number = key & 7, key >> 3
         if kind == _VARINT:

@@ -6,11 +6,11 @@ import re
 import struct
 from pathlib import Path
 
+from trainspec_validate.checkpoints.limits import REGIONS
 from trainspec_validate.checkpoints.opening import open_file
 
 # https://github.com/ECP-VeloC/VELOC/blob/ee94fc10/src/common/command.hpp, stem: name, rank and version
 NAME = re.compile(r"^(?P<name>[A-Za-z0-9_.]+)-(?P<rank>\d{1,9})-(?P<version>\d{1,9})\.dat$")
-MAX_REGIONS = 1_000_000
 # src/common/ckpt_util.cpp, read_header: a count, then a number and a size of each region
 _COUNT_BYTES = 8
 _REGION = struct.Struct("<iQ")
@@ -22,7 +22,7 @@ def wanted_bytes(path: Path) -> int | None:
         with open_file(path) as file:
             start = file.read(_COUNT_BYTES)
             count = int.from_bytes(start, "little") if len(start) == _COUNT_BYTES else 0
-            if not 1 <= count <= MAX_REGIONS:
+            if not 1 <= count <= REGIONS.most:
                 return None
             header = file.read(count * _REGION.size)
     except OSError:

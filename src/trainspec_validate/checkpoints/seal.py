@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from trainspec_validate.atomic import write_atomically
+from trainspec_validate.budget import OverLimitError
 from trainspec_validate.checkpoints.hashing import Progress, digests
 from trainspec_validate.checkpoints.leftovers import leftovers
-from trainspec_validate.checkpoints.opening import MAX_JSON_BYTES
+from trainspec_validate.checkpoints.opening import check_cost
 from trainspec_validate.checkpoints.paths import fault, folded_twins, unwritable
 from trainspec_validate.checkpoints.tree import changes, irregular
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
@@ -137,8 +138,10 @@ def write(root: Path, manifest: dict[str, Any]) -> Path:
     """
     path = root / MANIFEST_NAME
     text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
-    if len(text.encode()) > MAX_JSON_BYTES:
-        raise SealError(f"{path.as_posix()}: would hold more than {MAX_JSON_BYTES:,} bytes")
+    try:
+        check_cost(text.encode())
+    except OverLimitError as error:
+        raise SealError(f"{path.as_posix()}: {error}") from error
     write_atomically(path, text)
     return path
 

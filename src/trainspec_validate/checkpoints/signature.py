@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from trainspec_validate.atomic import write_atomically
-from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
+from trainspec_validate.checkpoints.boundary import failure
+from trainspec_validate.checkpoints.limits import KEY_BYTES
+from trainspec_validate.checkpoints.opening import UnreadableError, read_json, read_small
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ _PAYLOAD = "application/vnd.in-toto+json"
 _STATEMENT = "https://in-toto.io/Statement/v1"
 _PREDICATE = "https://model_signing/signature/v1.0"
 _SHOWN = 3
+_SHOWN_CHARACTERS = 200
 
 
 class SignatureError(Exception):
@@ -87,13 +90,14 @@ def read(checkpoint: Checkpoint) -> Signature:
         SignatureError: it is no bundle of this format, or contradicts itself.
     """
     try:
-        content = read_small(checkpoint.root / SIGNATURE_NAME)
-        envelope = msgspec.convert(read_json(content), _Bundle).dsse_envelope
+        envelope = msgspec.convert(read_json(read_small(checkpoint.root / SIGNATURE_NAME)), _Bundle).dsse_envelope
         statement = msgspec.convert(read_json(envelope.payload), _Statement)
-    except (LimitError, UnreadableError) as error:
+    except UnreadableError as error:
         raise SignatureError(f"the signature {error}") from error
     except msgspec.ValidationError as error:
         raise SignatureError(f"the signature is no bundle of the model-signing format: {error}") from error
+    except Exception as error:
+        raise SignatureError(f"the signature {failure(error)[1]}") from error
     if (envelope.payload_type, statement.type_, statement.predicate_type) != (_PAYLOAD, _STATEMENT, _PREDICATE):
         raise SignatureError(f"the signature says {statement.predicate_type!r}, wanted {_PREDICATE!r}")
     resources = statement.predicate.resources
@@ -183,8 +187,8 @@ def sign(checkpoint: Checkpoint, key_file: Path) -> Path:
     serialization, ec = _library()
     try:
         key = serialization.load_pem_private_key(_key(key_file), None)
-    except (TypeError, ValueError) as error:
-        raise SignatureError(f"{key_file}: no private key in PEM without a password: {error}") from error
+    except Exception as error:  # odd curves and types have errors of their own, some of them of OpenSSL
+        raise SignatureError(f"{key_file}: no private key in PEM without a password: {_first_line(error)}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise SignatureError(f"{key_file}: the format takes keys on elliptic curves, such as P-256")
     payload, public = statement(checkpoint), key.public_key()
@@ -206,8 +210,8 @@ def is_made_by(signature: Signature, key_file: Path) -> bool:
     serialization, ec = _library()
     try:
         key = serialization.load_pem_public_key(_key(key_file))
-    except ValueError as error:
-        raise SignatureError(f"{key_file}: no public key in PEM: {error}") from error
+    except Exception as error:
+        raise SignatureError(f"{key_file}: no public key in PEM of a known kind: {_first_line(error)}") from error
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise SignatureError(f"{key_file}: the format takes keys on elliptic curves, such as P-256")
     for signed in signature.signatures:
@@ -221,9 +225,13 @@ def is_made_by(signature: Signature, key_file: Path) -> bool:
 
 def _key(path: Path) -> bytes:
     try:
-        return read_small(path)
-    except (LimitError, UnreadableError) as error:
+        return read_small(path, KEY_BYTES)
+    except UnreadableError as error:
         raise SignatureError(f"{path}: the key {error}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).split("\n") or [""])[0][:_SHOWN_CHARACTERS] or type(error).__name__
 
 
 def _library() -> tuple[Any, Any]:
@@ -239,10 +247,14 @@ def _algorithm(key: EllipticCurvePublicKey) -> ECDSA:
     from cryptography.hazmat.primitives import hashes  # noqa: PLC0415
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
 
-    by_size: dict[int, hashes.HashAlgorithm] = {256: hashes.SHA256(), 384: hashes.SHA384(), 521: hashes.SHA512()}
-    if key.curve.key_size not in by_size:
+    by_curve: dict[str, hashes.HashAlgorithm] = {
+        "secp256r1": hashes.SHA256(),
+        "secp384r1": hashes.SHA384(),
+        "secp521r1": hashes.SHA512(),
+    }
+    if key.curve.name not in by_curve:
         raise SignatureError(f"the curve {key.curve.name} has no digest in the format: P-256, P-384 or P-521 have")
-    return ec.ECDSA(by_size[key.curve.key_size])
+    return ec.ECDSA(by_curve[key.curve.name])
 
 
 def _encoded(payload: bytes) -> bytes:

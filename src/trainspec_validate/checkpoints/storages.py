@@ -4,42 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from io import BytesIO
 from typing import Any
 
+from trainspec_validate.budget import Count
+from trainspec_validate.checkpoints.limits import NAME_CHARACTERS, PIECES, within
 from trainspec_validate.checkpoints.opening import UnreadableError
-from trainspec_validate.checkpoints.pickles import MAX_PICKLE_BYTES, Inert, Name, Pairs, follow
+from trainspec_validate.checkpoints.pickles import Inert, Name, Pairs, follow
 from trainspec_validate.checkpoints.view import Archive, Checkpoint, Piece
 from trainspec_validate.checkpoints.zips import Zip, opened
 
 _TYPES = {"DoubleStorage": "F64", "FloatStorage": "F32", "HalfStorage": "F16", "BFloat16Storage": "BF16"}
 _PERSISTENT = Name("persistent", "id")
 _STATE = "data.pkl"
+_END = object()
+_MAX_WORD_BYTES = 64
+_MAX_KEY_BITS = 64
+_MAX_LABEL_CHARACTERS = 4_096
+_NAME_COST = 100
+"""Bytes that a name takes beside its characters."""
 
 
 def storages(checkpoint: Checkpoint) -> Iterator[Piece]:
     """Where the values of each tensor lie, in all containers of a checkpoint that could be read."""
+    budget = Count(PIECES)
     for archive in checkpoint.archives:
         try:
             with opened(checkpoint.root / archive.path, archive) as container:
-                found = list(_of_container(container, archive))
+                found = list(_of_container(container, archive, budget))
         except UnreadableError:
             continue  # told by the reader of the format
         yield from (replace(one, path=archive.path, offset=one.offset + archive.offset) for one in found)
 
 
-def _of_container(container: Zip, archive: Archive) -> Iterator[Piece]:
+def _of_container(container: Zip, archive: Archive, budget: Count) -> Iterator[Piece]:
     names = set(container.names())
     for state in [name for name in container.pickles() if name.endswith(_STATE)]:
         folder = state.removesuffix(_STATE)
         order = f"{folder}byteorder"
-        if order in names and container.read(order, MAX_PICKLE_BYTES).strip() != b"little":
+        if order in names and container.read(order, _MAX_WORD_BYTES).strip() != b"little":
             continue
         seen: set[str] = set()
-        for key, kind, label in _references(follow(BytesIO(container.read(state, MAX_PICKLE_BYTES))).value):
+        with container.stream(state) as file:
+            value = follow(file).value
+        for key, kind, label in _references(value):
             entry = f"{folder}data/{key}"
             place = container.place(entry) if entry in names and entry not in seen else None
             seen.add(entry)
+            with within():
+                budget.add()
             if place is not None:
                 name = ".".join(part for part in (archive.label, label) if part) or entry
                 yield Piece(archive.path, name, *place, dtype=_TYPES.get(kind, ""))
@@ -48,17 +60,27 @@ def _of_container(container: Zip, archive: Archive) -> Iterator[Piece]:
 def names(checkpoint: Checkpoint) -> set[str]:
     """The keys of all state in the containers of a checkpoint, with those that lead to them."""
     found: set[str] = set()
+    characters = Count(NAME_CHARACTERS)
     for archive in checkpoint.archives:
         if archive.label:
             continue  # an index names it
         try:
             with opened(checkpoint.root / archive.path, archive) as container:
                 for state in [name for name in container.pickles() if name.endswith(_STATE)]:
-                    value = follow(BytesIO(container.read(state, MAX_PICKLE_BYTES))).value
-                    found.update(label for _, label in _walk(value) if label)
+                    with container.stream(state) as file:
+                        value = follow(file).value
+                    with within():
+                        for label in filter(None, (label for _, label in _walk(value))):
+                            _add(found, label, characters)
         except UnreadableError:
             continue  # told by the reader of the format
     return found
+
+
+def _add(found: set[str], label: str, characters: Count) -> None:
+    if label not in found:
+        characters.add(len(label) + _NAME_COST)
+        found.add(label)
 
 
 def _references(value: Any) -> Iterator[tuple[str, str, str]]:
@@ -70,29 +92,38 @@ def _references(value: Any) -> Iterator[tuple[str, str, str]]:
 
 def _walk(value: Any) -> Iterator[tuple[Any, str]]:
     """Every part of a state once, with the keys that lead to it."""
-    pending: list[tuple[Any, str]] = [(value, "")]
-    seen: set[int] = set()
+    yield value, ""
+    pending = [_inside(value, "")]
+    seen = {id(value)}
     while pending:
-        held, label = pending.pop()
-        yield held, label
-        if not isinstance(held, (Inert, Pairs, list, tuple)) or id(held) in seen:
+        held, label = next(pending[-1], (_END, ""))
+        if held is _END:
+            pending.pop()
             continue
-        seen.add(id(held))
-        if isinstance(held, Pairs):
-            pending += [(inner, _join(label, key)) for key, inner in reversed(held.pairs)]
-        elif isinstance(held, Inert):
-            pairs = [one for one in held.items if isinstance(one, tuple) and len(one) == 2]  # as of an OrderedDict
-            pending += [(inner, _join(label, key)) for key, inner in reversed(pairs)]
-            rest = (held.state, held.arguments) if pairs else (held.items, held.state, held.arguments)
-            pending += [(inner, label) for inner in rest]
-        else:
-            pending += [(inner, label) for inner in reversed(held)]
+        yield held, label
+        if isinstance(held, (Inert, Pairs, list, tuple)) and id(held) not in seen:
+            seen.add(id(held))
+            pending.append(_inside(held, label))
+
+
+def _inside(held: Any, label: str) -> Iterator[tuple[Any, str]]:
+    """The values in a value, with the keys that lead to them."""
+    if isinstance(held, Pairs):
+        yield from ((inner, _join(label, key)) for key, inner in held.pairs)
+    elif isinstance(held, Inert):
+        pairs = [one for one in held.items if isinstance(one, tuple) and len(one) == 2]  # as of an OrderedDict
+        rest = (held.arguments, held.state) if pairs else (held.arguments, held.state, held.items)
+        yield from ((inner, label) for inner in rest)
+        yield from ((inner, _join(label, key)) for key, inner in pairs)
+    elif isinstance(held, (list, tuple)):
+        yield from ((inner, label) for inner in held)
 
 
 def _join(label: str, key: Any) -> str:
-    if not isinstance(key, (str, int)):
+    is_name = isinstance(key, str) or (isinstance(key, int) and key.bit_length() <= _MAX_KEY_BITS)
+    if not is_name or len(label) > _MAX_LABEL_CHARACTERS:
         return label
-    return f"{label}.{key}" if label else str(key)
+    return f"{label}.{key}"[:_MAX_LABEL_CHARACTERS] if label else str(key)[:_MAX_LABEL_CHARACTERS]
 
 
 def _storage(arguments: Any, label: str) -> Iterator[tuple[str, str, str]]:

@@ -8,14 +8,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from trainspec_validate.budget import Count
 from trainspec_validate.checkpoints.crc32c import crc32c, unmasked
+from trainspec_validate.checkpoints.limits import (
+    TABLE_BLOCK_BYTES,
+    TABLE_BYTES,
+    TABLE_ENTRIES,
+    TABLE_KEY_BYTES,
+    TABLE_NAME_BYTES,
+)
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError
 from trainspec_validate.checkpoints.protobuf import varint
 
-MAX_TABLE_BYTES = 256 * 1024 * 1024
-MAX_ENTRIES = 1_000_000
-MAX_KEY_BYTES = 16 * 1024
-MAX_BLOCK_BYTES = 16 * 1024 * 1024
 # https://github.com/google/leveldb/blob/main/doc/table_format.md; TensorFlow: tsl/lib/io/format.h
 MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 FOOTER_BYTES = 48
@@ -47,14 +51,15 @@ def entries(file: BinaryIO) -> Iterator[tuple[bytes, memoryview]]:
 
     Raises:
         ChecksumError: a block contradicts its checksum.
-        LimitError: the table, a block or a key is larger than a reader takes, or a block is compressed.
+        LimitError: a block is compressed.
+        OverLimitError: the table, a block, a key or the number of them is larger than the limits.
         UnreadableError: it breaks the format.
     """
     size = file.seek(0, io.SEEK_END)
-    if size > MAX_TABLE_BYTES:
-        raise LimitError(f"has {size:,} bytes, and {MAX_TABLE_BYTES:,} are read at most")
+    TABLE_BYTES.check(size)
+    count, name_bytes = Count(TABLE_ENTRIES), Count(TABLE_NAME_BYTES)
     last: bytes | None = None
-    place = count = 0
+    place = 0
     about, root = _ends(file, size)
     for _, value in _pairs(_block(file, root, size)):
         handle, _ = _handle(value, 0)
@@ -62,9 +67,8 @@ def entries(file: BinaryIO) -> Iterator[tuple[bytes, memoryview]]:
             raise UnreadableError(_GAP)
         place = handle.end
         for key, content in _pairs(_block(file, handle, size)):
-            count += 1
-            if count > MAX_ENTRIES:
-                raise LimitError(f"has more than {MAX_ENTRIES:,} entries")
+            count.add()
+            name_bytes.add(len(key))
             if last is not None and key <= last:
                 raise UnreadableError("has keys that are not in order")
             last = key
@@ -104,8 +108,7 @@ def _handle(content: memoryview, place: int) -> tuple[_Handle, int]:
 
 def _block(file: BinaryIO, handle: _Handle, size: int) -> memoryview:
     """Content of a block, compared with its checksum."""
-    if handle.num_bytes > MAX_BLOCK_BYTES:
-        raise LimitError(f"claims a block of {handle.num_bytes:,} bytes")
+    TABLE_BLOCK_BYTES.check(handle.num_bytes)
     if handle.end > size - FOOTER_BYTES:
         raise UnreadableError(f"names a block beyond its end, at byte {handle.offset:,}")
     file.seek(handle.offset)
@@ -136,8 +139,7 @@ def _pairs(block: memoryview) -> Iterator[tuple[bytes, memoryview]]:
         num_bytes, place = varint(block, place)
         if shared > len(key) or length + num_bytes > end - place:
             raise UnreadableError("has an entry that reaches beyond its block")
-        if shared + length > MAX_KEY_BYTES:
-            raise LimitError(f"has a key of more than {MAX_KEY_BYTES:,} bytes")
+        TABLE_KEY_BYTES.check(shared + length)
         key = key[:shared] + bytes(block[place : place + length])
         yield key, block[place + length : place + length + num_bytes]
         place += length + num_bytes

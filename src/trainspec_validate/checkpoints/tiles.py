@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from trainspec_validate.budget import Count
+from trainspec_validate.checkpoints.limits import COMPARISONS, within
+
 _MOST = 1 << 80
 _SHOWN = 8
 
@@ -38,7 +41,11 @@ class Box:
 
 
 def fault(shape: Sequence[int], boxes: Iterable[Box]) -> str:
-    """What keeps the boxes from covering the shape exactly once; empty where nothing does."""
+    """What keeps the boxes from covering the shape exactly once; empty where nothing does.
+
+    Raises:
+        LimitError: so many of them begin side by side that to compare them takes too long.
+    """
     kept = [box for box in boxes if all(box.size)]
     for box in kept:
         if len(box.begin) != len(shape) or len(box.size) != len(shape):
@@ -46,7 +53,8 @@ def fault(shape: Sequence[int], boxes: Iterable[Box]) -> str:
         if any(begin + size > whole for begin, size, whole in zip(box.begin, box.size, shape, strict=True)):
             return f"the piece {box} reaches beyond the shape {shown(shape)}"
     covered = sum(volume(box.size) for box in kept)
-    twins = _overlap(kept)
+    with within():
+        twins = _overlap(kept)
     if twins:
         return f"the pieces {twins[0]} and {twins[1]} overlap"
     if covered != volume(shape):
@@ -60,8 +68,10 @@ def _overlap(boxes: list[Box]) -> tuple[Box, Box] | None:
         return (boxes[0], boxes[1]) if len(boxes) > 1 else None
     axis = max(range(len(boxes[0].size)), key=lambda axis: len({box.begin[axis] for box in boxes}))
     active: list[Box] = []
+    comparisons = Count(COMPARISONS)
     for box in sorted(boxes, key=lambda box: box.begin[axis]):
         active = [other for other in active if other.begin[axis] + other.size[axis] > box.begin[axis]]
+        comparisons.add(len(active))
         for other in active:
             if _meet(box, other):
                 return other, box

@@ -14,10 +14,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
+from trainspec_validate.budget import Count, OverLimitError
+from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
 from trainspec_validate.checkpoints.view import Aspect, Checkpoint, FileFact
 
-MAX_FILES = 1_000_000
-MAX_DEPTH = 32
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
@@ -41,7 +41,7 @@ def walk(root: Path) -> Tree:
     tree = Tree()
     folders: list[str] = []
     empty: list[str] = []
-    num_entries = 0
+    num_entries = Count(ENTRIES)
     pending = [("", 0)]
     while pending:
         folder, depth = pending.pop()
@@ -51,10 +51,11 @@ def walk(root: Path) -> Tree:
             words = f"the directory cannot be listed: {(error.strerror or str(error)).lower()}"
             tree.unlisted.append(("container", folder, words))
             continue
-        num_entries += len(entries)
-        if num_entries > MAX_FILES or depth > MAX_DEPTH:
-            words = f"the directory holds more than {MAX_FILES:,} files, or nests deeper than {MAX_DEPTH} levels"
-            tree.unlisted.append(("limits", "", words))
+        try:
+            num_entries.add(len(entries))
+            DEPTH.check(depth)
+        except OverLimitError as error:
+            tree.unlisted.append(("limits", "", f"the directory was not listed to its end: {error}"))
             break
         if not entries and folder:
             empty.append(folder)
@@ -79,7 +80,7 @@ def _entries(directory: Path, *, may_be_link: bool) -> list[tuple[str, bool]]:
     descriptor = os.open(directory, _FOLDER if may_be_link else _FOLDER | _NO_FOLLOW)
     try:
         with os.scandir(descriptor) as entries:
-            found = islice(entries, MAX_FILES + 1)
+            found = islice(entries, int(ENTRIES.most) + 1)
             return sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in found)
     finally:
         os.close(descriptor)

@@ -10,6 +10,7 @@ from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainspec_validate.checkpoints.boundary import failure
 from trainspec_validate.checkpoints.hashing import num_threads
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.pieces import stretch
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _PAGE_BYTES = 4096
+_NUM_WAITING = 4_096
+"""Pieces in the queue at once."""
 _SECOND_MOMENT = re.compile(r"(^|[./])(exp_avg_sq|max_exp_avg_sq|exp_avg_sq_(row|col)|nu|second_moment)($|[./])")
 # Width in bytes, the bits of the exponent, and those of the fraction: IEEE 754, and the upper half of it for BF16
 _FORMATS = {
@@ -110,8 +113,12 @@ def statistics(checkpoint: Checkpoint) -> list[Statistics]:
     """What the values of every tensor are like that can be read without its framework; each is read once."""
     if checkpoint.statistics is None:
         pieces = [piece for piece in chain(checkpoint.pieces, storages(checkpoint)) if piece.dtype in _FORMATS]
+        found: list[Statistics] = []
         with ThreadPoolExecutor(num_threads()) as pool:
-            checkpoint.statistics = list(pool.map(lambda piece: _read(checkpoint.root, piece), pieces))
+            for start in range(0, len(pieces), _NUM_WAITING):
+                part = pieces[start : start + _NUM_WAITING]
+                found += pool.map(lambda piece: _read(checkpoint.root, piece), part)
+        checkpoint.statistics = found
     return checkpoint.statistics
 
 
@@ -121,8 +128,10 @@ def _read(root: Path, piece: Piece) -> Statistics:
         with open_file(root / piece.path) as file:
             for block in stretch(file, piece.offset, piece.num_bytes):
                 found.add(block)
-    except (OSError, UnreadableError) as error:
+    except UnreadableError as error:
         found.error = str(error)
+    except Exception as error:
+        found.error = failure(error)[1]
     return found
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeGuard
 
+from trainspec_validate.budget import Count
+from trainspec_validate.checkpoints.limits import NAME_CHARACTERS, PIECES, within
 from trainspec_validate.documents import CheckpointManifest
 
 if TYPE_CHECKING:
@@ -14,6 +17,9 @@ if TYPE_CHECKING:
 MANIFEST_NAME = "trainspec-manifest.json"
 SIGNATURE_NAME = "model.sig"
 """Default of the OpenSSF model-signing format."""
+
+MAX_TROUBLES = 1_000
+"""Of one aspect that are reported one by one, as of one requirement."""
 
 Aspect = Literal[
     "mark",
@@ -142,6 +148,10 @@ class Checkpoint:
     manifest: CheckpointManifest | None = None
     manifest_problem: str = ""
     """Why the manifest that is there cannot be read."""
+    _num_reported: dict[str, int] = field(default_factory=dict)
+    _num_pieces: Count = field(default_factory=lambda: Count(PIECES))
+    _num_names: Count = field(default_factory=lambda: Count(PIECES))
+    _num_characters: Count = field(default_factory=lambda: Count(NAME_CHARACTERS))
     manifest_digest: str = ""
     """SHA-256 of the manifest as it was read."""
     tree: dict[str, FileFact] = field(default_factory=dict)
@@ -183,7 +193,46 @@ class Checkpoint:
     def report(self, aspect: Aspect, path: str, message: str, help_text: str = "") -> None:
         """Note something that is wrong; the aspect counts as looked at."""
         self.examined.add(aspect)
-        self.troubles.append(Trouble(aspect, path, message, help_text))
+        number = self._num_reported[aspect] = self._num_reported.get(aspect, 0) + 1
+        if number < MAX_TROUBLES:
+            self.troubles.append(Trouble(aspect, path, message, help_text))
+        elif number == MAX_TROUBLES:
+            words = f"more is wrong in this way than the {MAX_TROUBLES - 1:,} places that are reported"
+            self.troubles.append(Trouble(aspect, "", words, help_text))
+
+    def hold(self, piece: Piece) -> None:
+        """Note where values of a tensor are.
+
+        Raises:
+            LimitError: there are more pieces than the limit.
+        """
+        with within():
+            self._num_pieces.add()
+            self._num_characters.add(len(piece.name))
+        self.pieces.append(piece)
+
+    def keep(self, archive: Archive) -> None:
+        """Note a container for the comparison of its checksums.
+
+        Raises:
+            LimitError: there are more pieces than the limit.
+        """
+        with within():
+            self._num_pieces.add()
+        self.archives.append(archive)
+
+    def know(self, names: Iterable[str]) -> None:
+        """Note names of tensors and other state.
+
+        Raises:
+            LimitError: there are more names, or longer ones, than the limits.
+        """
+        with within():
+            for name in names:
+                if name not in self.keys:
+                    self._num_names.add()
+                    self._num_characters.add(len(name))
+                    self.keys.add(name)
 
     def claim(self, path: str, step: object, words: str) -> bool:
         """Note a place that says the step; False where what it says is none."""

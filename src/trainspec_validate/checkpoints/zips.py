@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import lzma
 import struct
 import zipfile
 import zlib
@@ -11,15 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from trainspec_validate.checkpoints.limits import ZIP_DIRECTORY_BYTES, ZIP_ENTRIES, within
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
 from trainspec_validate.checkpoints.paths import fault
 from trainspec_validate.checkpoints.view import Archive
 
-MAX_ENTRIES = 1_000_000
 MAX_RATIO = 1.01
 """State is stored as it is: compressed entries are those of a bomb, or of another program."""
 _MIN_RATIO_BYTES = 1 << 20
 _BLOCK_BYTES = 1 << 20
+_SMALL_BYTES = 1 << 16
 _END = struct.Struct("<4s4H2LH")
 _END_MARK = b"PK\x05\x06"
 _END64 = struct.Struct("<4sQ2H2L4Q")
@@ -37,7 +39,11 @@ _BROKEN = (
     struct.error,
     NotImplementedError,
     RuntimeError,
+    lzma.LZMAError,
 )
+_KINDS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+_ENTRY_MARK = b"PK\x01\x02"
+"""Start of each entry of a directory."""
 
 
 class Stretch(io.RawIOBase):
@@ -80,13 +86,35 @@ class Stretch(io.RawIOBase):
         return len(content)
 
 
+class _Directory(io.BufferedReader):
+    """The file as the directory is read from it: in one piece, whose entries are counted whatever its end claims."""
+
+    is_listed = False
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """The next bytes.
+
+        Raises:
+            OverLimitError: they are the directory, and hold more entries than the limit.
+        """
+        if self.is_listed or size is None or size < 0:  # what is read to the end of the file begins near it
+            return super().read(size)
+        ZIP_DIRECTORY_BYTES.check(size)
+        content = super().read(size)
+        ZIP_ENTRIES.check(content.count(_ENTRY_MARK))
+        return content
+
+
 class Zip:
     """A container whose directory was read and is within the limits."""
 
-    def __init__(self, file: BinaryIO, num_bytes: int) -> None:
-        if _num_entries(file, num_bytes) > MAX_ENTRIES:
-            raise LimitError(f"claims more than {MAX_ENTRIES:,} entries")
+    def __init__(self, file: _Directory, num_bytes: int) -> None:
+        ZIP_ENTRIES.check(_num_entries(file, num_bytes))
         self._file, self._zip = file, zipfile.ZipFile(file)
+        file.is_listed = True
+        for entry in self._zip.infolist():
+            if entry.compress_type not in _KINDS:
+                raise LimitError(f"holds {entry.filename!r}, which is compressed in a way that is not read")
         self._has_sums = any(entry.CRC for entry in self._zip.infolist())
         for entry in self._zip.infolist():
             if not self._has_sums:
@@ -137,17 +165,22 @@ class Zip:
             if why:
                 yield entry.filename, why
 
+    @contextmanager
+    def stream(self, name: str) -> Iterator[BinaryIO]:
+        """An entry for reading in many small parts."""
+        with self._zip.open(name) as content:
+            yield io.BufferedReader(content, _SMALL_BYTES)  # type: ignore[type-var]
+
     def read(self, name: str, limit: int) -> bytes:
         """Content of an entry.
 
         Raises:
             LimitError: it is larger than the limit.
         """
-        with self._zip.open(name) as entry:
-            content = entry.read(limit + 1)
-        if len(content) > limit:
+        if self.size(name) > limit:
             raise LimitError(f"holds {name!r} with more than {limit:,} bytes")
-        return content
+        with self._zip.open(name) as entry:
+            return entry.read(limit)
 
     def damaged(self) -> tuple[list[str], bool]:
         """Entries whose content contradicts their checksum, and whether any checksum is recorded at all."""
@@ -177,7 +210,9 @@ def opened(path: Path, archive: Archive) -> Iterator[Zip]:
         with open_file(path) as file:
             size = file.seek(0, io.SEEK_END) - archive.offset
             size = size if archive.num_bytes is None else min(size, archive.num_bytes)
-            yield Zip(io.BufferedReader(Stretch(file, archive.offset, size), _BLOCK_BYTES), size)
+            with within():
+                container = Zip(_Directory(Stretch(file, archive.offset, size), _BLOCK_BYTES), size)
+            yield container
     except _BROKEN as error:
         raise UnreadableError(f"is no whole zip container: {str(error).lower() or type(error).__name__}") from error
 

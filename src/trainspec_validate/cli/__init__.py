@@ -26,9 +26,10 @@ Examples:
 Exit codes:
   0    nothing at or above the threshold of --fail-on
   1    findings at or above it
-  2    wrong use, or input that cannot be read
+  2    wrong use, input that cannot be read, or output that cannot be written
   3    a mistake of ours; please report it
-  130  interrupted
+  130  interrupted; 143 ended by SIGTERM
+  141  nothing was found, but the reader of standard output went away before it had everything
 
 Settings live in trainspec.toml or in [tool.trainspec] of pyproject.toml, under the long names of the options.
 `trainspec explain TS-PAR-001` tells what a requirement wants and why.

@@ -49,3 +49,27 @@ def spanned(plan: TrainingPlan, cluster: ClusterProfile) -> tuple[tuple[JobNodes
         return ()
     found = candidates(plan, cluster)
     return tuple(shares(list(found.groups), plan.parallelism.num_accelerators)) if found.together else ()
+
+
+def choose(cluster: ClusterProfile, wanted: str | None) -> tuple[JobNodes, str]:
+    """The node group that a person asks for, else the largest, with a note where it was one of several.
+
+    Raises:
+        ValueError: the cluster has no group of that name; the text names those that it has.
+    """
+    every = [JobNodes(group, index) for index, group in enumerate(cluster.node_groups)]
+    names = list(dict.fromkeys(nodes.group.name for nodes in every))
+    if wanted is not None:
+        found = next((nodes for nodes in every if nodes.group.name == wanted), None)
+        if found is None:
+            raise ValueError(f"{cluster.metadata.name} has no node group {wanted!r}; {_choose(names)}")
+        return found, ""
+    largest = max(every, key=lambda nodes: nodes.num_ranks)
+    if len(every) == 1:
+        return largest, ""
+    others = [name for name in names if name != largest.group.name]
+    return largest, f"node group: {largest.group.name}, the largest of {len(every)}; {_choose(others)}"
+
+
+def _choose(names: list[str]) -> str:
+    return f"choose with --node-group: {', '.join(names)}"

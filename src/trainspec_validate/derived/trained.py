@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from trainspec_validate.costs.adapters import adapter_parameters
 from trainspec_validate.costs.memory import FORMAT_BYTES, FROZEN_BYTES
+from trainspec_validate.derived.families import least_mtp_parameters
 from trainspec_validate.derived.plan import shape_of
 from trainspec_validate.documents import TrainingPlan
 
@@ -18,6 +19,11 @@ class Trained:
     num_frozen: float
     frozen_bytes: float
     """Bytes of one frozen parameter."""
+
+
+def num_parameters(plan: TrainingPlan) -> float:
+    """Parameters of the model with at least those of its layers for multi-token prediction."""
+    return plan.model.num_parameters + least_mtp_parameters(plan.model)
 
 
 def lora_parameters(plan: TrainingPlan) -> float | None:
@@ -36,7 +42,7 @@ def num_trained(plan: TrainingPlan) -> float:
 
     Adapters whose number is not known count as one parameter, which is a lower bound.
     """
-    total = plan.model.num_parameters
+    total = num_parameters(plan)
     if plan.num_parameters_trained or plan.lora is None:
         return min(plan.num_parameters_trained or total, total)
     return lora_parameters(plan) or 1.0
@@ -44,7 +50,7 @@ def num_trained(plan: TrainingPlan) -> float:
 
 def trained_of(plan: TrainingPlan) -> Trained:
     """Trained and frozen parameters; adapters come on top of the parameters of the model."""
-    total, trained = plan.model.num_parameters, num_trained(plan)
+    total, trained = num_parameters(plan), num_trained(plan)
     frozen = plan.precision.frozen_parameters
     return Trained(
         num_trained=trained,

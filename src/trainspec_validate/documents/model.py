@@ -1,4 +1,4 @@
-"""The only place that declares the model of a training plan: its shape, and the parameters that the shape implies."""
+"""The model of a training plan: its family, and the shape that parameters and operations follow from."""
 
 from __future__ import annotations
 
@@ -24,15 +24,51 @@ class Experts(Record, frozen=True, kw_only=True):
     """Layers with experts; absent means all."""
 
 
+class StateSpace(Record, frozen=True, kw_only=True):
+    """The state-space layers of a Mamba or hybrid model."""
+
+    kind: Literal["mamba", "mamba-2", "other"]
+    """Layer in use; the parameters of `other` are taken as stated."""
+    state_size: Count
+    """Numbers of state for each inner channel."""
+    inner_size: Count | None = None
+    """Inner width of a layer; absent means twice the hidden size."""
+    num_heads: Count | None = None
+    """Heads of Mamba-2, which its tensor ranks split; absent means heads of 64 channels."""
+    num_groups: Annotated[int, Meta(ge=1, le=100_000)] = 1
+    """Groups of heads of Mamba-2 that share input and output projections of the state."""
+    convolution_width: Annotated[int, Meta(ge=1, le=1024)] = 4
+    """Tokens that the causal convolution of a layer sees."""
+    time_step_rank: Count | None = None
+    """Rank of the time-step projection of Mamba; absent means a sixteenth of the hidden size, rounded up."""
+    num_layers: Count | None = None
+    """Layers with a state space; absent means all."""
+
+
+class Image(Record, frozen=True, kw_only=True):
+    """The images that a vision model reads."""
+
+    size_pixels: Count
+    """Height and width of an image."""
+    patch_size_pixels: Count | None = None
+    """Height and width of a patch, which is one token of a vision transformer."""
+    num_channels: Annotated[int, Meta(ge=1, le=10_000)] = 3
+    """Colour channels."""
+    num_classes: Count | None = None
+    """Outputs of the classifier."""
+
+
 class Model(Record, frozen=True, kw_only=True):
     """What is trained."""
 
     name: Name
     """Name of the model."""
-    family: Literal["dense-transformer", "moe-transformer", "state-space", "cnn", "other"]
+    family: Literal[
+        "dense-transformer", "moe-transformer", "vision-transformer", "state-space", "hybrid", "cnn", "other"
+    ]
     """Kind of network; it decides which of the keys below are needed."""
     num_parameters: Parameters
-    """All parameters, embeddings included."""
+    """All parameters, embeddings included, and those of multi-token prediction left out."""
     num_active_parameters: Parameters | None = None
     """Parameters that one token uses, for mixture-of-experts models."""
     num_layers: Count | None = None
@@ -61,5 +97,15 @@ class Model(Record, frozen=True, kw_only=True):
     """Attention variant; `latent` and `linear` have projections that the parameter check leaves alone."""
     experts: Experts | None = None
     """Expert layers."""
+    num_mtp_layers: Annotated[int, Meta(ge=0, le=64)] = 0
+    """Layers for multi-token prediction (MTP) on top of `num_layers`, each with a projection of two hidden states."""
+    state_space: StateSpace | None = None
+    """State-space layers, for the families `state-space` and `hybrid`."""
+    num_attention_layers: CountOrZero | None = None
+    """Layers with attention, for the family `hybrid`."""
+    num_ffn_layers: CountOrZero | None = None
+    """Layers with a feed-forward block, for the family `hybrid`."""
+    image: Image | None = None
+    """Images, for the families `vision-transformer` and `cnn`."""
     description: Text | None = None
     """Anything a reader should know of the model."""

@@ -62,6 +62,10 @@ class Performance(Record, frozen=True, kw_only=True):
     """Tokens of the whole job per second."""
     tokens_per_second_per_accelerator: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     """Tokens per second and rank; an accelerator that carries two ranks counts twice."""
+    samples_per_second: Annotated[float, Meta(gt=0, le=1e12)] | None = None
+    """Samples of the whole job per second, such as images, for models without tokens."""
+    flops_per_sample: Annotated[float, Meta(gt=0, le=1e24)] | None = None
+    """Model operations of one sample, forward and backward, for models without tokens."""
     model_flops_per_second_per_accelerator: AcceleratorFlopsPerSecond | None = None
     """Model operations per second and rank."""
     model_flops_per_second: FlopsPerSecond | None = None

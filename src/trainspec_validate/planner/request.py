@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import log2
 from typing import Literal
 
+from trainspec_validate.derived.groups import choose
 from trainspec_validate.derived.job import JobNodes
 from trainspec_validate.documents import ClusterProfile, changed
 from trainspec_validate.documents.fabric import Fabric
@@ -73,12 +74,12 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
     """The goal for a model on a cluster.
 
     Raises:
-        Impossible: the node group is undecided, or has too few ranks, or they cannot reach each other, or the reserve
+        Impossible: the node group is unknown, or has too few ranks, or they cannot reach each other, or the reserve
             is all of their memory.
         Unpredictable: a figure of the accelerator or the shape of the model is not known.
     """
     assumptions: list[str] = []
-    nodes = _nodes(cluster, wishes)
+    nodes = _nodes(cluster, wishes, assumptions)
     num_ranks = wishes.num_ranks or nodes.num_ranks
     if num_ranks > nodes.num_ranks:
         raise Impossible(f"{number(num_ranks)} ranks are asked for, {nodes.group.name} has {number(nodes.num_ranks)}")
@@ -111,14 +112,13 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
     return Request(cluster, nodes, fabric, model, precision, goal, tokens, tuple(assumptions))
 
 
-def _nodes(cluster: ClusterProfile, wishes: Wishes) -> JobNodes:
-    groups = {group.name: index for index, group in enumerate(cluster.node_groups)}
-    if wishes.node_group is None and len(groups) > 1:
-        raise Impossible(f"{cluster.metadata.name} has several node groups; name one of {', '.join(groups)}")
-    name = wishes.node_group or next(iter(groups))
-    if name not in groups:
-        raise Impossible(f"{cluster.metadata.name} has no node group {name!r}, only {', '.join(groups)}")
-    return JobNodes(cluster.node_groups[groups[name]], groups[name])
+def _nodes(cluster: ClusterProfile, wishes: Wishes, assumptions: list[str]) -> JobNodes:
+    try:
+        nodes, note = choose(cluster, wishes.node_group)
+    except ValueError as error:
+        raise Impossible(str(error)) from error
+    assumptions.extend([note] if note else [])
+    return nodes
 
 
 def _fabric(cluster: ClusterProfile, nodes: JobNodes) -> Fabric | None:

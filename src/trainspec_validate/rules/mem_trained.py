@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainspec_validate.costs.adapters import target_sides
 from trainspec_validate.derived.plan import shape_of
-from trainspec_validate.derived.trained import lora_parameters
+from trainspec_validate.derived.trained import lora_parameters, num_parameters
 from trainspec_validate.documents import TrainingPlan
 from trainspec_validate.documents.adapters import Lora
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
@@ -43,7 +43,7 @@ def lora_count(plan: TrainingPlan) -> Iterator[Violation]:
 @rule("TS-MEM-028")
 def trained_part(plan: TrainingPlan) -> Iterator[Violation]:
     """No more parameters are trained than the model has."""
-    stated, total = plan.num_parameters_trained, plan.model.num_parameters
+    stated, total = plan.num_parameters_trained, num_parameters(plan)
     if stated is None:
         raise NotApplicable("the plan states no trained parameters")
     if stated > total:

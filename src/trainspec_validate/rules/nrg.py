@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from trainspec_validate.costs.energy import least_joules, least_joules_per_token, most_joules
 from trainspec_validate.derived import machine as machines
+from trainspec_validate.derived.trained import num_trained
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.plan import Energy
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
@@ -257,10 +258,10 @@ def token_energy(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violat
     machine = machine_of(plan, cluster, whole_job=True)
     if stated is None or not machine.peak_rates or machine.watts_per_accelerator is None:
         raise NotApplicable("energy of a token, peak rate or power is not known")
-    if "transformer" not in model.family:
+    if model.family not in {"dense-transformer", "moe-transformer"}:
         raise NotApplicable("operations of a token are counted for transformers only")
     active = model.num_active_parameters or model.num_parameters
-    partly = plan.num_parameters_trained is not None and plan.num_parameters_trained < model.num_parameters
+    partly = num_trained(plan) < model.num_parameters
     least = least_joules_per_token(
         active, max(machine.peak_rates.values()), machine.watts_per_accelerator, operations=4 if partly else 6
     )

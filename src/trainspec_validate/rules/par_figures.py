@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trainspec_validate import catalog
 from trainspec_validate.costs import transformer
 from trainspec_validate.derived.plan import node_groups, shape_of, tokens_per_step
+from trainspec_validate.derived.trained import num_trained
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.hardware import Accelerator
 from trainspec_validate.documents.model import Model
@@ -44,6 +45,8 @@ def _flops_per_accelerator(performance: Performance, num_ranks: int) -> float | 
     tokens = _tokens_per_second(performance, num_ranks)
     if tokens and performance.flops_per_token:
         return tokens / num_ranks * performance.flops_per_token
+    if performance.samples_per_second and performance.flops_per_sample:
+        return performance.samples_per_second / num_ranks * performance.flops_per_sample
     return None
 
 
@@ -73,6 +76,10 @@ def throughput(plan: TrainingPlan) -> Iterator[Violation]:
     tokens, step = tokens_per_step(plan), performance.step_seconds
     tolerance = TOLERANCE[performance.kind]
     speed = _tokens_per_second(performance, ranks)
+    samples = performance.samples_per_second
+    if samples and step and not plan.batch.ramp:
+        yield from _samples(plan, samples, step, tolerance)
+        return
     if not (each and total) and not (speed and tokens and step):
         raise NotApplicable("the plan gives no two figures of its throughput")
     if each and total and _differ(each * ranks, total, tolerance):
@@ -91,6 +98,18 @@ def throughput(plan: TrainingPlan) -> Iterator[Violation]:
         )
 
 
+def _samples(plan: TrainingPlan, samples: float, step: float, tolerance: float) -> Iterator[Violation]:
+    """Samples of a second and of a step."""
+    batch = plan.batch.global_sequences
+    if _differ(samples * step, batch, tolerance):
+        yield Violation(
+            at(plan, "performance", "step_seconds"),
+            f"{number(samples)} samples/s for {seconds(step)} are {number(samples * step)} samples, "
+            f"but a step has {number(batch)}",
+            f"at that speed a step takes {seconds(batch / samples)}",
+        )
+
+
 @rule("TS-PAR-024")
 def model_flops(plan: TrainingPlan) -> Iterator[Violation]:
     """Operations per second, per rank and per token fit together."""
@@ -99,6 +118,10 @@ def model_flops(plan: TrainingPlan) -> Iterator[Violation]:
     speed = _tokens_per_second(performance, ranks)
     per_token = performance.flops_per_token
     rate = each or (total / ranks if total else None)
+    unit, key = "token", "flops_per_token"
+    if performance.samples_per_second and performance.flops_per_sample:
+        speed, per_token = performance.samples_per_second, performance.flops_per_sample
+        unit, key = "sample", "flops_per_sample"
     tolerance = TOLERANCE[performance.kind]
     if not (each and total) and not (rate and speed and per_token):
         raise NotApplicable("the plan gives no two figures of its operations")
@@ -112,10 +135,10 @@ def model_flops(plan: TrainingPlan) -> Iterator[Violation]:
     if rate and speed and per_token and _differ(speed / ranks * per_token, rate, tolerance):
         product = speed / ranks * per_token
         yield Violation(
-            at(plan, "performance", "flops_per_token"),
-            f"{number(speed / ranks)} tokens/s x {flops(per_token)} is {flops_per_second(product)}, "
+            at(plan, "performance", key),
+            f"{number(speed / ranks)} {unit}s/s x {flops(per_token)} is {flops_per_second(product)}, "
             f"but each rank does {flops_per_second(rate)}",
-            f"at that speed a token takes {flops(rate * ranks / speed)}",
+            f"at that speed a {unit} takes {flops(rate * ranks / speed)}",
         )
 
 
@@ -126,8 +149,7 @@ def flops_per_token(plan: TrainingPlan) -> Iterator[Violation]:
     given, convention = performance.flops_per_token, performance.flops_convention
     if given is None or convention is None:
         raise NotApplicable("the plan gives no operations per token with their convention")
-    trained = plan.num_parameters_trained
-    if trained and trained < model.num_parameters:
+    if num_trained(plan) < model.num_parameters:
         raise NotApplicable("only some parameters are trained, which no convention covers")
     bounds = _flops_bounds(model, convention)
     if bounds is None:
@@ -164,6 +186,10 @@ def _flops_bounds(model: Model, convention: str) -> tuple[float, float] | None:
     if convention not in formulas:
         return 3 * (num_parameters - table), 2 * transformer.model_flops_per_token(num_parameters, full)
     exact = formulas[convention]()
+    if model.num_mtp_layers:
+        # Each layer for multi-token prediction is counted by some, with the output layer that it shares.
+        more = 6 * (model.num_mtp_layers * (counted.active / shape.num_layers + table + 2 * shape.hidden_size**2))
+        return 6 * (num_parameters - table - counted.attention), exact + more
     if model.attention in {"latent", "sliding-window"} and convention != "6n":
         return 6 * (num_parameters - table - counted.attention), exact
     return exact, exact
@@ -171,7 +197,7 @@ def _flops_bounds(model: Model, convention: str) -> tuple[float, float] | None:
 
 def _loose_bounds(model: Model) -> tuple[float, float] | None:
     """Half to four times `6N` where no shape is known; nothing for networks that reuse their weights."""
-    if model.family == "cnn":
+    if model.family in {"cnn", "vision-transformer"}:
         return None
     num_parameters = model.num_active_parameters or model.num_parameters
     return 3 * num_parameters, 24 * num_parameters

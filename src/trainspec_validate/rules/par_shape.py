@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from trainspec_validate.costs.transformer import parameters
+from trainspec_validate.derived.families import implied_parameters
 from trainspec_validate.derived.plan import shape_of
 from trainspec_validate.documents import TrainingPlan
 from trainspec_validate.documents.model import Model
@@ -144,6 +145,8 @@ def tensor_split(plan: TrainingPlan) -> Iterator[Violation]:
         (("ffn_hidden_size",), model.ffn_hidden_size, p.tensor, "feed-forward columns"),
         (("vocabulary_size",), model.vocabulary_size, p.tensor, "rows of the vocabulary"),
     ]
+    if model.state_space:
+        parts.append((("state_space", "num_heads"), model.state_space.num_heads, p.tensor, "state-space heads"))
     if model.experts:
         parts.append((("experts", "ffn_hidden_size"), model.experts.ffn_hidden_size, inner, "expert columns"))
     uneven = [part for part in parts if part[1] and part[1] % part[2]]
@@ -220,17 +223,14 @@ def causal_balance(plan: TrainingPlan) -> Iterator[Violation]:
 @rule("TS-PAR-019")
 def parameter_count(plan: TrainingPlan) -> Iterator[Violation]:
     """The declared parameters are those that the shape has."""
-    model, shape = plan.model, shape_of(plan.model)
-    if shape is None or model.attention in {"linear", "none"}:
+    model, implied = plan.model, implied_parameters(plan.model)
+    if implied is None:
         raise NotApplicable("the shape does not say how many parameters the model has")
-    counted = parameters(shape)
-    positions = (model.sequence_length or 0) * shape.hidden_size
-    low = counted.total - (counted.attention if model.attention == "latent" else 0)
-    high = counted.total + positions
+    low, likely, high = implied
     if _outside(model.num_parameters, low, high):
         yield Violation(
             at(plan, "model", "num_parameters"),
-            f"num_parameters is {billions(model.num_parameters)}, but the shape has {billions(counted.total)}",
+            f"num_parameters is {billions(model.num_parameters)}, but the shape has {billions(likely)}",
             "correct the count, or the layers, widths, heads, gate, experts or vocabulary",
         )
 

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from trainspec_validate.documents.stream import Head
+from trainspec_validate.process import die_quietly, interrupts_held
 from trainspec_validate.telemetry import jit
 from trainspec_validate.telemetry.digest import Digest
 from trainspec_validate.telemetry.kernels.layout import SERIES
@@ -141,14 +143,28 @@ def _folded(shares: Sequence[Sequence[Stretch]]) -> Digest:
     _warm_up(shares[0][0])
     with tempfile.TemporaryDirectory(prefix="trainspec-") as directory:
         paths = [Path(directory, str(number)) for number in range(len(shares))]
-        with ProcessPoolExecutor(len(shares)) as pool:
-            first, *others = pool.map(_fold_aside, shares, paths)
+        with _workers(len(shares)) as pool:
+            with interrupts_held():  # until the workers can die without a traceback
+                found = pool.map(_fold_aside, shares, paths)
+            first, *others = found
         first.rows = np.fromfile(paths[0], SERIES)
         paths[0].unlink()
         for later, path in zip(others, paths[1:], strict=True):
             merge(first, later, _parts(path))
             path.unlink()
     return first
+
+
+@contextmanager
+def _workers(number: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end, at once and in silence, when this one is told to."""
+    with ProcessPoolExecutor(number, initializer=die_quietly) as pool:
+        try:
+            yield pool
+        except BaseException:
+            for process in [*(pool._processes or {}).values()]:
+                process.kill()
+            raise
 
 
 def _fold_aside(share: Sequence[Stretch], path: Path) -> Digest:

@@ -49,7 +49,7 @@ Examples:
     help="Model of the catalog (`trainspec catalog --models`), or a training plan whose model is taken.",
 )
 @click.option("--num-ranks", type=_COUNT, help="Ranks of the job.  [default: all of the node group]")
-@click.option("--node-group", metavar="NAME", help="Node group to run on, where there are several.")
+@click.option("--node-group", metavar="NAME", help="Node group to run on.  [default: the largest]")
 @click.option("--global-sequences", type=_COUNT, help="Sequences of one optimizer step.")
 @click.option("--sequence-length", type=_COUNT, help="Tokens of one sequence.")
 @click.option("--tokens", "num_tokens", type=Finite(1, 1e15), help="Tokens of the whole job.")

@@ -26,7 +26,7 @@ Examples:
 \b
 Exit codes:
   0  the page was written, whatever was found; trainspec-validate is the gate
-  2  wrong use, or input that cannot be read; the page is on the rest
+  2  wrong use, input that cannot be read (the page is on the rest), or output that cannot be written
   3  a mistake of ours; please report it
 """
 )

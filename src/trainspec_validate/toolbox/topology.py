@@ -22,7 +22,11 @@ Examples:
 @click.argument("cluster", type=click.Path())
 @click.option("--plan", type=click.Path(), help="Training plan whose groups are laid over the machine.")
 @click.option("--rank", type=click.IntRange(0, 10_000_000), help="Show what one rank of the plan is in each group.")
-@click.option("--node-group", metavar="NAME", help="Node group, where there are several and no plan names one.")
+@click.option(
+    "--node-group",
+    metavar="NAME",
+    help="Node group.  [default: that of the plan, else the largest]",
+)
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(cluster: str, plan: str | None, rank: int | None, node_group: str | None, style: str) -> None:
     """Show blocks of ranks with what leaves them, bisection, narrow exits and unlike nodes of a cluster.

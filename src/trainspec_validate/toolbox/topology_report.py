@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainspec_validate.derived.groups import choose
 from trainspec_validate.derived.job import JobNodes, job_network
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.forecast.facts import Unpredictable, layout_of
@@ -21,10 +22,11 @@ def told(cluster: ClusterProfile, plan: TrainingPlan | None, rank: int | None, n
     """Everything that is shown, in plain values and base units.
 
     Raises:
-        ValueError: the node group is undecided, the plan does not fit the machine, or the rank does not exist.
+        ValueError: the node group is unknown, the plan does not fit the machine, or the rank does not exist.
     """
-    nodes, graph = _graph(cluster, plan, node_group)
+    nodes, graph, note = _graph(cluster, plan, node_group)
     found: Told = {"cluster": cluster.metadata.name, "node_group": nodes.group.name, **_machine(cluster, graph)}
+    found["assumptions"] = [note] if note else []
     if plan is None:
         return found
     try:
@@ -56,17 +58,19 @@ def told(cluster: ClusterProfile, plan: TrainingPlan | None, rank: int | None, n
     return found
 
 
-def _graph(cluster: ClusterProfile, plan: TrainingPlan | None, node_group: str | None) -> tuple[JobNodes, Topology]:
-    names = {group.name: index for index, group in enumerate(cluster.node_groups)}
-    wanted = (plan.node_group if plan else None) or node_group or (next(iter(names)) if len(names) == 1 else None)
-    if wanted not in names:
-        raise ValueError(f"name a node group: {', '.join(names)}")
-    nodes = JobNodes(cluster.node_groups[names[wanted]], names[wanted])
+def _graph(
+    cluster: ClusterProfile, plan: TrainingPlan | None, node_group: str | None
+) -> tuple[JobNodes, Topology, str]:
+    named = plan.node_group if plan else None
+    if named is not None and node_group not in (None, named):
+        raise ValueError(f"the plan runs in node group {named!r}; leave --node-group out")
+    nodes, note = choose(cluster, named or node_group)
     if plan is not None and plan.parallelism.num_accelerators > nodes.num_ranks:
         have = f"{nodes.group.name} has {number(nodes.num_ranks)}"
         raise ValueError(f"the plan has {number(plan.parallelism.num_accelerators)} ranks, {have}")
     plugged, network = job_network(plan, cluster, nodes)
-    return nodes, topology_of(cluster, plugged, network, plan.parallelism.num_accelerators if plan else None)
+    graph = topology_of(cluster, plugged, network, plan.parallelism.num_accelerators if plan else None)
+    return nodes, graph, note
 
 
 def _machine(cluster: ClusterProfile, graph: Topology) -> Told:
@@ -114,6 +118,7 @@ def text(found: Told) -> str:
     """The same as lines for a person."""
     lines = [
         f"{found['node_group']} of {found['cluster']}: {number(found['num_ranks'])} ranks",
+        *(f"  assumed {words}" for words in found["assumptions"]),
         _domain_line(found),
         f"  into the fabric {found['fabric'] or '(none)'}: {_rate(found['fabric_bytes_per_second'])} for a rank",
         f"  between two halves: {_rate(found['bisection_bytes_per_second'])}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainspec_validate.checkpoints import signature
+from trainspec_validate.checkpoints.boundary import failure
 from trainspec_validate.checkpoints.checks import Checkpoint, CheckpointPolicy, Deviation, NotJudged, Series, check
 from trainspec_validate.checkpoints.compare import absent_files, changed_files, unlisted_files
 from trainspec_validate.checkpoints.hashing import digests
@@ -140,6 +141,8 @@ def _damage(one: Checkpoint, archive: Archive) -> tuple[str, bool]:
             damaged, is_recorded = container.damaged()
     except UnreadableError as error:
         return f"the container {error}", True
+    except Exception as error:
+        return f"the container {failure(error)[1]}", True
     if not damaged:
         return "", is_recorded
     shown = ", ".join(damaged[:_SHOWN]) + (", …" if len(damaged) > _SHOWN else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.formats import (
     dcp,
     deepspeed,
@@ -37,6 +38,7 @@ READERS: tuple[Callable[[Checkpoint], None], ...] = (
 
 
 def read_all(checkpoint: Checkpoint) -> None:
-    """Let every reader look at the checkpoint."""
+    """Let every reader look at the checkpoint; what one of them fails at keeps no other from it."""
     for read in READERS:
-        read(checkpoint)
+        with judged(checkpoint, "", f"what the reader {read.__module__.rpartition('.')[2]} takes for its own"):
+            read(checkpoint)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
+from trainspec_validate.budget import Count
 from trainspec_validate.checkpoints.crc32c import unmasked
+from trainspec_validate.checkpoints.limits import TABLE_NUMBERS, TABLE_SHARDS, within
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.protobuf import fields, signed
 from trainspec_validate.checkpoints.tables import entries
 from trainspec_validate.checkpoints.tiles import Box, volume
 from trainspec_validate.checkpoints.view import is_count
 
-MAX_SHARDS = 100_000
 _MAX_DIMENSIONS = 254  # tensorflow/core/framework/tensor_shape.h, MaxDimensions
 _VERSION = 1
 TEXT = 7
@@ -88,13 +90,14 @@ def read_index(path: Path) -> Index:
         UnreadableError: it breaks the format; a `ChecksumError` where a block contradicts its checksum.
     """
     try:
-        with open_file(path) as file:
+        with within(), open_file(path) as file:
             pairs = entries(file)
+            budget = Count(TABLE_NUMBERS)
             first = next(pairs, None)
             if first is None or first[0]:
                 raise UnreadableError("has no header")
             num_shards, is_little = _header(first[1])
-            return Index(num_shards, is_little, tuple(_tensor(key, value, num_shards) for key, value in pairs))
+            return Index(num_shards, is_little, tuple(_tensor(key, value, num_shards, budget) for key, value in pairs))
     except OSError as error:
         raise UnreadableError(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
 
@@ -103,7 +106,8 @@ def _header(message: memoryview) -> tuple[int, bool]:
     """Number of shards, and whether numbers begin with their lowest byte: message BundleHeaderProto."""
     found = dict(fields(message))
     num_shards = found.get(1, 0)
-    if type(num_shards) is not int or not 1 <= num_shards <= MAX_SHARDS:
+    TABLE_SHARDS.check(num_shards if isinstance(num_shards, int) else 0)
+    if type(num_shards) is not int or num_shards < 1:
         raise UnreadableError(f"claims {num_shards if type(num_shards) is int else 'no number of'} shards")
     version = found.get(3, b"")
     least = dict(fields(version)).get(2, 0) if isinstance(version, memoryview) else 0
@@ -112,7 +116,7 @@ def _header(message: memoryview) -> tuple[int, bool]:
     return num_shards, found.get(2, 0) == 0
 
 
-def _tensor(key: bytes, message: memoryview, num_shards: int) -> Tensor:
+def _tensor(key: bytes, message: memoryview, num_shards: int, budget: Count) -> Tensor:
     """Message BundleEntryProto."""
     numbers = dict.fromkeys((1, 3, 4, 5, 6), 0)
     shape: tuple[int, ...] = ()
@@ -121,8 +125,9 @@ def _tensor(key: bytes, message: memoryview, num_shards: int) -> Tensor:
         if isinstance(value, int):
             numbers[number] = signed(value)
         elif number == 2:
-            shape = tuple(_sizes(value))
+            shape = tuple(islice(_sizes(value), _MAX_DIMENSIONS + 1))
         elif number == 7:
+            budget.add()
             slices.append(value)
     kind, shard, offset, num_bytes, recorded = (numbers[number] for number in (1, 3, 4, 5, 6))
     shown = key.decode("utf-8", "backslashreplace")
@@ -130,6 +135,7 @@ def _tensor(key: bytes, message: memoryview, num_shards: int) -> Tensor:
         raise UnreadableError(f"has an entry {shown!r} with a type, shape or place that is no whole number from 0")
     if shard >= num_shards:
         raise UnreadableError(f"has an entry {shown!r} in shard {shard:,} of {num_shards:,}")
+    budget.add(len(shape) * (1 + 2 * len(slices)))
     boxes = tuple(_box(one, shape) for one in slices)
     return Tensor(key, kind, shape, shard, offset, num_bytes, unmasked(recorded & 0xFFFFFFFF), boxes)
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any
 
+from trainspec_validate.budget import Count
+from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.formats.torch_zip import read_archive, tell_code
-from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_small
+from trainspec_validate.checkpoints.limits import PIECES
+from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.paths import fault as path_fault
-from trainspec_validate.checkpoints.pickles import MAX_PICKLE_BYTES, Inert, Name, Pairs, follow
+from trainspec_validate.checkpoints.pickles import Inert, Name, Pairs, follow
 from trainspec_validate.checkpoints.tiles import Box
 from trainspec_validate.checkpoints.tiles import fault as tile_fault
 from trainspec_validate.checkpoints.view import Archive, Checkpoint, is_count
 
+_MAX_FIELDS = 100
+_MAX_DIMENSIONS = 254
 MARK = ".metadata"
 SUFFIX = ".distcp"
 _BROKEN = "restore the file from another copy"
@@ -53,22 +57,18 @@ def _read_folder(checkpoint: Checkpoint, folder: str) -> None:
         return
     checkpoint.marks.append(mark)
     checkpoint.examined |= {"container", "limits", "code", "files", "paths", "tiling"}
-    try:
-        content = follow(BytesIO(read_small(checkpoint.root / mark, MAX_PICKLE_BYTES)))
+    with judged(checkpoint, mark, "the index"):
+        with open_file(checkpoint.root / mark) as file:
+            content = follow(file)
         tell_code(checkpoint, mark, content)
         index = _state(content.value, "Metadata")
-        entries = list(_entries(index.get("storage_data")))
+        budget = Count(PIECES)
+        entries = list(_entries(index.get("storage_data"), budget))
         tensors = _pairs(index.get("state_dict_metadata"))
-    except LimitError as error:
-        checkpoint.report("limits", mark, f"the index {error}")
-        return
-    except UnreadableError as error:
-        checkpoint.report("container", mark, f"the index {error}", _BROKEN)
-        return
-    checkpoint.keys.update(key for key, _ in tensors if isinstance(key, str))
-    checkpoint.save_id = checkpoint.save_id or _save_id(index.get("storage_meta"))
-    _check_files(checkpoint, folder, mark, entries)
-    _check_tensors(checkpoint, mark, tensors, entries)
+        checkpoint.know(key for key, _ in tensors if isinstance(key, str))
+        checkpoint.save_id = checkpoint.save_id or _save_id(index.get("storage_meta"))
+        _check_files(checkpoint, folder, mark, entries)
+        _check_tensors(checkpoint, mark, tensors, entries, Count(PIECES))
 
 
 def _pairs(value: Any) -> list[tuple[Any, Any]]:
@@ -82,8 +82,8 @@ def _state(value: Any, kind: str) -> dict[str, Any]:
     if not isinstance(value, Inert) or not isinstance(value.function, Name) or value.function.name != kind:
         raise UnreadableError(f"has no {kind} where one belongs")
     state = value.state[1] if isinstance(value.state, tuple) and len(value.state) == 2 else value.state
-    if not isinstance(state, Pairs):
-        raise UnreadableError(f"has a {kind} without fields")
+    if not isinstance(state, Pairs) or len(state.pairs) > _MAX_FIELDS:
+        raise UnreadableError(f"has a {kind} without fields, or with more than any")
     return state.texts()
 
 
@@ -99,13 +99,14 @@ def _save_id(value: Any) -> str:
 def _sizes(value: Any) -> tuple[int, ...]:
     """The numbers of a `torch.Size`."""
     taken = value.arguments[0] if isinstance(value, Inert) and isinstance(value.arguments, tuple) else value
-    if not isinstance(taken, (tuple, list)) or not all(map(is_count, taken)):
+    if not isinstance(taken, (tuple, list)) or len(taken) > _MAX_DIMENSIONS or not all(map(is_count, taken)):
         raise UnreadableError("has a shape that is no list of whole numbers")
     return tuple(taken)
 
 
-def _entries(value: Any) -> Iterator[Entry]:
+def _entries(value: Any, budget: Count) -> Iterator[Entry]:
     for key, info in _pairs(value):
+        budget.add()
         index, stored = _state(key, "MetadataIndex"), _state(info, "_StorageInfo")
         name, path = index.get("fqn"), stored.get("relative_path")
         begin, length = stored.get("offset"), stored.get("length")
@@ -154,21 +155,21 @@ def _check_file(checkpoint: Checkpoint, path: str, entries: list[Entry]) -> None
             read_archive(checkpoint, Archive(path, entry.begin, entry.num_bytes, entry.key))
 
 
-def _check_tensors(checkpoint: Checkpoint, mark: str, tensors: list[tuple[Any, Any]], entries: list[Entry]) -> None:
+def _check_tensors(
+    checkpoint: Checkpoint, mark: str, tensors: list[tuple[Any, Any]], entries: list[Entry], budget: Count
+) -> None:
     stored: dict[str, set[tuple[int, ...] | None]] = {}
     for entry in entries:
         stored.setdefault(entry.key, set()).add(entry.offset)
-    try:
-        for key, value in tensors:
-            if not isinstance(key, str):
-                raise UnreadableError("has a name of state that is no text")
-            for words in _faults(value, stored.get(key, set())):
-                checkpoint.report("tiling", mark, f"{key!r}: {words}", "resume from an earlier checkpoint")
-    except UnreadableError as error:
-        checkpoint.report("container", mark, f"the index {error}", _BROKEN)
+    for key, value in tensors:
+        if not isinstance(key, str):
+            raise UnreadableError("has a name of state that is no text")
+        budget.add()
+        for words in _faults(value, stored.get(key, set()), budget):
+            checkpoint.report("tiling", mark, f"{key!r}: {words}", "resume from an earlier checkpoint")
 
 
-def _faults(value: Any, stored: set[tuple[int, ...] | None]) -> Iterator[str]:
+def _faults(value: Any, stored: set[tuple[int, ...] | None], budget: Count) -> Iterator[str]:
     """What is wrong with the pieces of one tensor, or with where they lie."""
     is_bytes = isinstance(value, Inert) and isinstance(value.function, Name)
     if is_bytes and value.function.name == "BytesStorageMetadata":
@@ -177,7 +178,9 @@ def _faults(value: Any, stored: set[tuple[int, ...] | None]) -> Iterator[str]:
         return
     fields = _state(value, "TensorStorageMetadata")
     boxes = []
-    for chunk in fields.get("chunks") or ():
+    chunks = fields.get("chunks")
+    for chunk in chunks if isinstance(chunks, (list, tuple)) else ():
+        budget.add()
         piece = _state(chunk, "ChunkStorageMetadata")
         boxes.append(Box(_sizes(piece.get("offsets")), _sizes(piece.get("sizes"))))
     why = tile_fault(_sizes(fields.get("size")), boxes)

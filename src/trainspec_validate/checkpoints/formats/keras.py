@@ -6,14 +6,15 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file, read_json
+from trainspec_validate.checkpoints.boundary import judged
+from trainspec_validate.checkpoints.limits import JSON_BYTES
+from trainspec_validate.checkpoints.opening import open_file, read_json
 from trainspec_validate.checkpoints.view import Archive, Aspect, Checkpoint
 from trainspec_validate.checkpoints.zips import Zip, opened
 
 _ARCHIVE = ".keras"
 _WEIGHTS = (".h5", ".hdf5")
 _BROKEN = "restore the file from another copy"
-_MAX_SETTINGS_BYTES = 100_000_000
 _SETTINGS = ("config.json", "metadata.json")
 _VALUES = re.compile(r"^model\.weights(?:\.h5|\.json|_\d+\.h5)$")
 # https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html, "Disk Format: Level 0A - Format Signature"
@@ -30,10 +31,12 @@ def read(checkpoint: Checkpoint) -> None:
             continue
         if path.endswith(_ARCHIVE):
             _name(checkpoint, "Keras archive")
-            _read_archive(checkpoint, path)
+            with judged(checkpoint, path, "the archive"):
+                _read_archive(checkpoint, path)
         elif path.endswith(_WEIGHTS):
             _name(checkpoint, "Keras weights in HDF5" if path.endswith(".weights.h5") else "HDF5")
-            _read_weights(checkpoint, path)
+            with judged(checkpoint, path):
+                _read_weights(checkpoint, path)
 
 
 def _name(checkpoint: Checkpoint, name: str) -> None:
@@ -45,17 +48,11 @@ def _name(checkpoint: Checkpoint, name: str) -> None:
 def _read_archive(checkpoint: Checkpoint, path: str) -> None:
     """An archive holds settings, and weights in a container of HDF5."""
     checkpoint.examined |= {"code", "paths"}
-    try:
-        with opened(checkpoint.root / path, Archive(path)) as archive:
-            for entry, why in archive.unsafe_names():
-                checkpoint.report("paths", path, f"the entry {entry!r} {why}", "do not unpack this archive")
-            _read_entries(checkpoint, path, archive)
-    except LimitError as error:
-        checkpoint.report("limits", path, f"the archive {error}")
-    except UnreadableError as error:
-        checkpoint.report("container", path, f"the archive {error}", _BROKEN)
-    else:
-        checkpoint.archives.append(Archive(path))
+    with opened(checkpoint.root / path, Archive(path)) as archive:
+        for entry, why in archive.unsafe_names():
+            checkpoint.report("paths", path, f"the entry {entry!r} {why}", "do not unpack this archive")
+        _read_entries(checkpoint, path, archive)
+    checkpoint.keep(Archive(path))
 
 
 def _read_entries(checkpoint: Checkpoint, path: str, archive: Zip) -> None:
@@ -65,7 +62,7 @@ def _read_entries(checkpoint: Checkpoint, path: str, archive: Zip) -> None:
     if not any(_VALUES.match(name) for name in names):
         checkpoint.report("container", path, "the archive has no weights", _BROKEN)
     for name in names.intersection(_SETTINGS):
-        settings = read_json(archive.read(name, _MAX_SETTINGS_BYTES))
+        settings = read_json(archive.read(name, int(JSON_BYTES.most)))
         if any(_LAMBDA in held for held in _class_names(settings)):
             words = "loading it would run the code of a Lambda layer"
             help_text = "write the layer as a class of its own, which is registered where it is loaded"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 
+from trainspec_validate.checkpoints.boundary import failure
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
 from trainspec_validate.checkpoints.paths import fault, folded_twins
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
@@ -28,6 +29,9 @@ def read(checkpoint: Checkpoint) -> None:
     except (UnreadableError, ValueError) as error:
         checkpoint.manifest_problem = str(error)
         checkpoint.report("container", MANIFEST_NAME, f"the manifest cannot be read: {error}", "seal it again")
+    except Exception as error:
+        aspect, checkpoint.manifest_problem = failure(error)
+        checkpoint.report(aspect, MANIFEST_NAME, f"the manifest {checkpoint.manifest_problem}", "seal it again")
     else:
         checkpoint.manifest, checkpoint.manifest_digest = manifest, hashlib.sha256(content).hexdigest()
         _check_paths(checkpoint, manifest)

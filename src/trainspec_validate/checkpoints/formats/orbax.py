@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
+from collections.abc import Iterator
 from typing import Any
 
+from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.crc32c import crc32c
+from trainspec_validate.checkpoints.limits import STORE_BYTES
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
 from trainspec_validate.checkpoints.tiles import volume
 from trainspec_validate.checkpoints.view import Checkpoint, Piece
@@ -24,7 +28,6 @@ _WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 _MAGIC = bytes.fromhex("0cdb3a2a")
 _LENGTH = struct.Struct("<Q")
 _SUM = struct.Struct("<L")
-_MAX_STORE_BYTES = 16 * 1024 * 1024
 
 
 def read(checkpoint: Checkpoint) -> None:
@@ -34,16 +37,26 @@ def read(checkpoint: Checkpoint) -> None:
         return
     checkpoint.formats.append("Orbax")
     checkpoint.examined |= {"mark", "container", "limits", "files"}
-    _read_mark(checkpoint)
-    for path in list(checkpoint.files):
+    paths = sorted(checkpoint.files)
+    _read_mark(checkpoint, paths)
+    for path in paths:
         folder, _, name = path.rpartition("/")
-        if name == _TREE:
-            _read_tree(checkpoint, folder)
-        elif name == _STORE:
-            _read_store(checkpoint, path)
+        with judged(checkpoint, path, remedy=_BROKEN):
+            if name == _TREE:
+                _read_tree(checkpoint, folder, paths)
+            elif name == _STORE:
+                _read_store(checkpoint, path)
 
 
-def _read_mark(checkpoint: Checkpoint) -> None:
+def _below(paths: list[str], prefix: str) -> Iterator[str]:
+    """Those of the paths, which are in order, that begin in a way."""
+    for place in range(bisect_left(paths, prefix), len(paths)):
+        if not paths[place].startswith(prefix):
+            return
+        yield paths[place]
+
+
+def _read_mark(checkpoint: Checkpoint, paths: list[str]) -> None:
     """Every tree stands in a save that was committed; ranks that save alone leave several of them side by side."""
     marked = {path.rpartition("/")[0] for path in checkpoint.files if path.rpartition("/")[2] == MARK}
     trees = {path.rpartition("/")[0] for path in checkpoint.files if path.rpartition("/")[2] == _TREE}
@@ -52,10 +65,12 @@ def _read_mark(checkpoint: Checkpoint) -> None:
         words = f"{MARK}, which Orbax completes when a save is committed, is missing"
         checkpoint.report("mark", folder, words, "the save was interrupted: resume from an earlier checkpoint")
     for folder in sorted(marked):
-        _read_save(checkpoint, f"{folder}/" if folder else "")
+        prefix = f"{folder}/" if folder else ""
+        with judged(checkpoint, f"{prefix}{MARK}", remedy=_BROKEN):
+            _read_save(checkpoint, prefix, paths)
 
 
-def _read_save(checkpoint: Checkpoint, prefix: str) -> None:
+def _read_save(checkpoint: Checkpoint, prefix: str, paths: list[str]) -> None:
     checkpoint.marks += [f"{prefix}{name}" for name in (MARK, _SUCCESS) if f"{prefix}{name}" in checkpoint.files]
     data = _json(checkpoint, f"{prefix}{MARK}")
     if not isinstance(data, dict):
@@ -66,7 +81,7 @@ def _read_save(checkpoint: Checkpoint, prefix: str) -> None:
         checkpoint.report("mark", f"{prefix}{MARK}", f"the metadata say {shown}", "resume from an earlier checkpoint")
     items = data.get("item_handlers")
     for item in items if isinstance(items, dict) else ():
-        if not any(path.startswith(f"{prefix}{item}/") for path in checkpoint.files):
+        if next(_below(paths, f"{prefix}{item}/"), None) is None:
             words = f"the directory of the item {item!r}, which {MARK} names, is missing or empty"
             checkpoint.report("files", prefix.rstrip("/"), words, _BROKEN)
 
@@ -81,7 +96,7 @@ def _json(checkpoint: Checkpoint, path: str) -> Any:
     return None
 
 
-def _read_tree(checkpoint: Checkpoint, folder: str) -> None:
+def _read_tree(checkpoint: Checkpoint, folder: str, paths: list[str]) -> None:
     """Every array of a tree has its place in one of the two kinds of storage."""
     prefix = f"{folder}/" if folder else ""
     data = _json(checkpoint, f"{prefix}{_TREE}")
@@ -90,20 +105,21 @@ def _read_tree(checkpoint: Checkpoint, folder: str) -> None:
         if data is not None:
             checkpoint.report("container", f"{prefix}{_TREE}", "the file has no tree_metadata", _BROKEN)
         return
-    checkpoint.keys.update(filter(None, (_name(entry) for entry in tree.values())))
+    checkpoint.know(filter(None, (_name(entry) for entry in tree.values())))
     if data.get("use_ocdbt", True):
         if f"{prefix}{_STORE}" not in checkpoint.files:
             checkpoint.report("files", f"{prefix}{_STORE}", "the directory of the arrays is missing", _BROKEN)
-        elif not any(path.startswith((f"{prefix}d/", f"{prefix}ocdbt.process_")) for path in checkpoint.files):
+        elif not any(next(_below(paths, f"{prefix}{name}"), None) for name in ("d/", "ocdbt.process_")):
             checkpoint.report("files", folder, "no file with values of the arrays is there", _BROKEN)
         return
     if not data.get("use_zarr3", False):
         checkpoint.examined.add("tiling")
         may_lack = not data.get("store_array_data_equal_to_fill_value", True)
-        for key, entry in tree.items():
-            name = _array_name(entry)
+        named = {_array_name(entry): str(key) for key, entry in reversed(tree.items())}
+        for name, key in reversed(named.items()):
             if name:
-                _check_array(checkpoint, f"{prefix}{name}", str(key), may_lack=may_lack)
+                held = list(_below(paths, f"{prefix}{name}/"))
+                _check_array(checkpoint, f"{prefix}{name}", key, held, may_lack=may_lack)
 
 
 def _array_name(entry: Any) -> str:
@@ -119,7 +135,7 @@ def _name(entry: Any) -> str:
     return ".".join(str(key.get("key")) for key in keys if isinstance(key, dict)) if isinstance(keys, list) else ""
 
 
-def _check_array(checkpoint: Checkpoint, folder: str, key: str, *, may_lack: bool) -> None:
+def _check_array(checkpoint: Checkpoint, folder: str, key: str, below: list[str], *, may_lack: bool) -> None:
     """An array of the older storage has a file for each of its chunks."""
     path = f"{folder}/{_ARRAY}"
     if path not in checkpoint.files:
@@ -133,12 +149,13 @@ def _check_array(checkpoint: Checkpoint, folder: str, key: str, *, may_lack: boo
             checkpoint.report("container", path, "the file has no shape and chunks that fit each other", _BROKEN)
         return
     wanted = volume(-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True))
-    held = sum(one.startswith(f"{folder}/") and not one.endswith(_ARRAY) for one in checkpoint.files)
+    chunk_files = [one for one in below if not one.endswith(_ARRAY)]
+    held = len(chunk_files)
     dtype = "" if data.get("compressor") or data.get("filters") else _FLOATS.get(str(data.get("dtype")), "")
     width = volume(chunks) * _WIDTHS.get(dtype, 0)
-    for one in (one for one in checkpoint.files if one.startswith(f"{folder}/") and not one.endswith(_ARRAY)):
+    for one in chunk_files:
         if dtype and checkpoint.files[one].size_bytes == width:
-            checkpoint.pieces.append(Piece(one, key, 0, width, dtype=dtype))
+            checkpoint.hold(Piece(one, key, 0, width, dtype=dtype))
     if held != wanted and not (may_lack and held < wanted):
         words = f"{held:,} of {wanted:,} chunks of the array {key} are there"
         checkpoint.report("tiling", folder, words, _BROKEN)
@@ -155,7 +172,7 @@ def _sizes(data: Any, key: str, least: int) -> list[int] | None:
 def _read_store(checkpoint: Checkpoint, path: str) -> None:
     """The manifest of the newer storage has its length and its checksum; what it points at has none."""
     try:
-        content = read_small(checkpoint.root / path, _MAX_STORE_BYTES)
+        content = read_small(checkpoint.root / path, STORE_BYTES)
     except LimitError as error:
         checkpoint.report("limits", path, f"the file {error}")
         return

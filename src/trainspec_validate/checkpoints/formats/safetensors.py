@@ -9,14 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainspec_validate.checkpoints.opening import (
-    MAX_JSON_BYTES,
-    LimitError,
-    UnreadableError,
-    open_file,
-    read_json,
-    read_small,
-)
+from trainspec_validate.checkpoints.boundary import judged
+from trainspec_validate.checkpoints.limits import JSON_BYTES, within
+from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file, read_json, read_small
 from trainspec_validate.checkpoints.paths import fault
 from trainspec_validate.checkpoints.tiles import shown, volume
 from trainspec_validate.checkpoints.view import Checkpoint, Piece, is_count
@@ -57,11 +52,13 @@ def read(checkpoint: Checkpoint) -> None:
         checkpoint.formats.append("safetensors")
         checkpoint.examined |= {"container", "limits", "files", "tiling"}
     for path in paths:
-        names = _read_file(checkpoint, path)
-        if names is not None:
-            headers[path] = names
+        with judged(checkpoint, path):
+            names = _read_file(checkpoint, path)
+            if names is not None:
+                headers[path] = names
     for path in [path for path in checkpoint.files if path.endswith(_INDEX)]:
-        _read_index(checkpoint, path, headers)
+        with judged(checkpoint, path, "the index"):
+            _read_index(checkpoint, path, headers)
     _check_numbers(checkpoint, paths)
 
 
@@ -71,10 +68,10 @@ def _read_file(checkpoint: Checkpoint, path: str) -> frozenset[str] | None:
     try:
         length, tensors = header(checkpoint.root / path)
     except LimitError as error:
-        checkpoint.report("limits", path, str(error), f"a header has at most {MAX_JSON_BYTES:,} bytes")
+        checkpoint.report("limits", path, f"the file {error}", "split the file")
         return None
     except UnreadableError as error:
-        checkpoint.report("container", path, str(error), "restore the file from another copy")
+        checkpoint.report("container", path, f"the file {error}", "restore the file from another copy")
         return None
     place = 0
     for tensor in sorted(tensors, key=lambda tensor: (tensor.begin, tensor.end)):
@@ -84,12 +81,12 @@ def _read_file(checkpoint: Checkpoint, path: str) -> frozenset[str] | None:
             checkpoint.report("tiling", path, words)
         place = max(place, tensor.end)
         begin = _LENGTH.size + length + tensor.begin
-        checkpoint.pieces.append(Piece(path, tensor.name, begin, tensor.end - tensor.begin, dtype=tensor.dtype))
+        checkpoint.hold(Piece(path, tensor.name, begin, tensor.end - tensor.begin, dtype=tensor.dtype))
     wanted = _LENGTH.size + length + place
     if size != wanted:
         words = f"the file has {size:,} bytes, and its header asks for {wanted:,}"
         checkpoint.report("files", path, words, "restore the file from another copy")
-    checkpoint.keys.update(tensor.name for tensor in tensors)
+    checkpoint.know(tensor.name for tensor in tensors)
     return frozenset(tensor.name for tensor in tensors)
 
 
@@ -104,20 +101,20 @@ def header(path: Path) -> tuple[int, list[Tensor]]:
         with open_file(path) as file:
             start = file.read(_LENGTH.size)
             if len(start) < _LENGTH.size:
-                raise UnreadableError("the file ends before the length of its header")
+                raise UnreadableError("ends before the length of its header")
             (length,) = _LENGTH.unpack(start)
-            if length > MAX_JSON_BYTES:
-                raise LimitError(f"the header claims {length:,} bytes")
+            with within():
+                JSON_BYTES.check(length)
             content = file.read(length)
     except OSError as error:
-        raise UnreadableError(f"the file cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise UnreadableError(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
     if len(content) < length or not content.startswith(b"{"):
         what = f"ends within its header of {length:,} bytes" if len(content) < length else "has no header: { is missing"
-        raise UnreadableError(f"the file {what}")
+        raise UnreadableError(what)
     try:
         value = read_json(content)
     except UnreadableError as error:
-        raise type(error)(f"the header {error}") from error
+        raise type(error)(f"has a header that {error}") from error
     return length, list(_tensors(value))
 
 
@@ -125,23 +122,23 @@ def _tensors(value: Mapping[str, Any]) -> Iterator[Tensor]:
     for name, entry in value.items():
         if name == "__metadata__":
             if not isinstance(entry, dict) or not all(isinstance(text, str) for text in entry.values()):
-                raise UnreadableError("__metadata__ of the header is no mapping of texts to texts")
+                raise UnreadableError("has a header whose __metadata__ is no mapping of texts to texts")
             continue
         yield _tensor(name, entry)
 
 
 def _tensor(name: str, entry: Any) -> Tensor:
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-        raise UnreadableError(f"tensor {name!r} has other keys than dtype, shape and data_offsets")
+        raise UnreadableError(f"has a tensor {name!r} with other keys than dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     bits = _BITS.get(dtype) if isinstance(dtype, str) else None
     if bits is None:
-        raise UnreadableError(f"tensor {name!r} is of type {dtype!r}, which the format does not have")
+        raise UnreadableError(f"has a tensor {name!r} of type {dtype!r}, which the format does not have")
     if not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != len(("begin", "end")):
-        raise UnreadableError(f"tensor {name!r} has a shape or offsets that are no whole numbers from 0")
+        raise UnreadableError(f"has a tensor {name!r} with a shape or offsets that are no whole numbers from 0")
     begin, end = offsets
     if volume(shape) * bits != (end - begin) * 8:
-        words = f"tensor {name!r} of type {dtype} and shape {shown(shape)} spans {end - begin:,} bytes"
+        words = f"has a tensor {name!r} of type {dtype} and shape {shown(shape)} that spans {end - begin:,} bytes"
         raise UnreadableError(f"{words}, not {volume(shape) * bits // 8:,}")
     return Tensor(name, dtype, tuple(shape), begin, end)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.bundles import GRAPH, INDEX, STAGING, is_data, is_table, prefix_of, shard_name
 from trainspec_validate.checkpoints.formats._bundle import TEXT, Index, Tensor, read_index
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
@@ -31,7 +32,8 @@ def read(checkpoint: Checkpoint) -> None:
     if found:
         checkpoint.formats.append(NAME)
     for prefix, parts in found.items():
-        _read_bundle(checkpoint, prefix, parts)
+        with judged(checkpoint, f"{prefix}{INDEX}", "the index", _BROKEN):
+            _read_bundle(checkpoint, prefix, parts)
     _tell_staging(checkpoint)
     _name_old(checkpoint, files, found)
 
@@ -54,7 +56,7 @@ def _read_bundle(checkpoint: Checkpoint, prefix: str, parts: list[str]) -> None:
     except UnreadableError as error:
         checkpoint.report("container", index, f"the index {error}", _BROKEN)
     else:
-        checkpoint.keys.update(tensor.name for tensor in content.tensors)
+        checkpoint.know(tensor.name for tensor in content.tensors)
         _check_shards(checkpoint, prefix, parts, content)
         _check_tensors(checkpoint, index, content)
         _claim(checkpoint, prefix, content)
@@ -103,7 +105,7 @@ def _check_shard(checkpoint: Checkpoint, path: str, tensors: list[Tensor], *, is
             piece = Piece(path, tensor.name, tensor.offset, tensor.num_bytes, tensor.crc32c, dtype)
         else:
             continue  # objects such as tables of words, whose form only their program knows
-        checkpoint.pieces.append(piece)
+        checkpoint.hold(piece)
 
 
 def _check_tensors(checkpoint: Checkpoint, path: str, index: Index) -> None:

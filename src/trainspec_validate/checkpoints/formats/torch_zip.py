@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from io import BytesIO
 from typing import Any
 
+from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
-from trainspec_validate.checkpoints.pickles import MAX_PICKLE_BYTES, Content, Pairs, follow
+from trainspec_validate.checkpoints.pickles import Content, Pairs, follow
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.checkpoints.zips import Zip, opened
 
@@ -15,6 +15,7 @@ _OTHERS_TOO = (".ckpt", ".bin", ".pkl", ".pickle")
 """Suffixes that other programs give to other files."""
 _ZIP_START = b"PK"
 _LIGHTNING = "pytorch-lightning_version"
+_STEP = "global_step"
 _HELP_CODE = "save plain state only (tensors, numbers, texts), best in a format without code such as safetensors"
 _BROKEN = "restore the file from another copy"
 _PICKLE_STARTS = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
@@ -31,37 +32,43 @@ def read(checkpoint: Checkpoint) -> None:
     checkpoint.formats.append("torch.save")
     checkpoint.examined |= {"container", "limits", "code", "paths"}
     for path in paths:
-        try:
-            with open_file(checkpoint.root / path) as file:
-                start = file.read(len(_ZIP_START))
-                content = start + file.read(MAX_PICKLE_BYTES) if start in _PICKLE_STARTS else b""
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            checkpoint.report("container", path, f"the file cannot be read: {reason}", _BROKEN)
-            continue
-        if content:
-            _read_bare(checkpoint, path, content)
-        elif start in {_ZIP_START, b""} or not path.endswith(_OTHERS_TOO):
-            _claim(checkpoint, path, read_archive(checkpoint, Archive(path)))
+        with judged(checkpoint, path):
+            _read_file(checkpoint, path)
 
 
-def _claim(checkpoint: Checkpoint, path: str, contents: list[Content]) -> None:
+def _read_file(checkpoint: Checkpoint, path: str) -> None:
+    try:
+        with open_file(checkpoint.root / path) as file:
+            start = file.read(len(_ZIP_START))
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
+    if start in _PICKLE_STARTS:
+        _read_bare(checkpoint, path)
+    elif start in {_ZIP_START, b""} or not path.endswith(_OTHERS_TOO):
+        _claim(checkpoint, path, read_archive(checkpoint, Archive(path)))
+
+
+def _of_lightning(value: Any) -> dict[str, Any]:
+    state = value.texts() if isinstance(value, Pairs) else {}
+    return {key: state[key] for key in (_LIGHTNING, _STEP) if key in state}
+
+
+def _claim(checkpoint: Checkpoint, path: str, state: dict[str, Any]) -> None:
     """Lightning tells the updates in its file; `last.ckpt` has no other step."""
-    state = contents[0].value.texts() if contents and isinstance(contents[0].value, Pairs) else {}
-    step = state.get("global_step")
+    step = state.get(_STEP)
     if _LIGHTNING in state and checkpoint.claim(path, step, f"{path} (global_step)") and checkpoint.step is None:
         checkpoint.step = step
 
 
-def _read_bare(checkpoint: Checkpoint, path: str, start: bytes) -> None:
+def _read_bare(checkpoint: Checkpoint, path: str) -> None:
     """One pickle, or the five that old versions write before the bytes of tensors."""
-    file = BytesIO(start)
     try:
-        content = follow(file)
-        tell_code(checkpoint, path, content)
-        if content.value == _LEGACY_MAGIC:
-            for _ in range(_LEGACY_PICKLES - 1):
-                tell_code(checkpoint, path, follow(file))
+        with open_file(checkpoint.root / path) as file:
+            content = follow(file)
+            tell_code(checkpoint, path, content)
+            if content.value == _LEGACY_MAGIC:
+                for _ in range(_LEGACY_PICKLES - 1):
+                    tell_code(checkpoint, path, follow(file))
     except LimitError as error:
         checkpoint.report("limits", path, f"the pickle {error}")
     except UnreadableError as error:
@@ -76,33 +83,34 @@ def tell_code(checkpoint: Checkpoint, path: str, content: Content) -> None:
         checkpoint.report("code", path, words, _HELP_CODE)
 
 
-def read_archive(checkpoint: Checkpoint, archive: Archive) -> list[Content]:
-    """What the pickles of a zip container hold; the container is kept for the comparison of its checksums."""
-    found = []
-    try:
+def read_archive(checkpoint: Checkpoint, archive: Archive) -> dict[str, Any]:
+    """What the first pickle of a zip container says of Lightning; the container is kept to compare its checksums."""
+    found: dict[str, Any] | None = None
+    with judged(checkpoint, archive.path, "the container"):
         with opened(checkpoint.root / archive.path, archive) as container:
             _tell_names(checkpoint, archive.path, container)
             for name in container.pickles():
-                content = follow(BytesIO(container.read(name, MAX_PICKLE_BYTES)))
+                with container.stream(name) as file:
+                    content = follow(file)
                 tell_code(checkpoint, archive.path, content)
-                found.append(content)
-    except LimitError as error:
-        checkpoint.report("limits", archive.path, f"the container {error}")
-    except UnreadableError as error:
-        checkpoint.report("container", archive.path, f"the container {error}", _BROKEN)
-    else:
-        checkpoint.archives.append(archive)
-    return found
+                if found is None:
+                    found = _of_lightning(content.value)
+                del content  # before the next one is read
+        checkpoint.keep(archive)
+    return found or {}
 
 
 def state_of(checkpoint: Checkpoint, path: str) -> dict[str, Any]:
     """The keys and values at the top of the state in a zip container; none where it cannot be read."""
     try:
         with opened(checkpoint.root / path, Archive(path)) as container:
-            contents = [follow(BytesIO(container.read(name, MAX_PICKLE_BYTES))) for name in container.pickles()]
+            for name in container.pickles()[:1]:
+                with container.stream(name) as file:
+                    value = follow(file).value
+                    return value.texts() if isinstance(value, Pairs) else {}
     except UnreadableError:
         return {}
-    return contents[0].value.texts() if contents and isinstance(contents[0].value, Pairs) else {}
+    return {}
 
 
 def _tell_names(checkpoint: Checkpoint, path: str, container: Zip) -> None:

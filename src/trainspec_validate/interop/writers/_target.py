@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from trainspec_validate._version import __version__
 from trainspec_validate.catalog import accelerators
 from trainspec_validate.costs.placement import Span, holds_whole_groups
+from trainspec_validate.derived.groups import candidates
 from trainspec_validate.derived.job import JobNodes, axis_span, degree, find_job_nodes, job_fabric, used_axes
 from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
 from trainspec_validate.documents.fabric import Fabric
@@ -41,14 +42,20 @@ class Job:
         """The node group of the job.
 
         Raises:
-            NotExpressible: the plan names none of several groups.
+            NotExpressible: the plan names none of several groups that have room for it.
         """
         found = find_job_nodes(self.plan, self.cluster)
-        if found is None:
-            names = ", ".join(group.name for group in self.cluster.node_groups)
-            message = "the plan does not say which node group it runs on"
-            raise NotExpressible(message, f"set node_group to one of {names}")
-        return found
+        if found is not None:
+            return found
+        choice = candidates(self.plan, self.cluster)
+        if self.plan.node_group is None and len(choice.groups) == 1:
+            return choice.groups[0]
+        names = ", ".join(nodes.group.name for nodes in choice.groups)
+        if self.plan.node_group is None and choice.together:
+            message = f"the ranks of the plan span the node groups {names}, and launchers start nodes of one kind"
+            raise NotExpressible(message, f"use at most {max(nodes.num_ranks for nodes in choice.groups)} ranks")
+        message = "the plan does not say which node group it runs on"
+        raise NotExpressible(message, f"set node_group to one of {names}")
 
     @property
     def ranks_per_node(self) -> int:

@@ -1,0 +1,47 @@
+"""Makes a finding about one file out of whatever its reader raises, so that the rest of a checkpoint is judged too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from trainspec_validate.budget import OverLimitError
+from trainspec_validate.checkpoints.opening import LimitError, UnreadableError
+from trainspec_validate.checkpoints.view import Checkpoint
+
+BROKEN = "restore the file from another copy"
+_SHOWN = 200
+
+
+@contextmanager
+def judged(checkpoint: Checkpoint, path: str, what: str = "the file", remedy: str = BROKEN) -> Iterator[None]:
+    """Run what reads one file of a checkpoint; a failure of it is reported once, and ends nothing else.
+
+    Args:
+        checkpoint: gets the finding.
+        path: of the file; empty for the directory.
+        what: names the file in a sentence.
+        remedy: what to do about a file that is damaged.
+    """
+    try:
+        yield
+    except LimitError as error:
+        checkpoint.report("limits", path, f"{what} {error}")
+    except UnreadableError as error:
+        checkpoint.report("container", path, f"{what} {error}", remedy)
+    except Exception as error:
+        aspect, words = failure(error)
+        checkpoint.report(aspect, path, f"{what} {words}", remedy)
+
+
+def failure(error: Exception) -> tuple[Literal["limits", "container"], str]:
+    """The aspect of a failure that no reader expects, and words for it, which continue a sentence about the file."""
+    if isinstance(error, OverLimitError):
+        return "limits", f"passes a limit: {error}"
+    if isinstance(error, MemoryError):
+        return "limits", "asks for more memory than there is"
+    if isinstance(error, RecursionError):
+        return "limits", "nests deeper than a reader follows"
+    words = str(error) if not isinstance(error, OSError) else (error.strerror or str(error)).lower()
+    return "container", f"cannot be read: {type(error).__name__}: {words[:_SHOWN]}"

@@ -1,0 +1,66 @@
+"""The limits on what one untrusted checkpoint may cost, for every reader of its files and for the table in SECURITY.md.
+
+Together they keep a run below 512 MiB, whatever the files hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from trainspec_validate.budget import Limit, OverLimitError
+
+
+class UnreadableError(Exception):
+    """A file cannot be taken for what its name says; the text says why."""
+
+
+class LimitError(UnreadableError):
+    """A file asks for more than a reader gives."""
+
+
+_TREE = "a checkpoint directory"
+ENTRIES = Limit(_TREE, 250_000, "entries")
+DEPTH = Limit(_TREE, 32, "levels of directories")
+_CHECKPOINT = "a checkpoint"
+PIECES = Limit(_CHECKPOINT, 500_000, "tensors and other pieces of state")
+NAME_CHARACTERS = Limit(_CHECKPOINT, 64_000_000, "characters of names of state")
+_JSON = "a header, index or manifest in JSON"
+JSON_BYTES = Limit(_JSON, 100_000_000, "bytes")
+"""The limit that safetensors sets for its header; https://github.com/huggingface/safetensors."""
+JSON_LEVELS = Limit(_JSON, 64, "levels of nesting")
+JSON_VALUE_BYTES = Limit(_JSON, 320_000_000, "bytes of values in memory")
+_PICKLE = "a pickle"
+PICKLE_OPERATIONS = Limit(_PICKLE, 20_000_000, "operations")
+PICKLE_VALUE_BYTES = Limit(_PICKLE, 384_000_000, "bytes of values in memory")
+_ZIP = "a zip container"
+ZIP_ENTRIES = Limit(_ZIP, 400_000, "entries")
+ZIP_DIRECTORY_BYTES = Limit(_ZIP, 64_000_000, "bytes of directory")
+_TABLE = "an index of TensorFlow"
+TABLE_BYTES = Limit(_TABLE, 268_435_456, "bytes")
+TABLE_ENTRIES = Limit(_TABLE, 500_000, "entries")
+TABLE_BLOCK_BYTES = Limit(_TABLE, 16_777_216, "bytes of one block")
+TABLE_KEY_BYTES = Limit(_TABLE, 16_384, "bytes of one name")
+TABLE_NAME_BYTES = Limit(_TABLE, 64_000_000, "bytes of names")
+TABLE_NUMBERS = Limit(_TABLE, 2_000_000, "numbers of shapes and slices")
+TABLE_SHARDS = Limit(_TABLE, 100_000, "files with values")
+MESSAGE_FIELDS = Limit(_TABLE, 500_000, "fields of one message")
+STORE_BYTES = Limit("a manifest of OCDBT", 16_777_216, "bytes")
+REGIONS = Limit("a header of VELOC", 100_000, "memory regions")
+COMPARISONS = Limit("a tensor", 20_000_000, "comparisons of its pieces with each other")
+POINTER_BYTES = Limit("a file that names the newest checkpoint", 1_024, "bytes")
+STATE_BYTES = Limit("a file `checkpoint` of TensorFlow", 10_000_000, "bytes")
+KEY_BYTES = Limit("a key in PEM", 1_000_000, "bytes")
+
+
+@contextmanager
+def within() -> Iterator[None]:
+    """Refuse a file that passes a limit, in the words of a reader.
+
+    Raises:
+        LimitError: it passes one; the text names it.
+    """
+    try:
+        yield
+    except OverLimitError as error:
+        raise LimitError(f"passes a limit: {error}") from error

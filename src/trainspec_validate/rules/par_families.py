@@ -1,0 +1,72 @@
+"""Rules on models that are not language transformers: the keys of their family, and operations of a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.costs.model_families import vision_flops_per_sample
+from trainspec_validate.derived.families import vision_shape
+from trainspec_validate.documents import TrainingPlan
+from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.units import flops, number
+
+FAMILIES = {
+    "state_space": ("state-space", "hybrid"),
+    "num_attention_layers": ("hybrid",),
+    "num_ffn_layers": ("hybrid",),
+    "image": ("vision-transformer", "cnn", "other"),
+}
+SAMPLE_TOLERANCE = 0.02
+
+
+@rule("TS-PAR-036")
+def family_keys(plan: TrainingPlan) -> Iterator[Violation]:
+    """Keys of one family are not given for another, and layers of a hybrid are layers of the model."""
+    model = plan.model
+    given = [key for key in FAMILIES if getattr(model, key) is not None]
+    if not given:
+        raise NotApplicable(f"the plan gives no keys beyond those of {model.family}")
+    for key in given:
+        if model.family not in FAMILIES[key]:
+            yield Violation(
+                at(plan, "model", key),
+                f"{key} is given, but the family is {model.family}",
+                f"remove it, or set family: {FAMILIES[key][0]}",
+            )
+    image = model.image
+    if image and image.patch_size_pixels and image.size_pixels % image.patch_size_pixels:
+        yield Violation(
+            at(plan, "model", "image", "patch_size_pixels"),
+            f"{number(image.size_pixels)} pixels do not divide into patches of {number(image.patch_size_pixels)}",
+            "use a patch size that divides the image",
+        )
+    parts = {
+        "state_space": model.state_space.num_layers if model.state_space else None,
+        "num_attention_layers": model.num_attention_layers,
+        "num_ffn_layers": model.num_ffn_layers,
+    }
+    for key, count in parts.items():
+        if count is not None and model.num_layers is not None and count > model.num_layers:
+            yield Violation(
+                at(plan, "model", key),
+                f"{number(count)} of {number(model.num_layers)} layers",
+                f"at most {number(model.num_layers)}",
+            )
+
+
+@rule("TS-PAR-037")
+def sample_flops(plan: TrainingPlan) -> Iterator[Violation]:
+    """Operations of one sample are those of the shape."""
+    performance, shape = plan.performance, vision_shape(plan.model)
+    given = performance.flops_per_sample if performance else None
+    if given is None or shape is None:
+        raise NotApplicable("the plan states no operations of a sample, or the shape does not give them")
+    if plan.num_parameters_trained or plan.lora:
+        raise NotApplicable("only some parameters are trained")
+    counted = vision_flops_per_sample(shape)
+    if abs(given - counted) > SAMPLE_TOLERANCE * counted:
+        yield Violation(
+            at(plan, "performance", "flops_per_sample"),
+            f"flops_per_sample is {flops(given)}, but the shape has {flops(counted)}",
+            "count two operations for each multiply-add, forward once and backward twice",
+        )

@@ -1,0 +1,156 @@
+"""Model families: published counts of parameters and operations, keys of other families, layers for MTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainspec_validate.costs import model_families as families
+from trainspec_validate.costs.transformer import Shape
+from trainspec_validate.findings import Verdict
+
+NO_LANGUAGE = {"vocabulary_size": None, "sequence_length": None, "num_key_value_heads": None, "head_size": None}
+VIT_L = {
+    **NO_LANGUAGE,
+    "family": "vision-transformer",
+    "num_parameters": 304326632,
+    "num_layers": 24,
+    "hidden_size": 1024,
+    "num_attention_heads": 16,
+    "ffn_hidden_size": 4096,
+    "gated_ffn": False,
+    "attention": "full",
+    "image": {"size_pixels": 224, "patch_size_pixels": 16, "num_classes": 1000},
+}
+MAMBA = {
+    **NO_LANGUAGE,
+    "family": "state-space",
+    "num_parameters": 2768345600,
+    "num_layers": 64,
+    "hidden_size": 2560,
+    "num_attention_heads": None,
+    "ffn_hidden_size": None,
+    "vocabulary_size": 50280,
+    "tied_embeddings": True,
+    "attention": "none",
+    "state_space": {"kind": "mamba", "state_size": 16},
+}
+MAMBA_2 = {
+    **MAMBA,
+    "num_parameters": 2702599680,
+    "vocabulary_size": 50288,
+    "state_space": {"kind": "mamba-2", "state_size": 128},
+}
+NEMOTRON_H = {
+    "family": "hybrid",
+    "num_parameters": 56.3e9,
+    "num_layers": 118,
+    "hidden_size": 8192,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "head_size": 128,
+    "ffn_hidden_size": 32768,
+    "gated_ffn": False,
+    "vocabulary_size": 131072,
+    "num_attention_layers": 10,
+    "num_ffn_layers": 54,
+    "state_space": {"kind": "mamba-2", "state_size": 256, "num_heads": 256, "num_groups": 8, "num_layers": 54},
+}
+COUNT = ("TS-PAR-019",)
+
+
+@pytest.mark.parametrize("model", [VIT_L, MAMBA, MAMBA_2, NEMOTRON_H], ids=("vit", "mamba", "mamba-2", "hybrid"))
+def test_published_counts(findings, model) -> None:
+    """torchvision ViT-L/16, state-spaces/mamba-2.8b and mamba2-2.7b, Nemotron-H 56B (arXiv:2504.03624)."""
+    assert findings(plan={"model": model}, select=COUNT) == set()
+    wrong = {**model, "num_parameters": model["num_parameters"] * 1.05}
+    assert findings(plan={"model": wrong}, select=COUNT) == {("TS-PAR-019", "model.num_parameters")}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {**NEMOTRON_H, "num_ffn_layers": None},
+        {**NEMOTRON_H, "state_space": {"kind": "other", "state_size": 256}},
+        {**MAMBA, "state_space": None},
+        {**VIT_L, "image": {"size_pixels": 224}},
+        {**VIT_L, "family": "cnn"},
+    ],
+)
+def test_counts_without_a_shape_are_taken_as_stated(verdict, model) -> None:
+    assert verdict("TS-PAR-019", plan={"model": model}) is Verdict.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize("model", [VIT_L, MAMBA, NEMOTRON_H], ids=("vit", "mamba", "hybrid"))
+def test_rules_on_transformers_are_not_applicable(verdict, model) -> None:
+    numbers = ("PAR-013", "PAR-018", "PAR-034", "PAR-035", "MEM-020", "MEM-021", "NRG-014")
+    for requirement in (f"TS-{number}" for number in numbers):
+        assert verdict(requirement, plan={"model": model}) is Verdict.NOT_APPLICABLE, requirement
+
+
+@pytest.mark.parametrize(
+    ("model", "place"),
+    [
+        (VIT_L, None),
+        (NEMOTRON_H, None),
+        ({**NEMOTRON_H, "num_ffn_layers": 119}, "model.num_ffn_layers"),
+        ({**NEMOTRON_H, "family": "state-space"}, "model.num_attention_layers"),
+        ({**VIT_L, "image": {"size_pixels": 224, "patch_size_pixels": 15}}, "model.image.patch_size_pixels"),
+        ({"image": {"size_pixels": 224}}, "model.image"),
+    ],
+)
+def test_keys(findings, model, place) -> None:
+    found = findings(plan={"model": model}, select=("TS-PAR-036",))
+    assert (("TS-PAR-036", place) in found) if place else found == set()
+
+
+def speed(**keys: Any) -> dict[str, Any]:
+    return {"model": VIT_L, "performance": {"kind": "measured", **keys}, "batch": {"global_tokens": None}}
+
+
+def test_operations_of_a_sample(findings) -> None:
+    """61.55 billion multiply-adds (torchvision), 369.3 billion operations forward and backward."""
+    select = ("TS-PAR-037",)
+    assert findings(plan=speed(flops_per_sample=369.3e9), select=select) == set()
+    for wrong in (61.55e9, 123.1e9):
+        assert findings(plan=speed(flops_per_sample=wrong), select=select) == {
+            ("TS-PAR-037", "performance.flops_per_sample")
+        }
+
+
+def test_samples_of_a_second_and_of_a_step(findings) -> None:
+    right = speed(samples_per_second=1024, step_seconds=0.5)
+    assert findings(plan=right, select=("TS-PAR-023",)) == set()
+    wrong = speed(samples_per_second=1024, step_seconds=0.6)
+    assert findings(plan=wrong, select=("TS-PAR-023",)) == {("TS-PAR-023", "performance.step_seconds")}
+    rate = {
+        "samples_per_second": 128000,
+        "flops_per_sample": 369.3e9,
+        "model_flops_per_second_per_accelerator": 369.3e12,
+    }
+    assert findings(plan=speed(**rate), select=("TS-PAR-024",)) == set()
+    rate["model_flops_per_second_per_accelerator"] = 200e12
+    found = findings(plan=speed(**rate), select=("TS-PAR-024",))
+    assert found == {("TS-PAR-024", "performance.flops_per_sample")}
+
+
+def test_layers_for_multi_token_prediction_have_state(findings) -> None:
+    """One layer of the base model has 0.86e9 parameters, its projection 0.13e9: 0.99e9 of 9 bytes over 32 ranks."""
+    bound = (6 + 12 / 4) * (70.55e9 + families.mtp_parameters(Shape(80, 8192, 64, 8, 128, 28672, 128256, True))) / 32
+    for spare, wrong in ((80e9 - bound - 1e6, False), (80e9 - bound + 1e6, True)):
+        plan = {"model": {"num_mtp_layers": 1}, "memory": {"reserve_bytes": spare}}
+        assert bool(findings(plan=plan, select=("TS-MEM-002",))) is wrong
+
+
+def test_operations_with_multi_token_prediction(findings) -> None:
+    """449.2e9 without the layer, up to 11e9 more with it and the output layer that it shares."""
+    for given, wrong in ((449.2e9, False), (461e9, False), (487.7e9, True)):
+        keys = {"kind": "predicted", "flops_per_token": given, "flops_convention": "6n-causal-attention"}
+        plan = {"model": {"num_mtp_layers": 1}, "performance": keys}
+        assert bool(findings(plan=plan, select=("TS-PAR-025",))) is wrong
+
+
+def test_a_state_space_of_no_known_version() -> None:
+    with pytest.raises(ValueError, match="version 3"):
+        families.state_space_parameters(1024, families.StateSpaceShape(3, 2048, 16))
