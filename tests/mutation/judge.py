@@ -58,7 +58,7 @@ def complaints(data: Mapping[str, Any]) -> set[Complaint]:
     by_path = {os.path.realpath(path): member for path, member in members.items()}
     bound, reference_failures = bindings(list(members.values()), lambda path: by_path.get(os.path.realpath(path)))
     found |= {(failure.requirement, failure.path, failure.pointer) for failure in reference_failures}
-    rule_findings, _ = run_rules(all_rules().values(), bound, load_index())
+    rule_findings, *_ = run_rules(all_rules().values(), bound, load_index())
     return found | {(finding.requirement, finding.path, finding.pointer) for finding in rule_findings}
 
 
