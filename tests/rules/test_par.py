@@ -221,7 +221,7 @@ def test_not_applicable(verdict: Callable[..., Verdict], requirement: str, plan:
 
 def test_ranks_need_a_known_group(verdict: Callable[..., Verdict]) -> None:
     assert verdict("TS-PAR-002", plan="node_group: elsewhere") is Verdict.NOT_APPLICABLE
-    assert verdict("TS-PAR-002", plan="cluster: null", cluster=None) is Verdict.NOT_APPLICABLE
+    assert verdict("TS-PAR-002", plan="cluster: null", cluster=None) is Verdict.NOT_RUN
 
 
 @pytest.mark.parametrize(("rate", "wrong"), [(2, True), (2.5, False), (1100, False), (141e3, False), (142e3, True)])
