@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from trainspec_validate.boundary import UnreadableError, open_regular, untrusted
 from trainspec_validate.boundary import unreadable as failure_of
+from trainspec_validate.budget import OverLimitError
 from trainspec_validate.checkpoints.view import SavedStep
 from trainspec_validate.collect import STREAM_SUFFIXES, SUFFIXES, Candidate, InputError, unreadable
 from trainspec_validate.documents import Document
@@ -156,6 +157,10 @@ def readable(
             left = _numbered([file for file in left if file.name != error.name and _is_there(file, failures)])
             if not left:
                 break
+        except OverLimitError as error:
+            more = f" and {len(left) - 1:,} more files of its run" if len(left) > 1 else ""
+            failures.append(f"{left[0].name}{more}: {error}; leave some of it out")
+            return [], None
     failures.extend(f"{file.name}: not judged, other files of its run change while it is read" for file in left)
     return [], None
 

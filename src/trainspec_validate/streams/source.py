@@ -8,13 +8,17 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Final, cast
 
 from trainspec_validate.boundary import open_regular, untrusted
+from trainspec_validate.budget import Limit
 
-MAX_LINE_BYTES = 16 * 1024 * 1024
+MAX_LINE_BYTES = int(Limit("a line of another program", 16 * 1024 * 1024, "bytes").most)
 """A longer line is handed on with one byte more than this, which its reader refuses."""
-_MAX_SKIPPED_BYTES = 1024**3
+MOST_OF_A_LINE: Final = Limit("a stream", 1024**3, "bytes without the end of a line")
+_MOST_UNPACKED: Final = Limit("a compressed stream", 300, "times its size, where it unpacks to more than 200 MB")
+_FREE_BYTES = 200_000_000
+_BUFFER_BYTES = 1 << 20
 _MAX_WINDOW_BYTES = 128 * 1024 * 1024
 _END = b"end of the file\n"
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -33,6 +37,8 @@ class _Rejoined(io.RawIOBase):
 
     def __init__(self, start: bytes, rest: BinaryIO) -> None:
         self._start, self._rest = start, rest
+        self.num_read = 0
+        """Bytes that were handed on."""
 
     def readable(self) -> bool:
         """Whether it can be read: always."""
@@ -42,6 +48,7 @@ class _Rejoined(io.RawIOBase):
         """Fill a buffer, first with what was read before."""
         found = self._start[: len(buffer)] or self._rest.read(len(buffer))
         self._start = self._start[len(found) :]
+        self.num_read += len(found)
         buffer[: len(found)] = found
         return len(found)
 
@@ -60,10 +67,36 @@ def uncompressed(stream: BinaryIO) -> BinaryIO:
     start = stream.read(4)
     whole = rejoined(start, stream)
     if start.startswith(_GZIP):
-        return cast("BinaryIO", gzip.GzipFile(fileobj=whole))
+        return _measured(whole, cast("BinaryIO", gzip.GzipFile(fileobj=whole)))
     if start == _ZSTD:
-        return _from_zstd(whole)
+        return _measured(whole, _from_zstd(whole))
     return whole
+
+
+def _measured(source: BinaryIO, unpacked: BinaryIO) -> BinaryIO:
+    raw = cast("_Rejoined", cast("io.BufferedReader", source).raw)
+    return cast("BinaryIO", io.BufferedReader(_Measured(raw, unpacked), _BUFFER_BYTES))
+
+
+class _Measured(io.RawIOBase):
+    """What is unpacked of a stream, held against what was read of it: sizes that a file states are not asked."""
+
+    def __init__(self, source: _Rejoined, unpacked: Any) -> None:
+        self._source, self._unpacked = source, unpacked
+        self._num_bytes = 0
+
+    def readable(self) -> bool:
+        """Whether it can be read: always."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer with unpacked bytes."""
+        found: bytes = self._unpacked.read1(len(buffer))
+        self._num_bytes += len(found)
+        if self._num_bytes > _FREE_BYTES:
+            _MOST_UNPACKED.check(self._num_bytes // max(1, self._source.num_read))
+        buffer[: len(found)] = found
+        return len(found)
 
 
 def _from_zstd(stream: Any) -> BinaryIO:
@@ -152,7 +185,8 @@ def lines_of(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Every line with the bytes before it, without its line end.
 
     Raises:
-        SourceError: the compressed data end early or are damaged, or a line has no end within 1 GiB.
+        SourceError: the compressed data end early or are damaged.
+        OverLimitError: a line has no end within 1 GiB, or there is far more in compressed data than in most.
     """
     offset = 0
     try:
@@ -173,6 +207,5 @@ def _skip_line(stream: BinaryIO) -> int:
         skipped += len(line)
         if line.endswith(b"\n"):
             break
-        if skipped > _MAX_SKIPPED_BYTES:
-            raise SourceError("a line has no end within 1 GiB", "this is no text of lines")
+        MOST_OF_A_LINE.check(skipped)
     return skipped

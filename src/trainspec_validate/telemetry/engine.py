@@ -12,7 +12,7 @@ from trainspec_validate.telemetry.batch import Batch, in_order, join
 from trainspec_validate.telemetry.build import Circumstances, view_of
 from trainspec_validate.telemetry.digest import Digest
 from trainspec_validate.telemetry.lines import MAX_LINE_BYTES, read_line
-from trainspec_validate.telemetry.reader import NATIVE, RunFile, Stretch, batches, have_order
+from trainspec_validate.telemetry.reader import NATIVE, RunFile, Stretch, batches, check_facts, have_order
 from trainspec_validate.telemetry.source import PARQUET, first_bytes, is_compressed
 from trainspec_validate.telemetry.view import RunView, StreamFile
 
@@ -77,6 +77,10 @@ def read_run(files: Sequence[RunFile], options: Options | None = None) -> RunVie
     """What checks see of the run that these files hold."""
     options = options or Options()
     digest = digest_of(files, options)
+    for file in files:
+        facts = digest.facts(file.number)
+        with file.reading(facts):
+            check_facts(facts)
     return view_of(digest, circumstances(files, digest, options))
 
 
