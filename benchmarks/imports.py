@@ -185,12 +185,28 @@ def report(results: dict[str, Read], told: dict[str, str], truths: list[Truth] |
     print(f"  right       {found.num_right:6,}")
     print(f"  left open   {len(found.left_open):6,}")
     print(f"  wrong       {len(found.wrong):6,}")
-    for truth, value in found.wrong:
+    for truth, value in found.wrong[: 2 * _MAX_SHOWN]:
         shown = "left open" if value is _ABSENT else repr(value)
         print(f"          {truth.file}: {truth.key} is {shown[:60]}, {truth.value!r:.60} by hand")
-    for truth in found.left_open:
+    for truth in found.left_open[:_MAX_SHOWN]:
         print(f"    open: {truth.file}: {truth.key}, {truth.value!r:.60} by hand")
     return not crashed and not found.wrong
+
+
+def by_repository(results: dict[str, Read], folder: Path, path: Path) -> None:
+    """Write how the files of each repository fared, one line for each."""
+    with (folder / "INDEX.csv").open(encoding="utf-8", newline="") as lines:
+        commits = {row["repository"]: row["commit"] for row in csv.DictReader(lines)}
+    told = repositories(folder)
+    with path.open("w", encoding="utf-8", newline="") as out:
+        table_of = csv.writer(out, lineterminator="\n")
+        table_of.writerow(("repository", "commit", "files", "read", "refused", "crashed"))
+        for name in sorted(commits, key=str.casefold):
+            own = [result for file, result in results.items() if told.get(file) == name]
+            counts = (
+                sum(map(bool, column)) for column in zip(*((r.facts, r.refused, r.crashed) for r in own), strict=True)
+            )
+            table_of.writerow((name, commits[name], len(own), *counts))
 
 
 def main() -> None:
@@ -199,6 +215,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--truth", type=Path, help="table of values by hand; TRUTH.csv of the folder where not given")
     parser.add_argument("--facts", type=Path, help="where to write what was read, one line of JSON for each file")
+    parser.add_argument("--table", type=Path, help="where to write the counts of each repository, as CSV")
     arguments = parser.parse_args()
     names = list(files(arguments.folder))
     if not names:
@@ -210,6 +227,8 @@ def main() -> None:
             for result in results.values()
         )
         arguments.facts.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    if arguments.table:
+        by_repository(results, arguments.folder, arguments.table)
     truth = arguments.truth or arguments.folder / "TRUTH.csv"
     truths = table(truth) if truth.is_file() else None
     sys.exit(0 if report(results, repositories(arguments.folder), truths) else 1)

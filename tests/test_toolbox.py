@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from trainspec_validate import coverage
+from trainspec_validate import coverage, terminal
 from trainspec_validate.catalog import accelerators
 from trainspec_validate.check import validate
 from trainspec_validate.commented import figure
@@ -376,3 +376,34 @@ def test_torus_multiplies_to_its_size(size: int, axes: int) -> None:
     for extent in extents:
         product *= extent
     assert (product, len(extents)) == (size, axes)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["export", "NAME", "--to", "slurm"], ["import", "NAME"], ["topology", "NAME"], ["report", "NAME"]),
+        *(["plan", "NAME", "--model", "llama3-8b"], ["checkpoint", "verify", "NAME"], ["checkpoint", "seal", "NAME"]),
+        *(["export", "a.yaml", "--to", "slurm", "-o", "NAME"], ["init", "--directory", "NAME/x"]),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("name", ["x" * 300, "x" * 5000, "x/" * 3000, "loop/x", "\udcff"], ids=lambda name: name[:6])
+def test_names_that_no_file_can_have_are_wrong_use(
+    arguments: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "a.yaml").write_text("apiVersion: trainspec/v1\n")
+    code = terminal.run(
+        command, "trainspec", [name if word == "NAME" else word.replace("NAME", name) for word in arguments]
+    )
+    assert code in {terminal.OK, terminal.WRONG_USE}
+    assert code == terminal.OK or capsys.readouterr().err.strip()
+
+
+def test_a_file_of_ours_that_is_gone_is_our_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(*_arguments: object, **_options: object) -> None:
+        Path(terminal.__file__).with_name("gone.json").read_bytes()
+
+    monkeypatch.setattr(type(command), "main", lose)
+    assert terminal.run(command, PROGRAM, []) == terminal.OUR_FAULT

@@ -12,6 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
@@ -149,8 +150,14 @@ def interrupts_held() -> Iterator[None]:
 
 
 def refusal_of_the_system(error: OSError) -> str:
-    """What the machine lacks; nothing where the error says something else."""
-    if error.errno in _OF_THE_SYSTEM or str(error.strerror).startswith(_NO_PLACE):
+    """What the machine lacks, or says of a path that is none of ours; nothing where the error says something else."""
+    lacks = error.errno in _OF_THE_SYSTEM or str(error.strerror).startswith(_NO_PLACE)
+    if lacks or _is_of_the_user(error.filename):
         place = f"{error.filename}: " if error.filename else ""
         return f"{place}{(error.strerror or str(error)).lower()}"
     return ""
+
+
+def _is_of_the_user(path: object) -> bool:
+    """Whether a path that the system refuses, such as one whose name is too long, lies outside of this package."""
+    return isinstance(path, str) and Path(__file__).resolve().parent not in Path(path).absolute().parents

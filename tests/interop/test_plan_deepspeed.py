@@ -219,3 +219,8 @@ def test_autocast_keeps_parameters_in_fp32(modules: list[str] | None, reduction:
 def test_an_unknown_format_of_autocast_stays_open() -> None:
     fragment = config(train_batch_size=8, torch_autocast={"enabled": True, "dtype": "int4"})
     assert "precision.compute" in unknown_keys(fragment)
+
+
+def test_a_configuration_of_gpt_neox_is_not_taken_for_deepspeed() -> None:
+    text = '{"pipe_parallel_size": 1, "model_parallel_size": 4, "zero_optimization": {"stage": 1}}'
+    assert not looks_like(ForeignText("llama.yml", text))

@@ -221,3 +221,16 @@ def test_deepseek_has_its_published_number_of_parameters() -> None:
     assert at(fragment, "model", "num_active_parameters") == pytest.approx(37e9, rel=0.02)
     without = read(ForeignText("deepseek3.yml", text.replace("kv_lora_rank: 512\n", "")))
     assert "model.num_parameters" in unknown_keys(without)
+
+
+def test_settings_of_maxdiffusion_are_not_taken_for_maxtext() -> None:
+    command = "python -m maxdiffusion.train base_2_base.yml per_device_batch_size=16 base_output_directory=gs://x"
+    assert not looks_like(ForeignText("run.sh", command))
+
+
+def test_a_setting_that_a_branch_decides() -> None:
+    text = "if [ $1 = big ]; then B=8; else B=2; fi\n"
+    text += "python train.py base.yml per_device_batch_size=$B max_target_length=2048 remat_policy=full steps=10\n"
+    fragment = read(ForeignText("run.sh", text))
+    assert at(fragment, "model", "sequence_length") == 2048
+    assert at(fragment, "batch", "micro_sequences") is None

@@ -440,3 +440,72 @@ def test_a_hostile_script_ends(before: str) -> None:
 def test_a_script_that_nests_too_deep() -> None:
     with pytest.raises(ForeignFormatError, match="nests too deep"):
         run("", "if a; then\n" * 500 + "A=1\n" + "fi\n" * 500)
+
+
+LAUNCHED = """#!/bin/bash
+#SBATCH --nodes=16
+#SBATCH --ntasks-per-node=1
+#SBATCH --gres=gpu:4
+GPUS_PER_NODE=4
+LAUNCHER="python -u -m torch.distributed.launch --nproc_per_node $GPUS_PER_NODE --nnodes $SLURM_NNODES"
+CMD="pretrain_gpt.py {shape} {batch} --tensor-model-parallel-size 4 --fp16 {more}"
+echo $CMD
+srun bash -c '$LAUNCHER --node_rank $SLURM_PROCID $CMD'
+"""
+
+
+def launched(more: str = "", text: str = LAUNCHED) -> Fragment:
+    return read(ForeignText("job.slurm", text.format(shape=SHAPE, batch=BATCH, more=more)))
+
+
+def test_tasks_of_slurm_are_no_ranks_under_a_launcher() -> None:
+    assert at(launched(), "parallelism", "num_accelerators") == 64
+    alone = launched(text=LAUNCHED.replace("--nproc_per_node $GPUS_PER_NODE ", ""))
+    assert at(alone, "parallelism", "num_accelerators") is None
+
+
+def test_loss_scaling_under_deepspeed_is_in_its_file() -> None:
+    assert at(launched("--loss-scale 12"), "precision", "loss_scaling") == {"mode": "static", "initial_scale": 12.0}
+    fragment = launched("--loss-scale 12 --deepspeed --deepspeed_config ds.json")
+    assert "precision.loss_scaling" in unknown_keys(fragment)
+
+
+def test_older_names_of_degrees_and_heads() -> None:
+    assert at(launched("", LAUNCHED.replace("tensor-model", "model")), "parallelism", "tensor") == 4
+    assert at(launched("--attention-head-type multiquery"), "model", "num_key_value_heads") == 1
+
+
+@pytest.mark.parametrize(
+    "program", ["pretrain_bert.py", "pretrain_t5.py", "pretrain_mamba.py", "pretrain_vision_dino.py"]
+)
+def test_programs_of_other_models(program: str) -> None:
+    fragment = read(ForeignText("run.sh", f"torchrun {program} {SHAPE} {BATCH} --bf16\n"))
+    assert at(fragment, "model", "family") == "other"
+    assert "model.num_parameters" in unknown_keys(fragment)
+
+
+def test_defaults_are_those_of_megatron_only_for_its_own_programs() -> None:
+    fragment = read(ForeignText("run.sh", f"python tests/test_hyena.py {SHAPE} {BATCH} --tensor-parallel-size=2\n"))
+    assert at(fragment, "parallelism", "tensor") == 2
+    assert {"precision.compute", "parallelism.pipeline", "model.gated_ffn"} <= unknown_keys(fragment)
+    assert "defaults of its own" in why(fragment, "precision.compute")
+
+
+def test_minus_one_leaves_a_value_open() -> None:
+    fragment = run("--num-layers -1 --hidden-size -1 --bf16")
+    assert at(fragment, "model", "num_layers") is None
+    assert {"model.num_layers", "model.hidden_size", "model.num_parameters"} <= unknown_keys(fragment)
+
+
+def test_torchrun_without_a_number_of_nodes_starts_one() -> None:
+    fragment = run("--bf16", "", "torchrun --nproc_per_node=4")
+    assert at(fragment, "parallelism", "num_accelerators") == 4
+    assert "the default of torchrun" in how(fragment, "parallelism.num_accelerators")
+    assert at(run("--bf16", "", "torchrun --nproc_per_node=4 --nnodes $N"), "parallelism", "num_accelerators") is None
+
+
+def test_a_command_that_is_shown_before_it_is_started() -> None:
+    command = f"pretrain_gpt.py {SHAPE} {BATCH} --bf16"
+    text = f'CMD="{command}"\nL="torchrun --nproc_per_node 8 --nnodes 4 --role x"\necho $CMD\nsrun bash -c "$L: $CMD"\n'
+    fragment = read(ForeignText("run.sh", text))
+    assert at(fragment, "parallelism", "num_accelerators") == 32

@@ -8,7 +8,7 @@ import pytest
 from plan_files import assert_sound, at, broken, converted, document, how, imported, remarks_of, unknown_keys
 
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
-from trainspec_validate.interop.readers.nemo import read_bridge, read_nemo
+from trainspec_validate.interop.readers.nemo import looks_like_nemo, read_bridge, read_nemo
 
 
 def nemo(model: str, trainer: str = "precision: bf16") -> Fragment:
@@ -159,3 +159,31 @@ def test_what_is_refused(read: object, text: str) -> None:
     assert callable(read)
     with pytest.raises(ForeignFormatError):
         read(ForeignText("x.yaml", text))
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "pipeline_model_parallel_split_rank: 0",
+        "activations_checkpoint_recurrent: false",
+        "mamba_ssm_ngroups: 8",
+        "hyena:\n    hyena_init_method: small_init",
+        "tokenizer:\n    type: google/recurrentgemma-2b",
+        "name: megatron_t5",
+    ],
+)
+def test_models_that_are_no_plain_decoders(setting: str) -> None:
+    fragment = nemo(setting)
+    assert at(fragment, "model", "family") == "other"
+    assert "model.num_parameters" in unknown_keys(fragment)
+
+
+def test_a_model_without_a_shape_has_no_family() -> None:
+    text = "trainer:\n  devices: 8\n  num_nodes: 1\n  precision: bf16\nmodel:\n  tensor_model_parallel_size: 1\n"
+    fragment = read_nemo(ForeignText("gpt.yaml", text))
+    assert at(fragment, "model", "family") is None
+
+
+def test_a_configuration_for_neuron_devices_is_not_taken_for_nemo() -> None:
+    text = "trainer:\n  devices: 32\ndistributed_strategy:\n  tensor_model_parallel_size: 8\nmodel:\n  hidden_size: 8\n"
+    assert not looks_like_nemo(ForeignText("neuron.yaml", text))

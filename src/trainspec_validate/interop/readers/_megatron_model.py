@@ -11,6 +11,10 @@ ARGUMENTS = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/arguments.py"
 _PADDING = 128
 _OTHER_MODELS = ("decoder_seq_length", "decoder_num_layers", "vision_model_type", "img_h", "bert_binary_head")
 """Arguments of models with a part beside the decoder."""
+_OTHER_PROGRAMS = re.compile(
+    r"(?i)bert|(?:^|[_-])t5|_ict|vision|vit|dino|retro|mamba|hybrid|hyena|vlm|llava|mimo|multimodal|realm"
+)
+"""Programs of models that are no plain decoders."""
 _LATENT_NAMES = {"head": "qk_head_dim", "rotary": "qk_pos_emb_head_dim", "value": "v_head_dim"}
 _TERM = re.compile(r"\[([01](?:,[01])*)\](?:\*([0-9]{1,4}))?")
 
@@ -43,13 +47,20 @@ def write_model(draft: Draft) -> None:
 def _write_family(draft: Draft) -> str | None:
     experts = draft.look("num_experts", "num_moe_experts")
     several = [name for name in _OTHER_MODELS if draft.look(name) is not None]
+    program = draft.word("$program") or ""
+    if _OTHER_PROGRAMS.search(program):
+        several.append("$program")
     if several:
-        told = f"{several[0]}: the model is no plain decoder; its family and parameters must be given"
+        named = program if several[0] == "$program" else several[0]
+        told = f"{named}: the model is no plain decoder; its family and parameters must be given"
         draft.remark(told, several[0])
     for reason in draft.reasons("num_experts", "num_moe_experts"):
         draft.lacks(("model", "family"), reason)
         return None
     hybrid = draft.look("hybrid_override_pattern", "hybrid_layer_pattern") or draft.flag("is_hybrid_model") or several
+    if not hybrid and draft.look("num_layers", "encoder_num_layers") is None and draft.look("hidden_size") is None:
+        draft.lacks(("model", "family"), "the source does not describe the model")
+        return None
     family = "other" if hybrid else "moe-transformer" if experts is not None and experts != 1 else "dense-transformer"
     stated = hybrid or experts is not None
     draft.put(("model", "family"), family, "" if stated else Default(f"no experts, the default of {ARGUMENTS}"))
@@ -63,7 +74,9 @@ def _write_heads(draft: Draft) -> None:
         draft.look("num_query_groups")
         count_latent(draft, lambda key: _LATENT_NAMES.get(key, key))
         return
-    if draft.flag("group_query_attention") is False:
+    if draft.word("attention_head_type") == "multiquery" or draft.flag("multi_query_attention"):
+        draft.put(pointer, 1, "one head of keys and values, by the kind of attention heads")
+    elif draft.flag("group_query_attention") is False:
         draft.look("num_query_groups")
     else:
         draft.copy(pointer, "num_query_groups")

@@ -8,6 +8,12 @@ from trainspec_validate.interop.readers._megatron_precision import write_precisi
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count, name_of
 
 _MAX_STAGES = 1024
+_OLDER_DEGREES = {
+    "tensor": ("tensor_parallel_size", "model_parallel_size"),
+    "pipeline": ("pipeline_parallel_size", "pipe_parallel_size"),
+    "expert": ("expert_parallel_size",),
+}
+"""What the degrees are called in the first version of Megatron-LM and in programs that wrap it."""
 
 
 def write_plan(draft: Draft, *, logged: bool = False) -> None:
@@ -28,7 +34,8 @@ def write_plan(draft: Draft, *, logged: bool = False) -> None:
 def _write_degrees(draft: Draft) -> None:
     degrees = {"tensor": "tensor_model", "pipeline": "pipeline_model", "context": "context", "expert": "expert_model"}
     for axis, words in degrees.items():
-        draft.copy(("parallelism", axis), f"{words}_parallel_size")
+        names = [f"{words}_parallel_size", *_OLDER_DEGREES.get(axis, ())]
+        draft.copy(("parallelism", axis), *names)
         draft.default(("parallelism", axis), 1, f"the default of {ARGUMENTS}")
     experts = draft.get("model", "experts") is not None
     if experts or draft.count("expert_tensor_parallel_size") not in {None, 1}:

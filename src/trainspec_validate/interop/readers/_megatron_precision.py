@@ -94,6 +94,9 @@ def _write_optimizer(draft: Draft) -> None:
 
 def _write_loss_scaling(draft: Draft) -> None:
     pointer = ("precision", "loss_scaling")
+    if draft.flag("deepspeed"):
+        draft.lacks(pointer, "with --deepspeed the file that deepspeed_config names decides")
+        return
     static = draft.number("loss_scale")
     if static:
         draft.put((*pointer, "mode"), "static")

@@ -182,6 +182,9 @@ class Draft:
             return None
         if isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST:
             value = int(value)
+        if value == -1:
+            self.lacks(pointer, "the source says -1, which leaves it to something else")
+            return None
         self.put(pointer, value)
         if isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST:
             return value

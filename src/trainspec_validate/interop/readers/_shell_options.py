@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trainspec_validate.interop.readers._plan_parts import MAX_LISTED, Draft, is_count, word_value
+from trainspec_validate.interop.readers._plan_parts import MAX_LISTED, Default, Draft, is_count, word_value
 from trainspec_validate.interop.readers._shell_choices import ABSENT, Alternatives, has_marks, only_marks, split_marks
 from trainspec_validate.interop.readers._shell_commands import Script, Word, read_script
 
@@ -17,6 +17,7 @@ _SEVERAL = frozenset(
 """Options that take several words."""
 _SLURM = re.compile(r"(?m)^#SBATCH[ \t]+(?:--([a-z-]+)[= ][ \t]*|-([NnG])[ \t]*)([0-9]+)")
 _SHORT = {"N": "nodes", "n": "ntasks", "G": "gpus"}
+_SIZED = re.compile(r"--(?:nproc[_-]per[_-]node|nnodes|num_gpus|num_nodes)\b")
 _SLURM_NAMES = {
     "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
     "ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
@@ -44,6 +45,13 @@ _FURTHER = re.compile(
     r"\$[@*]|\$\{?[A-Za-z0-9_]*(?:(?i:args|opts|options|flags|extras?|params)\}?|\[[@*]\]\})|\$\{@.{0,40}"
 )
 """Words that stand for further options, by what they are called."""
+PROGRAM = "$program"
+"""Under which the name of the program stands among its options."""
+_STARTS_RANKS = re.compile(
+    r"torchrun|torch[._]distributed|torch\.distributed|\bdeepspeed\b|accelerate launch|ft_launcher|mpirun"
+)
+"""Launchers that start the ranks of a node themselves: tasks of Slurm are no ranks then."""
+_TORCHRUN = re.compile(r"torchrun|torch\.distributed\.(?:run|launch)")
 _UNRESOLVED = re.compile(r"\$[{(A-Za-z_0-9@*]|`")
 
 
@@ -127,7 +135,11 @@ class Reader:
 
     def read(self, words: Iterable[Word]) -> Found:
         """Options of words: `--name value`, or what `pairs` takes for a name and a value."""
-        found = Found()
+        found, words = Found(), list(words)
+        programs = [word for word in words if word.text.endswith(".py") and not has_marks(word.text)]
+        if programs:
+            # Launchers stand before the program that they start.
+            found.options[PROGRAM] = [Option(programs[-1].text.rpartition("/")[2], programs[-1].line)]
         for name, line, values in self._grouped(words, found):
             found.set(name, self._possible(name, values, line), self._ways(name, values))
         return found
@@ -278,8 +290,24 @@ def options_of_script(text: str, pattern: re.Pattern[str], fewest: int) -> Start
         ForeignFormatError: the script is cut off in a quote, or grows beyond bounds.
     """
     script = script_of(text)
-    found = _found(script, Reader(script), pattern, fewest)
-    return None if found is None else Started(found.settings(), script, found)
+    reader = Reader(script)
+    found = _found(script, reader, pattern, fewest)
+    if found is None:
+        return None
+    if not _LAUNCHER_SIZE & found.options.keys():
+        _take_launcher(script, reader, found)
+    return Started(found.settings(), script, found)
+
+
+def _take_launcher(script: Script, reader: Reader, found: Found) -> None:
+    """How many processes a launcher starts that the script keeps in a variable or in another command."""
+    texts = [(value, script.places[name]) for name, value in script.variables.items() if _SIZED.search(value)]
+    lists = [[Word(text, line) for text in value.split()] for value, line in texts]
+    lists += [command for command in script.commands if any(_SIZED.search(word.text) for word in command)]
+    for words in lists:
+        for name, possible in reader.read(words).options.items():
+            if name in _LAUNCHER_SIZE:
+                found.options[name] = _distinct([*found.options.get(name, []), *possible])
 
 
 def tell_outside(draft: Draft, script: Script, found: Found) -> None:
@@ -327,8 +355,11 @@ def either(picked: list[Found], event: int | None) -> Found:
         whole.outside.update(found.outside)
     for name in dict.fromkeys(name for found in picked for name in found.options):
         every = [found.options.get(name, [Option(ABSENT, 0)]) for found in picked]
+        if name in _LAUNCHER:
+            # A command that is only shown lacks its launcher.
+            every = [found.options[name] for found in picked if name in found.options]
         ways = None
-        if event is not None and all(len(options) == 1 for options in every):
+        if event is not None and len(every) == len(picked) and all(len(options) == 1 for options in every):
             ways = event, tuple(options[0].value for options in every)
         whole.options[name] = _distinct(option for options in every for option in options)
         if ways is not None:
@@ -348,13 +379,17 @@ def started_ranks(draft: Draft, text: str) -> tuple[int | None, str]:
         return stated, "world_size of the logged arguments"
     per_node = draft.count("nproc_per_node", "num_gpus")
     nodes = draft.count("nnodes", "num_nodes")
-    slurm = slurm_sizes(text)
+    slurm = {} if _STARTS_RANKS.search(text) else slurm_sizes(text)
     if per_node is None:
         per_node = next(
             (slurm[key] for key in ("ntasks-per-node", "gpus-per-node") if key in slurm and is_count(slurm[key])), None
         )
     if nodes is None:
-        nodes = slurm.get("nodes")
+        nodes = slurm_sizes(text).get("nodes")
+    open_nodes = draft.reasons("nnodes") or draft.reasons("num_nodes")
+    several = bool(open_nodes) or draft.look("nnodes", "num_nodes") is not None
+    if per_node and nodes is None and not several and _TORCHRUN.search(text):
+        return per_node, Default(f"{per_node} processes of a node, and one node, the default of torchrun")
     if per_node and is_count(nodes) and nodes is not None:
         return per_node * nodes, f"{nodes} nodes x {per_node} processes of a node, from what starts the processes"
     processes = draft.count("num_processes")

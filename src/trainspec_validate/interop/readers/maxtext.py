@@ -32,7 +32,7 @@ _OF_A_JOB = frozenset({"steps", "per_device_batch_size", "learning_rate", "base_
 
 def _kind(text: str) -> str | None:
     head = text[:_HEAD]
-    if head.lstrip()[:1] in {"{", "<"}:
+    if head.lstrip()[:1] in {"{", "<"} or "maxdiffusion" in head:
         return None
     if _LOG.search(head) and "per_device_batch_size" in head:
         return "log"

@@ -7,10 +7,12 @@ from typing import Any
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers._megatron_defaults import drop_all_defaults
 from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Draft, word_value
 from trainspec_validate.interop.readers._shell_options import (
+    PROGRAM,
     Option,
     Options,
     draft_of,
@@ -24,6 +26,8 @@ _FLAG = re.compile(
     r"|train-samples|tensor-model-parallel-size|pipeline-model-parallel-size)[\s=:]"
 )
 _LOGGED = re.compile(r"\b(?:tensor|pipeline)_model_parallel_size \.{3,} ")
+_OWN = re.compile(r"pretrain|finetune|train_gpt|train_rl|^main\.py$|^run_.*gpt")
+"""Names of programs that read arguments with Megatron-LM's own parser."""
 _FEWEST_FLAGS = 3
 _HEAD = 256 * 1024
 
@@ -53,6 +57,9 @@ def read(text: ForeignText) -> Fragment:
     def make(values: dict[str, Any]) -> Draft:
         draft = started.draft(values)
         write_plan(draft)
+        program = draft.word(PROGRAM)
+        if program and not _OWN.search(program):
+            drop_all_defaults(draft, f"{program[:60]} is no program of Megatron-LM and has defaults of its own")
         complete(draft, *started_ranks(draft, text.text))
         return draft
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignText, Fragment
+from trainspec_validate.interop.readers._megatron_defaults import drop_all_defaults, drop_defaults
 from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Lines, name_of
@@ -17,6 +18,14 @@ from trainspec_validate.interop.readers._worlds import settled
 _HEAD = 256 * 1024
 _SIZES = re.compile(r"(?m)^[ \t]+(?:tensor_model_parallel_size|micro_batch_size|global_batch_size|hidden_size)[ \t]*:")
 _BRIDGE = re.compile(r"(?m)^[ \t]*_target_:[ \t]*['\"]?megatron\.bridge\.")
+_NEURON = re.compile(r"(?m)^distributed_strategy[ \t]*:")
+"""A section that NeMo's descendant for Neuron devices has in place of NeMo's own settings."""
+_OTHER_NAMES = re.compile(
+    r"(?i)(?:^|[_-])(?:t5|ul2|bart|bert|retro|mamba|hyena|griffin|nmt|neva|clip|vit|mllama)(?:[_-]|$)|recurrentgemma"
+)
+_OTHER_SETTINGS = re.compile(
+    r"^(?:model\.)?(?:encoder|decoder|mm_cfg|vision|hyena|retro|image_encoder|perception)\.|split_rank$|mamba|hyena|_recurrent$|^is_retro$"
+)
 _GATED = frozenset({"swiglu", "fast-swiglu", "geglu", "fast-geglu", "reglu", "fast-reglu"})
 _SHARDED = frozenset({"distributed_fused_adam", "mcore_distributed_optim", "distributed_adam"})
 _SUMS = "model.optim.grad_sync_dtype"
@@ -65,6 +74,8 @@ def _top(head: str, name: str) -> bool:
 def looks_like_nemo(text: ForeignText) -> bool:
     """Whether a text is YAML with the sections of a NeMo model with Megatron's sizes."""
     head = text.text[:_HEAD]
+    if _NEURON.search(head):
+        return False
     return _top(head, "trainer") and _top(head, "model") and bool(_SIZES.search(head)) and not _BRIDGE.search(head)
 
 
@@ -101,6 +112,11 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
         values["swiglu"] = True
     optimizer = draft.word("model.optim.name")
     sums = ""
+    other = _other_model(values)
+    if other:
+        draft.remark(f"{other} tells that the model is no plain decoder; its parameters must be given", other)
+        values["is_hybrid_model"] = True
+        draft.used.add("is_hybrid_model")
     if optimizer in _SHARDED:
         values["use_distributed_optimizer"] = True
         sums = _take_sums(draft, values)
@@ -110,6 +126,15 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
     world = devices * nodes if devices and nodes else None
     complete(draft, world, f"trainer.devices {devices} x trainer.num_nodes {nodes}")
     return draft
+
+
+def _other_model(values: Mapping[str, Any]) -> str | None:
+    """The setting that only a model which is no plain decoder has, or whose value names such a model."""
+    for name, value in values.items():
+        named = name.rpartition(".")[2] in {"name", "type"} and isinstance(value, str) and _OTHER_NAMES.search(value)
+        if named or _OTHER_SETTINGS.search(name):
+            return name
+    return None
 
 
 def _by_argument(flat: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -181,38 +206,7 @@ def _correct(draft: Draft, sums: str) -> None:
         draft.derived.pop(("precision", "master_parameters"), None)
         for key in ("parameters", "gradients", "accumulation", "reduction"):
             draft.put(("precision", key), "fp32", why)
-    _drop_defaults(draft)
-
-
-def _drop_defaults(draft: Draft) -> None:
-    """Defaults of Megatron-LM's own command line, which hold for nobody else."""
-    for group, key in (
-        ("communication", "timeout_seconds"),
-        ("communication", "overlap_gradients"),
-        ("communication", "overlap_parameters"),
-        ("precision", "nonfinite_action"),
-        ("batch", "accumulation_steps"),
-    ):
-        how = draft.derived.get((group, key), "")
-        if "megatron/training/arguments.py" in how:
-            del draft.derived[group, key]
-            del draft.facts[group][key]
-            draft.lacks((group, key), "the file does not say, and the default depends on the version")
-
-
-def _drop_all_defaults(draft: Draft) -> None:
-    """Every fact that stands on a default: a file of overrides says nothing of what its recipe sets."""
-    for pointer, how in list(draft.derived.items()):
-        if "megatron/training/arguments.py" not in how:
-            continue
-        inner = draft.facts
-        for key in pointer[:-1]:
-            inner = inner.get(str(key), {})
-        inner.pop(str(pointer[-1]), None)
-        del draft.derived[pointer]
-        draft.lacks(pointer, "the file overrides a recipe and does not say; the recipe decides")
-    for group in [name for name, facts in draft.facts.items() if facts in ({}, {"library": {}})]:
-        del draft.facts[group]
+    drop_defaults(draft)
 
 
 def read_bridge(text: ForeignText) -> Fragment:
@@ -247,9 +241,9 @@ def _made_of_bridge(values: dict[str, Any], lines: Lines, origins: Mapping[str, 
     _take_recipe(draft, values)
     write_plan(draft)
     if whole:
-        _drop_defaults(draft)
+        drop_defaults(draft)
     else:
-        _drop_all_defaults(draft)
+        drop_all_defaults(draft, "the file overrides a recipe and does not say; the recipe decides")
     complete(draft)
     return draft
 

@@ -1,0 +1,1 @@
+"""Feeds damaged input to every reader and command, and tells what comes of it other than an answer."""

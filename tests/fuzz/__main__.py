@@ -1,0 +1,147 @@
+"""Run the fuzzer: `python -m tests.fuzz --cases 100000`; prints a table and exits with 1 when an outcome is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import random
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from tests.fuzz.cases import Outcome, lay_out, run
+from tests.fuzz.commands import COMMANDS, case
+
+_BATCH = 50
+_MAX_SHOWN = 60
+_ADDRESS_SPACE_BYTES = 12 << 30
+
+
+@dataclass
+class Tally:
+    """What came of the cases of one command."""
+
+    codes: Counter[int] = field(default_factory=Counter)
+    slowest_seconds: float = 0
+    peak_bytes: int = 0
+    num_wrong: int = 0
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a case."""
+        self.codes[outcome.code] += 1
+        self.slowest_seconds = max(self.slowest_seconds, outcome.seconds)
+        self.peak_bytes = max(self.peak_bytes, outcome.peak_bytes)
+        self.num_wrong += bool(outcome.mistakes)
+
+
+def one(seed: int, number: int, keep: Path | None = None) -> tuple[int, str, Outcome | None]:
+    """Run the case of a number; with `keep`, leave the tree of a wrong one there."""
+    made = case(seed, number)
+    place = Path(tempfile.mkdtemp(prefix="fuzz-"))
+    try:
+        try:
+            lay_out(made, place, random.Random(number))
+        except OSError:
+            return number, made.command.name, None
+        outcome = run(made, place)
+        if outcome.mistakes and keep is not None:
+            shutil.copytree(place, keep / str(number), symlinks=True, dirs_exist_ok=True, ignore=_fifos)
+            words = " ".join(made.arguments).encode("utf-8", "backslashreplace").decode()
+            (keep / f"{number}.txt").write_text(f"{words}\n" + "\n".join(outcome.mistakes), "utf-8", "backslashreplace")
+        return number, made.command.name, outcome
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _fifos(directory: str, names: list[str]) -> list[str]:
+    return [name for name in names if Path(directory, name).is_fifo()]
+
+
+def _batch(seed: int, keep: Path | None, numbers: range) -> list[tuple[int, str, Outcome | None]]:
+    return [one(seed, number, keep) for number in numbers]
+
+
+def outcomes(seed: int, numbers: range, num_jobs: int, keep: Path | None = None) -> Iterator[tuple[int, str, Outcome]]:
+    """Run the cases of a range of numbers; those whose names this system cannot hold are left out."""
+    batches = [numbers[start : start + _BATCH] for start in range(0, len(numbers), _BATCH)]
+    work = partial(_batch, seed, keep)
+    if num_jobs == 1:
+        results: Iterable[list[tuple[int, str, Outcome | None]]] = map(work, batches)
+        yield from _held(results)
+        return
+    with multiprocessing.get_context("fork").Pool(num_jobs, _settle, maxtasksperchild=40) as pool:
+        yield from _held(pool.imap_unordered(work, batches))
+
+
+def _held(results: Iterable[list[tuple[int, str, Outcome | None]]]) -> Iterator[tuple[int, str, Outcome]]:
+    for batch in results:
+        for number, name, outcome in batch:
+            if outcome is not None:
+                yield number, name, outcome
+
+
+def _settle() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE_BYTES, _ADDRESS_SPACE_BYTES))
+    os.environ["TRAINSPEC_DEBUG"] = ""
+
+
+def table(tallies: dict[str, Tally]) -> str:
+    """The counts of each command, in lines."""
+    rows = [
+        f"{'command':36} {'cases':>8} {'exit 0':>8} {'1':>7} {'2':>7} {'3':>5} {'wrong':>6} {'slowest s':>9} {'MB':>6}"
+    ]
+    total = Tally()
+    for command in COMMANDS:
+        tally = tallies.get(command.name)
+        if tally is not None:
+            rows.append(_row(command.name, tally))
+            total.codes += tally.codes
+            total.num_wrong += tally.num_wrong
+            total.slowest_seconds = max(total.slowest_seconds, tally.slowest_seconds)
+            total.peak_bytes = max(total.peak_bytes, tally.peak_bytes)
+    return "\n".join([*rows, _row("all", total)])
+
+
+def _row(name: str, tally: Tally) -> str:
+    codes = tally.codes
+    return (
+        f"{name:36} {codes.total():8,} {codes[0]:8,} {codes[1]:7,} {codes[2]:7,} {codes[3]:5,} {tally.num_wrong:6,}"
+        f" {tally.slowest_seconds:9.1f} {tally.peak_bytes / 1e6:6.0f}"
+    )
+
+
+def main() -> int:
+    """Run the cases that the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--cases", type=int, default=1000, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="number of the first")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--keep", type=Path, help="directory for the trees of wrong outcomes")
+    wanted = parser.parse_args()
+    if wanted.keep:
+        wanted.keep.mkdir(parents=True, exist_ok=True)
+    tallies: dict[str, Tally] = defaultdict(Tally)
+    start, num_shown = time.monotonic(), 0
+    for number, name, outcome in outcomes(
+        wanted.seed, range(wanted.first, wanted.first + wanted.cases), wanted.jobs, wanted.keep
+    ):
+        tallies[name].add(outcome)
+        if outcome.mistakes and num_shown < _MAX_SHOWN:
+            num_shown += 1
+            print(f"{number} {name}: {outcome.mistakes[0][:700]!a}", flush=True)  # noqa: T201
+    print(table(tallies))  # noqa: T201
+    print(f"seed {wanted.seed}, {time.monotonic() - start:.0f} s with {wanted.jobs} processes")  # noqa: T201
+    return int(any(tally.num_wrong for tally in tallies.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

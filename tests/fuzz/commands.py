@@ -1,0 +1,164 @@
+"""The commands that are given damaged input, what they are given, and how often each comes up."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import click
+from trainspec_conformance.cli import command as conformance
+
+from tests.fuzz import parquet_footers, seeds
+from tests.fuzz.mutate import ODD, damaged_tree
+from tests.fuzz.seeds import Files
+from trainspec_validate.cli import command as gate
+from trainspec_validate.toolbox import command as toolbox
+
+FORMATS: Final = ("concise", "full", "json", "sarif", "github", "gitlab", "junit", "statistics")
+OUT: Final = "out"
+"""Beside the tree: where a command is told to write."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line, and the sound input that is damaged for it."""
+
+    name: str
+    program: click.Command
+    seeds: Callable[[], tuple[Files, ...]]
+    arguments: Callable[[Files, random.Random], list[str]]
+    weight: int
+    """How often it comes up, next to the others: slow commands have less."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One damaged input and the command line that it meets; paths are relative to a directory that holds the tree."""
+
+    command: Command
+    files: Files
+    actions: list[tuple[str, str]]
+    arguments: list[str]
+    standard_input: bytes = b""
+
+
+def _judge(*more: str) -> Callable[[Files, random.Random], list[str]]:
+    return lambda _files, dice: ["tree", "--no-progress", "--format", dice.choice(FORMATS), *more]
+
+
+def _with(option: str, name: str) -> Callable[[Files, random.Random], list[str]]:
+    return lambda _files, dice: ["tree", option, f"tree/{name}", "--format", dice.choice(FORMATS)]
+
+
+def _each(*words: str, options: tuple[str, ...] = ()) -> Callable[[Files, random.Random], list[str]]:
+    """The words, and one file of the tree."""
+    return lambda files, dice: [*words, f"tree/{dice.choice(sorted(files))}", *options]
+
+
+def _export(files: Files, dice: random.Random) -> list[str]:
+    plan = "tree/plan.yaml" if "plan.yaml" in files else f"tree/{min(files)}"
+    options = ["--cluster", "tree/cluster.yaml", "--policy", "tree/checkpoint.yaml"] if "cluster.yaml" in files else []
+    to = dice.choice(("slurm", "kubernetes", "deepspeed", "torchtitan", "torchrun", "nccl-env", "xla-flags"))
+    return ["export", plan, *options, "--to", to, "--force", "--output", f"{OUT}/job"]
+
+
+def _export_stream(files: Files, dice: random.Random) -> list[str]:
+    to = dice.choice(("parquet", "otlp", "prometheus"))
+    return ["export", f"tree/{dice.choice(sorted(files))}", "--to", to, "--force", "--output", f"{OUT}/stream"]
+
+
+def _plan(files: Files, dice: random.Random) -> list[str]:
+    cluster = f"tree/{'cluster.yaml' if 'cluster.yaml' in files else min(files)}"
+    return ["plan", cluster, "--model", "llama3-8b", "--num-ranks", dice.choice(("8", "16")), "--top", "1"]
+
+
+def _topology(_files: Files, dice: random.Random) -> list[str]:
+    plan = ["--plan", "tree/plan.yaml", "--rank", "3"] if dice.random() < 0.5 else []
+    return ["topology", "tree/cluster.yaml", *plan, "--format", dice.choice(("text", "json"))]
+
+
+def _verify(files: Files, dice: random.Random) -> list[str]:
+    place = dice.choice(sorted({name.rpartition("/")[0] for name in files if "manifest" in name} or {""}))
+    keys = ["--public-key", f"tree/{dice.choice(sorted(files))}"] if dice.random() < 0.3 else []
+    return ["checkpoint", "verify", f"tree/{place}", "--no-progress", *keys]
+
+
+def _seal(files: Files, dice: random.Random) -> list[str]:
+    place = dice.choice(sorted({name.rpartition("/")[0] for name in files}))
+    return ["checkpoint", "seal", f"tree/{place}", "--no-progress", "--force"]
+
+
+def _words(_files: Files, dice: random.Random) -> list[str]:
+    """Odd words on a command line of the toolbox."""
+    odd = dice.choice(ODD).replace(b"\0", b"")[:300].decode("utf-8", "surrogateescape")
+    return dice.choice(
+        (
+            *(["explain", odd], ["rules", "--area", odd], ["schema", odd], ["metrics", odd], ["catalog", odd]),
+            *(["init", "--accelerator", odd, "--directory", OUT], ["plan", odd, "--model", odd], ["import", odd]),
+            *([odd], ["export", odd, "--to", odd], ["topology", odd, "--rank", odd], ["report", odd]),
+        )
+    )
+
+
+def _documents_alone() -> tuple[Files, ...]:
+    return seeds.documents()[:1]
+
+
+def _footers() -> tuple[Files, ...]:
+    return tuple(files for files in seeds.streams() if "run.parquet" in files)
+
+
+COMMANDS: Final = (
+    Command("validate documents", gate, seeds.documents, _judge(), 16),
+    Command("validate, settings", gate, seeds.settings, _judge("--config", "tree/trainspec.toml"), 3),
+    Command("validate in a tree with settings", gate, seeds.settings, _judge(), 3),
+    Command("validate --waivers", gate, seeds.silenced, _with("--waivers", "waivers.yaml"), 3),
+    Command("validate --baseline", gate, seeds.silenced, _with("--baseline", "baseline.json"), 3),
+    Command("validate --rules", gate, seeds.ruled, _with("--rules", "rules.yaml"), 2),
+    Command("validate --list-files", gate, seeds.streams, _judge("--list-files"), 4),
+    Command("validate standard input", gate, seeds.documents, lambda _files, _dice: ["-"], 6),
+    Command("validate streams", gate, seeds.streams, _judge(), 12),
+    Command("validate Parquet, footers by hand", gate, _footers, _judge(), 6),
+    Command("validate files of others", gate, seeds.foreign, _each(), 10),
+    Command("validate checkpoints", gate, seeds.checkpoints, _judge(), 14),
+    Command("validate --values", gate, seeds.checkpoints, _judge("--values"), 6),
+    Command("import", toolbox, seeds.foreign, _each("import", options=("--output", f"{OUT}/x", "--force")), 16),
+    Command(
+        *("import --check", toolbox, seeds.foreign),
+        _each("import", options=("--output", f"{OUT}/x", "--force", "--check")),
+        4,
+    ),
+    Command("export a plan", toolbox, _documents_alone, _export, 4),
+    Command("export a stream", toolbox, seeds.streams, _export_stream, 4),
+    Command("topology", toolbox, _documents_alone, _topology, 3),
+    Command("plan", toolbox, _documents_alone, _plan, 1),
+    Command("report", toolbox, seeds.streams, lambda _f, _d: ["report", "tree", "-o", f"{OUT}/p.html", "--force"], 3),
+    Command("checkpoint verify", toolbox, seeds.sealed, _verify, 10),
+    Command("checkpoint seal", toolbox, seeds.checkpoints, _seal, 4),
+    Command("odd words", toolbox, _documents_alone, _words, 3),
+    Command("conformance verify", conformance, seeds.reports, lambda _f, _d: ["verify", "tree"], 2),
+    Command("conformance diff", conformance, seeds.reports, lambda _f, _d: ["diff", "tree", "tree"], 2),
+)
+FOLLOWED: Final = Command("validate --follow", gate, seeds.streams, lambda _files, _dice: [], 0)
+SPARK: Final = Command("validate --engine spark", gate, seeds.streams, _judge("--engine", "spark"), 0)
+_WEIGHTS: Final = [command.weight for command in COMMANDS]
+
+
+def case(seed: int, number: int, command: Command | None = None) -> Case:
+    """The case of a number, of any command or of one: the same for the same seed."""
+    dice = random.Random(f"{seed}/{number}")
+    command = command or dice.choices(COMMANDS, _WEIGHTS)[0]
+    sound = dice.choice(command.seeds())
+    files, actions = damaged_tree(sound, dice)
+    if command.seeds is _footers:
+        whole = dice.random() < 0.3
+        files = {
+            "run.parquet": parquet_footers.made(dice)
+            if whole
+            else parquet_footers.rewritten(sound["run.parquet"], dice)
+        }
+    arguments = command.arguments(sound, dice)
+    standard_input = files[dice.choice(sorted(files))] if arguments == ["-"] else b""
+    return Case(command, files, actions, arguments, standard_input)

@@ -1,0 +1,107 @@
+"""Damage brings about no mistake of ours, no exit without a word, no forged line, no change of what is judged."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz import processes
+from tests.fuzz.__main__ import Tally, outcomes, table
+from tests.fuzz.cases import lay_out, run
+from tests.fuzz.commands import COMMANDS, SPARK, case
+
+SEED = 20
+NUM_SHORT, NUM_LONG = 600, 100_000
+NUM_PROCESSES_SHORT, NUM_PROCESSES_LONG = 25, 600
+NUM_SPARK = 150
+
+
+def told(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    with capsys.disabled():
+        print(f"\n{text}")  # noqa: T201
+
+
+def wrong_of(numbers: range, num_jobs: int, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    tallies: dict[str, Tally] = defaultdict(Tally)
+    wrong = []
+    for number, name, outcome in outcomes(SEED, numbers, num_jobs):
+        tallies[name].add(outcome)
+        wrong += [f"{number} {name}: {mistake}" for mistake in outcome.mistakes]
+    told(capsys, table(tallies))
+    assert set(tallies) == {command.name for command in COMMANDS}, "each command has its share"
+    assert {code for tally in tallies.values() for code in tally.codes} >= {0, 1, 2}, "some damage is harmless"
+    return wrong
+
+
+def test_every_command_answers_damaged_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert wrong_of(range(NUM_SHORT), 1, capsys) == []
+
+
+@pytest.mark.long
+def test_every_command_answers_a_hundred_thousand_damaged_inputs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert wrong_of(range(NUM_LONG), os.cpu_count() or 1, capsys) == []
+
+
+def ended(numbers: range, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    found = [(number, processes.one(SEED, number)) for number in numbers]
+    counts = Counter((one.kind, one.code) for _, one in found)
+    told(capsys, "\n".join(f"{kind:26} exit {code:4} {count:5}" for (kind, code), count in sorted(counts.items())))
+    return [f"{number} {one.kind}: {one.mistake}" for number, one in found if one.mistake]
+
+
+def test_processes_end_as_the_manual_promises(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(range(NUM_PROCESSES_SHORT), capsys) == []
+
+
+@pytest.mark.long
+def test_many_processes_end_as_the_manual_promises(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(range(NUM_PROCESSES_LONG), capsys) == []
+
+
+@pytest.fixture
+def session() -> Iterator[None]:
+    sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed")
+    if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
+        pytest.skip("Spark needs Java, and there is none")
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = sql.SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    made = builder.config("spark.sql.shuffle.partitions", "2").appName("fuzz").getOrCreate()
+    made.sparkContext.setLogLevel("OFF")
+    yield
+    made.stop()
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("session")
+def test_spark_answers_damaged_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tally, wrong = Tally(), []
+    for number in range(NUM_SPARK):
+        place = tmp_path / str(number)
+        place.mkdir()
+        try:
+            lay_out(case(SEED, number, SPARK), place, random.Random(number))
+        except OSError:
+            continue  # this system holds no such name
+        outcome = run(case(SEED, number, SPARK), place)
+        tally.add(outcome)
+        wrong += [f"{number}: {mistake}" for mistake in outcome.mistakes]
+    told(capsys, f"{SPARK.name}: {dict(tally.codes)}")
+    assert wrong == []
+
+
+def test_a_mistake_of_ours_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fuzzer itself can fail: a reader that raises what nobody expects gives a wrong outcome."""
+    monkeypatch.setattr("trainspec_validate.cli.gate.run", lambda _request: 1 / 0)
+    found = case(SEED, 0, COMMANDS[0])
+    lay_out(found, tmp_path, random.Random(0))
+    outcome = run(found, tmp_path)
+    assert outcome.code == 3
+    assert any("ZeroDivisionError" in mistake for mistake in outcome.mistakes)
