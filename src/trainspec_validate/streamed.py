@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from trainspec_validate.boundary import UnreadableError, open_regular, untrusted
+from trainspec_validate.boundary import TogetherOverLimitError, UnreadableError, open_regular, untrusted
 from trainspec_validate.boundary import unreadable as failure_of
-from trainspec_validate.budget import OverLimitError
 from trainspec_validate.checkpoints.view import SavedStep
 from trainspec_validate.collect import STREAM_SUFFIXES, SUFFIXES, Candidate, InputError, unreadable
 from trainspec_validate.documents import Document
@@ -157,7 +156,7 @@ def readable(
             left = _numbered([file for file in left if file.name != error.name and _is_there(file, failures)])
             if not left:
                 break
-        except OverLimitError as error:
+        except TogetherOverLimitError as error:
             more = f" and {len(left) - 1:,} more files of its run" if len(left) > 1 else ""
             failures.append(f"{left[0].name}{more}: {error}; leave some of it out")
             return [], None

@@ -76,12 +76,13 @@ def arrow_batches(stretch: Stretch, digest: Digest, facts: FileFacts, *, in_colu
         text = batch.column("json")
         is_odd = ~np.asarray(text.is_null()) if text.null_count < len(text) else np.zeros(len(text), bool)
         for row in np.flatnonzero(is_odd).tolist():
-            record = read_line(parquet.content_of(text[row]))
+            content = parquet.content_of(text[row])
+            record = read_line(content)
             if isinstance(record, LineFault):
                 note_damage(facts, first_row + row, record)
             else:
                 if isinstance(record, Head):
-                    note_head(facts, text[row].nbytes)
+                    note_head(facts, len(content))
                 builder.add(first_row + row, record)
         identity = np.zeros(batch.num_rows, np.int64)
         found = _plain_rows(batch, first_row, ~is_odd, builder, identities, texts, identity)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainspec_validate.boundary import TogetherOverLimitError
+from trainspec_validate.budget import OverLimitError
 from trainspec_validate.documents.stream import Head
 from trainspec_validate.telemetry import jit
 from trainspec_validate.telemetry.batch import Batch, in_order, join
@@ -74,13 +76,21 @@ def _foreign_format(start: bytes) -> str:
 
 
 def read_run(files: Sequence[RunFile], options: Options | None = None) -> RunView:
-    """What checks see of the run that these files hold."""
+    """What checks see of the run that these files hold.
+
+    Raises:
+        UnreadableError: a file cannot be read to its end, or passes a limit.
+        TogetherOverLimitError: the run passes a limit.
+    """
     options = options or Options()
-    digest = digest_of(files, options)
-    for file in files:
-        facts = digest.facts(file.number)
-        with file.reading(facts):
-            check_facts(facts)
+    try:
+        digest = digest_of(files, options)
+        for file in files:
+            facts = digest.facts(file.number)
+            with file.reading(facts):
+                check_facts(facts)
+    except OverLimitError as error:
+        raise TogetherOverLimitError(str(error)) from error
     return view_of(digest, circumstances(files, digest, options))
 
 
