@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 """Called with the number of files read so far and the number of files."""
 
+_NOTHING = "nothing to judge: no TrainSpec document, no stream and no checkpoint in "
+
 
 class PartialInputError(InputError):
     """Some of what was named cannot be read; `report` is what came of the rest."""
@@ -107,11 +109,11 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
     recorded = _baseline(terms.baseline)
     _read_all(state, arguments, terms, streams, stored)
     if not (state.texts or streams.candidates or stored.groups):
-        nothing = "nothing to judge: no TrainSpec document, no stream and no checkpoint in "
-        raise InputError(*(state.failures or [nothing + ", ".join(arguments or ["no argument"])]))
+        raise InputError(*(state.failures or [_NOTHING + ", ".join(arguments or ["no argument"])]))
     waiver_file = _waiver_file(state, terms) if terms.waivers is not None else None
     absent, bound = _complete(state, dependents=terms.dependents), _bind(state)
     outcomes, unjudged = _run_rules(state, selection, bound, absent)
+    bound = _whole(state, bound)
     if streams.candidates or streams.rules:
         _judge_streams(state, selection, bound, streams)
     if stored.groups:
@@ -211,7 +213,7 @@ def _complete(state: State, *, dependents: bool) -> dict[tuple[str, str], Absent
 
     With `dependents`, load what refers to them too.
     """
-    search, pending = Search(), list(state.members.values())
+    search, pending = Search(), list(state.judged.values())
     while True:
         _follow_references(state, pending)
         pending = _search_dependents(state, search) if dependents else []
@@ -225,11 +227,10 @@ def _search_names(state: State, search: Search) -> tuple[dict[tuple[str, str], A
     """Load the documents that are named and were not given, from the trees of those that name them."""
     absent: dict[tuple[str, str], Absent] = {}
     found: list[Member] = []
-    members = list(state.members.values())
-    for member in members:
+    for member in state.judged.values():
         for link in links(member):
             kind, name = link.kind.__name__, link.reference.name
-            declared = {m.document.metadata.name for m in state.members.values() if isinstance(m.document, link.kind)}
+            declared = {m.document.metadata.name for m in state.judged.values() if isinstance(m.document, link.kind)}
             if link.reference.file or not name or name in declared or state.may_be_unread(kind, name):
                 continue
             target = search.named(member.path, link.key, kind, name)
@@ -242,23 +243,28 @@ def _search_names(state: State, search: Search) -> tuple[dict[tuple[str, str], A
             except LoadError as error:
                 state.forget(target.as_posix())
                 absent[member.path, link.key] = Absent(f"names {link.key} {name!r}: {error.message}", error.help)
-            if target.as_posix() in state.members:
-                found.append(state.members[target.as_posix()])
+            if target.as_posix() in state.judged:
+                found.append(state.judged[target.as_posix()])
     return absent, found
 
 
 def _search_dependents(state: State, search: Search) -> list[Member]:
     """Load the documents that name one that was given, or one that names it, from the tree of that one."""
     found: list[Member] = []
-    for member in list(state.members.values()):
+    for member in state.judged.values():
         kind, name = type(member.document).__name__, member.document.metadata.name
         if state.origins[member.path] not in {"given", "naming"}:
             continue
         for path in search.naming(member.path, kind, name):
             known = path.as_posix()
             if _known_as(state, path) is None:
-                read_named(state, path, known, "naming")
-                found += [state.members[known]] if known in state.members else []
+                try:
+                    with untrusted(unreadable(known)):
+                        read_named(state, path, known, "naming")
+                except (InputError, LoadError) as error:
+                    state.failures.append(str(error))
+                    state.forget(known)
+                found += [state.judged[known]] if known in state.judged else []
     return found
 
 
@@ -280,8 +286,8 @@ def _follow_references(state: State, pending: list[Member]) -> None:
                 except InputError as error:
                     state.failures.append(str(error))
                     state.forget(name)
-                if name in state.members:
-                    pending.append(state.members[name])
+                if name in state.judged:
+                    pending.append(state.judged[name])
 
 
 def _known_as(state: State, target: Path) -> str | None:
@@ -293,16 +299,22 @@ def _reference_failure(state: State, failure: ReferenceFailure) -> None:
 
 
 def _bind(state: State) -> list[Binding]:
-    members = list(state.members.values())
+    judged = state.judged
+    members = list(judged.values())
     _same_names(state, members)
     bound, failures = bindings(
         members,
-        lambda path: state.members.get(state.names.get(os.path.realpath(path), "")),
+        lambda path: judged.get(state.names.get(os.path.realpath(path), "")),
         state.may_be_unread,
     )
     for failure in failures:
         _reference_failure(state, failure)
     return bound
+
+
+def _whole(state: State, bound: Sequence[Binding]) -> list[Binding]:
+    """The sets of documents without those that lack something, which rules alone can judge."""
+    return [{kind: m for kind, m in binding.items() if m.path in state.members} for binding in bound]
 
 
 def _run_rules(
@@ -314,10 +326,10 @@ def _run_rules(
     present = {kind.__name__ for binding in bound for kind in binding}
     wanted = [r for r in state.index.by_id.values() if r.check == "rule" and selection.takes(state.index, r.id)]
     can_run = [r for r in wanted if present.issuperset(r.documents)]
-    findings, outcomes = run_rules(rules_of((r.module, r.id) for r in can_run), bound, state.index)
+    findings, outcomes, lacks = run_rules(rules_of((r.module, r.id) for r in can_run), bound, state.index)
     state.findings.extend(findings)
     outcomes += [not_together(r) for r in wanted if not present.issuperset(r.documents)]
-    unjudged = unjudged_of(state, bound, wanted, absent)
+    unjudged = unjudged_of(state, bound, wanted, absent, lacks)
     return list(with_reasons(outcomes, unjudged)), unjudged
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from trainspec_validate.documents import Document
+from trainspec_validate.documents import Document, UnknownValueError
 from trainspec_validate.findings import Finding, Outcome, Pointer, Related, Severity, Span, Verdict
 from trainspec_validate.quantities import singular_of_one
 from trainspec_validate.requirements import Index, Requirement
@@ -21,6 +21,15 @@ class Member:
     document: Document
 
 
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """A value that a rule needed and a document does not give."""
+
+    requirement: str
+    path: str
+    pointer: Pointer
+
+
 @dataclass(slots=True)
 class _Tally:
     """What became of one requirement so far."""
@@ -29,6 +38,7 @@ class _Tally:
     num_findings: int = 0
     worst: Severity = Severity.NOTE
     reasons: dict[str, None] = field(default_factory=dict)
+    unknown: list[Lack] = field(default_factory=list)
 
     def add(self, finding: Finding) -> None:
         self.num_findings += 1
@@ -54,11 +64,15 @@ def bind(rule: Rule, bindings: Iterable[Binding]) -> Iterator[Binding]:
             yield binding
 
 
-def run_rules(rules: Iterable[Rule], bindings: Sequence[Binding], index: Index) -> tuple[list[Finding], list[Outcome]]:
+def run_rules(
+    rules: Iterable[Rule], bindings: Sequence[Binding], index: Index
+) -> tuple[list[Finding], list[Outcome], list[Lack]]:
     """Judge every binding by every rule that it has the documents for.
 
-    Returns the findings without spans (places are resolved once per file, later), and a verdict per requirement.
+    Returns the findings without spans (places are resolved once per file, later), a verdict per requirement, and the
+    values that rules needed in vain.
     """
+    lacks: list[Lack] = []
     findings: list[Finding] = []
     outcomes: list[Outcome] = []
     for rule in rules:
@@ -67,7 +81,8 @@ def run_rules(rules: Iterable[Rule], bindings: Sequence[Binding], index: Index) 
         for binding in bind(rule, bindings):
             findings.extend(_judge(rule, binding, requirement, index, tally))
         outcomes.append(_outcome(requirement, tally))
-    return findings, outcomes
+        lacks += tally.unknown
+    return findings, outcomes, lacks
 
 
 def _judge(rule: Rule, binding: Binding, requirement: Requirement, index: Index, tally: _Tally) -> Iterator[Finding]:
@@ -80,6 +95,9 @@ def _judge(rule: Rule, binding: Binding, requirement: Requirement, index: Index,
             yield finding
     except NotApplicable as answer:
         tally.reasons[str(answer)] = None
+        return
+    except UnknownValueError as answer:
+        tally.unknown.append(Lack(rule.requirement, answer.path, answer.pointer))
         return
     except Exception as error:
         error.add_note(f"while judging {', '.join(sorted(paths.values()))} by {rule.requirement}")

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from trainspec_validate.collect import SUFFIXES, Candidate, InputError, is_ours
-from trainspec_validate.documents import KINDS, Waiver, read, read_plain, read_waiver
+from trainspec_validate.documents import KINDS, Waiver, read, read_partial, read_plain, read_waiver
 from trainspec_validate.engine import Member
 from trainspec_validate.findings import Finding, Origin, Pointer, Span
 from trainspec_validate.kind import KindFailure, kind_of, misnamed
@@ -45,6 +45,8 @@ class State:
     """The files that named a known kind."""
     members: dict[str, Member] = field(default_factory=dict)
     """The documents that satisfy their schema."""
+    partial: dict[str, Member] = field(default_factory=dict)
+    """The documents that only lack something; rules that do not need it judge them."""
     waivers: dict[str, list[tuple[int, Waiver]]] = field(default_factory=dict)
     """The waivers that satisfy their schema, with their place in the list."""
     findings: list[Finding] = field(default_factory=list)
@@ -55,6 +57,12 @@ class State:
 
     origins: dict[str, Origin] = field(default_factory=dict)
     """Why each file of the run is judged."""
+
+    @property
+    def judged(self) -> dict[str, Member]:
+        """All documents that rules judge, in the order in which they were read."""
+        both = self.members | self.partial
+        return {path: both[path] for path in self.texts if path in both}
 
     def may_be_unread(self, kind: str, name: str) -> bool:
         """Whether a file that could not be read as a document may hold the one of this kind and name."""
@@ -70,7 +78,7 @@ class State:
 
     def forget(self, path: str) -> None:
         """Take back what was kept of a file that turned out to be unreadable."""
-        for kept in (self.texts, self.sources, self.kinds, self.members, self.waivers):
+        for kept in (self.texts, self.sources, self.kinds, self.members, self.partial, self.waivers):
             kept.pop(path, None)
         self.findings = [finding for finding in self.findings if finding.path != path]
 
@@ -161,6 +169,10 @@ def _judge_form(state: State, source: Source) -> None:
         state.waivers[path] = _waivers(source.data, {failure.pointer for failure in failures})
     elif not failures and kind in KINDS:
         state.members[path] = Member(path, read(kind, source.data))
+    elif kind in KINDS and all(failure.is_absence for failure in failures):
+        document = read_partial(KINDS[kind], source.data, path)
+        if document is not None:
+            state.partial[path] = Member(path, document)
 
 
 def _waivers(data: Mapping[str, Any], broken: set[Pointer]) -> list[tuple[int, Waiver]]:

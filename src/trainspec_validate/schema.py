@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
@@ -19,6 +19,10 @@ MAX_VALUES_AT_ONCE = 30_000
 MAX_ERRORS = 1_000
 """Errors of a document that is judged in pieces; published documents have a few hundred values."""
 MAX_UNKNOWN = 1000
+ABSENT = "TS-DOC-006"
+"""Requirement on the keys that a document needs."""
+MAX_ALIKE = 3
+"""Entries of a list that lack the same keys and are told one by one."""
 _MORE = f"the document has more mistakes than these; the first {MAX_ERRORS:,} errors are told"
 
 
@@ -32,6 +36,8 @@ class SchemaFailure:
     """True when the finding is about the key, not the value."""
     message: str
     help: str = ""
+    is_absence: bool = False
+    """True when the place lacks a key or a value, and nothing that is there is wrong."""
 
 
 def schema_file(kind: str) -> str:
@@ -152,7 +158,8 @@ class _Findings:
         if value is None and trail[-1].get("type") == "object":
             self.empty[pointer] = trail[-1]
         message, help_text = value_message(keyword, value, trail[-1], place=pointer, required=required)
-        self.failures.append(SchemaFailure(_owner(self.schema, trail, keyword), pointer, False, message, help_text))
+        owner = _owner(self.schema, trail, keyword)
+        self.failures.append(SchemaFailure(owner, pointer, False, message, help_text, value is None))
 
     def all(self) -> Iterator[SchemaFailure]:
         """The failures, without the keys that are missing because they are misspelt or stand elsewhere."""
@@ -167,8 +174,22 @@ class _Findings:
                     owner = _owner(self.schema, [], "additionalProperties")
                     yield SchemaFailure(owner, (*pointer, key), True, f"unknown key {shown(key)}", guess.help)
         yield from self.failures
+        yield from self.absences(meant)
+
+    def absences(self, meant: Set[Pointer]) -> Iterator[SchemaFailure]:
+        """The keys that are missing; what many entries of a list lack alike is one failure, at the first of them."""
+        alike: dict[tuple[Pointer, tuple[str, ...]], list[Pointer]] = {}
         for pointer, wanted in self.missing.items():
-            yield from self.lacks(pointer, {key: wanted[key] for key in wanted if (*pointer, key) not in meant})
+            keys = tuple(key for key in wanted if (*pointer, key) not in meant)
+            pattern = tuple("*" if isinstance(step, int) else step for step in pointer)
+            alike.setdefault((pattern, keys), []).append(pointer)
+        for (_, keys), pointers in alike.items():
+            of_one = {key: self.missing[pointers[0]][key] for key in keys}
+            if len(pointers) > MAX_ALIKE:
+                more = f"; {len(pointers) - 1:,} more entries lack the same"
+                yield from (replace(f, message=f.message + more) for f in self.lacks(pointers[0], of_one))
+            else:
+                yield from (failure for pointer in pointers for failure in self.lacks(pointer, of_one))
 
     def keys_below_empty(self, pointer: Pointer) -> set[str]:
         """The keys that belong into a mapping beside them that has no value: they are indented too little."""
@@ -180,7 +201,7 @@ class _Findings:
             by_owner.setdefault(_owner(self.schema, [subschema], "required"), {})[key] = subschema
         for owner, keys in by_owner.items():
             targets = {key: self.target(subschema) for key, subschema in keys.items()}
-            yield SchemaFailure(owner, pointer, False, *missing_keys(pointer, keys, targets))
+            yield SchemaFailure(owner, pointer, False, *missing_keys(pointer, keys, targets), is_absence=True)
 
     def target(self, subschema: Mapping[str, Any]) -> Mapping[str, Any]:
         if "$ref" not in subschema:

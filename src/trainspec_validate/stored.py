@@ -16,7 +16,7 @@ from trainspec_validate.engine import Binding
 from trainspec_validate.findings import DocumentSummary, Finding, Outcome
 from trainspec_validate.requirements import Index
 from trainspec_validate.selection import Selection
-from trainspec_validate.streamed import Streams, only_ones
+from trainspec_validate.streamed import Streams, belonging
 
 if TYPE_CHECKING:
     from trainspec_validate.checkpoints.inventory import Group
@@ -100,13 +100,13 @@ def judge_stored(
 ) -> list[str]:
     """Judge every series of checkpoints; returns what could not be read.
 
-    A kind of document counts where there is one of it: with several, nothing says which of them a series belongs to.
+    A kind of document counts where there is one of it, or where the only plan or policy refers to one of several.
     """
     from trainspec_validate.checkpoints.judge import judge_series  # noqa: PLC0415
     from trainspec_validate.checkpoints.read import read_group  # noqa: PLC0415
 
     wanted = [r for r in index.by_id.values() if r.check == "artifact" and selection.takes(index, r.id)]
-    beside = only_ones(member.document for binding in bound for member in binding.values())
+    beside = belonging({kind: member.document for kind, member in binding.items()} for binding in bound)
     total = sum(len(group.members) + len(wanted) for group in stored.groups.values())
     done = 0
     saved = streams.saved[0] if len(streams.saved) == 1 else None

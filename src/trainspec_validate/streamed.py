@@ -12,7 +12,7 @@ from trainspec_validate.boundary import TogetherOverLimitError, UnreadableError,
 from trainspec_validate.boundary import unreadable as failure_of
 from trainspec_validate.checkpoints.view import SavedStep
 from trainspec_validate.collect import STREAM_SUFFIXES, SUFFIXES, Candidate, InputError, unreadable
-from trainspec_validate.documents import Document
+from trainspec_validate.documents import CheckpointPolicy, Document, TrainingPlan
 from trainspec_validate.findings import Coverage, DocumentSummary, Finding, Outcome, Verdict
 from trainspec_validate.requirements import Index
 from trainspec_validate.selection import Selection
@@ -94,7 +94,7 @@ def judge_streams(
 ) -> list[str]:
     """Judge the streams of every run; returns what could not be read.
 
-    A kind of document counts where there is one of it: with several, nothing says which of them a run belongs to.
+    A kind of document counts where there is one of it, or where the only plan or policy refers to one of several.
     """
     from trainspec_validate.telemetry.engine import Options  # noqa: PLC0415
     from trainspec_validate.telemetry.judge import judge_run  # noqa: PLC0415
@@ -102,7 +102,7 @@ def judge_streams(
     failures: list[str] = []
     files = _opened(streams.candidates, failures)
     wanted = [r for r in index.by_id.values() if r.check == "stream" and selection.takes(index, r.id)]
-    beside = only_ones(document for bound in documents for document in bound.values())
+    beside = belonging(documents)
     options = Options(streams.num_workers, streams.engine, now_us=time.time_ns() // 1_000)
     for those in runs(files):
         run, judgement = readable(those, lambda some: judge_run(some, wanted, index, beside, options), failures)
@@ -230,6 +230,18 @@ def only_ones(documents: Iterable[Document]) -> dict[type[Document], Document]:
     for document in documents:
         found.setdefault(type(document), {})[id(document)] = document
     return {kind: next(iter(those.values())) for kind, those in found.items() if len(those) == 1}
+
+
+def belonging(bound: Iterable[Mapping[type[Document], Document]]) -> dict[type[Document], Document]:
+    """The documents that are the only ones of their kind, and those that the only policy or plan is bound to."""
+    sets = list(bound)
+    found = only_ones(document for documents in sets for document in documents.values())
+    owners: tuple[tuple[type[Document], bool], ...] = ((CheckpointPolicy, False), (TrainingPlan, True))
+    for kind, alone in owners:
+        for documents in sets:
+            if kind in found and documents.get(kind) is found[kind] and not (alone and CheckpointPolicy in documents):
+                found = {**documents, **found}
+    return found
 
 
 def runs(files: Iterable[RunFile]) -> list[list[RunFile]]:

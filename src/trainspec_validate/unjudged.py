@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
-from trainspec_validate.engine import Binding, Member
-from trainspec_validate.findings import Finding, Outcome, Unjudged, Verdict
+from trainspec_validate.engine import Binding, Lack, Member
+from trainspec_validate.findings import Finding, Outcome, Pointer, Unjudged, Verdict
 from trainspec_validate.named import Absent
 from trainspec_validate.reading import State
 from trainspec_validate.references import Kind, Link, links
 from trainspec_validate.requirements import Requirement
 
+_MAX_KEYS = 4
 _WANTS: Mapping[Kind, tuple[tuple[str, Kind], ...]] = {
     TrainingPlan: (("cluster", ClusterProfile),),
     CheckpointPolicy: (("cluster", ClusterProfile), ("plan", TrainingPlan)),
@@ -21,14 +23,18 @@ _WANTS: Mapping[Kind, tuple[tuple[str, Kind], ...]] = {
 
 
 def unjudged_of(
-    state: State, bound: Sequence[Binding], rules: Sequence[Requirement], absent: Mapping[tuple[str, str], Absent]
+    state: State,
+    bound: Sequence[Binding],
+    rules: Sequence[Requirement],
+    absent: Mapping[tuple[str, str], Absent],
+    lacks: Iterable[Lack],
 ) -> tuple[Unjudged, ...]:
     """What was not judged on each document, by the documents that it has and lacks.
 
     `absent` says by path and key why a named document was not found. `rules` are the requirements to judge by rules.
     """
-    found = [*_broken(state, rules)]
-    for member, binding in zip(state.members.values(), bound, strict=True):
+    found = [*_broken(state, rules), *_lacking(lacks)]
+    for member, binding in zip(state.judged.values(), bound, strict=True):
         taken: set[str] = set()
         for key, kind in _WANTS.get(type(member.document), ()):
             if kind not in binding:
@@ -37,6 +43,28 @@ def unjudged_of(
                 if ids:
                     found.append(_entry(state, member, key, ids, absent))
     return tuple(sorted(found, key=lambda entry: (entry.path, entry.reason)))
+
+
+def _lacking(lacks: Iterable[Lack]) -> Iterator[Unjudged]:
+    """What documents do not give and rules need."""
+    by_path: dict[str, list[Lack]] = {}
+    for lack in lacks:
+        by_path.setdefault(lack.path, []).append(lack)
+    for path, those in by_path.items():
+        keys = Counter(_words(lack.pointer) for lack in those)
+        names = [name for name, _ in keys.most_common(_MAX_KEYS)]
+        more = f" and {len(keys) - _MAX_KEYS} more" if len(keys) > _MAX_KEYS else ""
+        ids = tuple(sorted({lack.requirement for lack in those}))
+        yield Unjudged(path, f"does not give {', '.join(names)}{more}", "add what is known", ids)
+
+
+def _words(pointer: Pointer) -> str:
+    """The keys of a place; entries of one list are named alike.
+
+    >>> _words(("node_groups", 0, "num_nodes"))
+    'node_groups[].num_nodes'
+    """
+    return "".join("[]" if isinstance(step, int) else f".{step}" for step in pointer).removeprefix(".")
 
 
 def _on(rules: Iterable[Requirement], member: Member, kind: Kind) -> set[str]:
@@ -51,7 +79,7 @@ def _broken(state: State, rules: Iterable[Requirement]) -> Iterator[Unjudged]:
     present = set(state.kinds.values())
     for path in state.texts:
         kind = state.kinds.get(path)
-        if path in state.members or (kind is not None and kind not in _KIND_NAMES):
+        if path in state.members or path in state.partial or (kind is not None and kind not in _KIND_NAMES):
             continue
         ids = tuple(sorted(r.id for r in rules if kind in r.documents and present.issuperset(r.documents)))
         reason = "has errors of form, which come first" if kind else "cannot be read as a document"

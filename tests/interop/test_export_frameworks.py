@@ -22,6 +22,7 @@ from trainspec_validate.interop.writers import deepspeed, tensorflow, torchtitan
 # deepspeed/runtime/{tensor_parallel/config,activation_checkpointing/config}.py, deepspeed/elasticity/constants.py
 DEEPSPEED_KEYS = {
     *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "prescale_gradients"),
+    *("gradient_clipping",),
     *("zero_optimization.stage", "zero_optimization.overlap_comm", "zero_optimization.reduce_bucket_size"),
     *("zero_optimization.mics_shard_size", "zero_optimization.offload_param.device"),
     *("zero_optimization.offload_optimizer.device", "zero_optimization.offload_optimizer.ratio"),
@@ -37,7 +38,7 @@ DEEPSPEED_KEYS = {
 # torchtitan 0.2.2: torchtitan/config/job_config.py
 TORCHTITAN_KEYS = {
     *("job.description", "model.name", "model.flavor", "training.local_batch_size", "training.global_batch_size"),
-    *("training.seq_len", "training.steps", "training.dtype", "training.mixed_precision_param"),
+    *("training.seq_len", "training.steps", "training.dtype", "training.mixed_precision_param", "training.max_norm"),
     *("training.mixed_precision_reduce", "training.enable_cpu_offload", "training.dataloader.num_workers"),
     *("training.dataloader.pin_memory", "parallelism.data_parallel_replicate_degree"),
     *("parallelism.data_parallel_shard_degree", "parallelism.fsdp_reshard_after_forward"),
@@ -501,3 +502,27 @@ def test_flags_that_were_set_before_stay() -> None:
 def test_the_mesh_names_the_outermost_axis_first() -> None:
     plan = {"parallelism": PIPELINE | {"order": ["tensor", "pipeline", "data"]}}
     assert "data 4, pipeline 4, tensor 4\n" in xla.write(job(plan)).text
+
+
+CLIPPED = {"name": "adamw", "clipping": {"kind": "global-norm", "threshold": 0.3}}
+BY_VALUE = {"name": "muon", "clipping": {"kind": "value", "threshold": 0.3}}
+
+
+def test_clipping_by_norm_is_written_and_nothing_is_dropped_without_a_word() -> None:
+    sections = {
+        "optimizer": CLIPPED,
+        "data": {"datasets": [{"name": "web"}]},
+        "lora": {"rank": 8, "targets": ["query"]},
+    }
+    for (keys, notes), key in ((ds(sections), "gradient_clipping"), (titan(sections), "training.max_norm")):
+        assert keys[key] == 0.3
+        for section in ("optimizer: adamw", "data:", "lora,"):
+            assert section in notes
+        assert "clipping" not in notes
+    for (keys, notes), key in (
+        (ds({"optimizer": BY_VALUE}), "gradient_clipping"),
+        (titan({"optimizer": BY_VALUE}), "training.max_norm"),
+    ):
+        assert key not in keys
+        assert "optimizer.clipping: value" in notes
+    assert "optimizer:" not in ds()[1]

@@ -133,6 +133,17 @@ def test_the_rate_of_faults() -> None:
     assert messages("TS-REC-014", faulty(5, 300), cluster=RATE)[0].endswith("give 21 to 43")
 
 
+def test_the_rate_of_faults_on_one_of_several_groups() -> None:
+    """128 ranks are 16 nodes of 8 or 32 of 4: both have to be left by the number of faults."""
+    model = {"model": "nvidia-h100-sxm-80gb"}
+    half = {"name": "half", "num_nodes": 32, "num_accelerators_per_node": 4, "accelerator": model}
+    several = {**RATE, "node_groups": [{"name": "compute"}, half]}
+    assert messages("TS-REC-014", faulty(5, 10), cluster=several) == []
+    assert messages("TS-REC-014", faulty(6, 10), cluster=several)[0].endswith("give 0 to 5")
+    alike = {**RATE, "node_groups": [{"name": "compute"}, {**half, "num_accelerators_per_node": 8}]}
+    assert messages("TS-REC-014", faulty(5, 10), cluster=alike)[0].endswith("give 0 to 3")
+
+
 def test_few_faults_and_those_of_the_workload_show_no_rate() -> None:
     reason = "fewer than 5 faults of machines show nothing about their rate"
     assert why_not("TS-REC-014", faulty(4, 1), cluster=RATE) == reason

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainspec_validate.derived.job import JobNodes
-from trainspec_validate.documents import ClusterProfile, TrainingPlan
+from trainspec_validate.documents import ClusterProfile, TrainingPlan, changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +73,9 @@ def choose(cluster: ClusterProfile, wanted: str | None) -> tuple[JobNodes, str]:
 
 def _choose(names: list[str]) -> str:
     return f"choose with --node-group: {', '.join(names)}"
+
+
+def narrowed(plan: TrainingPlan, cluster: ClusterProfile) -> ClusterProfile:
+    """The cluster with the node group that the plan names alone; the whole cluster where it names none that exists."""
+    own = tuple(group for group in cluster.node_groups if group.name == plan.node_group)
+    return changed(cluster, node_groups=own) if own else cluster

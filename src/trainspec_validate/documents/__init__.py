@@ -13,6 +13,7 @@ from trainspec_validate.documents.cluster import ClusterProfile
 from trainspec_validate.documents.conformance import StackDescriptor, Task
 from trainspec_validate.documents.conformance_report import ConformanceReport
 from trainspec_validate.documents.manifest import CheckpointManifest, SealedFile
+from trainspec_validate.documents.partial import UnknownValueError, read_partial
 from trainspec_validate.documents.plan import TrainingPlan
 from trainspec_validate.documents.scenario import Scenario
 from trainspec_validate.documents.user_rules import UserRules
@@ -55,6 +56,7 @@ __all__ = [
     "StackDescriptor",
     "Task",
     "TrainingPlan",
+    "UnknownValueError",
     "UserRules",
     "Waiver",
     "Waivers",
@@ -63,6 +65,7 @@ __all__ = [
     "plain",
     "read",
     "read_manifest",
+    "read_partial",
     "read_plain",
     "read_waiver",
 ]

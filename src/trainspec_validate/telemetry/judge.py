@@ -9,7 +9,8 @@ from pathlib import Path
 
 from trainspec_validate.answers import Case, answer
 from trainspec_validate.boundary import UnreadableError
-from trainspec_validate.documents import Document
+from trainspec_validate.derived.groups import narrowed
+from trainspec_validate.documents import ClusterProfile, Document, TrainingPlan
 from trainspec_validate.findings import Coverage, Finding, Outcome, Related, Span
 from trainspec_validate.requirements import Index, Requirement
 from trainspec_validate.telemetry.checks import Deviation, checks_of
@@ -50,6 +51,7 @@ def judge_view(
 ) -> Judgement:
     """Judge what was folded out of the streams of a run."""
     judgement = Judgement(view)
+    documents = _of_the_job(documents)
     case = Case(view, documents, "streams", f"of run {view.run!r}")
     deviations: list[tuple[Requirement, Deviation]] = []
     requirements = list(wanted)
@@ -61,6 +63,14 @@ def judge_view(
     judgement.findings = list(_findings(deviations, index, places))
     judgement.coverage = coverage_of(view, documents, judgement.outcomes)
     return judgement
+
+
+def _of_the_job(documents: Mapping[type[Document], Document]) -> Mapping[type[Document], Document]:
+    """The documents, with the part of the cluster that the plan names: another group excuses nothing there."""
+    plan, cluster = documents.get(TrainingPlan), documents.get(ClusterProfile)
+    if isinstance(plan, TrainingPlan) and isinstance(cluster, ClusterProfile):
+        return {**documents, ClusterProfile: narrowed(plan, cluster)}
+    return documents
 
 
 def _first_head(view: RunView) -> Location:

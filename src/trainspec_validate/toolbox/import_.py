@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -222,15 +223,31 @@ def _told(path: str, error: ForeignFormatError) -> str:
 
 
 def _judge(path: str) -> int:
-    """Findings of the written document on standard error, and the exit code that they mean."""
+    """Findings of the written document on standard error, and the exit code that they mean.
+
+    What no file tells is no finding: the comments of the document say so. A document of which no rule could judge
+    anything is no pass either.
+    """
     from trainspec_validate.check import InputError, validate  # noqa: PLC0415 - only a check pays for the rules
     from trainspec_validate.findings import Severity  # noqa: PLC0415
     from trainspec_validate.report import concise  # noqa: PLC0415
     from trainspec_validate.report.options import Options  # noqa: PLC0415
+    from trainspec_validate.report.summary import JUDGED  # noqa: PLC0415
+    from trainspec_validate.requirements import load_index  # noqa: PLC0415
+    from trainspec_validate.schema import ABSENT  # noqa: PLC0415
 
     try:
         report = validate([path])
     except InputError as error:
         raise Failure("\n".join(map(str, error.args))) from error
-    terminal.tell_lines(concise.render(report, Options()))
-    return terminal.FINDINGS if any(f.severity is Severity.ERROR for f in report.findings) else terminal.OK
+    lacks = [found.message for found in report.findings if found.requirement == ABSENT]
+    known = tuple(found for found in report.findings if found.requirement != ABSENT)
+    if lacks:
+        terminal.tell_lines(f"{path}: unknown, and needed by the document: {'; '.join(lacks)}")
+    outcomes = tuple(outcome for outcome in report.outcomes if outcome.requirement != ABSENT)
+    terminal.tell_lines(concise.render(replace(report, findings=known, outcomes=outcomes), Options()))
+    form = {r.id for r in load_index().by_id.values() if r.check in {"schema", "load"}}
+    if not any(outcome.verdict in JUDGED and outcome.requirement not in form for outcome in report.outcomes):
+        terminal.tell_lines(f"{path}: no rule could judge anything of it")
+        return terminal.FINDINGS
+    return terminal.FINDINGS if any(found.severity is Severity.ERROR for found in known) else terminal.OK

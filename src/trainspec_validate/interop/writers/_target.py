@@ -141,6 +141,30 @@ def require_gpus(job: Job) -> None:
         raise NotExpressible(f"this is for GPUs of nvidia and amd; the job runs on {what}")
 
 
+def left_to_program(job: Job) -> list[str]:
+    """Sections that configurations of frameworks do not hold, so that none is dropped without a word."""
+    plan, found = job.plan, []
+    if plan.optimizer:
+        found.append(
+            f"optimizer: {plan.optimizer.name} and its schedule are not written; set them for the training program"
+        )
+        if plan.optimizer.clipping and plan.optimizer.clipping.kind != "global-norm":
+            found.append(
+                f"optimizer.clipping: {plan.optimizer.clipping.kind} is not written; the training program clips"
+            )
+    if plan.data:
+        found.append("data: mixture, order and seed are not written; set them for the program")
+    if plan.lora or plan.num_parameters_trained:
+        found.append("lora, num_parameters_trained: the training program freezes parameters and makes adapters")
+    return found
+
+
+def global_clipping(job: Job) -> float | None:
+    """Largest norm of all gradients together; None where the plan does not clip by it."""
+    clipping = job.plan.optimizer.clipping if job.plan.optimizer else None
+    return clipping.threshold if clipping and clipping.kind == "global-norm" else None
+
+
 def header(job: Job, checked: str) -> list[str]:
     """The first comment lines: which documents the file came from, and what its settings were checked against."""
     documents = [f"TrainingPlan {job.plan.metadata.name}", f"ClusterProfile {job.cluster.metadata.name}"]

@@ -8,7 +8,15 @@ from typing import Any
 
 from trainspec_validate.documents.memory import Offload
 from trainspec_validate.documents.precision import LossScaling
-from trainspec_validate.interop.writers._target import Exported, Format, Job, NotExpressible, require_gpus
+from trainspec_validate.interop.writers._target import (
+    Exported,
+    Format,
+    Job,
+    NotExpressible,
+    global_clipping,
+    left_to_program,
+    require_gpus,
+)
 
 FILE = "ds_config.json"
 CHECKED = "DeepSpeed 0.19.5"
@@ -166,6 +174,8 @@ def _elastic(job: Job, notes: list[str]) -> Section:
 def _rest(job: Job, notes: list[str]) -> Section:
     plan, config = job.plan, Section()
     talk, memory = plan.communication, plan.memory
+    if (norm := global_clipping(job)) is not None:
+        config["gradient_clipping"] = norm
     if talk and talk.gradient_averaging == "divide-before" and plan.parallelism.sharding == "none":
         config["prescale_gradients"] = True
     elif talk and talk.gradient_averaging == "divide-after":
@@ -203,7 +213,7 @@ def write(job: Job) -> Exported:
     notes: list[str] = []
     config = _batch(job, notes) | {"zero_optimization": _zero(job, notes)} | _parallel(job, notes)
     config |= _precision(job, notes) | _rest(job, notes) | _elastic(job, notes)
-    return Exported(FILE, json.dumps(config, indent=2) + "\n", tuple(notes))
+    return Exported(FILE, json.dumps(config, indent=2) + "\n", (*notes, *left_to_program(job)))
 
 
 FORMATS = (Format("deepspeed", f"configuration file of DeepSpeed, JSON ({CHECKED})", write),)

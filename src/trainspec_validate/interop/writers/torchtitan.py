@@ -12,8 +12,10 @@ from trainspec_validate.interop.writers._target import (
     Format,
     Job,
     NotExpressible,
+    global_clipping,
     header,
     joined,
+    left_to_program,
     require_gpus,
 )
 
@@ -91,6 +93,8 @@ def _training(job: Job, notes: list[str]) -> Table:
     # A pipeline takes its micro-batches out of one local batch; without one, torchtitan accumulates.
     local = batch.micro_sequences * (batch.accumulation_steps if plan.parallelism.pipeline > 1 else 1)
     table: Table = {"local_batch_size": local, "global_batch_size": batch.global_sequences}
+    if (norm := global_clipping(job)) is not None:
+        table["max_norm"] = norm
     if plan.model.sequence_length:
         table["seq_len"] = plan.model.sequence_length
     steps = _steps(job, notes)
@@ -282,7 +286,7 @@ def write(job: Job) -> Exported:
         "comm": _comm(job),
         "debug": _debug(job),
     }
-    return Exported(FILE, joined([*header(job, CHECKED), *_toml(tables)]), tuple(notes))
+    return Exported(FILE, joined([*header(job, CHECKED), *_toml(tables)]), (*notes, *left_to_program(job)))
 
 
 FORMATS = (Format("torchtitan", f"configuration file of torchtitan, TOML ({CHECKED.partition(' (')[0]})", write),)

@@ -28,13 +28,16 @@ def rate_revisited(run: RunView, cluster: ClusterProfile) -> Iterator[Deviation]
     faults = [e for e in recovered_episodes(run) if word(e.fault, "train.fault.domain") != "workload"]
     if len(faults) < FEWEST:
         raise NotJudged(f"fewer than {FEWEST} faults of machines show nothing about their rate")
-    node_days = _node_days(run, cluster)
-    if node_days is None:
+    sizes = [ranks_per_node(group) for group in cluster.node_groups]
+    # Nothing says which group the run was on, so the fewest and the most nodes that its ranks can fill bound it.
+    fewest, most = _node_days(run, max(sizes)), _node_days(run, min(sizes))
+    if fewest is None or most is None:
         raise NotJudged("neither hosts of ranks nor the world size say how many nodes the run had")
     rate = cluster.reliability.failures_per_1000_node_days
-    expected = rate * node_days / PER_NODE_DAYS
-    low, high = poisson_quantile(expected, TAIL), poisson_quantile(expected, 1 - TAIL)
+    low = poisson_quantile(rate * fewest / PER_NODE_DAYS, TAIL)
+    high = poisson_quantile(rate * most / PER_NODE_DAYS, 1 - TAIL)
     if not low <= len(faults) <= high:
+        node_days = most if len(faults) > high else fewest
         measured = len(faults) * PER_NODE_DAYS / node_days
         message = (
             f"the run had {len(faults):,} faults of machines in {number(node_days)} node-days, where the profile's "
@@ -52,15 +55,14 @@ def rate_revisited(run: RunView, cluster: ClusterProfile) -> Iterator[Deviation]
         yield Deviation(faults[-1].fault.location, message, help_text, evidence)
 
 
-def _node_days(run: RunView, cluster: ClusterProfile) -> float | None:
+def _node_days(run: RunView, num_ranks_per_node: int) -> float | None:
     """Nodes times days, attempt by attempt; None where the number of nodes is not known."""
     total = 0.0
     for span in run.attempts:
         hosts = {p.host for p in run.placements if p.attempt == span.number and p.host is not None}
-        group = cluster.node_groups[0] if len(cluster.node_groups) == 1 else None
         nodes = len(hosts)
-        if group is not None and span.world_size is not None:
-            nodes = max(nodes, -(-span.world_size // ranks_per_node(group)))
+        if span.world_size is not None:
+            nodes = max(nodes, -(-span.world_size // num_ranks_per_node))
         if not nodes:
             return None
         total += nodes * span.seconds

@@ -1,0 +1,135 @@
+"""A document that lacks something is judged by every rule that does not need it, and by no other."""
+
+from __future__ import annotations
+
+import math
+import operator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from trainspec_validate import validate
+from trainspec_validate.documents import KINDS, UnknownValueError, read, read_partial
+from trainspec_validate.documents.partial import Unknown
+from trainspec_validate.findings import Report, Verdict
+from trainspec_validate.load import load_text
+from trainspec_validate.schema import MAX_ALIKE, failures
+from trainspec_validate.toolbox import command
+
+BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
+TEXTS = {name: (BASE / f"{name}.yaml").read_text(encoding="utf-8") for name in ("cluster", "plan", "checkpoint")}
+KIND = {"cluster": "ClusterProfile", "plan": "TrainingPlan", "checkpoint": "CheckpointPolicy"}
+
+
+@pytest.fixture(autouse=True)
+def _own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in TEXTS.items():
+        Path(f"{name}.yaml").write_text(text, encoding="utf-8")
+
+
+def change(name: str, old: str, new: str) -> None:
+    text = Path(name).read_text(encoding="utf-8")
+    assert text.count(old) == 1, old
+    Path(name).write_text(text.replace(old, new), encoding="utf-8")
+
+
+def verdicts(report: Report) -> dict[str, Verdict]:
+    return {outcome.requirement: outcome.verdict for outcome in report.outcomes}
+
+
+@pytest.mark.parametrize("new", ["", "num_nodes:\n", "num_nodes: null\n"])
+def test_an_unknown_switches_off_the_rules_that_need_it_and_no_others(new: str) -> None:
+    whole = verdicts(validate(["."]))
+    change("cluster.yaml", "num_nodes: 16\nnum", f"{new}num")
+    report = validate(["."])
+    assert [finding.path for finding in report.findings] == ["cluster.yaml"]
+    [entry] = report.unjudged
+    assert entry.reason == "does not give num_nodes"
+    assert "TS-CLU-001" in entry.requirements
+    changed = {name for name, verdict in verdicts(report).items() if verdict is not whole[name]}
+    assert changed - {report.findings[0].requirement} == set(entry.requirements)
+
+
+def test_findings_on_what_is_there_are_told() -> None:
+    change("cluster.yaml", "num_nodes: 16\nnum", "num")
+    change("plan.yaml", "num_accelerators: 128", "num_accelerators: 256")
+    assert {"TS-DOC-006", "TS-PAR-001", "TS-PAR-002"} <= {finding.requirement for finding in validate(["."]).findings}
+
+
+def test_a_document_without_a_name_is_judged() -> None:
+    change("cluster.yaml", "  name: example-cluster\n", "  labels: {}\n")
+    change("plan.yaml", "cluster: {name: example-cluster}\n", "")
+    change("checkpoint.yaml", "cluster: {name: example-cluster}\n", "")
+    report = validate(["."])
+    assert [finding.requirement for finding in report.findings] == ["TS-DOC-006"]
+    assert verdicts(report)["TS-PAR-002"] is Verdict.PASS
+
+
+def test_a_mistake_in_what_is_there_still_comes_first() -> None:
+    change("plan.yaml", "  tensor: 8\n", "  tensr: 8\n")
+    change("plan.yaml", "metadata:\n  name: example-plan\n", "")
+    [entry] = [one for one in validate(["."]).unjudged if one.path == "plan.yaml"]
+    assert entry.reason == "has errors of form, which come first"
+
+
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 4])
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_key_of_a_document_can_be_unknown(name: str, every: int) -> None:
+    """No rule and no step of the pipeline fails on a document without any one of its keys."""
+    lines = TEXTS[name].splitlines(keepends=True)
+    for number, line in list(enumerate(lines))[::every]:
+        if not line.strip() or line.lstrip().startswith(("#", "-")) or line.rstrip().endswith(":"):
+            continue
+        Path(f"{name}.yaml").write_text("".join(lines[:number] + lines[number + 1 :]), encoding="utf-8")
+        report = validate([f"{name}.yaml", *(f"{other}.yaml" for other in TEXTS if other != name)])
+        given = verdicts(report)
+        for entry in report.unjudged:
+            assert all(given[requirement] is not Verdict.NOT_APPLICABLE for requirement in entry.requirements)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        bool, hash, str, len, iter, int, float, math.floor, lambda x: x == 1, lambda x: x > 1, lambda x: 1 + x,
+        lambda x: x * 2, lambda x: f"{x:.1f}", lambda x: x in {1, 2}, lambda x: isinstance(x, int),
+        lambda x: x.name, lambda x: [1][x], {1: 1}.get, lambda x: max(1, x), operator.not_,
+    ],
+)  # fmt: skip
+def test_nothing_can_be_done_with_an_unknown(use: Any) -> None:
+    with pytest.raises(UnknownValueError, match=r"a\.yaml does not give b\.0"):
+        use(Unknown("a.yaml", ("b", 0)))
+
+
+def test_a_whole_document_is_read_alike() -> None:
+    for name, text in TEXTS.items():
+        data = load_text(text, name).data
+        assert read_partial(KINDS[KIND[name]], data, name) == read(KIND[name], data)
+
+
+def test_the_same_lack_of_many_entries_is_one_finding() -> None:
+    data = load_text(TEXTS["cluster"], "cluster.yaml").data
+    [group] = data["node_groups"]
+    del group["num_nodes"]
+    for number, expected in ((MAX_ALIKE, MAX_ALIKE), (MAX_ALIKE + 1, 1), (206, 1)):
+        found = list(failures("ClusterProfile", {**data, "node_groups": [dict(group) for _ in range(number)]}))
+        assert len(found) == expected
+    assert "lacks the key 'num_nodes'; 205 more entries lack the same" in found[0].message
+
+
+# --- import --check -----------------------------------------------------------------------------------------
+
+
+def checked(text: str, name: str) -> tuple[int, str]:
+    Path(name).write_text(text, encoding="utf-8")
+    result = CliRunner().invoke(command, ["import", name, "--output", "made.yaml", "--force", "--check"])
+    return result.exit_code, result.stderr
+
+
+def test_unknowns_are_no_findings_of_an_import() -> None:
+    code, told = checked("NodeName=n[1-4] Gres=gpu:h100:8 CPUs=64\n", "slurm.conf")
+    if "made.yaml" in told:
+        assert "TS-DOC-006" not in told
+        assert "unknown, and needed by the document" in told or code == 0
