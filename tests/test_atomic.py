@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from trainspec_validate import atomic
+from trainspec_validate import atomic, terminal
 from trainspec_validate.atomic import new_file, write_atomically
+from trainspec_validate.toolbox import files
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -72,6 +73,28 @@ def test_a_link_is_refused(target: str, tmp_path: Path) -> None:
     assert Path("link").is_symlink()
     assert (tmp_path / "outside").read_text(encoding="utf-8") == OLD
     assert not (tmp_path / "absent").exists()
+
+
+@pytest.mark.parametrize("name", ["link/new", "./link/new", "inside/link/new", "link/absent/new"])
+def test_a_directory_that_leads_out_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    Path("inside").mkdir()
+    for place in (Path("link"), Path("inside/link")):
+        place.symlink_to(tmp_path / "outside")
+    for refused in (lambda: write_atomically(name, "new"), lambda: files.write({Path(name): "new"}, force=True)):
+        with pytest.raises((OSError, terminal.Failure), match="link out of the working directory"):
+            refused()
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
+def test_a_directory_elsewhere_can_be_named(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    Path("inside/deep").mkdir(parents=True)
+    Path("within").symlink_to("inside/deep")
+    Path("link").symlink_to(tmp_path / "outside")
+    for name in ("within/new", "../outside/new", str(Path("link").absolute() / "other")):
+        write_atomically(name, "new")
+        assert Path(name).read_text(encoding="utf-8") == "new"
 
 
 def test_another_name_of_a_file_keeps_its_content(tmp_path: Path) -> None:

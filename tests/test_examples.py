@@ -85,7 +85,7 @@ def test_plans_cover_kinds_of_runs() -> None:
     plans = documents("plans")
     assert len(plans) >= 13
     assert {plan["model"]["family"] for plan in plans} >= {"dense-transformer", "moe-transformer"}
-    assert {plan["model"]["family"] for plan in plans} >= {"cnn", "state-space"}
+    assert {plan["model"]["family"] for plan in plans} >= {"cnn", "state-space", "hybrid"}
     assert {plan["performance"]["kind"] for plan in plans if "performance" in plan} == {"published"}
     assert {plan["optimizer"]["name"] for plan in plans if "optimizer" in plan} >= {"adamw", "muon"}
     assert any("lora" in plan for plan in plans)

@@ -265,3 +265,51 @@ def test_quiet_is_not_silent_on_what_was_not_judged() -> None:
     assert NOT_GIVEN in invoke("plans/plan.yaml", "-q").stdout
     put("cluster.yaml")
     assert invoke("plans/plan.yaml", "-q").stdout == ""
+
+
+# --- nothing passes in silence ------------------------------------------------------------------------------
+
+
+def test_an_argument_that_holds_nothing_of_ours_is_told() -> None:
+    put("cluster.yaml")
+    Path("charts").mkdir()
+    Path("charts/values.yaml").write_text("replicas: 2\n", encoding="utf-8")
+    for argument in ("charts", "charts/*.yaml"):
+        result = invoke("plans", argument)
+        nothing = f"nothing to judge: no TrainSpec document, no stream and no checkpoint in {argument}"
+        assert (result.exit_code, nothing in result.stderr) == (2, True)
+        assert "no findings: 2 documents" in result.stdout
+    assert invoke("plans", ".").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("TS-TEL-001", "no stream of a run was given"),
+        ("TS-CKP-100", "no checkpoint was given"),
+    ],
+)
+def test_a_selection_that_nothing_given_can_answer_says_so(word: str, reason: str) -> None:
+    put("cluster.yaml")
+    result = invoke("plans/plan.yaml", "--select", word)
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (
+        0,
+        "nothing judged: 2 documents, 1 requirement not run",
+    )
+    data = json.loads(invoke("plans/plan.yaml", "--select", word, "--format", "json").stdout)
+    assert data["outcomes"] == [{"requirement": word, "verdict": "not-run", "num_findings": 0, "reason": reason}]
+    assert invoke("plans/plan.yaml", "--select", word, "--fail-on", "unjudged").exit_code == 1
+
+
+def test_a_selection_that_takes_nothing_fails_on_unjudged() -> None:
+    put("cluster.yaml")
+    words = ("--select", "TS-PAR-001", "--ignore", "TS-PAR-001")
+    assert invoke("plans/plan.yaml", *words).stdout.splitlines()[-1] == "nothing judged: 2 documents"
+    assert invoke("plans/plan.yaml", *words, "--fail-on", "unjudged").exit_code == 1
+
+
+def test_a_file_whose_only_finding_is_ignored_is_told_to_be_unjudged() -> None:
+    Path("plans/plan.yaml").write_text("apiVersion: trainspec/v9\nkind: TrainingPlan\n", encoding="utf-8")
+    result = invoke("plans/plan.yaml", "--ignore", "TS-DOC-004", "--fail-on", "unjudged")
+    assert result.exit_code == 1
+    assert "plans/plan.yaml: not judged: cannot be read as a document: nothing judged" in result.stdout

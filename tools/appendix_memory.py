@@ -11,7 +11,15 @@ from appendix_memory_formulas import ADAM, GPT3, memory_formulas
 from appendix_text import GIB, MIB, digits, fixed, formulas, page, percent, section, signed_percent, table
 
 from benchmarks import score_memory
-from trainspec_validate.costs import activations, layout, memory, memory_overheads, rank_memory, stage_memory
+from trainspec_validate.costs import (
+    activations,
+    layout,
+    memory,
+    memory_overheads,
+    optimizer_state,
+    rank_memory,
+    stage_memory,
+)
 
 Recompute = Literal["none", "full"]
 RANKS = (1, 8, 64, 256, 1024)
@@ -93,6 +101,14 @@ def formats() -> Iterator[tuple[str, ...]]:
             *(digits(float(part)) for part in (state.weights, state.master, state.gradients, state.moments)),
             (digits(float(state.total))),
         )
+
+
+def optimizers() -> Iterator[tuple[str, ...]]:
+    """Bytes of one parameter that each optimizer keeps in fp32, with usual moments, for two models."""
+    models = ("llama3-8b", "llama3-70b")
+    for name, (_, usual, _) in optimizer_state.NUM_MOMENTS.items():
+        factors = [optimizer_state.factors_per_parameter(name, shape(model)) for model in models]
+        yield f"`{name}`", str(usual), *(digits(4 * (usual + each)) for each in factors)
 
 
 def layers() -> Iterator[tuple[str, ...]]:
@@ -232,6 +248,9 @@ def write() -> str:
             table(("formats, Adam", *widths), formats()),
             "Bytes of one parameter on each of the d ranks that share a copy, bf16 with fp32 gradients:",
             table(("scheme", *(f"d = {digits(ranks)}" for ranks in RANKS)), schemes()),
+            "Bytes of optimizer state of one parameter in fp32, master weights left out, with the usual moments. Muon "
+            "updates all parameters here; AdamW for the tables adds 4 bytes of each of theirs:",
+            table(("optimizer", "moments", "llama3-8b", "llama3-70b"), optimizers()),
         ),
         _activation_sections(),
         _peak_sections(),

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 LINK = "this is a link, and nothing is written through links; name what it leads to, or another file"
+LINK_ON_THE_WAY = "this is a link out of the working directory; name the place that it leads to"
 _STREAM = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,6})|/dev/(stdout|stderr)")
 """Names of what the process has open already, such as those that a shell makes for `>(program)`."""
 _NUMBERS = {"stdout": 1, "stderr": 2}
@@ -64,10 +65,28 @@ def refuse_link(path: str | os.PathLike[str]) -> None:
     """Say before long work that its output could not be written.
 
     Raises:
-        OSError: a link is there, whether it leads anywhere or not.
+        OSError: a link is there, whether it leads anywhere or not, or a directory on the way is one that leads out of
+            the working directory.
     """
-    if _STREAM.fullmatch(os.fspath(path)) is None and Path(path).is_symlink():
+    if _STREAM.fullmatch(os.fspath(path)) is not None:
+        return
+    if Path(path).is_symlink():
         raise OSError(errno.ELOOP, LINK, os.fspath(path))
+    leading = _leads_out(Path(path))
+    if leading is not None:
+        raise OSError(errno.ELOOP, LINK_ON_THE_WAY, leading.as_posix())
+
+
+def _leads_out(path: Path) -> Path | None:
+    """The first directory of a path inside the working directory that in truth lies elsewhere."""
+    if path.is_absolute() or ".." in path.parts:
+        return None  # whoever names a place outside means it
+    here = os.path.realpath(Path.cwd())
+    for directory in [*path.parents][-2::-1]:  # without `.`, the outermost first
+        # Path.resolve raises where links lead around in a circle.
+        if directory.is_symlink() and not Path(os.path.realpath(directory)).is_relative_to(here):
+            return directory
+    return None
 
 
 def _state(path: Path) -> os.stat_result | None:

@@ -25,7 +25,7 @@ from trainspec_validate.stored import Stored, judge_stored
 from trainspec_validate.streamed import Seen, Streams, is_stream, judge_streams, together
 from trainspec_validate.suppress import Run, Tally, is_below, silence
 from trainspec_validate.unjudged import unexplained, unjudged_of, with_reasons
-from trainspec_validate.verdicts import NAME_TAKEN, judged_on, outcomes_of_form
+from trainspec_validate.verdicts import NAME_TAKEN, judged_on, outcomes_of_form, without_input
 
 if TYPE_CHECKING:
     from datetime import date
@@ -120,7 +120,7 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
         state.failures += judge_stored(stored, selection, state.index, bound, streams)
     elsewhere = dict.fromkeys(("stream", "user"), streams.paths) | {"artifact": stored.paths}
     judged = judged_on(state, selection, bound, [*outcomes, *streams.outcomes, *stored.outcomes], elsewhere)
-    outcomes += outcomes_of_form(state, selection, judged)
+    outcomes += [*outcomes_of_form(state, selection, judged), *without_input(state, selection, elsewhere)]
     run = Run(state.index, state.sources, tuple(state.texts), judged)
     found = [*_located(state, selection), *streams.findings, *stored.findings]
     tally = silence(found, run, waiver_file, recorded, terms.today)
@@ -176,6 +176,16 @@ def _read_all(state: State, arguments: Sequence[str], terms: Terms, streams: Str
     if terms.progress:
         terms.progress(len(candidates), len(candidates))
     state.failures += [str(f) for f in failures if getattr(f, "argument", None) not in stored.arguments]
+    taken = {candidate.argument for candidate in candidates if candidate.name in state.texts}
+    taken |= {candidate.argument for candidate in streams.candidates} | stored.arguments
+    searched = dict.fromkeys(candidate.argument for candidate in candidates if candidate.found)
+    refused = {str(failure).partition(":")[0] for failure in failures}
+    state.failures += [_NOTHING + one for one in searched if one not in taken and not _any_below(refused, one)]
+
+
+def _any_below(paths: Iterable[str], argument: str) -> bool:
+    """Whether a file that was found by an argument is among those that are reported already."""
+    return any(path.startswith(argument) for path in paths)
 
 
 def _read_stdin(state: State, name: str) -> None:

@@ -60,6 +60,8 @@ class Candidate:
     path: Path
     name: str
     found: bool
+    argument: str = ""
+    """The directory or pattern that it was found in."""
 
 
 def collect(arguments: Iterable[str], failures: list[InputError]) -> list[Candidate]:
@@ -92,7 +94,7 @@ def _expand(argument: str, failures: list[InputError]) -> Iterator[Candidate]:
         if not files and len(failures) == num_failures:
             raise NothingFoundError(argument)
         for file in files:
-            yield Candidate(file, file.as_posix(), found=True)
+            yield Candidate(file, file.as_posix(), True, argument)
     elif os.path.exists(path):  # noqa: PTH110 - so does Path.exists
         yield Candidate(path, path.as_posix(), found=False)
     elif _WILDCARDS & set(argument):
@@ -105,7 +107,7 @@ def _expand(argument: str, failures: list[InputError]) -> Iterator[Candidate]:
         if not matches:
             raise InputError(f"{argument}: no file matches the pattern")
         for match in matches:
-            yield Candidate(match, match.as_posix(), found=True)
+            yield Candidate(match, match.as_posix(), True, argument)
     else:
         reason = "the link leads nowhere" if os.path.islink(path) else f"no such file or directory{_nearby(path)}"  # noqa: PTH114
         raise InputError(f"{argument}: {reason}")

@@ -63,3 +63,21 @@ def outcomes_of_form(state: State, selection: Selection, judged: Callable[[str, 
             yield Outcome(identifier, Verdict.PASS)
         else:
             yield Outcome(identifier, Verdict.NOT_APPLICABLE, reason="no document that it could be judged on")
+
+
+_WITHOUT_INPUT = {
+    "rule": "no document was given",
+    "stream": "no stream of a run was given",
+    "artifact": "no checkpoint was given",
+    "runtime": "trainspec-conformance checks it on a running stack",
+    "manual": "people check it",
+}
+
+
+def without_input(state: State, selection: Selection, elsewhere: Mapping[str, frozenset[str]]) -> Iterator[Outcome]:
+    """The requirements that were selected one by one or by chapter, and that nothing given can be judged by."""
+    given = {check for check, paths in elsewhere.items() if paths} | ({"rule"} if state.texts else set())
+    for requirement in state.index.by_id.values() if selection.select else ():
+        reason = _WITHOUT_INPUT.get(requirement.check)
+        if reason and requirement.check not in given and selection.takes(state.index, requirement.id):
+            yield Outcome(requirement.id, Verdict.NOT_RUN, reason=reason)

@@ -79,6 +79,17 @@ def test_the_gate_compares_the_whole_tree_too(root: Path) -> None:
     assert {("TS-CKP-073", "unet/more.py"), ("TS-CKP-071", "vae/config.json")} <= found
 
 
+def test_the_gate_asks_for_no_second_manifest_of_what_one_covers(root: Path) -> None:
+    assert invoke("seal", root).exit_code == 0
+    for named in (root, root.parent):
+        assert "TS-CKP-070" not in {finding.requirement for finding in validate([named]).findings}
+    (root / "unet" / "more.py").write_text("x")
+    found = [finding.path for finding in validate([root]).findings if finding.requirement == "TS-CKP-070"]
+    assert found == [(root / "unet").as_posix()]
+    found = [finding.path for finding in validate([root / "vae"]).findings if finding.requirement == "TS-CKP-070"]
+    assert found == [(root / "vae").as_posix()]
+
+
 def add(root: Path, path: str) -> list[str]:
     (root / path).with_name("new").write_text("x")
     return [str(Path(path).with_name("new"))]

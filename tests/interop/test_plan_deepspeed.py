@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText,
 from trainspec_validate.interop.merge import merge
 from trainspec_validate.interop.readers._elastic_sizes import elastic_sizes
 from trainspec_validate.interop.readers._plan_identities import complete_joint
-from trainspec_validate.interop.readers._plan_settings import MAX_SETTINGS
+from trainspec_validate.interop.readers._plan_settings import MAX_SETTINGS, top_keys
 from trainspec_validate.interop.readers.deepspeed import looks_like, read
 
 FP32_OPERATIONS = {"high_precision_operations": ["softmax", "normalization", "loss"]}
@@ -224,3 +225,10 @@ def test_an_unknown_format_of_autocast_stays_open() -> None:
 def test_a_configuration_of_gpt_neox_is_not_taken_for_deepspeed() -> None:
     text = '{"pipe_parallel_size": 1, "model_parallel_size": 4, "zero_optimization": {"stage": 1}}'
     assert not looks_like(ForeignText("llama.yml", text))
+
+
+@pytest.mark.parametrize("part", ['"', '"\\', '"a" ', "{", "# ", "//", '"a'])
+def test_the_top_of_a_hostile_text_is_read_in_time_by_its_length(part: str) -> None:
+    start = time.process_time()
+    assert top_keys("{" + part * (256 * 1024 // len(part))) == frozenset()
+    assert time.process_time() - start < 5

@@ -11,6 +11,7 @@ from plan_files import assert_sound, at, broken, converted, document, how, impor
 
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.merge import merge
+from trainspec_validate.interop.readers import huggingface
 from trainspec_validate.interop.readers._plan_identities import complete_joint
 from trainspec_validate.interop.readers.huggingface import read_accelerate, read_model, read_trainer
 
@@ -195,3 +196,20 @@ def test_what_is_refused(read: object, text: str) -> None:
     assert callable(read)
     with pytest.raises(ForeignFormatError):
         read(ForeignText("config.json", text))
+
+
+def test_arguments_inside_a_record_of_another_program_are_not_its_own() -> None:
+    text = ForeignText("record.json", '{"args": {"per_device_train_batch_size": "2", "bf16": true}, "metrics": []}')
+    assert not huggingface.looks_like_trainer(text)
+    assert huggingface.looks_like_trainer(ForeignText("args.json", '{"bf16": true, "per_device_train_batch_size": 2}'))
+
+
+@pytest.mark.parametrize("line", ["torch_dtype: bfloat16", "dtype: torch.bfloat16", "pure_bf16: true"])
+@pytest.mark.parametrize("more", ["", "deepspeed: ds.json"])
+def test_weights_that_are_loaded_in_a_format_are_not_taken_for_fp32(line: str, more: str) -> None:
+    fragment = trainer(line, more)
+    assert at(fragment, "precision", "compute") == "bf16"
+    assert {"precision.parameters", "precision.gradients", "precision.reduction"} <= unknown_keys(fragment)
+    assert at(trainer("torch_dtype: float32"), "precision", "compute") == "fp32"
+    assert at(trainer("torch_dtype: auto"), "precision", "compute") is None
+    assert at(trainer(line, "bf16: true"), "precision", "compute") == "bf16"

@@ -90,7 +90,11 @@ def test_a_batch_and_layers_that_do_not_divide(tmp_path: Path) -> None:
     assert at(fragment, "batch", "accumulation_steps") is None
     assert "batch.accumulation_steps" in unknown_keys(fragment)
     assert "is no multiple of" in remarks_of(fragment)
-    answers = {"batch": {"accumulation_steps": 1}}
+    assert {"parallelism.num_virtual_stages", "parallelism.schedule"} <= unknown_keys(fragment)
+    answers = {
+        "batch": {"accumulation_steps": 1},
+        "parallelism": {"num_virtual_stages": 2, "schedule": "interleaved-1f1b"},
+    }
     found = {requirement for requirement, _ in broken(document(fragment, answers), tmp_path)}
     assert {"TS-BAT-001", "TS-PAR-010"} <= found
     assert "given several times" in remarks_of(fragment)
@@ -509,3 +513,16 @@ def test_a_command_that_is_shown_before_it_is_started() -> None:
     text = f'CMD="{command}"\nL="torchrun --nproc_per_node 8 --nnodes 4 --role x"\necho $CMD\nsrun bash -c "$L: $CMD"\n'
     fragment = read(ForeignText("run.sh", text))
     assert at(fragment, "parallelism", "num_accelerators") == 32
+
+
+def test_what_does_not_divide_stays_open() -> None:
+    experts = "--num-experts 8 --moe-ffn-hidden-size 512 --moe-shared-expert-intermediate-size 700"
+    fragment = run(experts)
+    assert {"model.experts.num_shared_experts", "model.num_parameters"} <= unknown_keys(fragment)
+    assert "700 is no multiple of 512" in remarks_of(fragment)
+    fragment = run("--num-attention-heads 15")
+    assert "head_size" in why(fragment, "model.num_parameters")
+
+
+def test_a_method_of_recomputation_alone_asks_for_all_of_it() -> None:
+    assert at(run("--activations-checkpoint-method uniform"), "memory", "activation_policy") == "full"

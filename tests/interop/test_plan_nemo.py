@@ -187,3 +187,13 @@ def test_a_model_without_a_shape_has_no_family() -> None:
 def test_a_configuration_for_neuron_devices_is_not_taken_for_nemo() -> None:
     text = "trainer:\n  devices: 32\ndistributed_strategy:\n  tensor_model_parallel_size: 8\nmodel:\n  hidden_size: 8\n"
     assert not looks_like_nemo(ForeignText("neuron.yaml", text))
+
+
+def test_a_precision_from_the_environment_stays_open() -> None:
+    fragment = nemo("tensor_model_parallel_size: 1", "precision: ${oc.decode:${oc.env:PRECISION,bf16-mixed}}")
+    assert "precision.compute" in unknown_keys(fragment)
+
+
+def test_a_configuration_of_nemo_2_is_not_taken_for_one_of_megatron_models() -> None:
+    text = "trainer:\n  devices: 8\nplugins:\n  precision: bf16-mixed\nmodel:\n  hidden_size: 8\n"
+    assert not looks_like_nemo(ForeignText("salm.yaml", text))

@@ -209,7 +209,7 @@ def test_plan_figures(findings: Findings, verdict: Verdicts) -> None:
 
 @pytest.mark.parametrize(("tail", "ok"), [(29.9, False), (30, True), (152, True), (153, False)])
 def test_step_tail(findings: Findings, tail: float, ok: bool) -> None:
-    found = findings(checkpoint={"job": {"step_seconds_p99": tail}}, select=("TS-CKP-011",))
+    found = findings(checkpoint={"job": {"step_seconds_p99": tail}}, select=("TS-CKP-011", "TS-CKP-064"))
     assert (found == set()) is ok
 
 
@@ -220,8 +220,10 @@ def test_step_tail(findings: Findings, tail: float, ok: bool) -> None:
 )
 def test_published_sizes_are_plausible(findings: Findings, billions: float, size: float) -> None:
     save = {"num_parameters": billions * 1e9, "size_bytes": size, "bytes_per_parameter": None}
-    assert findings(checkpoint={"save": save}, select=("TS-CKP-012",)) == set()
+    assert findings(checkpoint={"save": save}, select=("TS-CKP-064",)) == set()
     save["size_bytes"] = size / 8
+    assert findings(checkpoint={"save": save}, select=("TS-CKP-064",)) == {("TS-CKP-064", "save.size_bytes")}
+    save["bytes_per_parameter"] = 14
     assert findings(checkpoint={"save": save}, select=("TS-CKP-012",)) == {("TS-CKP-012", "save.size_bytes")}
 
 
@@ -242,7 +244,7 @@ def test_save_time_of_published_systems(findings: Findings, verdict: Verdicts) -
     bloom = {**SYNCHRONOUS, "size_bytes": 2.3e12, "blocking_seconds": 40, "num_writers": 384}
     assert findings(cluster=fleet, checkpoint={"save": bloom}, select=select) == set()
     hours = {"save": {"persist_seconds_p95": 20 * 3600}}
-    assert findings(checkpoint=hours, select=select) == {("TS-CKP-014", "save.persist_seconds_p95")}
+    assert findings(checkpoint=hours, select=("TS-CKP-064",)) == {("TS-CKP-064", "save.persist_seconds_p95")}
     quick = {"save": {**SYNCHRONOUS, "blocking_seconds": 9}}
     assert findings(checkpoint=quick, select=("TS-CKP-059",)) == {("TS-CKP-059", "save.blocking_seconds")}
     assert findings(checkpoint={"save": {**SYNCHRONOUS, "blocking_seconds": 8}}, select=select) == {

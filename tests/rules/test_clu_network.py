@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from trainspec_validate.findings import Verdict
+from trainspec_validate.findings import Severity, Verdict
+from trainspec_validate.requirements import load_index
 
 Findings = Callable[..., set[tuple[str, str]]]
 Verdicts = Callable[..., Verdict]
@@ -85,7 +86,7 @@ def test_unknown_fabric(findings: Findings) -> None:
         (16, 1, 4, True),
         (8, 1, 2, True),
         (1, 8, None, False),
-        (64, 1, 8, True),
+        (64, 1, 8, False),
         (10, None, None, True),
         (8, 8, None, True),
     ],
@@ -123,7 +124,30 @@ def test_counts(findings: Findings, count: int, served: int | None, own: int | N
     ],
 )
 def test_rates(findings: Findings, keys: dict[str, Any], wrong: bool) -> None:
-    assert bool(findings(cluster=nic(**keys), select=("TS-CLU-024",))) is wrong
+    assert bool(findings(cluster=nic(**keys), select=("TS-CLU-024", "TS-CLU-065"))) is wrong
+
+
+@pytest.mark.parametrize(
+    ("keys", "host", "wrong"),
+    [
+        ({"rate_bytes_per_second": 10e9}, {}, True),
+        ({"rate_bytes_per_second": 10e9, "virtual": True}, {}, False),  # 80 Gb/s, Azure ND H100 v5
+        ({"rate_bytes_per_second": 10e9}, {"virtualised": True}, False),
+        ({"rate_bytes_per_second": 10e9, "virtual": False}, {"virtualised": True}, True),
+    ],
+)
+def test_virtual_interfaces_have_any_rate(
+    findings: Findings, keys: dict[str, Any], host: dict[str, Any], wrong: bool
+) -> None:
+    own = {"name": "admin", "role": "management", "num_per_node": 1, "technology": "ethernet", **keys}
+    cluster = {"node_groups": [{"name": "compute", "host": host, "nics": [own]}]}
+    assert bool(findings(cluster=cluster, select=("TS-CLU-024", "TS-CLU-065"))) is wrong
+
+
+def test_the_rate_of_a_generation_is_an_error_and_any_other_a_warning() -> None:
+    by_id = load_index().by_id
+    assert by_id["TS-CLU-024"].severity is Severity.ERROR
+    assert by_id["TS-CLU-065"].severity is Severity.WARNING
 
 
 @pytest.mark.parametrize(

@@ -177,13 +177,21 @@ def test_power_that_is_known_is_enough_to_overload_a_facility(tmp_path: Path) ->
     assert "without those of 'b'" in found[0].message
 
 
-def test_writers_are_held_against_each_group(tmp_path: Path) -> None:
-    cluster = groups({"num_accelerators_per_node": 4}, {})
-    found, _ = judged(tmp_path, "TS-CKP-015", cluster, {})
-    assert [f.severity for f in found] == [Severity.WARNING]
-    assert found[0].message == "if the job runs in node group 'a': 128 ranks write, but the job has at most 64"
-    found, _ = judged(tmp_path, "TS-CKP-015", groups({"num_accelerators_per_node": 4}), {})
-    assert [f.severity for f in found] == [Severity.ERROR]
+def test_writers_are_held_against_groups_with_room_for_the_nodes(tmp_path: Path) -> None:
+    half, wide = {"num_accelerators_per_node": 4}, {"num_accelerators_per_node": 16}
+    for cluster, wrong in (
+        (groups(half), True),
+        (groups(half, {}), False),
+        (groups(half, {**wide, "num_nodes": 2}), True),
+        (groups({"num_nodes": 2}, {"num_nodes": 14}), False),
+    ):
+        found, _ = judged(tmp_path, "TS-CKP-015", cluster, {})
+        assert [f.severity for f in found] == ([Severity.ERROR] if wrong else [])
+
+
+def test_nodes_of_a_job_without_room_are_not_counted(tmp_path: Path) -> None:
+    _, outcome = judged(tmp_path, "TS-CKP-009", groups(HALF, {**HALF, "num_accelerators_per_node": 4}), {})
+    assert outcome.reason == "the cluster has no room for the ranks of the plan"
 
 
 def test_fabrics_of_one_transport_are_one_network() -> None:

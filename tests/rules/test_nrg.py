@@ -126,8 +126,8 @@ def test_most_that_a_boundary_can_draw(findings, boundary, most) -> None:
 
 @pytest.mark.parametrize(("factor", "wrong"), [(1.001, False), (0.999, True)])
 def test_least_that_idle_accelerators_draw(findings, factor, wrong) -> None:
-    found = findings(plan=energy(expected_energy_joules=factor * IDLE), select=("TS-NRG-013",))
-    assert found == ({("TS-NRG-013", "energy.expected_energy_joules")} if wrong else set())
+    found = findings(plan=energy(expected_energy_joules=factor * IDLE), select=("TS-NRG-015",))
+    assert found == ({("TS-NRG-015", "energy.expected_energy_joules")} if wrong else set())
 
 
 def test_power_is_judged_by_the_token_where_the_total_is_not_stated(findings) -> None:

@@ -46,8 +46,6 @@ def test_framework_defaults_pass(findings, scaler) -> None:
 @pytest.mark.parametrize(
     ("change", "key"),
     [
-        ({"growth_interval_steps": 99}, "growth_interval_steps"),
-        ({"growth_interval_steps": 10_001}, "growth_interval_steps"),
         ({"growth_factor": 4}, "backoff_factor"),
         ({"initial_scale": 0.5}, "initial_scale"),
         ({"backoff_factor": 0.3}, "backoff_factor"),
@@ -59,10 +57,18 @@ def test_a_bad_scaler_is_found(findings, change, key) -> None:
     assert findings(plan=plan, select=("TS-PRC-004",)) == {("TS-PRC-004", f"precision.loss_scaling.{key}")}
 
 
+@pytest.mark.parametrize("interval", [99, 10_001])
+def test_a_scale_that_grows_too_often_or_never_is_found(findings, interval) -> None:
+    plan = precision(**FP16, loss_scaling={"mode": "dynamic", **PYTORCH, "growth_interval_steps": interval})
+    assert findings(plan=plan, select=("TS-PRC-022",)) == {
+        ("TS-PRC-022", "precision.loss_scaling.growth_interval_steps")
+    }
+
+
 @pytest.mark.parametrize("interval", [100, 10_000])
 def test_the_ends_of_the_interval_pass(findings, interval) -> None:
     plan = precision(**FP16, loss_scaling={"mode": "dynamic", **PYTORCH, "growth_interval_steps": interval})
-    assert findings(plan=plan, select=("TS-PRC-004",)) == set()
+    assert findings(plan=plan, select=("TS-PRC-004", "TS-PRC-022")) == set()
 
 
 @pytest.mark.parametrize("key", ["compute", "gradients"])

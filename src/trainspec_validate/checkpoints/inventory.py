@@ -47,6 +47,8 @@ class Group:
     """Names of the files of those members that are no directories."""
     is_cut: bool = False
     """Whether the search below ended at its limit."""
+    top: Path | None = None
+    """Where the search began; None where a file was named."""
 
 
 def find(directory: Path) -> list[Group]:
@@ -78,6 +80,8 @@ def find(directory: Path) -> list[Group]:
             groups.setdefault(current, Group(current)).members += stepped
             below = [path for path in below if path not in stepped]
         pending += [(path, depth + 1) for path in below if _is_searched(path)]
+    for group in groups.values():
+        group.top = directory
     return [groups[root] for root in sorted(groups)]
 
 

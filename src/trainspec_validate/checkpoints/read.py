@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trainspec_validate.checkpoints.formats import read_all
+from trainspec_validate.checkpoints.formats.manifest import listed_in
 from trainspec_validate.checkpoints.inventory import Group, inventory
 from trainspec_validate.checkpoints.pointers import pointers
 from trainspec_validate.checkpoints.view import Checkpoint, SavedStep, Series
@@ -27,14 +28,32 @@ def read_group(
 ) -> Series:
     """The checkpoints of a directory in the order of their steps, with the pointers beside them."""
     found = []
+    listed: dict[Path, frozenset[str]] = {}
     for root in group.members:
         found.append(read_checkpoint(root, group.files.get(root)))
+        if group.top is not None:
+            _note_cover(found[-1], group.top, listed)
         _tell_empty(found[-1])
         if seen:
             seen()
     found.sort(key=lambda one: (-1 if one.step is None else one.step, one.name))
     beside = () if group.members == [group.root] else tuple(pointers(group.root, found))
     return Series(group.root, group.root.as_posix(), tuple(found), beside, saved, reads_values)
+
+
+def _note_cover(checkpoint: Checkpoint, top: Path, listed: dict[Path, frozenset[str]]) -> None:
+    """Note where the manifest of a directory above, no higher than the search began, lists every file."""
+    if checkpoint.manifest is not None or checkpoint.is_bundle or not checkpoint.files:
+        return
+    for directory in checkpoint.root.parents:
+        if not directory.is_relative_to(top):
+            return
+        if directory not in listed:
+            listed[directory] = listed_in(directory)
+        prefix = checkpoint.root.relative_to(directory).as_posix()
+        if listed[directory].issuperset(f"{prefix}/{path}" for path in checkpoint.files):
+            checkpoint.is_covered = True
+            return
 
 
 def _tell_empty(checkpoint: Checkpoint) -> None:

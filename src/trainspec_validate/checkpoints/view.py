@@ -152,6 +152,8 @@ class Checkpoint:
     _num_pieces: Count = field(default_factory=lambda: Count(PIECES))
     _num_names: Count = field(default_factory=lambda: Count(PIECES))
     _num_characters: Count = field(default_factory=lambda: Count(NAME_CHARACTERS))
+    is_covered: bool = False
+    """Whether the manifest of a directory above lists every file of it."""
     manifest_digest: str = ""
     """SHA-256 of the manifest as it was read."""
     tree: dict[str, FileFact] = field(default_factory=dict)

@@ -22,6 +22,7 @@ from trainspec_validate.load import LoadError, read_file
 from trainspec_validate.neutral import printable
 from trainspec_validate.outputs import FOR_PEOPLE, Output, OutputError, outputs
 from trainspec_validate.report import NOTATIONS, render
+from trainspec_validate.report.summary import nothing_judged
 from trainspec_validate.requirements import Index, load_index
 from trainspec_validate.selection import Selection, UnknownRequirementError, resolve
 from trainspec_validate.stored import Stored
@@ -105,7 +106,7 @@ def run(request: Request) -> int:
 def fails(report: Report, fail_on: Sequence[str]) -> bool:
     """Whether the words of `--fail-on` make the exit code 1."""
     threshold = threshold_of(fail_on)
-    if UNJUDGED in _words(fail_on) and report.unjudged:
+    if UNJUDGED in _words(fail_on) and (report.unjudged or nothing_judged(report)):
         return True
     return threshold is not None and bool(report.at_or_above(threshold))
 

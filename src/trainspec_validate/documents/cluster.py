@@ -39,7 +39,8 @@ class StorageTarget(Record, frozen=True, kw_only=True):
     kind: Literal["parallel-file-system", "object-store", "network-file-system", "local-disk", "host-memory", "block"]
     """Kind of store."""
     scope: Literal["node", "cluster"]
-    """`node` when the figures are for one node's own store, `cluster` when all nodes share it."""
+    """`node` when the figures are for one node's own store, `cluster` when all nodes share it; memory of servers that
+    all nodes reach over the network is `host-memory` with scope `cluster`."""
     write_bandwidth_bytes_per_second: BytesPerSecond | None = None
     """Sustained write rate of the whole target."""
     read_bandwidth_bytes_per_second: BytesPerSecond | None = None
@@ -54,6 +55,26 @@ class StorageTarget(Record, frozen=True, kw_only=True):
     """True when a rename replaces a name in one step."""
     failure_domain: FailureDomain
     """Loss of which domain loses the target."""
+
+
+class Site(Record, frozen=True, kw_only=True):
+    """A data centre or a room of its own; node groups say at which site they are."""
+
+    name: Name
+    """Name that node groups and interconnects refer to."""
+    description: Text | None = None
+    """Where it is, or what it is."""
+
+
+class Interconnect(Record, frozen=True, kw_only=True):
+    """Links that join two sites or two fabrics."""
+
+    ends: Annotated[tuple[Name, ...], Meta(min_length=2, max_length=2)]
+    """Names of two sites, or of two fabrics."""
+    bandwidth_bytes_per_second: LinkBytesPerSecond
+    """Rate of all links together in one direction."""
+    latency_seconds: Annotated[float, Meta(ge=1e-9, le=1, extra_json_schema={"x-unit": "s"})] | None = None
+    """One-way latency between the two ends."""
 
 
 class Reliability(Record, frozen=True, kw_only=True):
@@ -164,8 +185,12 @@ class ClusterProfile(Record, frozen=True, kw_only=True, tag_field="kind", tag="C
     """Accelerators of all groups together; stated so that a slip in a group is found."""
     node_groups: Annotated[tuple[NodeGroup, ...], Meta(min_length=1)]
     """Nodes by kind."""
+    sites: tuple[Site, ...] = ()
+    """Sites of a machine that is not all in one place."""
     fabrics: tuple[Fabric, ...] = ()
     """Scale-out networks."""
+    interconnects: tuple[Interconnect, ...] = ()
+    """What joins sites, or fabrics."""
     layout: Layout | None = None
     """Explicit nodes and links of an irregular machine."""
     storage_targets: tuple[StorageTarget, ...] = ()

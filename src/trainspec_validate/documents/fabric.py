@@ -35,6 +35,15 @@ Transport = Literal[
 FailoverSeconds = Annotated[float, Meta(ge=1e-6, le=3600, extra_json_schema={"x-unit": "s"})]
 
 
+class PortKind(Record, frozen=True, kw_only=True):
+    """Ports of one switch that have a rate of their own."""
+
+    num_ports: Annotated[int, Meta(ge=1, le=4096)]
+    """Cabled ports of one switch."""
+    bandwidth_bytes_per_second: LinkBytesPerSecond
+    """Rate of one port in one direction."""
+
+
 class FabricTier(Record, frozen=True, kw_only=True):
     """One layer of switches, counted from the nodes upwards."""
 
@@ -52,6 +61,8 @@ class FabricTier(Record, frozen=True, kw_only=True):
     """Rate of one port in one direction."""
     up_port_bandwidth_bytes_per_second: LinkBytesPerSecond | None = None
     """Rate of one upward port where it differs."""
+    other_down_ports: tuple[PortKind, ...] = ()
+    """Further ports of one switch towards the nodes, with other rates."""
     group_num_nodes: Count | None = None
     """Nodes that reach each other without leaving this layer."""
     oversubscription: Annotated[float, Meta(ge=0.1, le=1000, extra_json_schema={"x-unit": "1"})] | None = None

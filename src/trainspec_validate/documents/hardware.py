@@ -70,6 +70,8 @@ class Accelerator(Record, frozen=True, kw_only=True):
     """Device memory bandwidth of one accelerator."""
     peak_rates: tuple[PeakRate, ...] = ()
     """Dense peak rate per number format."""
+    unified_memory: bool | None = None
+    """True when host and accelerator share one physical memory: `memory_bytes` is then all of it, for both."""
     power_watts: BoardWatts | None = None
     """Board or package power limit of one accelerator."""
     num_ranks_per_accelerator: Annotated[int, Meta(ge=1, le=64)] = 1
@@ -164,6 +166,8 @@ class Nic(Record, frozen=True, kw_only=True):
     """Name of the fabric that it is plugged into."""
     num_per_node: Annotated[int, Meta(ge=1, le=256)]
     """Interfaces of this kind in one node."""
+    virtual: bool | None = None
+    """True when a hypervisor presents the interface, with a rate that the provider sets."""
     technology: Literal["infiniband", "ethernet", "efa", "slingshot", "omni-path", "ici", "dcn", "other"]
     """Link layer."""
     generation: Annotated[str, Meta(min_length=1, max_length=32)] | None = None
@@ -201,6 +205,8 @@ class NodeGroup(Record, frozen=True, kw_only=True):
 
     name: Name
     """Name of the group, unique in the document."""
+    site: Name | None = None
+    """Name of the site that the nodes are at, where there are several."""
     num_nodes: Count
     """Nodes of this group that can train."""
     num_accelerators_per_node: Annotated[int, Meta(ge=1, le=1024)]

@@ -28,7 +28,6 @@ FORMS_TOLERANCE = 0.1
 MTBF_FACTOR = 2.0
 PARAMETERS_TOLERANCE = 0.05
 TIME_FACTOR = 1.25
-TAIL_FACTOR = 5
 
 
 @rule("TS-CKP-001")
@@ -223,6 +222,8 @@ def job_size(checkpoint: CheckpointPolicy, plan: TrainingPlan, cluster: ClusterP
     """The policy counts as many nodes as the plan uses."""
     parts = spanned(plan, cluster) or ((job_group(plan, cluster), plan.parallelism.num_accelerators),)
     wanted = sum(math.ceil(num_ranks / nodes.ranks_per_node) for nodes, num_ranks in parts)
+    if any(num_ranks > nodes.num_ranks for nodes, num_ranks in parts) and len(parts) > 1:
+        raise NotApplicable("the cluster has no room for the ranks of the plan")
     sizes = " and ".join(dict.fromkeys(str(nodes.ranks_per_node) for nodes, _ in parts))
     stated = checkpoint.job.num_nodes
     ranks = at(plan, "parallelism", "num_accelerators")
@@ -270,12 +271,11 @@ def _shared_figures(
 
 @rule("TS-CKP-011")
 def step_tail(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
-    """The 99th percentile of the step time fits its median."""
+    """The 99th percentile of the step time is not below its median."""
     median, tail = checkpoint.interval.step_seconds, checkpoint.job.step_seconds_p99
     if median is None or tail is None:
         raise NotApplicable("no median beside a 99th percentile of the step time")
-    longest = TAIL_FACTOR * median + checkpoint.save.blocking_seconds
-    if not median <= tail <= longest:
+    if tail < median:
         message = f"99 of 100 steps end within {seconds(tail)}, but the median is {seconds(median)}"
-        help_text = f"expected {seconds(median)} to {seconds(longest)}"
+        help_text = f"expected {seconds(median)} or more"
         yield Violation(at(checkpoint, "job", "step_seconds_p99"), message, help_text)

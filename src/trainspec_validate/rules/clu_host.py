@@ -53,12 +53,38 @@ def _host_link(link: HostLink) -> tuple[str, str, str] | None:
     if pcie and own is None and (link.generation is None or link.num_lanes is None):
         told = "give generation and num_lanes, or bandwidth_bytes_per_second"
         return "technology", "neither a rate nor a generation with lanes is given", told
+    if pcie and own is not None and nominal is not None and own > _LINK_SHARE[1] * nominal:
+        return _link_rate(link, own, nominal)
+    return None
+
+
+def _link_rate(link: HostLink, own: float, nominal: float) -> tuple[str, str, str]:
+    name = f"PCIe {link.generation} x{link.num_lanes}" if link.technology == "pcie" else link.technology
+    message = f"{name} carries {units.bytes_per_second(nominal)} one way, not {units.bytes_per_second(own)}"
+    return "bandwidth_bytes_per_second", message, f"write {units.base(nominal)}, or what was measured"
+
+
+@rule("TS-CLU-064")
+def host_link_share(cluster: ClusterProfile) -> Iterator[Violation]:
+    """A host link is about as fast as such links are, and as fast as what it feeds."""
+    found = list(_host_links(cluster))
+    if not found:
+        raise NotApplicable("no host link is described")
+    for pointer, link in found:
+        wrong = _share(link)
+        if wrong is not None:
+            key, message, told = wrong
+            yield Violation(at(cluster, *pointer, key), message, told)
+
+
+def _share(link: HostLink) -> tuple[str, str, str] | None:
+    """Key, message and help of the first figure of one link that is not plausible."""
+    own, nominal = link.bandwidth_bytes_per_second, host_link_rate(link)
     if own is not None and nominal is not None:
+        pcie = link.technology == "pcie"
         low, high = _LINK_SHARE if pcie else _COHERENT_LINK_SHARE
-        if not low * nominal <= own <= high * nominal:
-            name = f"PCIe {link.generation} x{link.num_lanes}" if pcie else link.technology
-            message = f"{name} carries {units.bytes_per_second(nominal)} one way, not {units.bytes_per_second(own)}"
-            return "bandwidth_bytes_per_second", message, f"write {units.base(nominal)}, or what was measured"
+        if own < low * nominal or (not pcie and own > high * nominal):
+            return _link_rate(link, own, nominal)
     upstream, one = link.upstream_bandwidth_bytes_per_second, own or nominal
     if upstream is not None and one is not None and upstream < one * (1 - 0.05):
         message = (

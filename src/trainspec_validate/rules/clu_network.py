@@ -15,6 +15,8 @@ from trainspec_validate.suggest import did_you_mean, hint, meant
 _RATE_TOLERANCE = 0.01
 _MAX_NICS_PER_ACCELERATOR = 4
 _NO_STANDARD = frozenset({"dcn", "ici", "other"})
+_SIGNALLED = frozenset({"infiniband", "slingshot"})
+"""Link layers whose generations are named after the rate of their lanes."""
 _TRANSPORTS: Mapping[str, frozenset[str]] = {
     "infiniband": frozenset({"infiniband", "tcp"}),
     "ethernet": frozenset({"rocev2", "mrc", "uet", "tcp", "tcpx", "tcpxo", "dcn"}),
@@ -115,11 +117,11 @@ def nic_count(cluster: ClusterProfile) -> Iterator[Violation]:
                 f"{count} compute NICs do not spread evenly over {size} accelerators",
                 f"write a multiple or a divisor of {size}; NICs for storage have role: storage",
             )
-        elif count > _MAX_NICS_PER_ACCELERATOR * size:
+        elif count > _MAX_NICS_PER_ACCELERATOR * size and not all(nic.num_per_accelerator > 1 for _, nic in nics):
             yield Violation(
                 at(cluster, *place, nics[0][0], "num_per_node"),
                 f"{count} compute NICs for {size} accelerators",
-                f"at most {_MAX_NICS_PER_ACCELERATOR * size}, four per accelerator",
+                f"at most {_MAX_NICS_PER_ACCELERATOR * size}, four per accelerator, or state num_per_accelerator",
             )
         else:
             yield from _shares(cluster, i, group, count)
@@ -173,18 +175,43 @@ def management_rate(cluster: ClusterProfile) -> Iterator[Violation]:
 
 @rule("TS-CLU-024")
 def nic_rate(cluster: ClusterProfile) -> Iterator[Violation]:
-    """The rate of a NIC is one that its generation, or any, is built for."""
+    """The rate of a NIC is that of its generation, where the generation names the rate of a lane."""
     judged = False
     for i, j, nic in all_nics(cluster):
-        if nic.technology in _NO_STANDARD:
+        if _row(nic) is None or nic.technology not in _SIGNALLED:
             continue
         judged = True
-        wrong = _rate(nic)
-        if wrong is not None:
-            key, message, told = wrong
-            yield Violation(at(cluster, "node_groups", i, "nics", j, key), message, told)
+        yield from _wrong_rate(cluster, i, j, nic)
     if not judged:
-        raise NotApplicable("no NIC of a kind that has standard rates")
+        raise NotApplicable("no InfiniBand or Slingshot NIC of a generation that the table of links has")
+
+
+@rule("TS-CLU-065")
+def nic_rate_built(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The rate of another NIC is one that its generation, or any, is built for."""
+    judged = False
+    for i, j, nic in all_nics(cluster):
+        host = cluster.node_groups[i].host
+        listed = _row(nic) is not None
+        virtual = nic.virtual or (nic.virtual is None and host is not None and host.virtualised and not listed)
+        if nic.technology in _NO_STANDARD or virtual or (listed and nic.technology in _SIGNALLED):
+            continue
+        judged = True
+        yield from _wrong_rate(cluster, i, j, nic)
+    if not judged:
+        raise NotApplicable("no other NIC of a kind that has standard rates")
+
+
+def _row(nic: Nic) -> float | None:
+    """Rate of a NIC of this generation in the table of links."""
+    return links().nic_rate_bytes_per_second.get((nic.technology, (nic.generation or "").casefold()))
+
+
+def _wrong_rate(cluster: ClusterProfile, i: int, j: int, nic: Nic) -> Iterator[Violation]:
+    wrong = _rate(nic)
+    if wrong is not None:
+        key, message, told = wrong
+        yield Violation(at(cluster, "node_groups", i, "nics", j, key), message, told)
 
 
 def _rate(nic: Nic) -> tuple[str, str, str] | None:
@@ -192,7 +219,7 @@ def _rate(nic: Nic) -> tuple[str, str, str] | None:
     own, table = nic.rate_bytes_per_second, links().nic_rate_bytes_per_second
     generation = (nic.generation or "").casefold()
     ports = {1, nic.num_ports or 1}
-    row = table.get((nic.technology, generation))
+    row = _row(nic)
     if row is not None:
         if any(within(own, row * count, _RATE_TOLERANCE) for count in ports):
             return None

@@ -35,7 +35,7 @@ def storage_space(cluster: ClusterProfile) -> Iterator[Violation]:
             message = f"{units.bytes_(target.free_bytes)} are free of {units.bytes_(capacity)}"
             yield Violation(at(cluster, "storage_targets", i, "free_bytes"), message, f"at most {units.base(capacity)}")
         sizes = [g.host.memory_bytes for g in cluster.node_groups if g.host and g.host.memory_bytes]
-        if target.kind == "host-memory" and sizes and capacity > min(sizes):
+        if target.kind == "host-memory" and target.scope == "node" and sizes and capacity > min(sizes):
             message = f"{units.bytes_(capacity)} in host memory of {units.bytes_(min(sizes))}"
             place = at(cluster, "storage_targets", i, "capacity_bytes")
             yield Violation(place, message, f"below {units.base(min(sizes))}")
@@ -49,7 +49,8 @@ def storage_kind(cluster: ClusterProfile) -> Iterator[Violation]:
     if not cluster.storage_targets:
         raise NotApplicable("no storage target is described")
     for i, target in enumerate(cluster.storage_targets):
-        local, shared = target.kind in _NODE_KINDS, target.kind in _SHARED_KINDS
+        pooled = target.kind == "host-memory" and target.scope == "cluster"
+        local, shared = target.kind in _NODE_KINDS and not pooled, target.kind in _SHARED_KINDS or pooled
         wanted = "node" if local else "cluster"
         if (local or shared) and target.scope != wanted:
             message = f"a {target.kind} has scope {target.scope}"

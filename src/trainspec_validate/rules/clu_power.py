@@ -33,24 +33,46 @@ def carbon_evidence(cluster: ClusterProfile) -> Iterator[Violation]:
 
 @rule("TS-CLU-041")
 def node_power(cluster: ClusterProfile) -> Iterator[Violation]:
-    """A node draws at least what its accelerators draw, and not many times as much."""
-    judged = False
+    """A node draws at least what its accelerators draw."""
+    for i, group, node, boards in _powers(cluster):
+        if node < boards:
+            yield _power(cluster, i, group, node, boards, f"at least {units.base(boards)}")
+
+
+@rule("TS-CLU-066")
+def node_power_share(cluster: ClusterProfile) -> Iterator[Violation]:
+    """A node draws not many times what its accelerators draw."""
+    for i, group, node, boards in _powers(cluster):
+        high = _NODE_POWER_FACTOR * boards + _NODE_POWER_BASE
+        if node > high:
+            yield _power(cluster, i, group, node, boards, f"up to {units.base(high)} is plausible")
+
+
+def _powers(cluster: ClusterProfile) -> list[tuple[int, NodeGroup, float, float]]:
+    """Groups with the power of a node and that of its accelerators together.
+
+    Raises:
+        NotApplicable: there is none.
+    """
+    found = []
     for i, group in enumerate(cluster.node_groups):
         one = power_watts(group)
-        if group.node_power_watts is None or one is None:
-            continue
-        judged = True
-        boards = one * group.num_accelerators_per_node
-        high = _NODE_POWER_FACTOR * boards + _NODE_POWER_BASE
-        if not boards <= group.node_power_watts <= high:
-            yield Violation(
-                at(cluster, "node_groups", i, "node_power_watts"),
-                f"a node draws {units.watts(group.node_power_watts)}, its {group.num_accelerators_per_node} "
-                f"accelerators draw {units.watts(boards)}",
-                f"between {units.base(boards)} and {units.base(high)} is plausible",
-            )
-    if not judged:
+        if group.node_power_watts is not None and one is not None:
+            found.append((i, group, group.node_power_watts, one * group.num_accelerators_per_node))
+    if not found:
         raise NotApplicable("no group with the power of a node and of its accelerators")
+    return found
+
+
+def _power(  # noqa: PLR0913, PLR0917
+    cluster: ClusterProfile, i: int, group: NodeGroup, node: float, boards: float, told: str
+) -> Violation:
+    return Violation(
+        at(cluster, "node_groups", i, "node_power_watts"),
+        f"a node draws {units.watts(node)}, its {group.num_accelerators_per_node} accelerators draw "
+        f"{units.watts(boards)}",
+        told,
+    )
 
 
 @rule("TS-CLU-042")

@@ -22,6 +22,7 @@ from trainspec_validate.rules import NotApplicable, Violation, at, rule
 _RATE_TOLERANCE = 0.12
 _PRODUCT_TOLERANCE = 0.01
 _MAX_SWITCH_FACTOR = 8
+_RATE_KEYS = ("bandwidth_bytes_per_second", "link_bandwidth_bytes_per_second")
 _NODE_BOUND = frozenset({"xgmi", "gaudi-roce", "pcie"})
 
 
@@ -49,6 +50,11 @@ def _domains(cluster: ClusterProfile) -> list[_Domain]:
     if not found:
         raise NotApplicable("no group has a scale_up section")
     return found
+
+
+def _has_listed_links(domain: _Domain) -> bool:
+    known = listed(domain.group)
+    return known is not None and bool(known.scale_up)
 
 
 @rule("TS-CLU-008")
@@ -79,28 +85,30 @@ def scale_up_rate_one_way(cluster: ClusterProfile) -> Iterator[Violation]:
     """The stated rate is the nominal one-way rate of the generation."""
     judged = False
     for domain in _domains(cluster):
-        if domain.row is None:
+        if domain.row is None or not _has_listed_links(domain):
             continue
-        for key in ("bandwidth_bytes_per_second", "link_bandwidth_bytes_per_second"):
+        for key in _RATE_KEYS:
             own, nominal = getattr(domain.scale_up, key), getattr(domain.row, key)
             if own is None or nominal is None:
                 continue
             judged = True
-            exact = listed(domain.group) is not None
-            if own <= nominal * (1 + _RATE_TOLERANCE) and (not exact or own >= nominal * (1 - _RATE_TOLERANCE)):
-                continue
-            told = f"write {units.base(nominal)}"
-            if within(own, 2 * nominal, _RATE_TOLERANCE):
-                told += "; vendors quote both directions together, which is twice as much"
-            yield Violation(
-                at(cluster, *domain.pointer, key),
-                f"{domain.row.technology} {domain.row.generation} carries {units.bytes_per_second(nominal)} "
-                f"one way, not {units.bytes_per_second(own)}",
-                told,
-            )
-            break
+            if not within(own, nominal, _RATE_TOLERANCE):
+                yield _wrong_rate(cluster, domain, key, own, nominal)
+                break
     if not judged:
-        raise NotApplicable("no scale-up rate of a generation that the table of links has")
+        raise NotApplicable("no scale-up rate of an accelerator whose links the catalog has")
+
+
+def _wrong_rate(cluster: ClusterProfile, domain: _Domain, key: str, own: float, nominal: float) -> Violation:
+    told = f"write {units.base(nominal)}"
+    if within(own, 2 * nominal, _RATE_TOLERANCE):
+        told += "; vendors quote both directions together, which is twice as much"
+    return Violation(
+        at(cluster, *domain.pointer, key),
+        f"{domain.scale_up.technology} {domain.generation} carries {units.bytes_per_second(nominal)} "
+        f"one way, not {units.bytes_per_second(own)}",
+        told,
+    )
 
 
 @rule("TS-CLU-011")
@@ -111,7 +119,7 @@ def scale_up_links(cluster: ClusterProfile) -> Iterator[Violation]:
         scale_up, row = domain.scale_up, domain.row
         if scale_up.num_links is None:
             continue
-        if row is not None and row.num_links is not None and listed(domain.group) is not None:
+        if row is not None and row.num_links is not None and _has_listed_links(domain):
             judged = True
             if scale_up.num_links != row.num_links:
                 yield Violation(
@@ -145,16 +153,7 @@ def scale_up_domain(cluster: ClusterProfile) -> Iterator[Violation]:
         physical, used = scale_up.domain_num_accelerators, used_domain(scale_up)
         key = "domain_num_accelerators" if scale_up.used_num_accelerators is None else "used_num_accelerators"
         place = at(cluster, *domain.pointer, key)
-        largest = domain.row.max_domain_num_accelerators if domain.row else None
-        if largest is not None and physical > largest:
-            yield Violation(
-                at(cluster, *domain.pointer, "domain_num_accelerators"),
-                f"a domain of {scale_up.technology} {domain.generation} joins at most "
-                f"{largest} accelerators, "
-                f"not {physical}",
-                f"write {largest} or less",
-            )
-        elif used > physical:
+        if used > physical:
             yield Violation(place, f"{used} accelerators of a domain of {physical} are used", f"at most {physical}")
         elif used % group.num_accelerators_per_node and group.num_accelerators_per_node % used:
             yield Violation(
@@ -224,17 +223,52 @@ def _switches(cluster: ClusterProfile, domain: _Domain) -> Iterator[Violation]:
             "only a switched domain has switches, and it has at least one",
         )
         return
-    ports = domain.row.num_switch_ports if domain.row else None
+    needed = _needed_chips(domain)
+    if needed is not None and scale_up.num_switches < needed:
+        yield Violation(place, _chips(domain), f"at least {needed} have ports enough")
+
+
+def _needed_chips(domain: _Domain) -> int | None:
+    """Switch chips whose ports take all links of a domain; None where ports or links are not known."""
+    scale_up, ports = domain.scale_up, domain.row.num_switch_ports if domain.row else None
     if ports is None or scale_up.num_links is None or not scale_up.num_switches:
-        return
-    needed = math.ceil(scale_up.domain_num_accelerators * scale_up.num_links / ports)
-    if not needed <= scale_up.num_switches <= _MAX_SWITCH_FACTOR * needed:
-        yield Violation(
-            place,
-            f"{scale_up.domain_num_accelerators} accelerators with {scale_up.num_links} links each have "
-            f"{scale_up.num_switches:,} switch chips of {ports} ports",
-            f"{needed} to {_MAX_SWITCH_FACTOR * needed} chips are plausible",
-        )
+        return None
+    return math.ceil(scale_up.domain_num_accelerators * scale_up.num_links / ports)
+
+
+def _chips(domain: _Domain) -> str:
+    scale_up, ports = domain.scale_up, domain.row.num_switch_ports if domain.row else None
+    return (
+        f"{scale_up.domain_num_accelerators} accelerators with {scale_up.num_links} links each have "
+        f"{scale_up.num_switches:,} switch chips of {ports} ports"
+    )
+
+
+@rule("TS-CLU-063")
+def scale_up_plausible(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Rates outside the catalog, sizes of domains and counts of chips are near what is published."""
+    domains = [domain for domain in _domains(cluster) if domain.row is not None]
+    if not domains:
+        raise NotApplicable("no scale-up links of a generation that the table of links has")
+    for domain in domains:
+        scale_up, row = domain.scale_up, domain.row
+        for key in () if _has_listed_links(domain) else _RATE_KEYS:
+            own, nominal = getattr(scale_up, key), getattr(row, key)
+            if own is not None and nominal is not None and own > nominal * (1 + _RATE_TOLERANCE):
+                yield _wrong_rate(cluster, domain, key, own, nominal)
+                break
+        largest = row.max_domain_num_accelerators if row else None
+        if largest is not None and scale_up.domain_num_accelerators > largest:
+            yield Violation(
+                at(cluster, *domain.pointer, "domain_num_accelerators"),
+                f"published domains of {scale_up.technology} {domain.generation} join at most {largest} accelerators, "
+                f"not {scale_up.domain_num_accelerators}",
+                f"write {largest} or less, or waive this with the name of the product",
+            )
+        needed = _needed_chips(domain)
+        if needed is not None and (scale_up.num_switches or 0) > _MAX_SWITCH_FACTOR * needed:
+            place = at(cluster, *domain.pointer, "num_switches")
+            yield Violation(place, _chips(domain), f"{needed} to {_MAX_SWITCH_FACTOR * needed} are plausible")
 
 
 def _reduction(cluster: ClusterProfile, domain: _Domain) -> Iterator[Violation]:

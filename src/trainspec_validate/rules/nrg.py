@@ -223,20 +223,30 @@ def _ceiling(plan: TrainingPlan, machine: machines.Machine, duration: float) -> 
 
 @rule("TS-NRG-013")
 def mean_power(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
-    """The expected energy is what the machines can draw in the planned time."""
+    """The expected energy is no more than the machines can draw in the planned time."""
     key, joules = _expected(plan)
     machine, duration = machine_of(plan, cluster, whole_job=True), _planned_seconds(plan)
-    idle = machine.watts_per_accelerator
-    least = least_joules(idle, machines.num_accelerators(plan, machine), duration) if idle else None
     most = _ceiling(plan, machine, duration)
-    if least is None and most is None:
+    if most is None:
         raise NotApplicable("no power of accelerators or nodes is known")
     mean = f"{prefixed(joules, 'J')} in {seconds(duration)} is {watts(joules / duration)} on average"
     related = ((at(plan, "energy", "boundary"), "the boundary"),)
-    if most is not None and joules > most:
+    if joules > most:
         message = f"{mean}, above the {watts(most / duration)} that the boundary can draw"
         yield Violation(at(plan, "energy", key), message, f"expect {prefixed(most, 'J')} at most", related)
-    elif least is not None and joules < least:
+
+
+@rule("TS-NRG-015")
+def mean_power_share(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
+    """The expected energy is at least what idle accelerators draw in the planned time."""
+    key, joules = _expected(plan)
+    machine, duration = machine_of(plan, cluster, whole_job=True), _planned_seconds(plan)
+    if machine.watts_per_accelerator is None:
+        raise NotApplicable("the power of the accelerators is not known")
+    least = least_joules(machine.watts_per_accelerator, machines.num_accelerators(plan, machine), duration)
+    if joules < least:
+        mean = f"{prefixed(joules, 'J')} in {seconds(duration)} is {watts(joules / duration)} on average"
+        related = ((at(plan, "energy", "boundary"), "the boundary"),)
         message = f"{mean}, below the {watts(least / duration)} that idle accelerators draw"
         yield Violation(at(plan, "energy", key), message, f"expect {prefixed(least, 'J')} at least", related)
 

@@ -79,8 +79,7 @@ def throughput(plan: TrainingPlan) -> Iterator[Violation]:
     samples = performance.samples_per_second
     if samples and step and not plan.batch.ramp:
         yield from _samples(plan, samples, step, tolerance)
-        return
-    if not (each and total) and not (speed and tokens and step):
+    elif not (each and total) and not (speed and tokens and step):
         raise NotApplicable("the plan gives no two figures of its throughput")
     if each and total and _differ(each * ranks, total, tolerance):
         yield Violation(

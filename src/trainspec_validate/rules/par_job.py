@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from trainspec_validate.derived.plan import stage_tokens, tokens_per_step
 from trainspec_validate.documents import TrainingPlan
@@ -52,26 +53,62 @@ def data_stall_method(plan: TrainingPlan) -> Iterator[Violation]:
 
 @rule("TS-PAR-034")
 def possible_speed(plan: TrainingPlan) -> Iterator[Violation]:
-    """The operations that the tokens of a second take are those of an accelerator."""
+    """The forward pass of the tokens of a second takes no more operations than the peak."""
+    speed, performance = _speed(plan), plan.performance
+    peak = performance.peak_flops_per_second if performance else None
+    if peak is None:
+        raise NotApplicable("the plan states no peak")
+    if speed.forward_flops > peak:
+        yield speed.wrong(plan, f"at most {flops_per_second(peak)} for the forward pass is possible")
+
+
+@rule("TS-PAR-041")
+def plausible_speed(plan: TrainingPlan) -> Iterator[Violation]:
+    """The operations that the tokens of a second take are those of an accelerator that trains."""
+    speed, performance = _speed(plan), plan.performance
+    stated = performance.peak_flops_per_second if performance else None
+    if FULL_FLOPS / FORWARD_FLOPS * speed.forward_flops < LEAST_FLOPS or (
+        stated is None and speed.forward_flops > MOST_FLOPS
+    ):
+        told = (
+            f"{flops_per_second(LEAST_FLOPS)} in all to {flops_per_second(stated or MOST_FLOPS)} forward is plausible"
+        )
+        yield speed.wrong(plan, told)
+
+
+@dataclass(frozen=True, slots=True)
+class _Speed:
+    """Tokens per second and rank of a transformer, under the key that states them."""
+
+    key: str
+    tokens_per_second: float
+    active: float
+
+    @property
+    def forward_flops(self) -> float:
+        return FORWARD_FLOPS * self.active * self.tokens_per_second
+
+    def wrong(self, plan: TrainingPlan, told: str) -> Violation:
+        whole = FULL_FLOPS / FORWARD_FLOPS * self.forward_flops
+        return Violation(
+            at(plan, "performance", self.key),
+            f"{number(self.tokens_per_second)} tokens/s and rank in a model of {billions(self.active)} parameters are "
+            f"{flops_per_second(self.forward_flops)} for the forward pass alone, {flops_per_second(whole)} in all",
+            told,
+        )
+
+
+def _speed(plan: TrainingPlan) -> _Speed:
     performance, model = plan.performance, plan.model
     if performance is None or model.family not in {"dense-transformer", "moe-transformer"}:
         raise NotApplicable("the plan gives no speed of a transformer")
-    key, ranks = "tokens_per_second_per_accelerator", plan.parallelism.num_accelerators
-    each = performance.tokens_per_second_per_accelerator
-    if each is None and performance.tokens_per_second is not None:
-        key, each = "tokens_per_second", performance.tokens_per_second / ranks
-    if each is None:
-        raise NotApplicable("the plan gives no tokens per second")
     active = model.num_active_parameters or model.num_parameters
-    least, most = FORWARD_FLOPS * active * each, FULL_FLOPS * active * each
-    peak = performance.peak_flops_per_second or MOST_FLOPS
-    if least > peak or most < LEAST_FLOPS:
-        yield Violation(
-            at(plan, "performance", key),
-            f"{number(each)} tokens/s and rank in a model of {billions(active)} parameters are "
-            f"{flops_per_second(least)} for the forward pass alone, {flops_per_second(most)} in all",
-            f"{flops_per_second(LEAST_FLOPS)} in all to {flops_per_second(peak)} forward is possible",
-        )
+    if performance.tokens_per_second_per_accelerator is not None:
+        return _Speed("tokens_per_second_per_accelerator", performance.tokens_per_second_per_accelerator, active)
+    if performance.tokens_per_second is None:
+        raise NotApplicable("the plan gives no tokens per second")
+    each = performance.tokens_per_second / plan.parallelism.num_accelerators
+    return _Speed("tokens_per_second", each, active)
 
 
 @rule("TS-PAR-032")

@@ -96,15 +96,6 @@ def attention_heads(plan: TrainingPlan) -> Iterator[Violation]:
             f"a hidden size of {model.hidden_size} does not divide over {heads} heads",
             "give head_size where it is not hidden_size divided by the heads",
         )
-    if model.head_size and model.hidden_size:
-        width = heads * model.head_size
-        if not model.hidden_size / HEADS_FACTOR <= width <= model.hidden_size * HEADS_FACTOR:
-            yield Violation(
-                at(plan, "model", "head_size"),
-                f"{number(heads)} heads of {number(model.head_size)} are {number(width / model.hidden_size)} times as "
-                f"wide as the hidden size of {number(model.hidden_size)}",
-                f"a quarter to {HEADS_FACTOR} times is plausible; correct the heads, or their size",
-            )
     if groups and heads % groups:
         yield Violation(
             at(plan, "model", "num_key_value_heads"),
@@ -123,6 +114,22 @@ def attention_heads(plan: TrainingPlan) -> Iterator[Violation]:
             at(plan, "model", "attention"),
             f"attention is {model.attention}, but num_key_value_heads is {have}",
             f"num_key_value_heads is then {value}",
+        )
+
+
+@rule("TS-PAR-040")
+def head_width(plan: TrainingPlan) -> Iterator[Violation]:
+    """All heads together are about as wide as the hidden size."""
+    model = plan.model
+    if not (model.num_attention_heads and model.head_size and model.hidden_size):
+        raise NotApplicable("the model gives no size of a head, or nothing to compare it with")
+    width = model.num_attention_heads * model.head_size
+    if not model.hidden_size / HEADS_FACTOR <= width <= model.hidden_size * HEADS_FACTOR:
+        yield Violation(
+            at(plan, "model", "head_size"),
+            f"{number(model.num_attention_heads)} heads of {number(model.head_size)} are "
+            f"{number(width / model.hidden_size)} times as wide as the hidden size of {number(model.hidden_size)}",
+            f"a quarter to {HEADS_FACTOR} times is plausible; correct the heads, or their size",
         )
 
 

@@ -16,6 +16,7 @@ from trainspec_validate.units import base, number, percent
 WIDE = ("fp32", "fp64")
 SIGNIFICAND_BITS = {"fp64": 53, "fp32": 24, "fp16": 11, "bf16": 8, "int8": 7, "fp8": 4}
 FEW_TERMS = 8
+GROWTH_STEPS = (100, 10_000)
 SCALING = ("precision", "loss_scaling")
 
 
@@ -119,17 +120,26 @@ def _controller_faults(plan: TrainingPlan, scaling: LossScaling) -> Iterator[Vio
             f"set backoff_factor to {number(1 / growth)} or below",
         )
     interval, hysteresis = scaling.growth_interval_steps, scaling.hysteresis_steps
-    if interval is not None and not 100 <= interval <= 10_000:
-        yield Violation(
-            at(plan, *SCALING, "growth_interval_steps"),
-            f"the scale grows after {number(interval)} steps without overflow",
-            "choose 100 to 10,000 steps; 1000 and 2000 are usual",
-        )
     if interval is not None and hysteresis is not None and hysteresis >= interval:
         yield Violation(
             at(plan, *SCALING, "hysteresis_steps"),
             f"{hysteresis} overflows are tolerated, but the scale grows every {interval} steps",
             "tolerate fewer overflows; 1 or 2 is usual",
+        )
+
+
+@rule("TS-PRC-022")
+def growth_interval(plan: TrainingPlan) -> Iterator[Violation]:
+    """A dynamic scale grows now and then."""
+    interval = _scaling(plan).growth_interval_steps
+    if interval is None:
+        raise NotApplicable("loss scaling has no growth interval")
+    least, most = GROWTH_STEPS
+    if not least <= interval <= most:
+        yield Violation(
+            at(plan, *SCALING, "growth_interval_steps"),
+            f"the scale grows after {number(interval)} steps without overflow",
+            "choose 100 to 10,000 steps; 1000 and 2000 are usual",
         )
 
 

@@ -46,7 +46,19 @@ def _down(tier: FabricTier) -> float | None:
     """Downward capacity of one switch."""
     if tier.num_down_ports is None or tier.port_bandwidth_bytes_per_second is None:
         return None
-    return tier.num_down_ports * tier.port_bandwidth_bytes_per_second
+    others = sum(kind.num_ports * kind.bandwidth_bytes_per_second for kind in tier.other_down_ports)
+    return tier.num_down_ports * tier.port_bandwidth_bytes_per_second + others
+
+
+def _num_down(tier: FabricTier) -> int:
+    """Ports of one switch towards the nodes, of all rates."""
+    return (tier.num_down_ports or 0) + sum(kind.num_ports for kind in tier.other_down_ports)
+
+
+def _mean_down_rate(tier: FabricTier) -> float | None:
+    """Mean rate of the ports of one switch towards the nodes."""
+    down = _down(tier)
+    return None if down is None else down / _num_down(tier)
 
 
 def _up_rate(tier: FabricTier) -> float | None:
@@ -64,7 +76,7 @@ def tier_ports(cluster: ClusterProfile) -> Iterator[Violation]:
     """A switch has as many ports as its tier uses, and the top has none upwards."""
     for index, fabric, level, tier in _tiers(cluster):
         place = ("fabrics", index, "tiers", level)
-        down, up = tier.num_down_ports or 0, tier.num_up_ports or 0
+        down, up = _num_down(tier), tier.num_up_ports or 0
         if tier.num_ports is not None and down + up > tier.num_ports:
             yield Violation(
                 at(cluster, *place, "num_ports"),
@@ -109,7 +121,8 @@ def leaf_ports(cluster: ClusterProfile) -> Iterator[Violation]:
     for index, fabric in _trees(cluster, every=True):
         leaf, nics = fabric.tiers[0], attached(cluster, fabric)
         place = ("fabrics", index, "tiers", 0)
-        rate = leaf.port_bandwidth_bytes_per_second
+        others = [kind.bandwidth_bytes_per_second for kind in leaf.other_down_ports]
+        rate = max((own for own in (leaf.port_bandwidth_bytes_per_second, *others) if own), default=None)
         judged = judged or bool(rate and nics)
         for item in nics:
             port = item.nic.rate_bytes_per_second / max(fabric.num_planes, item.nic.num_ports or 1)
@@ -171,7 +184,7 @@ def tier_oversubscription(cluster: ClusterProfile) -> Iterator[Violation]:
     """The stated oversubscription is that of the ports."""
     judged = False
     for index, _, level, tier in _tiers(cluster):
-        rate, up_rate = tier.port_bandwidth_bytes_per_second, _up_rate(tier)
+        rate, up_rate = _mean_down_rate(tier), _up_rate(tier)
         if tier.oversubscription is None or tier.num_up_ports is None or not tier.num_down_ports:
             continue
         judged = True
@@ -180,13 +193,13 @@ def tier_oversubscription(cluster: ClusterProfile) -> Iterator[Violation]:
             message = f"{tier.name} has no ports up, so {tier.oversubscription:g} divides by nothing"
             yield Violation(place, message, "leave the ratio out at the top")
             continue
-        same_rate = tier.up_port_bandwidth_bytes_per_second is None
+        same_rate = tier.up_port_bandwidth_bytes_per_second is None and not tier.other_down_ports
         down, up = (1.0, 1.0) if same_rate or not rate or not up_rate else (rate, up_rate)
-        actual = oversubscription(tier.num_down_ports, down, tier.num_up_ports, up)
+        actual = oversubscription(_num_down(tier), down, tier.num_up_ports, up)
         if not isclose(actual, tier.oversubscription, rel_tol=RATIO_TOLERANCE):
             yield Violation(
                 place,
-                f"{tier.oversubscription:g} is stated, but {tier.num_down_ports} ports down over "
+                f"{tier.oversubscription:g} is stated, but {_num_down(tier)} ports down over "
                 f"{tier.num_up_ports} up give {actual:.4g}",
                 f"set it to {actual:.4g}, or correct the ports",
             )
@@ -212,9 +225,6 @@ def tier_groups(cluster: ClusterProfile) -> Iterator[Violation]:
                 f"{size} nodes below {tier.name} are no multiple of the {inner} nodes below the tier before",
                 f"use a multiple of {inner}, or all {number(total)} nodes",
             )
-        elif total and size > GROUP_FACTOR * total:
-            message = f"{number(size)} nodes are to meet below {tier.name}, but the fabric has {number(total)}"
-            yield Violation(place, message, f"write {total} or less, or what the tier holds when it is full")
         most = _most_nodes(cluster, fabric, level)
         if most is not None and size > most:
             yield Violation(
@@ -222,6 +232,20 @@ def tier_groups(cluster: ClusterProfile) -> Iterator[Violation]:
                 f"{number(size)} nodes are to meet below {tier.name}, whose ports hold {number(most)} NICs",
                 f"at most {number(most)} nodes can meet there",
             )
+
+
+@rule("TS-TOP-027")
+def tier_group_share(cluster: ClusterProfile) -> Iterator[Violation]:
+    """Groups of a tier are about as large as the fabric."""
+    found = [row for row in _tiers(cluster, trees=True) if row[3].group_num_nodes]
+    if not found:
+        raise NotApplicable("no tier states the nodes of a group")
+    for index, fabric, level, tier in found:
+        size, total = tier.group_num_nodes or 0, fabric_num_nodes(cluster, fabric)
+        if total and size > GROUP_FACTOR * total:
+            place = at(cluster, "fabrics", index, "tiers", level, "group_num_nodes")
+            message = f"{number(size)} nodes are to meet below {tier.name}, but the fabric has {number(total)}"
+            yield Violation(place, message, f"write {total} or less, or what the tier holds when it is full")
 
 
 def _most_nodes(cluster: ClusterProfile, fabric: Fabric, level: int) -> int | None:
@@ -265,7 +289,7 @@ def _layers(tiers: Sequence[FabricTier]) -> list[Layer] | None:
     layers = []
     for tier in tiers:
         down, up = tier.port_bandwidth_bytes_per_second, _up_rate(tier)
-        if not tier.num_down_ports or not down or not up:
+        if not tier.num_down_ports or not down or not up or tier.other_down_ports:
             return None
         layers.append(Layer(tier.num_down_ports, down, up))
     return layers or None

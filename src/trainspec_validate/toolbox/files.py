@@ -76,6 +76,7 @@ def write(texts: Mapping[Path, str], *, force: bool, advice: str = "--force over
     try:
         with ExitStack() as stack:  # they take their names when all of them have their text
             for path, text in texts.items():
+                refuse_link(path)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 file = stack.enter_context(new_file(path))
                 file.write(text.encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from pathlib import Path
 
 from trainspec_validate.checkpoints.boundary import failure
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
@@ -37,6 +38,15 @@ def read(checkpoint: Checkpoint) -> None:
         _check_paths(checkpoint, manifest)
         if manifest.step is not None:
             checkpoint.claim(MANIFEST_NAME, manifest.step, f"{MANIFEST_NAME} (step)")
+
+
+def listed_in(directory: Path) -> frozenset[str]:
+    """Files that the manifest of a directory lists; none where it has no manifest that can be read."""
+    try:
+        manifest = read_manifest(read_json(read_small(directory / MANIFEST_NAME)))
+    except Exception:
+        return frozenset()
+    return frozenset(file.path for file in manifest.files)
 
 
 def _check_paths(checkpoint: Checkpoint, manifest: CheckpointManifest) -> None:

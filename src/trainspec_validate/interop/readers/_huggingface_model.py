@@ -126,9 +126,11 @@ def _write_experts(draft: Draft, names: _Inside) -> None:
     shared = draft.count(*names("n_shared_experts", "num_shared_experts"))
     columns = draft.count(*names("shared_expert_intermediate_size"))
     if shared or (columns and width):
-        number = shared or max(1, (columns or 0) // (width or 1))
-        how = "" if shared else "columns of shared experts over those of one expert"
-        draft.put(("model", "experts", "num_shared_experts"), number, how)
+        pointer = ("model", "experts", "num_shared_experts")
+        if shared:
+            draft.put(pointer, shared)
+        else:
+            draft.divide(pointer, columns or 0, width or 0, "columns of shared experts over those of one expert")
     layers, first = draft.counted("model", "num_layers"), draft.count(*names("first_k_dense_replace"))
     step = draft.count(*names("decoder_sparse_step", "moe_layer_freq")) or 1
     if layers and first and first < layers:

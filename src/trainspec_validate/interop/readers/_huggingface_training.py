@@ -9,6 +9,8 @@ from trainspec_validate.interop.readers._plan_parts import Default, Draft, like,
 
 VERSION = "transformers 5.23.0, TrainingArguments"
 AUTOCAST = "torch.autocast runs these in fp32 (pytorch/pytorch docs/source/amp.rst)"
+_LOADED = ("torch_dtype", "dtype", "model_dtype", "model.torch_dtype", "model.dtype")
+_DTYPES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "float32": "fp32", "fp32": "fp32"}
 _MEBIBYTE = 1024**2
 _STRATEGIES = {
     "full_shard": "parameters",
@@ -36,11 +38,28 @@ def write_training(draft: Draft) -> None:
         draft.remark(f"deepspeed names the file {path[:120]}, which is not read: import it as well", "deepspeed")
         for pointer in (("parallelism", "sharding"), ("communication", "overlap_gradients")):
             draft.lacks(pointer, f"it is in {path[:120]}")
-        write_deepspeed_formats(draft, compute, how)
+        if compute != "fp32" or not _write_loaded(draft):
+            write_deepspeed_formats(draft, compute, how)
     else:
         _write_sharding(draft)
-        write_formats(draft, compute, how)
+        if compute != "fp32" or not _write_loaded(draft):
+            write_formats(draft, compute, how)
     _write_rest(draft)
+
+
+def _write_loaded(draft: Draft) -> bool:
+    """Formats where no switch is set, but the weights are loaded in a format; whether that is so."""
+    name = next((name for name in _LOADED if draft.look(name) is not None), "")
+    word = "bfloat16" if draft.flag("pure_bf16") else str(draft.look(name) or "").removeprefix("torch.") if name else ""
+    loaded = _DTYPES.get(word)
+    if not word or loaded == "fp32":
+        return False
+    why = f"{name or 'pure_bf16'} loads the weights in {word[:20]}; the program decides what is cast beside them"
+    if loaded is not None:
+        draft.put(("precision", "compute"), loaded, f"{name or 'pure_bf16'}: the format of the weights")
+    for key in ("compute", "parameters", "gradients", "reduction"):
+        draft.lacks(("precision", key), why)
+    return True
 
 
 def _write_batch(draft: Draft) -> None:

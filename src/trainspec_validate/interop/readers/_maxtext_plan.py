@@ -158,15 +158,15 @@ def _write_degrees(draft: Draft, axes: Axes) -> None:
         per_stage = draft.count("num_layers_per_pipeline_stage") or 1
         layers = draft.counted("model", "num_layers")
         if repeats is None and layers:
-            repeats = max(1, layers // (stages * per_stage))
-            draft.put(("parallelism", "num_virtual_stages"), repeats, "layers over stages and layers of a stage")
+            how = "layers over stages and layers of a stage"
+            repeats = draft.divide(("parallelism", "num_virtual_stages"), layers, stages * per_stage, how)
         elif repeats:
             draft.put(("parallelism", "num_virtual_stages"), repeats)
-        draft.put(
-            ("parallelism", "schedule"),
-            "gpipe" if (repeats or 1) == 1 else "other",
-            "MaxText repeats stages in a circle",
-        )
+        if repeats is None:
+            draft.lacks(("parallelism", "schedule"), "the number of repeats of the stages is not known")
+        else:
+            schedule = "gpipe" if repeats == 1 else "other"
+            draft.put(("parallelism", "schedule"), schedule, "MaxText repeats stages in a circle")
 
 
 def _write_sharding(draft: Draft, axes: Axes) -> None:

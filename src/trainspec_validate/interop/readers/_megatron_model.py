@@ -129,9 +129,7 @@ def _write_experts(draft: Draft, layers: int | None) -> None:
     shared = draft.count("moe_shared_expert_intermediate_size")
     if shared and width:
         how = f"{shared} columns of shared experts over {width} of one expert"
-        draft.put(("model", "experts", "num_shared_experts"), max(1, shared // width), how)
-        if shared % width:
-            draft.remark(f"shared experts of {shared} columns are no whole number of experts of {width}")
+        draft.divide(("model", "experts", "num_shared_experts"), shared, width, how)
     frequency = draft.look("moe_layer_freq")
     if frequency is None or layers is None or frequency == 1:
         return

@@ -63,11 +63,11 @@ def _write_pipeline(draft: Draft) -> None:
     chunks = draft.count("num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size")
     per_chunk = draft.count("num_layers_per_virtual_pipeline_stage")
     if chunks is None and per_chunk and layers:
-        chunks = max(1, layers // (stages * per_chunk))
         how = f"{layers} layers over {stages} stages and {per_chunk} layers of a chunk"
-        draft.put(("parallelism", "num_virtual_stages"), chunks, how)
-        if layers % (stages * per_chunk):
-            draft.remark(f"{layers} layers are no multiple of {stages} stages x {per_chunk} layers of a chunk")
+        chunks = draft.divide(("parallelism", "num_virtual_stages"), layers, stages * per_chunk, how)
+        if chunks is None:
+            draft.lacks(("parallelism", "schedule"), "the number of chunks is not known")
+            return
     elif chunks:
         draft.put(("parallelism", "num_virtual_stages"), chunks)
     for reason in draft.reasons("num_virtual_stages_per_pipeline_rank", "num_layers_per_virtual_pipeline_stage"):
@@ -157,7 +157,7 @@ def _write_sharding(draft: Draft) -> None:
         data = draft.counted("parallelism", "data")
         if data:
             context = draft.counted("parallelism", "context") or 1
-            draft.put(("parallelism", "sharding_degree"), max(1, data * context // instances), "copies over instances")
+            draft.divide(("parallelism", "sharding_degree"), data * context, instances, "copies over instances")
         else:
             draft.lacks(("parallelism", "sharding_degree"), f"the data ranks over {instances} instances")
 

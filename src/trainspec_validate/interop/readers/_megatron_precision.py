@@ -180,6 +180,8 @@ def _write_communication(draft: Draft) -> None:
 def _write_memory(draft: Draft, *, logged: bool) -> None:
     granularity = draft.word("recompute_granularity")
     full = granularity == "full" or draft.flag("checkpoint_activations") or False
+    if not granularity and draft.word("activations_checkpoint_method"):
+        full = True  # in 2021 the method alone asked for it
     selective = granularity == "selective" or draft.flag("recompute_activations") or False
     policy = "full" if full else "selective" if selective else "none"
     said = granularity or full or selective

@@ -100,6 +100,17 @@ def complete_model(draft: Draft, *, label: bool = True) -> None:
         draft.follow(("model", "num_active_parameters"), int(counted.active) + surplus, how, *inputs)
 
 
+def _not_told(draft: Draft) -> list[str]:
+    """What a shape must not be guessed of: gate, ties, a head that does not divide, shared experts left open."""
+    lacking = [key for key in ("gated_ffn", "tied_embeddings") if draft.get("model", key) is None]
+    if ("model", "experts", "num_shared_experts") in draft.unknown:
+        lacking.append("num_shared_experts")
+    hidden, heads = draft.counted("model", "hidden_size"), draft.counted("model", "num_attention_heads")
+    if draft.counted("model", "head_size") is None and hidden and heads and hidden % heads:
+        lacking.append("head_size")
+    return lacking
+
+
 def _shape(draft: Draft) -> Shape | str:
     """The shape of the facts, or why there is none."""
     values = {key: draft.counted("model", key) for key in _NEEDED}
@@ -113,7 +124,7 @@ def _shape(draft: Draft) -> Shape | str:
     ffn = draft.counted("model", "ffn_hidden_size")
     if (ffn is None and expert_layers != layers) or (not inside and ffn is None):
         lacking.append("ffn_hidden_size")
-    lacking += [key for key in ("gated_ffn", "tied_embeddings") if draft.get("model", key) is None]
+    lacking += _not_told(draft)
     if lacking or not isinstance(expert_layers, int) or not 0 <= expert_layers <= layers:
         return f"the shape that it follows from lacks {', '.join(lacking) or 'a number of layers with experts'}"
     hidden, heads = values["hidden_size"] or 1, values["num_attention_heads"] or 1

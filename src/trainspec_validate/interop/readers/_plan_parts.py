@@ -239,6 +239,16 @@ class Draft:
         value = self.get(*pointer)
         return value if is_count(value) else None
 
+    def divide(self, pointer: Pointer, whole: int, part: int, how: str) -> int | None:
+        """Set a fact to one count over another where it goes in evenly; otherwise it stays open, and that is said."""
+        if part > 0 and whole > 0 and whole % part == 0:
+            self.put(pointer, whole // part, how)
+            return whole // part
+        uneven = f"{how}: {whole} is no multiple of {part}"
+        self.lacks(pointer, uneven)
+        self.remark(uneven)
+        return None
+
     def lacks(self, pointer: Pointer, reason: str) -> None:
         """Note a key that the source cannot tell; the first reason stays."""
         self.unknown.setdefault(pointer, reason)

@@ -171,7 +171,7 @@ def _write_batch(draft: Draft) -> None:
         draft.put(("batch", "micro_sequences"), size, how)
     if not whole and local:
         micro = draft.counted("batch", "micro_sequences") or 1
-        draft.put(("batch", "accumulation_steps"), max(1, local // micro), "local batch over micro-batch")
+        draft.divide(("batch", "accumulation_steps"), local, micro, "local batch over micro-batch")
     draft.lacks(("batch", "loss_reduction"), "the version of torchtitan decides how losses are averaged")
 
 

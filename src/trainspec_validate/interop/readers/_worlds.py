@@ -19,7 +19,7 @@ from trainspec_validate.interop.readers._shell_choices import ABSENT, Alternativ
 MAX_WORLDS = 400
 _MAX_PRODUCT = 64
 _MAX_LISTED = 6
-_PROBES: tuple[object, ...] = (ABSENT, 3, 8, True, False, "another")
+_PROBES: tuple[object, ...] = (ABSENT, 3, 8, True, False, "another", "bf16", "full")
 """Values that are tried for a setting of which nothing is known."""
 _TOLD = "a branch, a loop or the caller decides, so that what follows from it is left open"
 

@@ -12,7 +12,7 @@ from trainspec_validate.interop.readers._huggingface_model import write_model
 from trainspec_validate.interop.readers._huggingface_training import write_training
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
 from trainspec_validate.interop.readers._plan_parts import Draft
-from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
+from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
 from trainspec_validate.interop.readers._shell_options import options_of_script, started_ranks
 from trainspec_validate.interop.readers._worlds import settled
 
@@ -20,7 +20,7 @@ _HEAD = 256 * 1024
 _MODEL = re.compile(r'"model_type"\s*:')
 _SHAPE = re.compile(r'"(?:hidden_size|n_embd|d_model|num_hidden_layers|n_layer)"\s*:')
 _TRAINER = re.compile(r'(?m)^[ \t{]*"?(?:per_device_train_batch_size|per_gpu_train_batch_size)"?[ \t]*:')
-_ANYWHERE = re.compile(r'"per_device_train_batch_size"\s*:')
+_BATCHES = frozenset({"per_device_train_batch_size", "per_gpu_train_batch_size"})
 _OPTION = re.compile(r"--per_device_train_batch_size[\s=]")
 _ACCELERATE = re.compile(r'(?m)^[ \t]*"?(?:distributed_type|compute_environment)"?[ \t]*:')
 _INSIDE = "text_config."
@@ -37,7 +37,7 @@ def looks_like_trainer(text: ForeignText) -> bool:
     """Whether a text holds arguments of the Trainer: YAML, JSON or a launch script."""
     head = text.text[:_HEAD]
     brace = head.lstrip()[:1] == "{"
-    found = _TRAINER.search(head) or (_ANYWHERE if brace else _OPTION).search(head)
+    found = top_keys(head) & _BATCHES if brace else _TRAINER.search(head) or _OPTION.search(head)
     return bool(found) and not _ACCELERATE.search(head) and not looks_like_model(text)
 
 

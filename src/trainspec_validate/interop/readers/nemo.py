@@ -18,8 +18,8 @@ from trainspec_validate.interop.readers._worlds import settled
 _HEAD = 256 * 1024
 _SIZES = re.compile(r"(?m)^[ \t]+(?:tensor_model_parallel_size|micro_batch_size|global_batch_size|hidden_size)[ \t]*:")
 _BRIDGE = re.compile(r"(?m)^[ \t]*_target_:[ \t]*['\"]?megatron\.bridge\.")
-_NEURON = re.compile(r"(?m)^distributed_strategy[ \t]*:")
-"""A section that NeMo's descendant for Neuron devices has in place of NeMo's own settings."""
+_NEURON = re.compile(r"(?m)^(?:distributed_strategy|strategy|plugins)[ \t]*:")
+"""Sections that NeMo 2 and its descendant for Neuron devices have in place of the settings that are read here."""
 _OTHER_NAMES = re.compile(
     r"(?i)(?:^|[_-])(?:t5|ul2|bart|bert|retro|mamba|hyena|griffin|nmt|neva|clip|vit|mllama)(?:[_-]|$)|recurrentgemma"
 )
