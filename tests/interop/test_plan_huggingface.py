@@ -213,3 +213,12 @@ def test_weights_that_are_loaded_in_a_format_are_not_taken_for_fp32(line: str, m
     assert at(trainer("torch_dtype: float32"), "precision", "compute") == "fp32"
     assert at(trainer("torch_dtype: auto"), "precision", "compute") is None
     assert at(trainer(line, "bf16: true"), "precision", "compute") == "bf16"
+
+
+def test_defaults_of_the_trainer_do_not_hold_for_ms_swift() -> None:
+    arguments = "--model Qwen/Qwen3-8B --per_device_train_batch_size 2 --torch_dtype bfloat16"
+    fragment = read_trainer(ForeignText("run.sh", f"NPROC_PER_NODE=8 swift sft {arguments}\n"))
+    assert at(fragment, "batch", "micro_sequences") == 2
+    assert "batch.accumulation_steps" in unknown_keys(fragment)
+    plain = read_trainer(ForeignText("run.sh", f"python train.py {arguments}\n"))
+    assert at(plain, "batch", "accumulation_steps") == 1

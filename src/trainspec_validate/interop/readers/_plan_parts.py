@@ -227,6 +227,17 @@ class Draft:
         if inputs:
             self.inputs[pointer] = inputs
 
+    def drop_defaults(self, why: str) -> None:
+        """Leave open every fact that stands on a default, where the program has others."""
+        for pointer in [pointer for pointer, how in self.derived.items() if isinstance(how, Default)]:
+            inner: Any = self.facts
+            for key in pointer[:-1]:
+                inner = inner.get(str(key), {})
+            inner.pop(str(pointer[-1]), None)
+            del self.derived[pointer]
+            self.unknown[pointer] = why
+        self.facts = {group: facts for group, facts in self.facts.items() if facts != {}}
+
     def get(self, *pointer: str) -> Any:
         """A fact, or None."""
         inner: Any = self.facts

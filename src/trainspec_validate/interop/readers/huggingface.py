@@ -22,6 +22,8 @@ _SHAPE = re.compile(r'"(?:hidden_size|n_embd|d_model|num_hidden_layers|n_layer)"
 _TRAINER = re.compile(r'(?m)^[ \t{]*"?(?:per_device_train_batch_size|per_gpu_train_batch_size)"?[ \t]*:')
 _BATCHES = frozenset({"per_device_train_batch_size", "per_gpu_train_batch_size"})
 _OPTION = re.compile(r"--per_device_train_batch_size[\s=]")
+_SWIFT = re.compile(r"\bswift(?:/cli/|[ \t]+)(?:sft|pt|rlhf|main)\b|\bmegatron[ \t]+(?:sft|pt|rlhf)\b")
+"""Commands of ms-swift, which takes arguments of the Trainer with other defaults."""
 _ACCELERATE = re.compile(r'(?m)^[ \t]*"?(?:distributed_type|compute_environment)"?[ \t]*:')
 _INSIDE = "text_config."
 """Where models that also see or hear keep the shape of their language model."""
@@ -78,7 +80,10 @@ def read_trainer(text: ForeignText) -> Fragment:
 
         def of_script(values: dict[str, Any]) -> Draft:
             draft = started.draft(values)
-            return _trained(draft, *started_ranks(draft, text.text))
+            _trained(draft, *started_ranks(draft, text.text))
+            if _SWIFT.search(text.text):
+                draft.drop_defaults("ms-swift has defaults of its own")
+            return draft
 
         draft = settled(started.values, of_script)
         started.tell(draft)
