@@ -34,11 +34,11 @@ LAYERS: dict[str, set[str]] = {
     "aliases": set(),
     "quantities": set(),
     # from streams of other programs to records
-    "streams": {"boundary", "findings", "documents", "metrics", "suggest", "load"},
+    "streams": {"boundary", "budget", "findings", "documents", "metrics", "suggest", "load"},
     # from text to documents
     "collect": {"boundary", "budget", "suggest"},
     "named": {"boundary", "budget", "collect", "load", "references"},
-    "load": {"boundary", "findings"},
+    "load": {"boundary", "budget", "findings"},
     "requirements": {"findings"},
     "keys": {"findings", "aliases", "suggest"},
     "wording": {"findings", "aliases", "quantities", "suggest"},
@@ -73,7 +73,7 @@ LAYERS: dict[str, set[str]] = {
     "discover": {"findings", "documents", "catalog", "interop"},
     "engine": {"findings", "documents", "quantities", "requirements", "rules"},
     "references": {"findings", "documents", "engine", "suggest"},
-    "suppress": {"atomic", "findings", "documents", "suggest", "collect", "load", "requirements"},
+    "suppress": {"atomic", "budget", "findings", "documents", "suggest", "collect", "load", "requirements"},
     # checkpoints on disk
     "checkpoints": {"answers", "atomic", "budget", "findings", "documents", "registry", "requirements"},
     "stored": {
@@ -91,13 +91,12 @@ LAYERS: dict[str, set[str]] = {
     "coverage": {"checkpoints", "documents", "requirements", "rules", "schema", "telemetry"},
     # from records to findings
     "telemetry": {
-        *("answers", "boundary", "findings", "documents", "costs", "derived", "metrics", "process", "registry"),
-        "requirements",
-        *("schema", "streams", "suggest", "units"),
+        *("answers", "boundary", "budget", "findings", "documents", "costs", "derived", "metrics", "process"),
+        *("registry", "requirements", "schema", "streams", "suggest", "units"),
     },
     "streamed": {
-        *("boundary", "findings", "documents", "checkpoints", "collect", "reading", "requirements", "selection"),
-        *("streams", "telemetry", "user_rules"),
+        *("boundary", "budget", "findings", "documents", "checkpoints", "collect", "reading", "requirements"),
+        *("selection", "streams", "telemetry", "user_rules"),
     },
     # from findings to text
     "neutral": set(),

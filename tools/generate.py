@@ -17,6 +17,7 @@ import catalogs  # noqa: E402
 import cli_reference  # noqa: E402
 import grafana_dashboard  # noqa: E402
 import hardware_pages  # noqa: E402
+import limit_table  # noqa: E402
 import metric_pages  # noqa: E402
 import prometheus_rules  # noqa: E402
 import recorder_catalog  # noqa: E402
@@ -60,6 +61,7 @@ def outputs() -> dict[Path, str]:
     files |= {ROOT / "schemas" / "schemastore" / name: text for name, text in schemastore.files().items()}
     files[ROOT / "spec" / "python.md"] = api_reference.page()
     files[ROOT / "spec" / "commands.md"] = cli_reference.page()
+    files[ROOT / limit_table.PAGE] = limit_table.page(ROOT)
     results = ROOT / "conformance" / "results"
     files[results / recovery_figures.PAGE] = recovery_figures.page(results)
     files[results / verdict_tables.PAGE] = verdict_tables.page(results)

@@ -53,6 +53,10 @@ class UnreadableError(Exception):
         return f"{name}: {reason}; {remedy}"
 
 
+class TogetherOverLimitError(Exception):
+    """What several files show together passes a limit, and no one of them is to blame."""
+
+
 @contextmanager
 def untrusted(told: Callable[[str, str], Exception]) -> Iterator[None]:
     """Run the reader of one input; what the input makes it raise becomes `told(reason, help)`."""

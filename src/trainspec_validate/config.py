@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from trainspec_validate.boundary import open_regular, untrusted
-from trainspec_validate.budget import Limit
+from trainspec_validate.budget import Limit, OverLimitError
 from trainspec_validate.suggest import hint
 
 OWN_FILE = "trainspec.toml"
@@ -32,6 +33,11 @@ _FORMS: Mapping[Kind, str] = {
 
 
 _MOST_BYTES: Final = Limit("a settings file", 1_000_000, "bytes")
+_MOST_KEYS: Final = Limit("a settings file", 50_000, "keys and parts of keys")
+_MOST_PARTS: Final = Limit("a settings file", 32, "parts of one dotted key")
+_NO_KEYS = re.compile(r"""\"{3}(?:[^\\]|\\.)*?"{3}|'{3}.*?'{3}|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+'|\#[^\n]*+""", re.DOTALL)
+"""Strings and comments of TOML."""
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{int(_MOST_PARTS.most)}}}")
 _PIECE_BYTES = 1 << 20
 """How much of two files is compared at a time."""
 
@@ -148,7 +154,9 @@ def _table(path: Path, content: bytes) -> Mapping[str, Any]:
     import tomllib  # noqa: PLC0415 - most projects have no settings
 
     try:
-        whole = tomllib.loads(content.decode("utf-8"))
+        text = content.decode("utf-8")
+        _bounded(text)
+        whole = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: this is not TOML in UTF-8: {error}") from error
     table = whole
@@ -157,6 +165,18 @@ def _table(path: Path, content: bytes) -> Mapping[str, Any]:
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: tool.trainspec is not a table; write [tool.trainspec] and the settings below it")
     return table
+
+
+def _bounded(text: str) -> None:
+    """Refuse what the reader of TOML would take memory for beyond all bounds: it grows with the square of dotted keys.
+
+    Raises:
+        OverLimitError: there are too many keys, or one has too many parts.
+    """
+    bare = _NO_KEYS.sub(lambda found: "" if found[0].startswith("#") else "q", text)
+    _MOST_KEYS.check(bare.count(".") + bare.count("=") + bare.count("["))
+    if _LONG_KEY.search(bare):
+        raise OverLimitError(_MOST_PARTS)
 
 
 def _checked(path: Path, table: Mapping[str, Any], kinds: Mapping[str, Kind]) -> Settings:

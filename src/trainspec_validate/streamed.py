@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from trainspec_validate.boundary import UnreadableError, open_regular, untrusted
+from trainspec_validate.boundary import TogetherOverLimitError, UnreadableError, open_regular, untrusted
 from trainspec_validate.boundary import unreadable as failure_of
 from trainspec_validate.checkpoints.view import SavedStep
 from trainspec_validate.collect import STREAM_SUFFIXES, SUFFIXES, Candidate, InputError, unreadable
@@ -156,6 +156,10 @@ def readable(
             left = _numbered([file for file in left if file.name != error.name and _is_there(file, failures)])
             if not left:
                 break
+        except TogetherOverLimitError as error:
+            more = f" and {len(left) - 1:,} more files of its run" if len(left) > 1 else ""
+            failures.append(f"{left[0].name}{more}: {error}; leave some of it out")
+            return [], None
     failures.extend(f"{file.name}: not judged, other files of its run change while it is read" for file in left)
     return [], None
 

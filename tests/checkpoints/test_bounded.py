@@ -278,6 +278,22 @@ def test_an_entry_that_unpacks_to_more_than_it_says_is_a_failure_of_its_file(roo
     assert (trouble.aspect, trouble.path) == ("container", "optimizer.pt")
 
 
+def test_a_large_entry_whose_packed_size_is_a_lie_is_refused(root: Path) -> None:
+    raw = bytes(3_000_000)
+    content = deflated(raw, len(raw))
+    begin = content.index(b"PK\x01\x02")
+    packed = begin - 30 - len("archive/data.pkl")
+    lie = struct.pack("<2L", len(raw), len(raw))
+    content = content.replace(struct.pack("<2L", packed, len(raw)), lie)
+    begin = content.index(b"PK\x01\x02")
+    end = content[:begin] + bytes(len(raw)) + content[begin:-22]
+    place = len(end) - (len(content) - 22 - begin)
+    tail = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, len(content) - 22 - begin, place, 0)
+    (root / "optimizer.pt").write_bytes(end + tail)
+    (trouble,) = read_checkpoint(root).troubles
+    assert (trouble.aspect, "compressed, and state is stored" in trouble.message) == ("limits", True), trouble
+
+
 def test_a_way_of_packing_that_nobody_stores_state_in_is_refused(root: Path) -> None:
     for file, kind in (("a.pt", zipfile.ZIP_LZMA), ("b.pt", zipfile.ZIP_BZIP2)):
         with zipfile.ZipFile(root / file, "w", kind) as archive:

@@ -125,6 +125,8 @@ class Zip:
             if entry.file_size > _MIN_RATIO_BYTES and entry.file_size > MAX_RATIO * entry.compress_size:
                 ratio = entry.file_size / max(1, entry.compress_size)
                 raise LimitError(f"holds {entry.filename!r}, which unpacks to {ratio:,.0f} times its size")
+            if entry.file_size > _MIN_RATIO_BYTES and entry.compress_type != zipfile.ZIP_STORED:
+                raise LimitError(f"holds {entry.filename!r} compressed, and state is stored as it is")
         if total > max(_MIN_RATIO_BYTES, MAX_RATIO * num_bytes):
             raise LimitError(f"has {num_bytes:,} bytes and claims to hold {total:,}")
 

@@ -18,7 +18,6 @@ from trainspec_validate.load._base import (
     LoadErrorCode,
     paused_collector,
     span_of,
-    spans_of,
 )
 
 __all__ = [
@@ -74,11 +73,14 @@ def comments(source: Source, containing: str = "#") -> Iterator[tuple[int, int, 
         return
     from trainspec_validate.load._yaml_walk import comments as walk  # noqa: PLC0415
 
-    found = list(walk(source.text, containing))
-    spans = spans_of(source.text, [(start, end) for start, end, _ in found])
-    for start, end, text in found:
-        span = spans[(start, end)]
-        yield span.line, span.column, text
+    line, line_start, seen = 1, 0, 0
+    for start, _, text in walk(source.text, containing):
+        breaks = source.text.count("\n", seen, start)
+        if breaks:
+            line += breaks
+            line_start = source.text.rfind("\n", seen, start) + 1
+        seen = start
+        yield line, start - line_start + 1, text
 
 
 def load_file(path: Path, name: str | None = None) -> Source:

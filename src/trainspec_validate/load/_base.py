@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from trainspec_validate.budget import Limit
 from trainspec_validate.findings import Span
 
 LoadErrorCode = Literal[
@@ -29,12 +30,11 @@ LoadErrorCode = Literal[
     "number-too-large",
 ]
 
-MAX_BYTES = 32 * 1024 * 1024
-MAX_DEPTH = 64
-MAX_VALUES = 2_500_000
-"""Keys and values of one document, aliases expanded."""
-MAX_ANCHORS = 100_000
-MAX_NUMBER_LENGTH = 400
+MAX_BYTES = int(Limit("a document", 32 * 1024 * 1024, "bytes").most)
+MAX_DEPTH = int(Limit("a document", 64, "levels of nesting").most)
+MAX_VALUES = int(Limit("a document", 2_500_000, "keys and values, aliases expanded").most)
+MAX_ANCHORS = int(Limit("a document", 100_000, "anchors").most)
+MAX_NUMBER_LENGTH = int(Limit("a document", 400, "characters of one number").most)
 """Characters of one number; Python itself refuses integers beyond 4,300 digits."""
 
 Offsets = tuple[int, int]

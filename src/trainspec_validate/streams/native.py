@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from trainspec_validate.budget import Limit
 from trainspec_validate.documents.stream import Event, Head, Sample
 from trainspec_validate.streams.items import Record, Refusal
 from trainspec_validate.streams.json_text import decode
@@ -16,6 +17,7 @@ from trainspec_validate.streams.transcript import ORIGIN, Transcript
 _DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Head | Sample | Event)
 _PLAIN_DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _ENCODER = msgspec.json.Encoder()
+_MOST_OBJECTS: Final = Limit("a text of OTLP/JSON", 2_000_000, "objects and lists")
 
 
 def record_of(text: str) -> Record | Refusal:
@@ -47,6 +49,8 @@ def encoded(value: Any) -> bytes:
 
 def plain_of(text: str) -> Any | Refusal:
     """The plain values of a line of JSON, as `decode` gives them; fast where it is written as we write it."""
+    if len(text) > _MOST_OBJECTS.most:
+        _MOST_OBJECTS.check(text.count("{") + text.count("["))
     line = text.strip().encode("utf-8", "replace")
     try:
         fast = _PLAIN_DECODER.decode(line)

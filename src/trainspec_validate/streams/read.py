@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
+from trainspec_validate.budget import Limit
 from trainspec_validate.streams.format import StreamFormat
 from trainspec_validate.streams.items import Given, Item, Losses, Record, Refusal
 from trainspec_validate.streams.source import MAX_LINE_BYTES, SourceError
 from trainspec_validate.streams.transcript import Transcript
 
+_MOST_BLANK: Final = Limit("a stream", 5_000_000, "blank lines in a row")
 Found = tuple[int, Record | Refusal]
 
 
@@ -53,14 +55,18 @@ def read(
 
 
 def _found(lines: Iterable[tuple[int, bytes]], reader: Reader) -> Iterator[Found]:
-    offset = 0
+    offset = num_blank = 0
     try:
         for offset, raw in lines:
             text = _text(raw)
             if isinstance(text, Refusal):
                 yield offset, text
             elif text and not text.isspace():
+                num_blank = 0
                 yield from reader.line(offset, text)
+            else:
+                num_blank += 1
+                _MOST_BLANK.check(num_blank)
     except SourceError as error:
         yield offset, Refusal(str(error), error.help, "cut-off")
     yield from reader.end()

@@ -8,13 +8,16 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Final, cast
 
 from trainspec_validate.boundary import open_regular, untrusted
+from trainspec_validate.budget import Limit
 
-MAX_LINE_BYTES = 16 * 1024 * 1024
+MAX_LINE_BYTES = int(Limit("a line of another program", 16 * 1024 * 1024, "bytes").most)
 """A longer line is handed on with one byte more than this, which its reader refuses."""
-_MAX_SKIPPED_BYTES = 1024**3
+MOST_OF_A_LINE: Final = Limit("a stream", 1024**3, "bytes without the end of a line")
+_MOST_UNPACKED: Final = Limit("a compressed stream", 300, "times its size, where it unpacks to more than 200 MB")
+_FREE_BYTES = 200_000_000
 _MAX_WINDOW_BYTES = 128 * 1024 * 1024
 _END = b"end of the file\n"
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -33,6 +36,8 @@ class _Rejoined(io.RawIOBase):
 
     def __init__(self, start: bytes, rest: BinaryIO) -> None:
         self._start, self._rest = start, rest
+        self.num_read = 0
+        """Bytes that were handed on."""
 
     def readable(self) -> bool:
         """Whether it can be read: always."""
@@ -42,6 +47,7 @@ class _Rejoined(io.RawIOBase):
         """Fill a buffer, first with what was read before."""
         found = self._start[: len(buffer)] or self._rest.read(len(buffer))
         self._start = self._start[len(found) :]
+        self.num_read += len(found)
         buffer[: len(found)] = found
         return len(found)
 
@@ -60,20 +66,62 @@ def uncompressed(stream: BinaryIO) -> BinaryIO:
     start = stream.read(4)
     whole = rejoined(start, stream)
     if start.startswith(_GZIP):
-        return cast("BinaryIO", gzip.GzipFile(fileobj=whole))
+        return cast("BinaryIO", _Gzip(whole, _Gauge(whole)))
     if start == _ZSTD:
-        return _from_zstd(whole)
+        return _from_zstd(whole, _Gauge(whole))
     return whole
 
 
-def _from_zstd(stream: Any) -> BinaryIO:
+class _Gauge:
+    """What is unpacked of a stream, held against what was read of it: sizes that a file states are not asked."""
+
+    def __init__(self, source: BinaryIO) -> None:
+        self._source = cast("_Rejoined", cast("io.BufferedReader", source).raw)
+        self._num_bytes = 0
+
+    def add(self, num_bytes: int) -> None:
+        """Count unpacked bytes.
+
+        Raises:
+            OverLimitError: there are far more of them than in most files.
+        """
+        self._num_bytes += num_bytes
+        if self._num_bytes > _FREE_BYTES:
+            _MOST_UNPACKED.check(self._num_bytes // max(1, self._source.num_read))
+
+
+class _Gzip(gzip.GzipFile):
+    """A gzip stream that is measured."""
+
+    def __init__(self, stream: BinaryIO, gauge: _Gauge) -> None:
+        super().__init__(fileobj=stream)
+        self._gauge = gauge
+
+    def read(self, size: int | None = -1) -> bytes:
+        """The next bytes."""
+        return self._counted(super().read(size))
+
+    def read1(self, size: int = -1) -> bytes:
+        """The next bytes that are there."""
+        return self._counted(super().read1(size))
+
+    def readline(self, size: int | None = -1) -> bytes:
+        """The next line."""
+        return self._counted(super().readline(-1 if size is None else size))
+
+    def _counted(self, found: bytes) -> bytes:
+        self._gauge.add(len(found))
+        return found
+
+
+def _from_zstd(stream: Any, gauge: _Gauge) -> BinaryIO:
     try:
         import zstandard  # noqa: PLC0415 - an extra
     except ImportError:
         raise SourceError("zstd cannot be read here", "pip install 'trainspec-validate[telemetry]'") from None
     both: Any = _InTurn(stream, io.BytesIO(zstandard.ZstdCompressor().compress(_END)))
     reader = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).stream_reader(both, read_across_frames=True)
-    return cast("BinaryIO", io.BufferedReader(cast("Any", _Zstd(reader, zstandard.ZstdError))))
+    return cast("BinaryIO", io.BufferedReader(cast("Any", _Zstd(reader, zstandard.ZstdError, gauge))))
 
 
 class _InTurn:
@@ -95,8 +143,8 @@ class _Zstd(io.RawIOBase):
     which comes out only if all before it was whole.
     """
 
-    def __init__(self, reader: Any, error: type[Exception]) -> None:
-        self._reader, self._error = reader, error
+    def __init__(self, reader: Any, error: type[Exception], gauge: _Gauge) -> None:
+        self._reader, self._error, self._gauge = reader, error, gauge
         self._held = b""
 
     def readable(self) -> bool:
@@ -117,6 +165,7 @@ class _Zstd(io.RawIOBase):
                 break
             whole = self._held + piece
             found, self._held = whole[: -len(_END)], whole[-len(_END) :]
+        self._gauge.add(len(found))
         buffer[: len(found)] = found
         return len(found)
 
@@ -152,7 +201,8 @@ def lines_of(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Every line with the bytes before it, without its line end.
 
     Raises:
-        SourceError: the compressed data end early or are damaged, or a line has no end within 1 GiB.
+        SourceError: the compressed data end early or are damaged.
+        OverLimitError: a line has no end within 1 GiB, or there is far more in compressed data than in most.
     """
     offset = 0
     try:
@@ -173,6 +223,5 @@ def _skip_line(stream: BinaryIO) -> int:
         skipped += len(line)
         if line.endswith(b"\n"):
             break
-        if skipped > _MAX_SKIPPED_BYTES:
-            raise SourceError("a line has no end within 1 GiB", "this is no text of lines")
+        MOST_OF_A_LINE.check(skipped)
     return skipped

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from trainspec_validate.budget import Limit
 from trainspec_validate.findings import Finding, Span, Suppressed, SuppressionKind
 from trainspec_validate.load import Source, comments
 from trainspec_validate.suppress.common import NO_REASON, UNKNOWN, UNUSED, Complaint, Run, Tally, lookup
@@ -14,8 +16,9 @@ from trainspec_validate.suppress.common import NO_REASON, UNKNOWN, UNUSED, Compl
 _MARK = "trainspec:"
 _PRAGMA = re.compile(r"(?:^|(?<=\s))#\s*trainspec:\s*(?P<rest>[^#]*)")
 _FORM = re.compile(r"(?P<kind>ignore-file|ignore)\s*\[(?P<words>[^\[\]]*)\](?P<reason>.*)", re.DOTALL)
-MAX_IGNORES = 1000
+MAX_IGNORES = int(Limit("a document", 1_000, "requirements that its comments name").most)
 """Requirements that the comments of one file may name; each costs a search for what a misspelt one means."""
+_LINE = re.compile(r"[^\S\n]*+([^\n]?)[^\n]*+(?:\n|\Z)")
 _HOW = "write `# trainspec: ignore[TS-PAR-001] reason`, or `ignore-file[...]` at the top of the file"
 
 
@@ -64,7 +67,7 @@ def _idle(ignore: Ignore) -> Complaint:
 
 
 def _read(source: Source, run: Run) -> Iterator[Ignore | Complaint]:
-    content: list[int] = []
+    content: Sequence[int] = ()
     number = 0
     for line, column, text in comments(source, _MARK):
         content = content or _content(source.text)
@@ -82,7 +85,7 @@ def _read(source: Source, run: Run) -> Iterator[Ignore | Complaint]:
                 yield entry
 
 
-def _parse(text: str, path: str, span: Span, content: list[int], run: Run) -> Iterator[Ignore | Complaint]:
+def _parse(text: str, path: str, span: Span, content: Sequence[int], run: Run) -> Iterator[Ignore | Complaint]:
     form = _FORM.fullmatch(text)
     words = [word.strip() for word in form["words"].split(",") if word.strip()] if form else []
     if form is None or not words:
@@ -107,13 +110,13 @@ def _parse(text: str, path: str, span: Span, content: list[int], run: Run) -> It
             yield Ignore(requirement.id, path, target, reason, span)
 
 
-def _target(line: int, content: list[int]) -> int:
+def _target(line: int, content: Sequence[int]) -> int:
     """The line itself; of a comment that stands alone, the next line that is neither blank nor a comment."""
     place = bisect_left(content, line)
     return content[place] if place < len(content) else line
 
 
-def _content(text: str) -> list[int]:
+def _content(text: str) -> Sequence[int]:
     """The lines that hold more than a comment, a document marker or a directive."""
-    lines = enumerate(text.split("\n"), 1)
-    return [n for n, line in lines if not line.startswith(("---", "%")) and line.lstrip()[:1] not in {"", "#"}]
+    lines = enumerate(_LINE.finditer(text), 1)
+    return array("I", (n for n, line in lines if not line[0].startswith(("---", "%")) and line[1][:1] not in {"", "#"}))

@@ -20,7 +20,7 @@ from trainspec_validate.telemetry.identities import Identities
 from trainspec_validate.telemetry.kernels.parse import MOST_ATTEMPT, MOST_TIME
 from trainspec_validate.telemetry.lines import RECORD, LineFault, read_line
 from trainspec_validate.telemetry.names import Interner
-from trainspec_validate.telemetry.reader import Stretch, note_damage
+from trainspec_validate.telemetry.reader import Stretch, note_damage, note_head
 from trainspec_validate.telemetry.rows import FileFacts, RowBuilder
 from trainspec_validate.telemetry.view import Location
 
@@ -76,10 +76,13 @@ def arrow_batches(stretch: Stretch, digest: Digest, facts: FileFacts, *, in_colu
         text = batch.column("json")
         is_odd = ~np.asarray(text.is_null()) if text.null_count < len(text) else np.zeros(len(text), bool)
         for row in np.flatnonzero(is_odd).tolist():
-            record = read_line(parquet.content_of(text[row]))
+            content = parquet.content_of(text[row])
+            record = read_line(content)
             if isinstance(record, LineFault):
                 note_damage(facts, first_row + row, record)
             else:
+                if isinstance(record, Head):
+                    note_head(facts, len(content))
                 builder.add(first_row + row, record)
         identity = np.zeros(batch.num_rows, np.int64)
         found = _plain_rows(batch, first_row, ~is_odd, builder, identities, texts, identity)

@@ -6,13 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainspec_validate.boundary import TogetherOverLimitError
+from trainspec_validate.budget import OverLimitError
 from trainspec_validate.documents.stream import Head
 from trainspec_validate.telemetry import jit
 from trainspec_validate.telemetry.batch import Batch, in_order, join
 from trainspec_validate.telemetry.build import Circumstances, view_of
 from trainspec_validate.telemetry.digest import Digest
 from trainspec_validate.telemetry.lines import MAX_LINE_BYTES, read_line
-from trainspec_validate.telemetry.reader import NATIVE, RunFile, Stretch, batches, have_order
+from trainspec_validate.telemetry.reader import NATIVE, RunFile, Stretch, batches, check_facts, have_order
 from trainspec_validate.telemetry.source import PARQUET, first_bytes, is_compressed
 from trainspec_validate.telemetry.view import RunView, StreamFile
 
@@ -74,9 +76,21 @@ def _foreign_format(start: bytes) -> str:
 
 
 def read_run(files: Sequence[RunFile], options: Options | None = None) -> RunView:
-    """What checks see of the run that these files hold."""
+    """What checks see of the run that these files hold.
+
+    Raises:
+        UnreadableError: a file cannot be read to its end, or passes a limit.
+        TogetherOverLimitError: the run passes a limit.
+    """
     options = options or Options()
-    digest = digest_of(files, options)
+    try:
+        digest = digest_of(files, options)
+        for file in files:
+            facts = digest.facts(file.number)
+            with file.reading(facts):
+                check_facts(facts)
+    except OverLimitError as error:
+        raise TogetherOverLimitError(str(error)) from error
     return view_of(digest, circumstances(files, digest, options))
 
 

@@ -13,8 +13,15 @@ from trainspec_validate.telemetry.spans import PlacedEvent
 
 MOST_HELD = 400_000
 """Events that are held as they are: about 1 kB each."""
+_CHARACTERS = 4_000
+"""Of attributes that count as one more event."""
 _MOST_LISTED = 100_000
 """Events of some names that are held once they are asked for."""
+
+
+def _num_characters(event: Event) -> int:
+    """About how much the attributes of an event take."""
+    return sum(len(value) * 8 if isinstance(value, str | list) else 8 for value in event.a.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,8 @@ class EventLog:
 
     def __init__(self) -> None:
         self._held: list[EventRow] = []
+        self._weight = 0
+        """Of those that are held, as so many events of a usual size."""
         self._blocks: Blocks[EventRow] | None = None
         self._places: list[Block] = []
         self._started_us = self._ended_us = -1
@@ -56,7 +65,8 @@ class EventLog:
         for row in rows:
             self._held.append(row)
             self._note(row.record)
-            if len(self._held) >= (MOST_HELD if self._blocks is None else NUM_IN_BLOCK):
+            self._weight += 1 + (_num_characters(row.record) // _CHARACTERS if row.record.a else 0)
+            if self._weight >= (MOST_HELD if self._blocks is None else NUM_IN_BLOCK):
                 self._put_away()
 
     def _note(self, record: Event) -> None:
@@ -75,6 +85,7 @@ class EventLog:
             self._blocks = Blocks(EventRow)
         self._places += [self._blocks.put(rows) for rows in in_blocks(self._held, NUM_IN_BLOCK)]
         self._held = []
+        self._weight = 0
 
     def placed(self, place: Callable[[EventRow], PlacedEvent]) -> Sequence[PlacedEvent]:
         """The events in order of time, attempt, emitter and sequence number; then in that in which they were read."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainspec_validate.documents.stream import Head
 from trainspec_validate.streams.format import FORMATS, detect
 from trainspec_validate.streams.items import Losses, Refusal
 from trainspec_validate.streams.read import read
@@ -11,7 +12,7 @@ from trainspec_validate.streams.source import SourceError, lines_of, opened
 from trainspec_validate.telemetry.batch import Batch
 from trainspec_validate.telemetry.digest import Digest
 from trainspec_validate.telemetry.lines import RECORD, TIME, LineFault
-from trainspec_validate.telemetry.reader import RunFile, note_damage
+from trainspec_validate.telemetry.reader import RunFile, note_damage, note_head
 from trainspec_validate.telemetry.rows import FileFacts, RowBuilder
 
 _AT_ONCE = 50_000
@@ -67,6 +68,8 @@ def _batches(file: RunFile, builder: RowBuilder) -> Iterator[Batch]:
             elif isinstance(item, Losses):
                 facts.losses = item
             else:
+                if isinstance(item, Head):
+                    note_head(facts, 0)
                 builder.add(offset, item)
                 number += 1
                 if number % _AT_ONCE == 0:

@@ -25,6 +25,8 @@ from trainspec_validate.telemetry.spill import sorted_digest
 _TASTE_BYTES = 200_000
 _LEAST_BYTES = 64_000_000
 """A stretch below this is not worth a process of its own."""
+_MOST_SHARED_HEADS = 20_000
+"""A file that begins with more heads is read by one process, for each would hold them all."""
 _SERIES_AT_ONCE = 100_000
 """Series of a share that are merged at once."""
 
@@ -65,6 +67,8 @@ def split(files: Sequence[RunFile], num_workers: int, least_bytes: int = 0) -> I
         with file.reading():
             size, unit = _places(file) if file.text_bytes > room else (1, file.text_bytes)
             heads = _heads_before(file) if size > 1 else ()
+            if len(heads) > _MOST_SHARED_HEADS:
+                size, unit, heads = 1, file.text_bytes, ()
         while (size - start) * unit > room and (step := max(1, round(room / unit))) < size - start:
             share.append(Stretch(file, start, start + step, heads if start else ()))
             yield share

@@ -10,12 +10,13 @@ from typing import Any
 
 import msgspec
 
+from trainspec_validate.budget import Limit
 from trainspec_validate.documents.stream import Event, Head, Sample, StreamRecord
 
 RECORD, HEAD, NOT_FINITE, TIME = "TS-TEL-001", "TS-TEL-002", "TS-TEL-015", "TS-TEL-016"
 """Requirements that a line can break by itself."""
-MAX_LINE_BYTES = 1_000_000
-MAX_DEPTH = 16
+MAX_LINE_BYTES = int(Limit("a record of a stream", 1_000_000, "bytes").most)
+MAX_DEPTH = int(Limit("a record of a stream", 16, "levels of nesting").most)
 _MOST_DIGITS = 300
 """Of a whole number; more may be beyond the range of floats."""
 _KINDS = {"head": "Head", "m": "Sample", "e": "Event"}

@@ -180,6 +180,9 @@ def _merge_file(mine: FileFacts, later: FileFacts, numbers: Numbers) -> None:
     mine.heads += later.heads
     mine.damage += later.damage
     mine.num_damaged += later.num_damaged
+    mine.num_unread += later.num_unread
+    mine.num_heads += later.num_heads
+    mine.head_bytes += later.head_bytes
     mine.num_records += later.num_records
     mine.first_implicit = mine.first_implicit or later.first_implicit
     mine.first_record = mine.first_record or later.first_record

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from trainspec_validate.budget import Limit
 from trainspec_validate.documents.stream import Head
 from trainspec_validate.metrics import Metric, by_name, catalog
 from trainspec_validate.telemetry.view import Key, Subject
@@ -20,8 +21,10 @@ _NEEDS = {"rank": RANK, "group": RANK, "device": DEVICE, "link": DEVICE, "nic": 
 _FALLS = {"any": 0, "attempt": 1, "restart": 2, "never": 3}
 LOCKSTEP = frozenset({"train.rank.step", "train.collective.sequence"})
 """Counters that ranks advance together."""
-MAX_KEYS = 4_096
+MAX_KEYS = int(Limit("a run", 4_096, "keys of metrics").most)
 """Keys of metrics in one run; more is a label that holds a step or a job."""
+_MOST_WRITERS: Final = Limit("a run", 500_000, "emitters, in each attempt anew")
+_MOST_SUBJECTS: Final = Limit("a run", 1_000_000, "ranks, devices and hosts that values are of")
 _TOO_MANY = Key("train.telemetry.too_many_keys")
 """What the values of all further keys are counted as."""
 
@@ -29,18 +32,25 @@ _TOO_MANY = Key("train.telemetry.too_many_keys")
 class Interner(Generic[T]):
     """Numbers for things, in the order in which they come."""
 
-    def __init__(self, items: Iterable[T] = ()) -> None:
+    def __init__(self, items: Iterable[T] = (), most: Limit | None = None) -> None:
+        self.most = most
         self.items: list[T] = []
         self.numbers: dict[T, int] = {}
         for item in items:
             self.number(item)
 
     def number(self, item: T) -> int:
-        """The number of a thing; a new one where it has none."""
+        """The number of a thing; a new one where it has none.
+
+        Raises:
+            OverLimitError: there are more of them than may be.
+        """
         found = self.numbers.get(item)
         if found is None:
             found = self.numbers[item] = len(self.items)
             self.items.append(item)
+            if self.most is not None:
+                self.most.check(len(self.items))
         return found
 
     def __len__(self) -> int:
@@ -162,9 +172,9 @@ class Names:
         self.texts: dict[str, int] = {}
         """Number of the key by its name as streams write it."""
         self.spelled: list[str] = []
-        self.subjects: Interner[Subject] = Interner()
+        self.subjects: Interner[Subject] = Interner(most=_MOST_SUBJECTS)
         self.emitters: Interner[str] = Interner()
-        self.writers: Interner[Writer] = Interner()
+        self.writers: Interner[Writer] = Interner(most=_MOST_WRITERS)
         self.heads: list[Head | None] = []
         self.num_heads = 0
         """Writers with a head."""

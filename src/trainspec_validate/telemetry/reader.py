@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from trainspec_validate.boundary import unreadable, untrusted
+from trainspec_validate.boundary import UnreadableError, unreadable, untrusted
+from trainspec_validate.budget import Count, Limit, OverLimitError
 from trainspec_validate.documents.stream import Head
 from trainspec_validate.streams.source import SourceError
 from trainspec_validate.telemetry import jit
@@ -20,6 +22,9 @@ from trainspec_validate.telemetry.view import Damage, Location
 
 NATIVE = "metric-stream"
 _HEAD_BLOCK_BYTES = 65_536
+_MOST_DAMAGED: Final = Limit("a stream", 200_000, "damaged lines")
+_MOST_HEADS: Final = Limit("a stream", 100_000, "heads")
+_MOST_HEAD_BYTES: Final = Limit("a stream", 48_000_000, "bytes of heads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +46,22 @@ class RunFile:
         """Size of the text; a compressed one is taken for ten times as large."""
         return self.num_bytes * (10 if self.is_compressed or self.format == "parquet" else 1)
 
-    def reading(self) -> AbstractContextManager[None]:
-        """Around whatever reads the file: what it raises becomes an `UnreadableError` of this file."""
-        return untrusted(unreadable(self.name))
+    @contextmanager
+    def reading(self, facts: FileFacts | None = None) -> Iterator[None]:
+        """Around whatever reads the file: what it raises becomes an `UnreadableError` of this file.
+
+        Where `facts` are given and it is too damaged, the first damage is told.
+        """
+        with untrusted(unreadable(self.name)):
+            try:
+                yield
+            except OverLimitError as error:
+                if facts is None or not facts.damage or error.limit is not _MOST_DAMAGED:
+                    raise
+                first = facts.damage[0]
+                place = f"{'row' if self.format == 'parquet' else 'byte'} {first.location.offset:,}"
+                reason = f"{error}; at {place} {first.message}"
+                raise UnreadableError(self.name, reason, first.help or "write the file again") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +84,9 @@ def batches(stretch: Stretch, digest: Digest, *, in_columns: bool = False) -> It
         UnreadableError: the file cannot be read to its end; where only its content is damaged, that is in the digest.
     """
     facts = digest.facts(stretch.file.number)
-    digest.know((stretch.file.head, *stretch.heads))
     try:
-        with stretch.file.reading():
+        with stretch.file.reading(facts):
+            digest.know((stretch.file.head, *stretch.heads))
             yield from _batches(stretch, digest, facts, in_columns=in_columns)
     except SourceError as error:
         note_damage(facts, 0, LineFault(RECORD, f"the file ends early: {error}", "was the writer stopped?"))
@@ -100,11 +118,14 @@ def have_order(files: Iterable[RunFile]) -> bool:
 def leading_heads(path: Path) -> tuple[Head, ...]:
     """The heads that a file begins with, one after another."""
     found: list[Head] = []
+    num, num_bytes = Count(_MOST_HEADS), Count(_MOST_HEAD_BYTES)
     for block in blocks(path, size=_HEAD_BLOCK_BYTES):
         for _, line in lines(block):
             record = read_line(line)
             if not isinstance(record, Head):
                 return tuple(found)
+            num.add()
+            num_bytes.add(len(line))
             found.append(record)
     return tuple(found)
 
@@ -135,6 +156,8 @@ def take_line(builder: RowBuilder, offset: int, line: bytes, *, is_tail: bool = 
     """Read one line into the builder, or note why it is no record."""
     facts = builder.facts
     record = read_line(line)
+    if isinstance(record, Head):
+        note_head(facts, len(line))
     if isinstance(record, LineFault):
         if is_tail:
             facts.tail = (offset, len(line), record)
@@ -144,8 +167,36 @@ def take_line(builder: RowBuilder, offset: int, line: bytes, *, is_tail: bool = 
     builder.add(offset, record)
 
 
+def note_head(facts: FileFacts, num_bytes: int) -> None:
+    """Count a head, which is kept.
+
+    Raises:
+        OverLimitError: the file has too many of them, or too large ones.
+    """
+    facts.num_heads += 1
+    facts.head_bytes += num_bytes
+    check_facts(facts)
+
+
+def check_facts(facts: FileFacts) -> None:
+    """Hold what a file has shown against its limits, which its parts may keep and their sum not.
+
+    Raises:
+        OverLimitError: it passes one.
+    """
+    _MOST_HEADS.check(facts.num_heads)
+    _MOST_HEAD_BYTES.check(facts.head_bytes)
+    _MOST_DAMAGED.check(facts.num_unread)
+
+
 def note_damage(facts: FileFacts, offset: int, fault: LineFault) -> None:
-    """Keep the damage of a line; the first ones in words, all in number."""
+    """Keep the damage of a line; the first ones in words, all in number.
+
+    Raises:
+        OverLimitError: the file has too many of them to be worth reading on.
+    """
     facts.num_damaged += 1
+    facts.num_unread += 1
+    _MOST_DAMAGED.check(facts.num_unread)
     if len(facts.damage) < MAX_DAMAGE:
         facts.damage.append(Damage(fault.requirement, Location(facts.number, offset), fault.message, fault.help))

@@ -24,6 +24,10 @@ class FileFacts:
     heads: list[tuple[Location, Head]] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
     num_damaged: int = 0
+    num_unread: int = 0
+    """Lines among the damaged ones that are no record."""
+    num_heads: int = 0
+    head_bytes: int = 0
     first_implicit: Location | None = None
     """First record that leaves its emitter or attempt to the head."""
     first_record: Location | None = None

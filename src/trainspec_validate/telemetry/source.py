@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from trainspec_validate.boundary import open_regular
-from trainspec_validate.streams.source import SourceError, uncompressed
+from trainspec_validate.streams.source import MOST_OF_A_LINE, SourceError, uncompressed
 from trainspec_validate.telemetry.lines import MAX_LINE_BYTES
 
 BLOCK_BYTES = 8_000_000
@@ -151,6 +151,7 @@ def _overlong(file: _Patient | _Chain, start: Block, length: int, end: int | Non
             yield from _blocks(rest, offset + place, end, BLOCK_BYTES)
             return
         offset += len(chunk)
+        MOST_OF_A_LINE.check(offset - start.offset)
 
 
 class _Chain:

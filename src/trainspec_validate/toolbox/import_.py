@@ -13,6 +13,7 @@ import click
 
 from trainspec_validate import terminal
 from trainspec_validate.boundary import untrusted
+from trainspec_validate.budget import Limit
 from trainspec_validate.documents import KINDS
 from trainspec_validate.interop.formats import Format, by_name, formats, recognise
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
@@ -25,7 +26,7 @@ from trainspec_validate.toolbox import stream_import, tables
 from trainspec_validate.toolbox.imported import hand_over
 from trainspec_validate.toolbox.stream_files import Inputs
 
-MAX_FILES = 1_000
+MAX_FILES = int(Limit("an import", 1_000, "files").most)
 MAX_NUM_NODES = 1_000_000
 _STDIN = "-"
 _MAX_NAME = 128

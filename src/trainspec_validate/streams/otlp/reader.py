@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from trainspec_validate.budget import Limit
 from trainspec_validate.streams.items import Refusal
 from trainspec_validate.streams.json_text import open_brackets
 from trainspec_validate.streams.native import plain_of
@@ -16,7 +17,7 @@ from trainspec_validate.streams.otlp.values import SCOPE, objects, plain_attribu
 from trainspec_validate.streams.read import Found
 from trainspec_validate.streams.transcript import Transcript
 
-_MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
+_MAX_DOCUMENT_BYTES = int(Limit("a text of OTLP/JSON", 64 * 1024 * 1024, "bytes").most)
 
 
 class Reader:

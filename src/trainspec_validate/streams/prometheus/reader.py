@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
+from trainspec_validate.budget import Count, Limit
 from trainspec_validate.documents.stream import HistogramValue, MetricValue, ScopeName
 from trainspec_validate.metrics import Metric, catalog, metrics
 from trainspec_validate.metrics.prometheus import HISTOGRAM_SERIES, prometheus_label, prometheus_names
@@ -23,7 +24,8 @@ _INDEX = ("gpu", "gpu_id", "device")
 _HOST = ("host_id", "Hostname", "hostname", "node", "instance", "k8s_node_name")
 _PASSED = frozenset({"__name__", "job", "le", "train_run_id", "train_run_attempt", "service_instance_id"})
 _USED = frozenset({*_DEVICE, *_INDEX, *_HOST, *_PASSED, "rank", "port"})
-_MAX_SUBJECTS = 1_000_000
+_MOST_SUBJECTS: Final = Limit("an exposition of Prometheus", 200_000, "devices, hosts and ranks at a moment")
+_MOST_VALUES: Final = Limit("an exposition of Prometheus", 4_000_000, "values")
 _MOST_COUNT = 2**53
 """Whole numbers up to here are exact in a double."""
 
@@ -65,6 +67,7 @@ class Reader:
         self._transcript = transcript
         self._names = Names(ECOSYSTEMS, transcript.tally, dict(transcript.given.quantities))
         self._subjects: dict[tuple[Any, ...], _Subject] = {}
+        self._num_values = Count(_MOST_VALUES)
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """Take the value of a line; values of one subject are one record, at the end."""
@@ -98,8 +101,6 @@ class Reader:
         if time_us is None:
             time_us = self._transcript.given.start_us
         subject = self._subject((time_us, *sorted(place.items())), offset)
-        if subject is None:
-            return
         if known:
             self._own(subject, known, series, point)
             return
@@ -109,13 +110,13 @@ class Reader:
             parts = keys.split(key) or (key, {})
             self._put(subject, keys.join(parts[0], {**series, **parts[1]}), value, offset)
 
-    def _subject(self, identity: tuple[Any, ...], offset: int) -> _Subject | None:
-        if identity not in self._subjects and len(self._subjects) >= _MAX_SUBJECTS:
-            self._transcript.lose(
-                "value", "subjects", f"more than {_MAX_SUBJECTS:,} subjects in one exposition", offset
-            )
-            return None
-        return self._subjects.setdefault(identity, _Subject(offset))
+    def _subject(self, identity: tuple[Any, ...], offset: int) -> _Subject:
+        self._num_values.add()
+        subject = self._subjects.get(identity)
+        if subject is None:
+            _MOST_SUBJECTS.check(len(self._subjects) + 1)
+            subject = self._subjects[identity] = _Subject(offset)
+        return subject
 
     def _put(self, subject: _Subject, key: str, value: MetricValue, offset: int) -> None:
         if key in subject.values:
