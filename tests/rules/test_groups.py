@@ -141,6 +141,34 @@ def test_groups_without_a_common_fabric_are_found(tmp_path: Path) -> None:
     assert [f.message.rpartition(" and ")[2] for f in found] == ["'b' (no fabric) to 'backend'"]
 
 
+JOINED = {"bandwidth_bytes_per_second": 100e9, "latency_seconds": 1e-3}
+SITES = [{"name": "north"}, {"name": "south"}, {"name": "east"}]
+
+
+@pytest.mark.parametrize(
+    ("ends", "sites", "verdict"),
+    [
+        ([["backend", "islands"]], ("north", "south"), Verdict.PASS),
+        ([["backend", "between"], ["between", "islands"]], ("north", "north"), Verdict.PASS),
+        ([["north", "south"]], ("north", "south"), Verdict.PASS),
+        ([["north", "east"]], ("north", "south"), Verdict.FAIL),
+        ([["north", "south"]], ("north", "north"), Verdict.FAIL),
+        ([], ("north", "south"), Verdict.FAIL),
+    ],
+)
+@pytest.mark.parametrize("plan", [{}, {"communication": None}], ids=["of a fabric", "of any"])
+def test_interconnects_join_groups(
+    ends: list[list[str]], sites: tuple[str, str], verdict: Verdict, plan: dict[str, Any], tmp_path: Path
+) -> None:
+    apart = groups(
+        {**HALF, "site": sites[0]}, {**HALF, "site": sites[1], "nics": [{"name": "rail", "fabric": "islands"}]}
+    )
+    apart["fabrics"] += [{"name": name, "transport": "infiniband"} for name in ("islands", "between")]
+    apart |= {"sites": SITES, "interconnects": [{"ends": pair, **JOINED} for pair in ends]}
+    _, outcome = judged(tmp_path, "TS-TOP-026", apart, plan)
+    assert outcome.verdict is verdict
+
+
 @pytest.mark.parametrize("plan", [{"node_group": "a"}, {"parallelism": {"num_accelerators": 64}}])
 def test_a_job_in_one_group_needs_no_other(tmp_path: Path, plan: dict[str, Any]) -> None:
     apart = groups(HALF, {**HALF, "nics": [{"name": "rail", "fabric": "islands"}]})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
+from typing import Final
 
 from trainspec_validate.derived.groups import spanned
 from trainspec_validate.derived.job import JobNodes
@@ -10,38 +12,79 @@ from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.units import number
 
+_MAX_GROUPS: Final = 500
+"""Groups of one job whose pairs are compared where no fabric joins all."""
+_Joins = dict[tuple[str, str | None], int]
+"""Number of the part that interconnects join, by `fabric` or `site` and the name."""
+
 
 @rule("TS-TOP-026")
 def joined_groups(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
-    """The node groups that a job spans have compute NICs in one fabric."""
+    """The node groups that a job spans have compute NICs in one fabric, or in fabrics or sites that are joined."""
     used = [nodes for nodes, _ in spanned(plan, cluster)]
     if len(used) < 2:
         raise NotApplicable("the job runs in one node group")
     if not cluster.fabrics:
         raise NotApplicable("the cluster declares no fabric")
     wanted = plan.communication.fabric if plan.communication else None
-    fabrics = [_fabrics(nodes, wanted) for nodes in used]
-    common = set(fabrics[0])
-    for nodes, those in zip(used[1:], fabrics[1:], strict=True):
-        if not common & set(those):
+    joins = _joins(cluster)
+    fabrics = {nodes.index: _fabrics(nodes, wanted, joins) for nodes in used}
+    if set.intersection(*(_parts(fabrics[nodes.index], joins) for nodes in used)):
+        return
+    if len(used) > _MAX_GROUPS:
+        raise NotApplicable(f"no fabric joins all of {len(used)} node groups, and pairs of over {_MAX_GROUPS} are many")
+    for one, other in combinations(used, 2):
+        if not _reach(one, other, fabrics, joins):
             largest = max(nodes.num_ranks for nodes in used)
             yield Violation(
                 at(plan, "parallelism", "num_accelerators"),
                 f"{number(plan.parallelism.num_accelerators)} ranks span {len(used)} node groups, but no fabric joins "
-                f"{_connected(used[0], fabrics[0])} and {_connected(nodes, those)}"
-                + (f" to {wanted!r}" if wanted else ""),
-                f"plug compute NICs of all of them into one fabric, or use at most {largest} ranks in one node group",
-                related=((at(cluster, "node_groups", nodes.index, "name"), "the group that the others do not reach"),),
+                f"{_connected(one, fabrics)} and {_connected(other, fabrics)}" + (f" to {wanted!r}" if wanted else ""),
+                "plug compute NICs of all of them into one fabric, declare the interconnect of their fabrics or sites, "
+                f"or use at most {largest} ranks in one node group",
+                related=((at(cluster, "node_groups", other.index, "name"), "the group that the others do not reach"),),
             )
             return
-        common &= set(those)
 
 
-def _fabrics(nodes: JobNodes, wanted: str | None) -> list[str]:
+def _joins(cluster: ClusterProfile) -> _Joins:
+    groups = cluster.node_groups
+    names = [("fabric", nic.fabric) for group in groups for nic in group.nics] + [("site", g.site) for g in groups]
+    names += [(kind, end) for join in cluster.interconnects for end in join.ends for kind in ("fabric", "site")]
+    parts = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    roots = list(range(len(parts)))
+
+    def root(part: int) -> int:
+        while roots[part] != part:
+            roots[part] = roots[roots[part]]
+            part = roots[part]
+        return part
+
+    for join in cluster.interconnects:
+        for kind in ("fabric", "site"):
+            first, second = (root(parts[kind, end]) for end in join.ends)
+            roots[first] = second
+    return {name: root(part) for name, part in parts.items()}
+
+
+def _reach(one: JobNodes, other: JobNodes, fabrics: dict[int, list[str]], joins: _Joins) -> bool:
+    """Whether two groups share fabrics that are joined, or stand at two sites that are."""
+    if _parts(fabrics[one.index], joins) & _parts(fabrics[other.index], joins):
+        return True
+    sites = (one.group.site, other.group.site)
+    return None not in sites and sites[0] != sites[1] and joins["site", sites[0]] == joins["site", sites[1]]
+
+
+def _parts(names: list[str], joins: _Joins) -> set[int]:
+    return {joins["fabric", name] for name in names}
+
+
+def _fabrics(nodes: JobNodes, wanted: str | None, joins: _Joins) -> list[str]:
     """Names of the fabrics that compute NICs of a group are plugged into and that the plan may use."""
     names = dict.fromkeys(nic.fabric for nic in nodes.group.nics if nic.role == "compute" and nic.fabric)
-    return [name for name in names if wanted in {None, name}]
+    part = joins.get(("fabric", wanted))
+    return [name for name in names if wanted is None or joins["fabric", name] == part]
 
 
-def _connected(nodes: JobNodes, fabrics: list[str]) -> str:
-    return f"{nodes.group.name!r} ({', '.join(fabrics) or 'no fabric'})"
+def _connected(nodes: JobNodes, fabrics: dict[int, list[str]]) -> str:
+    return f"{nodes.group.name!r} ({', '.join(fabrics[nodes.index]) or 'no fabric'})"
