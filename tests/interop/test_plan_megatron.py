@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from plan_files import assert_sound, at, broken, converted, document, how, imported, remarks_of, unknown_keys
 
+from trainspec_validate.interop.document import facts_of
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.merge import merge
 from trainspec_validate.interop.readers._megatron_model import expert_layers
 from trainspec_validate.interop.readers._shell_commands import MAX_VALUE, read_script
 from trainspec_validate.interop.readers._shell_words import MAX_CHARACTERS
@@ -526,3 +528,25 @@ def test_what_does_not_divide_stays_open() -> None:
 
 def test_a_method_of_recomputation_alone_asks_for_all_of_it() -> None:
     assert at(run("--activations-checkpoint-method uniform"), "memory", "activation_policy") == "full"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "before", "lost"),
+    [
+        ("--tensor-model-parallel-size ${TP:-8}", "", ("parallelism.data", "batch.accumulation_steps")),
+        ("--tensor-model-parallel-size $TP", ': "${TP:=4}"', ("parallelism.data", "batch.accumulation_steps")),
+        ("--tensor-model-parallel-size $TP", "", ("parallelism.data", "batch.accumulation_steps")),
+        ("--context-parallel-size ${CP:-2}", "", ("parallelism.data", "batch.accumulation_steps")),
+        ("--num-query-groups ${GROUPS:-8} --group-query-attention", "", ("model.num_parameters", "model.attention")),
+        ("--kv-channels ${K:-128}", "", ("model.num_parameters",)),
+        ("--rampup-batch-size $RAMP", "", ("job.num_tokens",)),
+    ],
+)
+def test_nothing_is_made_of_an_undecided_value_in_the_whole_plan(
+    arguments: str, before: str, lost: tuple[str, ...]
+) -> None:
+    """Joining the fragments completes the plan once more; an undecided degree must not count as 1 there."""
+    plan = facts_of(merge([run(f"{arguments} --bf16", before)]))
+    for dotted in lost:
+        group, key = dotted.split(".")
+        assert key not in plan[group], dotted
