@@ -103,12 +103,13 @@ def complete_model(draft: Draft, *, label: bool = True) -> None:
 
 
 def _not_told(draft: Draft) -> list[str]:
-    """What a shape must not be guessed of: gate, ties, a head that does not divide."""
+    """What a shape must not be guessed of: gate, ties, a head that does not divide, what is left open."""
     lacking = [key for key in ("gated_ffn", "tied_embeddings") if draft.get("model", key) is None]
     hidden, heads = draft.counted("model", "hidden_size"), draft.counted("model", "num_attention_heads")
     if draft.counted("model", "head_size") is None and hidden and heads and hidden % heads:
         lacking.append("head_size")
-    return lacking
+    undecided = {str(place[-1]) for place in _SHAPE if place in draft.unknown}
+    return lacking + sorted(undecided - {*lacking, *_NEEDED, "family", "attention", "ffn_hidden_size"})
 
 
 def _shape(draft: Draft) -> Shape | str:
@@ -125,10 +126,6 @@ def _shape(draft: Draft) -> Shape | str:
     if (ffn is None and expert_layers != layers) or (not inside and ffn is None):
         lacking.append("ffn_hidden_size")
     lacking += _not_told(draft)
-    undecided = sorted(
-        {str(place[-1]) for place in _SHAPE if place in draft.unknown} - {*lacking, "family", "attention"}
-    )
-    lacking += undecided
     if lacking or not isinstance(expert_layers, int) or not 0 <= expert_layers <= layers:
         return f"the shape that it follows from lacks {', '.join(lacking) or 'a number of layers with experts'}"
     hidden, heads = values["hidden_size"] or 1, values["num_attention_heads"] or 1
