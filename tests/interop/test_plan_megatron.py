@@ -550,3 +550,46 @@ def test_nothing_is_made_of_an_undecided_value_in_the_whole_plan(
     for dotted in lost:
         group, key = dotted.split(".")
         assert key not in plan[group], dotted
+
+
+SOURCES = """
+FILE=""
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --config) FILE="$2"; shift 2 ;;
+    *) exit 1 ;;
+  esac
+done
+NODES=1
+TP=2
+if [ -n "$FILE" ]; then source "$FILE"; fi
+CP=2
+NODES=${NODES:-1}
+"""
+SOURCED_RANKS = "torchrun --nproc_per_node 8 --nnodes $NODES"
+
+
+def test_a_file_that_is_read_in_may_change_what_stands_before_it() -> None:
+    arguments = "--tensor-model-parallel-size $TP --context-parallel-size $CP --bf16"
+    fragment = run(arguments, SOURCES, SOURCED_RANKS)
+    assert {"parallelism.num_accelerators", "parallelism.data", "parallelism.tensor"} <= unknown_keys(fragment)
+    assert why(fragment, "parallelism.tensor").startswith("2 or another value")
+    assert at(fragment, "parallelism", "context") == 2
+    plan = facts_of(merge([fragment]))
+    assert not {"num_accelerators", "data", "tensor"} & plan["parallelism"].keys()
+
+
+@pytest.mark.parametrize("line", ['source "$FILE"', 'source "$A/$FILE.sh"', "torchrun_args $X$FILE", ". $FILE"])
+def test_no_message_shows_how_a_choice_is_noted(line: str) -> None:
+    before = f"{SOURCES}\n{line}\nX=1\nif [ $B = c ]; then EXTRA=$FILE; else EXTRA=--bf16; fi"
+    fragment = run("$UNSET$FILE --wandb-exp-name $FILE $EXTRA", before, SOURCED_RANKS)
+    texts = [remarks_of(fragment), str(fragment.facts), *(entry.reason for entry in fragment.unknown)]
+    assert not any("\ue000" in text or "\ue001" in text for text in texts)
+    assert "reads in $2" in texts[0]
+
+
+@pytest.mark.parametrize(
+    "line", ["source venv/bin/activate", "source activate train", ". /opt/conda/etc/profile.d/conda.sh"]
+)
+def test_files_of_package_managers_change_no_sizes(line: str) -> None:
+    assert at(run("--tensor-model-parallel-size $TP --bf16", f"TP=2\n{line}"), "parallelism", "tensor") == 2
