@@ -222,3 +222,55 @@ def test_defaults_of_the_trainer_do_not_hold_for_ms_swift() -> None:
     assert "batch.accumulation_steps" in unknown_keys(fragment)
     plain = read_trainer(ForeignText("run.sh", f"python train.py {arguments}\n"))
     assert at(plain, "batch", "accumulation_steps") == 1
+
+
+STORED = ("parameters", "gradients", "reduction", "optimizer_state")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("load_in_4bit: true", "torch_dtype: bfloat16"),
+        ("use_peft: true", "lora_r: 16"),
+        ("lora_rank: 8",),
+        ("finetuning_type: lora",),
+        ("peft_config:", "  lora_alpha: 16"),
+        ("quantization_bit: 4",),
+        ("adapter: qlora", "fsdp: full_shard"),
+        ("lora_enable: true", "deepspeed: zero2.json"),
+    ],
+)
+def test_adapters_and_quantised_weights_leave_formats_open(lines: tuple[str, ...]) -> None:
+    fragment = trainer("bf16: true", *lines)
+    assert at(fragment, "precision", "compute") == "bf16"
+    assert {f"precision.{key}" for key in STORED} <= unknown_keys(fragment)
+    assert "lora and precision.frozen_parameters" in remarks_of(fragment)
+
+
+@pytest.mark.parametrize("lines", [("use_peft: false", "lora_r: 16"), ("load_in_4bit: false",), ("bits: 16",)])
+def test_adapters_that_are_off_change_nothing(lines: tuple[str, ...]) -> None:
+    assert at(trainer("bf16: true", *lines), "precision", "parameters") == "fp32"
+
+
+def test_weights_loaded_in_a_format_stay_in_it() -> None:
+    fragment = trainer("bf16: true", "torch_dtype: bfloat16")
+    assert [at(fragment, "precision", key) for key in STORED] == ["bf16"] * 4
+    sharded = trainer("bf16: true", "torch_dtype: bfloat16", "fsdp: full_shard")
+    assert at(sharded, "precision", "master_parameters") == "fp32"
+    left = trainer("bf16: true", "torch_dtype: auto")
+    assert {f"precision.{key}" for key in STORED} <= unknown_keys(left)
+
+
+@pytest.mark.parametrize(
+    "lines", [("stage: sft", "template: qwen"), ("finetuning_type: full",), ("cutoff_len: 2048", "use_muon: true")]
+)
+def test_llama_factory_has_defaults_of_its_own(lines: tuple[str, ...]) -> None:
+    fragment = trainer("dataloader_num_workers: 4", "bf16: true", *lines)
+    assert "memory.activation_policy" in unknown_keys(fragment)
+    assert "precision.parameters" in unknown_keys(fragment)
+    assert any("LLaMA-Factory" in entry.reason for entry in fragment.unknown)
+    assert at(fragment, "batch", "micro_sequences") == 4
+
+
+def test_a_lone_word_is_no_llama_factory() -> None:
+    assert at(trainer("dataloader_num_workers: 4", "stage: sft"), "memory", "activation_policy") == "none"

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainspec_validate.interop.readers import _deepspeed_plan
+from trainspec_validate.interop.readers._huggingface_weights import STORED, drop_untrained, loaded_format, write_loaded
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, like, name_of
 
 VERSION = "transformers 5.23.0, TrainingArguments"
 AUTOCAST = "torch.autocast runs these in fp32 (pytorch/pytorch docs/source/amp.rst)"
-_LOADED = ("torch_dtype", "dtype", "model_dtype", "model.torch_dtype", "model.dtype")
-_DTYPES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "float32": "fp32", "fp32": "fp32"}
 _MEBIBYTE = 1024**2
 _STRATEGIES = {
     "full_shard": "parameters",
@@ -38,28 +37,14 @@ def write_training(draft: Draft) -> None:
         draft.remark(f"deepspeed names the file {path[:120]}, which is not read: import it as well", "deepspeed")
         for pointer in (("parallelism", "sharding"), ("communication", "overlap_gradients")):
             draft.lacks(pointer, f"it is in {path[:120]}")
-        if compute != "fp32" or not _write_loaded(draft):
+        if compute != "fp32" or not write_loaded(draft):
             write_deepspeed_formats(draft, compute, how)
     else:
         _write_sharding(draft)
-        if compute != "fp32" or not _write_loaded(draft):
-            write_formats(draft, compute, how)
+        if compute != "fp32" or not write_loaded(draft):
+            write_formats(draft, compute, how, loaded_format(draft))
+    drop_untrained(draft)
     _write_rest(draft)
-
-
-def _write_loaded(draft: Draft) -> bool:
-    """Formats where no switch is set, but the weights are loaded in a format; whether that is so."""
-    name = next((name for name in _LOADED if draft.look(name) is not None), "")
-    word = "bfloat16" if draft.flag("pure_bf16") else str(draft.look(name) or "").removeprefix("torch.") if name else ""
-    loaded = _DTYPES.get(word)
-    if not word or loaded == "fp32":
-        return False
-    why = f"{name or 'pure_bf16'} loads the weights in {word[:20]}; the program decides what is cast beside them"
-    if loaded is not None:
-        draft.put(("precision", "compute"), loaded, f"{name or 'pure_bf16'}: the format of the weights")
-    for key in ("compute", "parameters", "gradients", "reduction"):
-        draft.lacks(("precision", key), why)
-    return True
 
 
 def _write_batch(draft: Draft) -> None:
@@ -87,8 +72,11 @@ def write_deepspeed_formats(draft: Draft, compute: str, how: str) -> None:
         draft.lacks(("precision", "loss_scaling"), "the configuration of DeepSpeed decides")
 
 
-def write_formats(draft: Draft, compute: str, how: str) -> None:
-    """Formats of mixed precision: operands that are cast, or shards that are cast as they are gathered."""
+def write_formats(draft: Draft, compute: str, how: str, loaded: tuple[str, str] = ("", "")) -> None:
+    """Formats of mixed precision: operands that are cast, or shards that are cast as they are gathered.
+
+    `loaded` is the format in which the weights are loaded, and the setting that says so.
+    """
     draft.put(("precision", "compute"), compute, how)
     sharded = draft.get("parallelism", "sharding") in {"parameters", "gradients"}
     if compute == "fp32":
@@ -101,15 +89,29 @@ def write_formats(draft: Draft, compute: str, how: str) -> None:
         draft.put(("precision", "master_parameters"), "fp32", why)
         draft.put(("precision", "gradients"), compute, why)
         draft.put(("precision", "reduction"), compute, why)
+        draft.put(("precision", "optimizer_state"), "fp32", "moments have the format of the stored parameters")
     else:
-        why = "torch.autocast casts operands; parameters and their gradients stay in fp32"
-        why = Default(why) if draft.get("parallelism", "sharding") is None else why
-        for key in ("parameters", "gradients", "reduction"):
-            draft.put(("precision", key), "fp32", why)
-    draft.put(("precision", "optimizer_state"), "fp32", "moments have the format of the stored parameters")
+        _write_autocast(draft, *loaded)
     draft.put(("precision", "high_precision_operations"), ["softmax", "normalization", "loss"], AUTOCAST)
     if compute == "fp16":
         _write_scaler(draft)
+
+
+def _write_autocast(draft: Draft, loaded: str, name: str) -> None:
+    """Formats where operands are cast: what is stored has the format in which the weights are loaded."""
+    if name and not loaded:
+        why = f"{name} does not name the format in which the weights are loaded, and the program keeps them so"
+        draft.drop([("precision", key) for key in STORED], why)
+        return
+    why = "torch.autocast casts operands; parameters and their gradients stay in fp32"
+    if loaded:
+        why = f"{name} loads the parameters in {loaded}; torch.autocast casts operands alone"
+    moments = "moments have the format of the stored parameters"
+    if draft.get("parallelism", "sharding") is None:
+        why, moments = Default(why), Default(moments)
+    for key in ("parameters", "gradients", "reduction"):
+        draft.put(("precision", key), loaded or "fp32", why)
+    draft.put(("precision", "optimizer_state"), loaded or "fp32", moments)
 
 
 def _write_scaler(draft: Draft) -> None:

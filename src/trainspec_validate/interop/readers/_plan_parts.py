@@ -229,13 +229,17 @@ class Draft:
 
     def drop_defaults(self, why: str) -> None:
         """Leave open every fact that stands on a default, where the program has others."""
-        for pointer in [pointer for pointer, how in self.derived.items() if isinstance(how, Default)]:
+        self.drop([pointer for pointer, how in self.derived.items() if isinstance(how, Default)], why)
+
+    def drop(self, pointers: Iterable[Pointer], why: str) -> None:
+        """Leave facts open that cannot be told after all."""
+        for pointer in pointers:
             inner: Any = self.facts
             for key in pointer[:-1]:
                 inner = inner.get(str(key), {})
-            inner.pop(str(pointer[-1]), None)
-            del self.derived[pointer]
-            self.unknown[pointer] = why
+            if inner.pop(str(pointer[-1]), None) is not None or pointer not in self.unknown:
+                self.unknown[pointer] = why
+            self.derived.pop(pointer, None)
         self.facts = {group: facts for group, facts in self.facts.items() if facts != {}}
 
     def get(self, *pointer: str) -> Any:

@@ -10,6 +10,7 @@ from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText,
 from trainspec_validate.interop.readers._accelerate_plan import write_accelerate
 from trainspec_validate.interop.readers._huggingface_model import write_model
 from trainspec_validate.interop.readers._huggingface_training import write_training
+from trainspec_validate.interop.readers._huggingface_weights import is_factory
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
 from trainspec_validate.interop.readers._plan_parts import Draft
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
@@ -80,10 +81,7 @@ def read_trainer(text: ForeignText) -> Fragment:
 
         def of_script(values: dict[str, Any]) -> Draft:
             draft = started.draft(values)
-            _trained(draft, *started_ranks(draft, text.text))
-            if _SWIFT.search(text.text):
-                draft.drop_defaults("ms-swift has defaults of its own")
-            return draft
+            return _trained(draft, *started_ranks(draft, text.text), swift=bool(_SWIFT.search(text.text)))
 
         draft = settled(started.values, of_script)
         started.tell(draft)
@@ -98,7 +96,7 @@ def read_trainer(text: ForeignText) -> Fragment:
     return draft.fragment("huggingface-trainer-arguments", text)
 
 
-def _trained(draft: Draft, world: int | None, source: str) -> Draft:
+def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = False) -> Draft:
     write_training(draft)
     for axis, setting in (("tensor", "tp_size"), ("context", "cp_size")):
         draft.copy(("parallelism", axis), f"parallelism_config.{setting}")
@@ -107,6 +105,8 @@ def _trained(draft: Draft, world: int | None, source: str) -> Draft:
     if outer and inner:
         draft.put(("parallelism", "data"), outer * inner, f"{outer} replicas x {inner} shards")
     complete(draft, world, source)
+    if swift or is_factory(draft):
+        draft.drop_defaults(f"{'ms-swift' if swift else 'LLaMA-Factory'} has defaults of its own")
     return draft
 
 

@@ -1,0 +1,94 @@
+"""The only place that judges which weights a Trainer's job holds: loaded in a format, quantised, or with adapters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainspec_validate.interop.readers._plan_parts import Draft
+
+_LOADED = ("torch_dtype", "dtype", "model_dtype", "model.torch_dtype", "model.dtype")
+_DTYPES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "float32": "fp32", "fp32": "fp32"}
+STORED = ("parameters", "master_parameters", "gradients", "reduction", "optimizer_state")
+"""Formats of a plan that differ between weights that are trained and weights that are frozen or quantised."""
+_SWITCHES = frozenset({"use_peft", "use_lora", "lora_enable", "use_dora", "use_qlora"})
+"""Switches of adapters: one that is off turns the other settings of adapters off as well."""
+_QUANTISED = frozenset({"load_in_4bit", "load_in_8bit", "q_lora", "qlora"})
+_METHODS = frozenset({"finetuning_type", "train_type", "tuner_type", "sft_type", "adapter", "peft_type", "peft_method"})
+_WHOLE = frozenset({"full", "none", "false", ""})
+_MARKS = frozenset({"lora_r", "lora_rank", "lora_alpha", "lora_target_modules", "lora_target"})
+_BITS = frozenset({"quantization_bit", "quant_bits", "bits"})
+_FACTORY = frozenset(
+    {
+        *("finetuning_type", "template", "cutoff_len", "use_muon", "use_galore", "use_badam", "enable_liger_kernel"),
+        *("dataset_dir", "overwrite_cache", "plot_loss", "pref_loss", "lora_target", "quantization_bit", "val_size"),
+    }
+)
+"""Arguments that LLaMA-Factory adds to those of the Trainer (hiyouga/LLaMA-Factory:src/llamafactory/hparams)."""
+_STAGES = frozenset({"pt", "sft", "rm", "ppo", "dpo", "kto"})
+
+
+def loaded_format(draft: Draft) -> tuple[str, str]:
+    """The format in which the weights are loaded, and the setting that says so; both empty where none does.
+
+    The format is empty beside a setting that names none, such as `auto`.
+    """
+    if draft.flag("pure_bf16"):
+        return "bf16", "pure_bf16"
+    name = next((name for name in _LOADED if draft.look(name) is not None or draft.reasons(name)), "")
+    word = str(draft.look(name) or "").removeprefix("torch.") if name else ""
+    return _DTYPES.get(word, ""), name
+
+
+def write_loaded(draft: Draft) -> bool:
+    """Formats where no switch is set, but the weights are loaded in a format; whether that is so."""
+    loaded, name = loaded_format(draft)
+    if not name or loaded == "fp32":
+        return False
+    word = "bfloat16" if name == "pure_bf16" else str(draft.values.get(name))[:20]
+    why = f"{name} loads the weights in {word}; the program decides what is cast beside them"
+    if loaded:
+        draft.put(("precision", "compute"), loaded, f"{name}: the format of the weights")
+    for key in ("compute", "parameters", "gradients", "reduction"):
+        draft.lacks(("precision", key), why)
+    return True
+
+
+def drop_untrained(draft: Draft) -> None:
+    """Leave the formats of stored tensors open where the job trains adapters, or weights that are quantised."""
+    name = _partial(draft)
+    if name is None:
+        return
+    draft.used.add(name)
+    why = f"{name} asks for adapters or quantised weights; the file does not tell the format of what is trained"
+    places = [("precision", key) for key in STORED]
+    draft.drop(places, why)
+    draft.remark(
+        f"{name}: only some weights are trained, or they are quantised; a plan states that in lora and "
+        "precision.frozen_parameters, which are not read from this file",
+        name,
+    )
+
+
+def is_factory(draft: Draft) -> bool:
+    """Whether the arguments are those of LLaMA-Factory."""
+    named = {name for name, value in draft.values.items() if value is not None}
+    staged = draft.values.get("stage") in _STAGES if isinstance(draft.values.get("stage"), str) else False
+    return "finetuning_type" in named or len(named & _FACTORY) + staged >= 2
+
+
+def _partial(draft: Draft) -> str | None:
+    """The setting by which a job trains adapters or quantised weights; None where none does."""
+    last = {name.rpartition(".")[2]: name for name in draft.values if draft.values[name] is not None}
+    values = {key: draft.values[name] for key, name in last.items()}
+    whole = any(_is_off(values[key]) for key in _SWITCHES & values.keys()) or any(
+        str(values[key]).lower() in _WHOLE for key in _METHODS & values.keys()
+    )
+    asked = [key for key in sorted(_QUANTISED & values.keys()) if not _is_off(values[key])]
+    asked += [key for key in sorted(_BITS & values.keys()) if values[key] in (4, 8)]
+    if not whole:
+        asked += sorted((_SWITCHES | _METHODS | _MARKS) & values.keys())
+    return last[asked[0]] if asked else None
+
+
+def _is_off(value: Any) -> bool:
+    return value is False or str(value).lower() in {"false", "0", "no", "none", ""}
