@@ -9,6 +9,7 @@ import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -93,11 +94,11 @@ def declared(num_nodes: int, figures: dict[str, object], memory: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("num_nodes", "rates", "spares", "capacity", "memory"),
-    list(itertools.product((2, 4), RATES, (0, 1), ("20e12", "5e11"), ("", MEMORY)))[::13],
+    "case", list(itertools.product((2, 4), RATES, (0, 1), ("20e12", "5e11"), ("", MEMORY)))[::13], ids=str
 )
-def test_only_what_has_no_errors_is_written(tmp_path, monkeypatch, num_nodes, rates, spares, capacity, memory) -> None:
+def test_only_what_has_no_errors_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Any) -> None:
     """Nodes, rates, spares, sizes and stores: what is written validates, and what is not says by which rule."""
+    num_nodes, rates, spares, capacity, memory = case
     keys = ("write_bandwidth_bytes_per_second", "read_bandwidth_bytes_per_second", "num_spare_nodes", "capacity_bytes")
     figures = dict(zip(keys, (*rates, spares, capacity), strict=True))
     (tmp_path / "cluster.yaml").write_text(declared(num_nodes, figures, memory))

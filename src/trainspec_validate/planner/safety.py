@@ -174,7 +174,9 @@ def advice(request: Request, scored: Scored) -> tuple[str, ...]:
     names = Names("plan", "policy", "{name: cluster}", "{name: plan}")
     figures = policy_figures(request, scored, names)
     better, waiting = with_spares(request, figures), scored.outlook.exposed_share
-    notes = () if waiting <= _MUCH_WAITING else (f"{waiting:.0%} of a step waits for communication; {_MORE_WORK}",)
+    notes: tuple[str, ...] = (
+        () if waiting <= _MUCH_WAITING else (f"{waiting:.0%} of a step waits for communication; {_MORE_WORK}",)
+    )
     notes += _slow_restore(request, figures)
     if better is None:
         return notes
@@ -198,8 +200,8 @@ def _slow_restore(request: Request, figures: PolicyFigures) -> tuple[str, ...]:
     share = bytes_(_MEMORY_COPIES * figures.checkpoint_bytes / request.num_nodes / _MOST_FILLED)
     store = figures.tiers[-1].storage or "the durable tier"
     note = (
-        f"a restore takes {seconds(figures.restore_seconds)} from {store}; copies in the memory of partners are faster, "
-        f"where nodes have {share} for them: declare a storage target with kind: host-memory and scope: node"
+        f"a restore takes {seconds(figures.restore_seconds)} from {store}; copies in the memory of partners are "
+        f"faster, where nodes have {share} for them: declare a storage target with kind: host-memory and scope: node"
     )
     return (note,)
 
