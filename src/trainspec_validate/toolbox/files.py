@@ -51,7 +51,8 @@ def errors_of(texts: Mapping[str, str], *given: str) -> list[str]:
     with TemporaryDirectory(prefix="trainspec-") as place:
         paths = [Path(place) / name for name in texts]
         for path, text in zip(paths, texts.values(), strict=True):
-            path.write_text(text, encoding="utf-8")
+            with new_file(path) as file:
+                file.write(text.encode())
         report = validate([*given, *paths])
     names = {path.as_posix(): path.name for path in paths}
     return [
