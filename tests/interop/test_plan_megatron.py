@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from plan_files import assert_sound, at, broken, converted, document, how, imported, remarks_of, unknown_keys
 
+from trainspec_validate.interop.document import facts_of
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.merge import merge
 from trainspec_validate.interop.readers._megatron_model import expert_layers
 from trainspec_validate.interop.readers._shell_commands import MAX_VALUE, read_script
 from trainspec_validate.interop.readers._shell_words import MAX_CHARACTERS
@@ -526,3 +528,68 @@ def test_what_does_not_divide_stays_open() -> None:
 
 def test_a_method_of_recomputation_alone_asks_for_all_of_it() -> None:
     assert at(run("--activations-checkpoint-method uniform"), "memory", "activation_policy") == "full"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "before", "lost"),
+    [
+        ("--tensor-model-parallel-size ${TP:-8}", "", ("parallelism.data", "batch.accumulation_steps")),
+        ("--tensor-model-parallel-size $TP", ': "${TP:=4}"', ("parallelism.data", "batch.accumulation_steps")),
+        ("--tensor-model-parallel-size $TP", "", ("parallelism.data", "batch.accumulation_steps")),
+        ("--context-parallel-size ${CP:-2}", "", ("parallelism.data", "batch.accumulation_steps")),
+        ("--num-query-groups ${GROUPS:-8} --group-query-attention", "", ("model.num_parameters", "model.attention")),
+        ("--kv-channels ${K:-128}", "", ("model.num_parameters",)),
+        ("--rampup-batch-size $RAMP", "", ("job.num_tokens",)),
+    ],
+)
+def test_nothing_is_made_of_an_undecided_value_in_the_whole_plan(
+    arguments: str, before: str, lost: tuple[str, ...]
+) -> None:
+    """Joining the fragments completes the plan once more; an undecided degree must not count as 1 there."""
+    plan = facts_of(merge([run(f"{arguments} --bf16", before)]))
+    for dotted in lost:
+        group, key = dotted.split(".")
+        assert key not in plan[group], dotted
+
+
+SOURCES = """
+FILE=""
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --config) FILE="$2"; shift 2 ;;
+    *) exit 1 ;;
+  esac
+done
+NODES=1
+TP=2
+if [ -n "$FILE" ]; then source "$FILE"; fi
+CP=2
+NODES=${NODES:-1}
+"""
+SOURCED_RANKS = "torchrun --nproc_per_node 8 --nnodes $NODES"
+
+
+def test_a_file_that_is_read_in_may_change_what_stands_before_it() -> None:
+    arguments = "--tensor-model-parallel-size $TP --context-parallel-size $CP --bf16"
+    fragment = run(arguments, SOURCES, SOURCED_RANKS)
+    assert {"parallelism.num_accelerators", "parallelism.data", "parallelism.tensor"} <= unknown_keys(fragment)
+    assert why(fragment, "parallelism.tensor").startswith("2 or another value")
+    assert at(fragment, "parallelism", "context") == 2
+    plan = facts_of(merge([fragment]))
+    assert not {"num_accelerators", "data", "tensor"} & plan["parallelism"].keys()
+
+
+@pytest.mark.parametrize("line", ['source "$FILE"', 'source "$A/$FILE.sh"', "torchrun_args $X$FILE", ". $FILE"])
+def test_no_message_shows_how_a_choice_is_noted(line: str) -> None:
+    before = f"{SOURCES}\n{line}\nX=1\nif [ $B = c ]; then EXTRA=$FILE; else EXTRA=--bf16; fi"
+    fragment = run("$UNSET$FILE --wandb-exp-name $FILE $EXTRA", before, SOURCED_RANKS)
+    texts = [remarks_of(fragment), str(fragment.facts), *(entry.reason for entry in fragment.unknown)]
+    assert not any("\ue000" in text or "\ue001" in text for text in texts)
+    assert "reads in $2" in texts[0]
+
+
+@pytest.mark.parametrize(
+    "line", ["source venv/bin/activate", "source activate train", ". /opt/conda/etc/profile.d/conda.sh"]
+)
+def test_files_of_package_managers_change_no_sizes(line: str) -> None:
+    assert at(run("--tensor-model-parallel-size $TP --bf16", f"TP=2\n{line}"), "parallelism", "tensor") == 2

@@ -63,7 +63,7 @@ def refuse_ambiguous(file: io.RawIOBase, num_bytes: int) -> None:
             how = "stands twice" if other == entry.name else f"differs from {_shown(other)} in case only"
             raise _ambiguous(f"the name {_shown(entry.name)} {how}")
         _check_header(file, entry)
-    if entries and min(entry.offset for entry in entries):
+    if min((entry.offset for entry in entries), default=0) > 0:
         raise _ambiguous("other bytes stand before its first entry")
 
 

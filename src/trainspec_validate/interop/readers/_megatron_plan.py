@@ -177,6 +177,8 @@ def _write_ramp(draft: Draft) -> None:
     """`rampup_batch_size` start, increment, samples: equal shares of the samples at each size."""
     ramp = draft.look("rampup_batch_size")
     if ramp is None:
+        for reason in draft.reasons("rampup_batch_size"):
+            draft.lacks(("batch", "ramp"), reason)
         return
     whole, length = draft.counted("batch", "global_sequences"), draft.counted("model", "sequence_length")
     fits = isinstance(ramp, list) and len(ramp) == 3 and all(is_count(item) for item in ramp)
