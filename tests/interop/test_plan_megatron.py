@@ -593,3 +593,63 @@ def test_no_message_shows_how_a_choice_is_noted(line: str) -> None:
 )
 def test_files_of_package_managers_change_no_sizes(line: str) -> None:
     assert at(run("--tensor-model-parallel-size $TP --bf16", f"TP=2\n{line}"), "parallelism", "tensor") == 2
+
+
+FORK = "--deepspeed --deepspeed_config ds.json --vocab-size 50304"
+
+
+def test_megatron_deepspeed_has_defaults_of_its_own() -> None:
+    """The fork leaves to DeepSpeed's file what Megatron-LM does by default."""
+    fragment = run(f"{FORK} --fp16")
+    decided = {"communication.overlap_gradients", "communication.overlap_parameters", "communication.timeout_seconds"}
+    formats = {"precision.gradients", "precision.reduction", "precision.accumulation", "precision.nonfinite_action"}
+    assert decided | formats | {"parallelism.sharding"} <= unknown_keys(fragment)
+    assert at(fragment, "parallelism", "data") == 16
+    assert at(run(f"{FORK} --distributed-timeout-minutes 5"), "communication", "timeout_seconds") == 300
+    assert not any("NVIDIA/Megatron-LM@d98e8a64:megatron/training" in how for how in fragment.derived.values())
+    assert_sound(fragment)
+
+
+def test_experts_of_megatron_deepspeed() -> None:
+    fragment = run(f"{FORK} --num-experts 128 --moe-expert-parallel-size 16 --fp16")
+    assert at(fragment, "parallelism", "expert") == 16
+    assert at(fragment, "model", "experts") == {
+        "num_experts": 128,
+        "num_active_experts": 1,
+        "ffn_hidden_size": 4096,
+        "num_layers": 12,
+    }
+    several = run(f"{FORK} --num-experts 64 64 --topk 2 --expert-interval 4 --fp16")
+    assert at(several, "model", "experts", "num_experts") == 64
+    assert at(several, "model", "experts", "num_active_experts") == 2
+    assert at(several, "model", "experts", "num_layers") == 6
+    assert "parallelism.expert" in unknown_keys(several)
+    mixed = run(f"{FORK} --num-experts 32 64 --moe-expert-parallel-size 16 --fp16")
+    assert {"model.experts.num_experts", "model.num_parameters"} <= unknown_keys(mixed)
+    assert at(run(f"{FORK} --num-experts 1 --fp16"), "model", "family") == "dense-transformer"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tokens", "steps"),
+    [
+        ("--train-tokens 1000", 1000, None),
+        (f"--train-tokens {10**12}", None, 100),
+    ],
+)
+def test_tokens_end_a_run_of_megatron_deepspeed(arguments: str, tokens: int | None, steps: int | None) -> None:
+    plan = facts_of(merge([run(f"{FORK} --fp16 {arguments}")]))
+    assert plan["job"].get("num_tokens") == tokens
+    assert plan["job"].get("num_steps") == steps
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sharding"),
+    [("--bf16 --zero-stage 0", None), ("--fp16 --zero-stage 0", "none"), ("--bf16 --zero-stage 1", "optimizer")],
+)
+def test_stages_of_zero_beside_a_file(arguments: str, sharding: str | None) -> None:
+    assert at(run(f"{FORK} {arguments}"), "parallelism", "sharding") == sharding
+
+
+def test_sequences_that_deepspeed_splits() -> None:
+    fragment = run(f"{FORK} --fp16 --ds-sequence-parallel-size 4")
+    assert {"parallelism.context", "parallelism.data"} <= unknown_keys(fragment)
