@@ -21,7 +21,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from trainspec_validate import check, reading, streamed, terminal
-from trainspec_validate.boundary import UnreadableError, open_regular, refusal_of, untrusted
+from trainspec_validate.boundary import UnreadableError, open_regular, refusal_of, untrusted, words_of
 from trainspec_validate.budget import Limit, OverLimitError
 from trainspec_validate.cli import PROGRAM, command
 from trainspec_validate.telemetry import engine, large
@@ -399,6 +399,46 @@ def test_any_damage_of_parquet_is_told() -> None:
         damaged[place] ^= 0x81
         result = invoke(write("s.parquet", bytes(damaged)))
         assert result.exit_code in {0, 1, 2}, (place, result.exception)
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "num_footer_bytes", "told"),
+    [
+        (90 << 20, 80 << 20, "the footer of a Parquet file may have at most 67,108,864 bytes"),
+        (90 << 20, 0xFFFF_FFF0, "the footer of a Parquet file may have at most 67,108,864 bytes"),
+        (1 << 20, 2 << 20, "its footer of 2,097,152 bytes begins before the file does"),
+        (1 << 20, 1 << 19, "its content cannot be read: "),
+    ],
+)
+def test_the_stated_length_of_a_footer_is_not_believed(num_bytes: int, num_footer_bytes: int, told: str) -> None:
+    pytest.importorskip("pyarrow")
+    with Path("s.parquet").open("wb") as file:
+        file.write(b"PAR1")
+        file.truncate(num_bytes)
+        file.seek(0, 2)
+        file.write(num_footer_bytes.to_bytes(4, "little") + b"PAR1")
+    result = invoke("s.parquet")
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_words_of_libraries_are_one_line() -> None:
+    assert words_of(ValueError("no page\nError: at\r\n\t7")) == "no page Error: at 7"
+    assert words_of(ValueError()) == "ValueError"
+    assert len(words_of(ValueError("x" * 5_000))) == 200
+
+
+@pytest.mark.parametrize("reads", ["read", "row_batches", "num_row_groups"])
+def test_parquet_that_became_a_pipe_is_told(reads: str) -> None:
+    pytest.importorskip("pyarrow")
+    os.mkfifo("s.parquet")
+    script = (
+        "from pathlib import Path\nfrom trainspec_validate.streams import parquet\n"
+        f"found = parquet.{reads}(Path('s.parquet'))\nlist(found)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    assert "this is not a regular file" in done.stderr
 
 
 PROMETHEUS = '# TYPE DCGM_FI_DEV_GPU_TEMP gauge\nDCGM_FI_DEV_GPU_TEMP{{gpu="0",Hostname="h"}} 40 {}\n'

@@ -67,7 +67,7 @@ LAYERS: dict[str, set[str]] = {
         *("derived", "topology", "forecast", "starter"),
     },
     "interop": {
-        *("_version", "findings", "documents", "costs", "catalog", "suggest", "quantities", "units"),
+        *("_version", "boundary", "findings", "documents", "costs", "catalog", "suggest", "quantities", "units"),
         *("derived", "topology", "load", "schema", "commented"),
     },
     "discover": {"findings", "documents", "catalog", "interop"},
@@ -75,7 +75,7 @@ LAYERS: dict[str, set[str]] = {
     "references": {"findings", "documents", "engine", "suggest"},
     "suppress": {"atomic", "budget", "findings", "documents", "suggest", "collect", "load", "requirements"},
     # checkpoints on disk
-    "checkpoints": {"answers", "atomic", "budget", "findings", "documents", "registry", "requirements"},
+    "checkpoints": {"answers", "atomic", "boundary", "budget", "findings", "documents", "registry", "requirements"},
     "stored": {
         *("boundary", "checkpoints", "collect", "documents", "engine", "findings"),
         *("requirements", "selection", "streamed"),

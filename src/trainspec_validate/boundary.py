@@ -110,9 +110,17 @@ def refusal_of(error: BaseException) -> Refusal | None:
     if isinstance(error, OverflowError):
         return Refusal("a number in it is too large to compute with", "write a number below 1.8e308")
     if isinstance(error, _PLAIN) or _is_of_library(error):
-        words = " ".join(str(error).split())[:_LONGEST]
-        return Refusal(f"its content cannot be read: {words or type(error).__name__}", _WRITE_AGAIN)
+        return Refusal(f"its content cannot be read: {words_of(error)}", _WRITE_AGAIN)
     return None
+
+
+def words_of(error: BaseException) -> str:
+    r"""The words of a library for a message: one line, which ends where they are too many.
+
+    >>> words_of(ValueError("no page\n  at 7"))
+    'no page at 7'
+    """
+    return " ".join(str(error).split())[:_LONGEST] or type(error).__name__
 
 
 def _of_storage(error: OSError) -> Refusal:

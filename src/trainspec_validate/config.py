@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from trainspec_validate.boundary import open_regular, untrusted
+from trainspec_validate.boundary import open_regular, untrusted, words_of
 from trainspec_validate.budget import Limit, OverLimitError
 from trainspec_validate.suggest import hint
 
@@ -158,7 +158,7 @@ def _table(path: Path, content: bytes) -> Mapping[str, Any]:
         _bounded(text)
         whole = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: this is not TOML in UTF-8: {error}") from error
+        raise ConfigError(f"{path}: this is not TOML in UTF-8: {words_of(error)}") from error
     table = whole
     for key in ("tool", "trainspec") if path.name == PROJECT_FILE else ():
         table = table.get(key, {}) if isinstance(table, dict) else table

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from plan_files import assert_sound, at, broken, converted, document, how, imported, remarks_of, unknown_keys
 
+from trainspec_validate.interop.document import facts_of
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.merge import merge
 from trainspec_validate.interop.readers._megatron_model import expert_layers
 from trainspec_validate.interop.readers._shell_commands import MAX_VALUE, read_script
 from trainspec_validate.interop.readers._shell_words import MAX_CHARACTERS
@@ -526,3 +528,128 @@ def test_what_does_not_divide_stays_open() -> None:
 
 def test_a_method_of_recomputation_alone_asks_for_all_of_it() -> None:
     assert at(run("--activations-checkpoint-method uniform"), "memory", "activation_policy") == "full"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "before", "lost"),
+    [
+        ("--tensor-model-parallel-size ${TP:-8}", "", ("parallelism.data", "batch.accumulation_steps")),
+        ("--tensor-model-parallel-size $TP", ': "${TP:=4}"', ("parallelism.data", "batch.accumulation_steps")),
+        ("--tensor-model-parallel-size $TP", "", ("parallelism.data", "batch.accumulation_steps")),
+        ("--context-parallel-size ${CP:-2}", "", ("parallelism.data", "batch.accumulation_steps")),
+        ("--num-query-groups ${GROUPS:-8} --group-query-attention", "", ("model.num_parameters", "model.attention")),
+        ("--kv-channels ${K:-128}", "", ("model.num_parameters",)),
+        ("--rampup-batch-size $RAMP", "", ("job.num_tokens",)),
+    ],
+)
+def test_nothing_is_made_of_an_undecided_value_in_the_whole_plan(
+    arguments: str, before: str, lost: tuple[str, ...]
+) -> None:
+    """Joining the fragments completes the plan once more; an undecided degree must not count as 1 there."""
+    plan = facts_of(merge([run(f"{arguments} --bf16", before)]))
+    for dotted in lost:
+        group, key = dotted.split(".")
+        assert key not in plan[group], dotted
+
+
+SOURCES = """
+FILE=""
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --config) FILE="$2"; shift 2 ;;
+    *) exit 1 ;;
+  esac
+done
+NODES=1
+TP=2
+if [ -n "$FILE" ]; then source "$FILE"; fi
+CP=2
+NODES=${NODES:-1}
+"""
+SOURCED_RANKS = "torchrun --nproc_per_node 8 --nnodes $NODES"
+
+
+def test_a_file_that_is_read_in_may_change_what_stands_before_it() -> None:
+    arguments = "--tensor-model-parallel-size $TP --context-parallel-size $CP --bf16"
+    fragment = run(arguments, SOURCES, SOURCED_RANKS)
+    assert {"parallelism.num_accelerators", "parallelism.data", "parallelism.tensor"} <= unknown_keys(fragment)
+    assert why(fragment, "parallelism.tensor").startswith("2 or another value")
+    assert at(fragment, "parallelism", "context") == 2
+    plan = facts_of(merge([fragment]))
+    assert not {"num_accelerators", "data", "tensor"} & plan["parallelism"].keys()
+
+
+@pytest.mark.parametrize("line", ['source "$FILE"', 'source "$A/$FILE.sh"', "torchrun_args $X$FILE", ". $FILE"])
+def test_no_message_shows_how_a_choice_is_noted(line: str) -> None:
+    before = f"{SOURCES}\n{line}\nX=1\nif [ $B = c ]; then EXTRA=$FILE; else EXTRA=--bf16; fi"
+    fragment = run("$UNSET$FILE --wandb-exp-name $FILE $EXTRA", before, SOURCED_RANKS)
+    texts = [remarks_of(fragment), str(fragment.facts), *(entry.reason for entry in fragment.unknown)]
+    assert not any("\ue000" in text or "\ue001" in text for text in texts)
+    assert "reads in $2" in texts[0]
+
+
+@pytest.mark.parametrize(
+    "line", ["source venv/bin/activate", "source activate train", ". /opt/conda/etc/profile.d/conda.sh"]
+)
+def test_files_of_package_managers_change_no_sizes(line: str) -> None:
+    assert at(run("--tensor-model-parallel-size $TP --bf16", f"TP=2\n{line}"), "parallelism", "tensor") == 2
+
+
+FORK = "--deepspeed --deepspeed_config ds.json --vocab-size 50304"
+
+
+def test_megatron_deepspeed_has_defaults_of_its_own() -> None:
+    """The fork leaves to DeepSpeed's file what Megatron-LM does by default."""
+    fragment = run(f"{FORK} --fp16")
+    decided = {"communication.overlap_gradients", "communication.overlap_parameters", "communication.timeout_seconds"}
+    formats = {"precision.gradients", "precision.reduction", "precision.accumulation", "precision.nonfinite_action"}
+    assert decided | formats | {"parallelism.sharding"} <= unknown_keys(fragment)
+    assert at(fragment, "parallelism", "data") == 16
+    assert at(run(f"{FORK} --distributed-timeout-minutes 5"), "communication", "timeout_seconds") == 300
+    assert not any("NVIDIA/Megatron-LM@d98e8a64:megatron/training" in how for how in fragment.derived.values())
+    assert_sound(fragment)
+
+
+def test_experts_of_megatron_deepspeed() -> None:
+    fragment = run(f"{FORK} --num-experts 128 --moe-expert-parallel-size 16 --fp16")
+    assert at(fragment, "parallelism", "expert") == 16
+    assert at(fragment, "model", "experts") == {
+        "num_experts": 128,
+        "num_active_experts": 1,
+        "ffn_hidden_size": 4096,
+        "num_layers": 12,
+    }
+    several = run(f"{FORK} --num-experts 64 64 --topk 2 --expert-interval 4 --fp16")
+    assert at(several, "model", "experts", "num_experts") == 64
+    assert at(several, "model", "experts", "num_active_experts") == 2
+    assert at(several, "model", "experts", "num_layers") == 6
+    assert "parallelism.expert" in unknown_keys(several)
+    mixed = run(f"{FORK} --num-experts 32 64 --moe-expert-parallel-size 16 --fp16")
+    assert {"model.experts.num_experts", "model.num_parameters"} <= unknown_keys(mixed)
+    assert at(run(f"{FORK} --num-experts 1 --fp16"), "model", "family") == "dense-transformer"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tokens", "steps"),
+    [
+        ("--train-tokens 1000", 1000, None),
+        (f"--train-tokens {10**12}", None, 100),
+    ],
+)
+def test_tokens_end_a_run_of_megatron_deepspeed(arguments: str, tokens: int | None, steps: int | None) -> None:
+    plan = facts_of(merge([run(f"{FORK} --fp16 {arguments}")]))
+    assert plan["job"].get("num_tokens") == tokens
+    assert plan["job"].get("num_steps") == steps
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sharding"),
+    [("--bf16 --zero-stage 0", None), ("--fp16 --zero-stage 0", "none"), ("--bf16 --zero-stage 1", "optimizer")],
+)
+def test_stages_of_zero_beside_a_file(arguments: str, sharding: str | None) -> None:
+    assert at(run(f"{FORK} {arguments}"), "parallelism", "sharding") == sharding
+
+
+def test_sequences_that_deepspeed_splits() -> None:
+    fragment = run(f"{FORK} --fp16 --ds-sequence-parallel-size 4")
+    assert {"parallelism.context", "parallelism.data"} <= unknown_keys(fragment)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from trainspec_validate.boundary import words_of
 from trainspec_validate.budget import Limit, OverLimitError
 from trainspec_validate.checkpoints.limits import (
     JSON_BYTES,
@@ -97,7 +98,7 @@ def read_json(content: bytes) -> Any:
         with within():
             raise OverLimitError(JSON_LEVELS) from error
     except ValueError as error:
-        raise UnreadableError(f"is no JSON: {error}") from error
+        raise UnreadableError(f"is no JSON: {words_of(error)}") from error
     if _is_deeper(value, int(JSON_LEVELS.most)):
         with within():
             raise OverLimitError(JSON_LEVELS)

@@ -92,14 +92,15 @@ def _type_fits(schema: Mapping[str, Any], value: Any) -> bool:
 
 
 def _wrong_type(wanted: Any, value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    number = whole or (isinstance(value, float) and math.isfinite(value))
     fits = {
         "object": isinstance(value, Mapping),
         "array": isinstance(value, list | tuple),
         "string": isinstance(value, str),
         "boolean": isinstance(value, bool),
-        "integer": number and math.isfinite(value) and float(value).is_integer(),
-        "number": number and math.isfinite(value),
+        "integer": whole or (number and value.is_integer()),
+        "number": number,
         "null": value is None,
     }
     names = wanted if isinstance(wanted, list) else [wanted]

@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import itertools
 import math
+import struct
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
+from trainspec_validate.boundary import open_regular, untrusted
+from trainspec_validate.budget import Limit
 from trainspec_validate.documents.stream import Sample, encode_record
 from trainspec_validate.streams.fit import told
 from trainspec_validate.streams.items import Item, Losses, Record, Refusal
@@ -34,6 +38,11 @@ CELLS_AT_ONCE = 8_000_000
 _WHOLE = ("time_us", "seq", "att", "step", "rank")
 _TEXTS = ("host", "device", "emitter")
 _FIXED = (*_WHOLE, *_TEXTS, "json")
+_MOST_FOOTER: Final = Limit("the footer of a Parquet file", 64 * 1024 * 1024, "bytes")
+"""4,000 columns of 100 row groups need about 60 MB."""
+_MOST_ENTRIES: Final = Limit("a list in the footer of a Parquet file", 100_000, "entries")
+_END: Final = struct.Struct("<I4s")
+"""The last bytes of a file: the length of the footer, and the mark."""
 
 
 def _arrow() -> tuple[Any, Any]:
@@ -150,20 +159,17 @@ def read(path: Path) -> Iterator[Item]:
     Raises:
         SourceError: the file is no Parquet, or not the twin of a stream, or Arrow is not installed.
     """
-    pa, pq = _arrow()
+    pa, _ = _arrow()
     row = num_refusals = 0
-    try:
-        with pq.ParquetFile(path) as file:
-            names = _checked(file.schema_arrow, pa)
-            for batch in file.iter_batches(_most_rows(len(file.schema_arrow))):
-                rows = _rows(batch, names)
-                for index in range(batch.num_rows):
-                    found = rows.record(index)
-                    num_refusals += isinstance(found, Refusal)
-                    yield row, found
-                    row += 1
-    except (pa.ArrowException, OSError) as error:
-        raise SourceError(f"the file is no sound Parquet: {str(error)[:200]}", "write it again") from None
+    with _opened(path) as file:
+        names = _checked(file.schema_arrow, pa)
+        for batch in file.iter_batches(_most_rows(len(file.schema_arrow))):
+            rows = _rows(batch, names)
+            for index in range(batch.num_rows):
+                found = rows.record(index)
+                num_refusals += isinstance(found, Refusal)
+                yield row, found
+                row += 1
     yield row, Losses((), row - num_refusals, num_refusals, "utc", sequenced=True)
 
 
@@ -175,18 +181,55 @@ def row_batches(
     Raises:
         SourceError: the file is no Parquet, or not the twin of a stream, or Arrow is not installed.
     """
-    pa, pq = _arrow()
-    try:
-        with pq.ParquetFile(path) as file:
-            _checked(file.schema_arrow, pa)
-            sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
-            row, most = sum(sizes[:start]), _most_rows(len(columns or file.schema_arrow))
-            for groups in _together(range(len(sizes))[start:end], sizes, most):
-                for batch in _batches(file, groups, sum(sizes[number] for number in groups), most, columns):
-                    yield row, batch
-                    row += batch.num_rows
-    except (pa.ArrowException, OSError) as error:
-        raise SourceError(f"the file is no sound Parquet: {str(error)[:200]}", "write it again") from None
+    pa, _ = _arrow()
+    with _opened(path) as file:
+        _checked(file.schema_arrow, pa)
+        sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+        row, most = sum(sizes[:start]), _most_rows(len(columns or file.schema_arrow))
+        for groups in _together(range(len(sizes))[start:end], sizes, most):
+            for batch in _batches(file, groups, sum(sizes[number] for number in groups), most, columns):
+                yield row, batch
+                row += batch.num_rows
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A regular file as Parquet; its footer is read if what it says of its length can be.
+
+    Raises:
+        SourceError: the file cannot be opened or is no sound Parquet, or Arrow is not installed.
+    """
+    _, pq = _arrow()
+    limits = {
+        "thrift_string_size_limit": int(_MOST_FOOTER.most),
+        "thrift_container_size_limit": int(_MOST_ENTRIES.most),
+    }
+    with untrusted(_unsound), open_regular(path) as content:
+        _check_footer(content)
+        with pq.ParquetFile(content, **limits) as file:
+            yield file
+
+
+def _unsound(reason: str, remedy: str) -> SourceError:
+    return SourceError(f"the file is no sound Parquet: {reason}", remedy)
+
+
+def _check_footer(content: BinaryIO) -> None:
+    """Accept the length of a footer that a file states, before anything of that length is read.
+
+    Raises:
+        ValueError: the file is shorter than that.
+        OverLimitError: the footer is longer than one may be.
+    """
+    num_bytes = content.seek(0, 2)
+    if num_bytes < _END.size:
+        raise ValueError(f"{num_bytes} bytes are too few")
+    content.seek(-_END.size, 2)
+    num_footer_bytes, _ = _END.unpack(content.read(_END.size))
+    content.seek(0)
+    _MOST_FOOTER.check(num_footer_bytes)
+    if num_footer_bytes + _END.size > num_bytes:
+        raise ValueError(f"its footer of {num_footer_bytes:,} bytes begins before the file does")
 
 
 def _batches(file: Any, groups: list[int], num_rows: int, most: int, columns: Sequence[str] | None) -> Iterator[Any]:
@@ -213,9 +256,12 @@ def _together(numbers: Iterable[int], sizes: Sequence[int], least: int) -> Itera
 
 
 def num_row_groups(path: Path) -> int:
-    """Number of row groups of a file."""
-    _, pq = _arrow()
-    with pq.ParquetFile(path) as file:
+    """Number of row groups of a file.
+
+    Raises:
+        SourceError: the file cannot be opened or is no sound Parquet, or Arrow is not installed.
+    """
+    with _opened(path) as file:
         return int(file.num_row_groups)
 
 

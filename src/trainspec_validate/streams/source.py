@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
-from trainspec_validate.boundary import open_regular, untrusted
+from trainspec_validate.boundary import open_regular, untrusted, words_of
 from trainspec_validate.budget import Limit
 
 MAX_LINE_BYTES = int(Limit("a line of another program", 16 * 1024 * 1024, "bytes").most)
@@ -158,7 +158,9 @@ class _Zstd(io.RawIOBase):
             try:
                 piece = self._reader.read(len(buffer))
             except self._error as error:
-                raise SourceError(f"the compressed data are damaged: {error}", "copy the file again") from None
+                raise SourceError(
+                    f"the compressed data are damaged: {words_of(error)}", "copy the file again"
+                ) from None
             if not piece and self._held != _END:
                 raise SourceError("the compressed data end early", "copy the file again, or keep what was read")
             if not piece:
@@ -214,7 +216,7 @@ def lines_of(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
     except EOFError:
         raise SourceError("the compressed data end early", "copy the file again, or keep what was read") from None
     except (zlib.error, gzip.BadGzipFile) as error:
-        raise SourceError(f"the compressed data are damaged: {error}", "copy the file again") from None
+        raise SourceError(f"the compressed data are damaged: {words_of(error)}", "copy the file again") from None
 
 
 def _skip_line(stream: BinaryIO) -> int:

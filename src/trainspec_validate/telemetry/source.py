@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from trainspec_validate.boundary import open_regular
+from trainspec_validate.boundary import open_regular, words_of
 from trainspec_validate.streams.source import MOST_OF_A_LINE, SourceError, uncompressed
 from trainspec_validate.telemetry.lines import MAX_LINE_BYTES
 
@@ -211,4 +211,4 @@ def _damage(error: Exception) -> Exception:
     """What to raise: an error of the storage as it is, damage of the compressed content in words."""
     if isinstance(error, OSError) and error.errno is not None:
         return error
-    return SourceError(f"the compressed content is damaged: {error}")
+    return SourceError(f"the compressed content is damaged: {words_of(error)}")

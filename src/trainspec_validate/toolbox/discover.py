@@ -6,7 +6,8 @@ import click
 
 from trainspec_validate.discover import LocalMachine
 from trainspec_validate.discover import discover as describe
-from trainspec_validate.interop.merge import Choice, merge
+from trainspec_validate.interop.merge import Choice
+from trainspec_validate.interop.refused import join
 from trainspec_validate.toolbox.import_ import MAX_NUM_NODES, valid_name
 from trainspec_validate.toolbox.imported import hand_over
 
@@ -30,4 +31,4 @@ def command(output: str | None, num_nodes: int | None, name: str | None, force: 
     """
     choice = Choice(num_nodes, valid_name(name))
     fragments = describe(LocalMachine())
-    hand_over(merge(fragments, choice), fragments, output, force=force, command="discover")
+    hand_over(join(fragments, choice), fragments, output, force=force, command="discover")

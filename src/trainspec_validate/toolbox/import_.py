@@ -17,8 +17,9 @@ from trainspec_validate.budget import Limit
 from trainspec_validate.documents import KINDS
 from trainspec_validate.interop.formats import Format, by_name, formats, recognise
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
-from trainspec_validate.interop.merge import Choice, merge
+from trainspec_validate.interop.merge import Choice
 from trainspec_validate.interop.open import decoded, foreign_text
+from trainspec_validate.interop.refused import join
 from trainspec_validate.load import MAX_BYTES
 from trainspec_validate.terminal import Failure
 from trainspec_validate.toolbox import known as known_words
@@ -106,7 +107,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option
     if num_nodes is not None and any(fragment.kind != "ClusterProfile" for fragment in fragments):
         raise click.UsageError("--num-nodes is about clusters; no other kind of document has it")
     try:
-        merged = merge(fragments, Choice(num_nodes, valid_name(name)))
+        merged = join(fragments, Choice(num_nodes, valid_name(name)))
     except ForeignFormatError as error:
         raise Failure(_told("", error)) from None
     hand_over(merged, fragments, output, force=force)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.readers._plan_parts import Draft
 
 _LARGEST_DIMENSION = 10**8
+_LARGEST_DEGREE = 10**6
 _NEEDED = ("num_layers", "hidden_size", "num_attention_heads", "vocabulary_size")
 _SHAPE: tuple[Pointer, ...] = (
     *(("model", key) for key in (*_NEEDED, "family", "num_key_value_heads", "head_size", "ffn_hidden_size")),
@@ -101,14 +103,13 @@ def complete_model(draft: Draft, *, label: bool = True) -> None:
 
 
 def _not_told(draft: Draft) -> list[str]:
-    """What a shape must not be guessed of: gate, ties, a head that does not divide, shared experts left open."""
+    """What a shape must not be guessed of: gate, ties, a head that does not divide, what is left open."""
     lacking = [key for key in ("gated_ffn", "tied_embeddings") if draft.get("model", key) is None]
-    if ("model", "experts", "num_shared_experts") in draft.unknown:
-        lacking.append("num_shared_experts")
     hidden, heads = draft.counted("model", "hidden_size"), draft.counted("model", "num_attention_heads")
     if draft.counted("model", "head_size") is None and hidden and heads and hidden % heads:
         lacking.append("head_size")
-    return lacking
+    undecided = {str(place[-1]) for place in _SHAPE if place in draft.unknown}
+    return lacking + sorted(undecided - {*lacking, *_NEEDED, "family", "attention", "ffn_hidden_size"})
 
 
 def _shape(draft: Draft) -> Shape | str:
@@ -160,16 +161,16 @@ def _are_experts(inside: Mapping[str, Any]) -> bool:
 
 def complete_degrees(draft: Draft, world: int | None, world_from: str) -> None:
     """Data degree and ranks: `ranks = data x tensor x pipeline x context`, whichever of the two is open."""
-    splits = [draft.get("parallelism", axis) for axis in ("tensor", "pipeline", "context")]
     data = draft.counted("parallelism", "data")
-    product = 1
-    for degree in splits:
-        product *= degree if isinstance(degree, int) and 1 <= degree <= 10**6 else 1
+    open_degrees = _open_degrees(draft)
+    product = math.prod(draft.counted(*map(str, place)) or 1 for place in _SPLITS)
     stated = draft.counted("parallelism", "num_accelerators")
     if world is not None and stated is None:
         draft.put(("parallelism", "num_accelerators"), world, world_from)
     world = world or stated
-    if world is not None:
+    if world is not None and open_degrees:
+        draft.lacks(_DATA, f"ranks over the other degrees, of which {open_degrees} is not known")
+    elif world is not None:
         if world % product:
             uneven = f"{world} ranks are no multiple of {product}, the product of the other degrees"
             draft.remark(uneven)
@@ -177,8 +178,9 @@ def complete_degrees(draft: Draft, world: int | None, world_from: str) -> None:
         elif data is None:
             draft.follow(_DATA, world // product, f"ranks over {product}, the other degrees", *_SPLITS)
     elif data is not None and draft.get("parallelism", "num_accelerators") is None:
-        if any(("parallelism", axis) in draft.unknown for axis in ("tensor", "pipeline", "context")):
-            draft.lacks(("parallelism", "num_accelerators"), "a degree that it is a product of is not known")
+        if open_degrees:
+            why = f"the product of the degrees, of which {open_degrees} is not known"
+            draft.lacks(("parallelism", "num_accelerators"), why)
         else:
             how = "product of the data, tensor, pipeline and context degrees"
             inputs = (("parallelism", "data"), *_SPLITS)
@@ -187,8 +189,22 @@ def complete_degrees(draft: Draft, world: int | None, world_from: str) -> None:
     draft.lacks(("parallelism", "num_accelerators"), why)
     if data is None and world is None:
         draft.lacks(("parallelism", "data"), why)
-    if (draft.counted("parallelism", "pipeline") or 1) == 1 and draft.get("parallelism", "schedule"):
+    whole = ("parallelism", "pipeline") not in draft.unknown
+    if whole and (draft.counted("parallelism", "pipeline") or 1) == 1 and draft.get("parallelism", "schedule"):
         del draft.facts["parallelism"]["schedule"]
+
+
+def _open_degrees(draft: Draft) -> str:
+    """The degrees beside the data degree that the source leaves open or gives no usable number for.
+
+    One that is not given at all is 1; one that is given by something else is not.
+    """
+    odd = (place for place in _SPLITS if (value := draft.get(*map(str, place))) is not None and not _is_degree(value))
+    return ", ".join(dict.fromkeys(str(place[-1]) for place in (*(p for p in _SPLITS if p in draft.unknown), *odd)))
+
+
+def _is_degree(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _LARGEST_DEGREE
 
 
 def complete_batch(draft: Draft) -> None:
@@ -233,6 +249,8 @@ def _divide(draft: Draft, target: Pointer, how: str, inputs: tuple[Pointer, Poin
 def complete_job(draft: Draft) -> None:
     """Tokens of the job: `steps x tokens of a step`, where no ramp changes the batch."""
     steps, tokens = draft.counted("job", "num_steps"), draft.counted("batch", "global_tokens")
-    if steps and tokens and not draft.get("batch", "ramp") and draft.get("job", "num_tokens") is None:
+    ramps = draft.get("batch", "ramp") or ("batch", "ramp") in draft.unknown
+    known = draft.get("job", "num_tokens") is not None or ("job", "num_tokens") in draft.unknown
+    if steps and tokens and not ramps and not known:
         inputs = (("job", "num_steps"), ("batch", "global_tokens"))
         draft.follow(("job", "num_tokens"), steps * tokens, "steps x tokens of a step", *inputs)

@@ -174,7 +174,7 @@ class Draft:
         return value if isinstance(value, str) and value else None
 
     def copy(self, pointer: Pointer, *names: str, least: int = 1) -> int | None:
-        """Take a whole number over as it stands; what is no number is kept with a remark, for rules to find."""
+        """Take a whole number over as it stands; what is no number is kept with a remark."""
         value = self.look(*names)
         if value is None:
             for reason in self.reasons(*names):
@@ -190,7 +190,7 @@ class Draft:
             return value
         name = next(name for name in names if self.values.get(name) is not None)
         wanted = f"a whole number of at least {least}"
-        self.remark(f"{name} is {shown(value)}, where {wanted} belongs; it is kept as it stands", name)
+        self.remark(f"{name} is {shown(value)}, where {wanted} belongs", name)
         return None
 
     def put(self, pointer: Pointer, value: Any, how: str = "") -> None:

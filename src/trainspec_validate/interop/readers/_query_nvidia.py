@@ -6,6 +6,7 @@ import csv
 import re
 from collections.abc import Mapping, Sequence
 
+from trainspec_validate.boundary import words_of
 from trainspec_validate.interop import xml
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers import _pci, _query
@@ -56,7 +57,7 @@ def read_csv(text: ForeignText) -> Fragment:
         try:
             fields = next(csv.reader([line], skipinitialspace=True), [])
         except csv.Error as error:
-            raise ForeignFormatError(f"is no row of CSV: {error}", number) from None
+            raise ForeignFormatError(f"is no row of CSV: {words_of(error)}", number) from None
         if len(fields) != len(keys):
             raise ForeignFormatError(f"has {len(fields)} fields, the header {len(keys)}", number)
         if len(found) >= MAX_DEVICES:

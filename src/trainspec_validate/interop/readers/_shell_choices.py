@@ -126,6 +126,17 @@ class Choices:
             count *= len(values)
         return kept, more or count > 4 * MAX_ALTERNATIVES or len(kept) < len(found)
 
+    def shown(self, text: str) -> str:
+        """A text for a person: every text that it stands for, without marks.
+
+        >>> choices = Choices()
+        >>> choices.shown(choices.mark([Value("a.sh", 1), Value("b.sh", 2)], "") + " or " + "c.sh")
+        'a.sh or c.sh or b.sh or c.sh'
+        """
+        values, more = self.flat(text)
+        texts = [value.text for value in values if value.text.strip()]
+        return " or ".join([*(texts or ["an empty word"]), *(["more"] if more else [])])
+
     def _flat_option(self, number: int) -> tuple[tuple[Value, ...], bool]:
         if number not in self._flat:
             found: dict[str, Value] = {}

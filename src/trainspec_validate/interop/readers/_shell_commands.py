@@ -29,6 +29,8 @@ _SUBSTITUTION = re.compile(
 _DECLARES = frozenset({"export", "local", "readonly", "declare", "typeset", "set"})
 _LEAVES = frozenset({"exit", "return"})
 _READS = frozenset({"source", "."})
+_ENVIRONMENT = re.compile(r"(?:^|/)(?:activate|conda\.sh|mamba\.sh|setvars\.sh|lmod\.sh|modules\.sh|init/(?:ba|z)?sh)$")
+"""Files that package managers generate: they prepare paths and set no size of a job."""
 _TAKES = frozenset({"read", "mapfile", "readarray", "getopts"})
 
 
@@ -131,6 +133,16 @@ class Script:
             return found[0] if value is None else value.text
 
         return re.sub(rf"(?<![$A-Za-z0-9_{{]){_NAME}", known, text)
+
+    def unsettle(self) -> None:
+        """What an unknown file may have changed: every variable may have another value from here on."""
+        names = {name for scope in self.scopes for name in scope}
+        for name in sorted(names - {"0", *map(str, range(1, 10))}):
+            before = self.get(name)
+            if before is None or name.startswith("SLURM_"):
+                continue
+            text = self.choices.mark([before, Value(f"${name}", 0)], f"${{{name}}}")
+            self.scopes[-1][name] = Value(text, before.line)
 
     def branch(self, ways: Sequence[Callable[[], bool]]) -> bool:
         """Follow each of several ways on its own, and join what they assign; whether none of them goes on."""
@@ -306,7 +318,9 @@ def _simple(script: Script, tokens: tuple[Token, ...]) -> bool:
         _call(script, first, command)
         return False
     if first in _READS and len(command) > 1:
-        script.sourced.append((command[1].text, command[0].line))
+        script.sourced.append((script.choices.shown(command[1].text), command[0].line))
+        if not _ENVIRONMENT.search(command[1].text):
+            script.unsettle()
     elif first in _TAKES:
         for word in command[1:]:
             if re.fullmatch(_NAME, word.text):

@@ -12,7 +12,7 @@ from trainspec_validate.interop.readers._shell_choices import ABSENT, Alternativ
 from trainspec_validate.interop.readers._shell_commands import Script, Word, read_script
 
 _SEVERAL = frozenset(
-    {"rampup_batch_size", "data_path", "split", "recompute_modules", "train_data_path", "cp_comm_type"}
+    {"rampup_batch_size", "data_path", "split", "recompute_modules", "train_data_path", "cp_comm_type", "num_experts"}
 )
 """Options that take several words."""
 _SLURM = re.compile(r"(?m)^#SBATCH[ \t]+(?:--([a-z-]+)[= ][ \t]*|-([NnG])[ \t]*)([0-9]+)")
@@ -178,7 +178,7 @@ class Reader:
                     self._overlay(mark, word.line, found)
                 continue
             if _FURTHER.fullmatch(word.text):
-                found.outside.setdefault(word.text[:40], word.line)
+                found.outside.setdefault(_cut(word.text), word.line)
                 continue
             pair = self._pair(word.text)
             if pair is not None:
@@ -187,7 +187,7 @@ class Reader:
                 name, line, values = pair[0], word.line, [pair[1]] if pair[1] else []
             elif not name or self._pairs:
                 if _UNRESOLVED.match(word.text):
-                    found.outside.setdefault(word.text[:40], word.line)
+                    found.outside.setdefault(_cut(word.text), word.line)
             elif not (word.text.endswith(".py") and name in _LAUNCHER):
                 values.append(word.text)
         if name:
@@ -222,6 +222,11 @@ class Reader:
         texts, more = self.script.choices.flat(" ".join(values) if name in _SEVERAL else values[0])
         found = [Option(_value(name, text.text.split() or [""]), text.line or line) for text in texts]
         return _distinct([*found, Option("$(more)", line)] if more else found)
+
+
+def _cut(text: str) -> str:
+    """The beginning of a word; one with marks stays whole, since half a mark is none."""
+    return text if has_marks(text) else text[:40]
 
 
 def _value(name: str, values: list[str]) -> object:
@@ -316,7 +321,7 @@ def tell_outside(draft: Draft, script: Script, found: Found) -> None:
         names = ", ".join(name[:60] for name, _ in script.sourced[:MAX_LISTED])
         draft.remark(f"the script reads in {names}, which is not read", script.sourced[0][1])
     if found.outside:
-        words = ", ".join(sorted(found.outside)[:MAX_LISTED])
+        words = ", ".join(script.choices.shown(word) for word in sorted(found.outside)[:MAX_LISTED])
         draft.remark(f"further options may come from outside the script: {words}", min(found.outside.values()))
 
 

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from trainspec_validate.boundary import words_of
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._plan_identities import complete
@@ -70,7 +71,7 @@ def _parse(text: str) -> Mapping[str, object]:
         raise ForeignFormatError("the file is nested too deeply", help="name a job configuration") from None
     except ValueError as error:
         found = re.search(r"at line (\d+)", str(error))
-        raise ForeignFormatError(f"the file is no TOML: {error}", int(found[1]) if found else None) from None
+        raise ForeignFormatError(f"the file is no TOML: {words_of(error)}", int(found[1]) if found else None) from None
 
 
 def _lines(text: str) -> Lines:
