@@ -653,3 +653,43 @@ def test_stages_of_zero_beside_a_file(arguments: str, sharding: str | None) -> N
 def test_sequences_that_deepspeed_splits() -> None:
     fragment = run(f"{FORK} --fp16 --ds-sequence-parallel-size 4")
     assert {"parallelism.context", "parallelism.data"} <= unknown_keys(fragment)
+
+
+FSDP = "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params --bf16"
+FSDP_FORMATS = "--megatron-fsdp-main-grads-dtype fp32 --megatron-fsdp-grad-comm-dtype bf16"
+
+
+def formats(fragment: Fragment) -> tuple[object, ...]:
+    return tuple(at(fragment, "precision", key) for key in ("gradients", "accumulation", "reduction"))
+
+
+def test_formats_of_megatron_fsdp() -> None:
+    both = FSDP_FORMATS.replace("fp32", "bf16")
+    reduced = f"{FSDP} --grad-reduce-in-bf16"
+    assert formats(run(f"{reduced} {FSDP_FORMATS}")) == ("fp32", "fp32", "bf16")
+    assert formats(run(f"{reduced} {both}")) == ("bf16", "bf16", "bf16")
+    assert formats(run(f"{reduced} --megatron-fsdp-main-grads-dtype fp32")) == ("fp32", "fp32", "fp32")
+    assert formats(run(f"{FSDP} {both} --accumulate-allreduce-grads-in-fp32")) == ("fp32", "fp32", "fp32")
+    assert formats(run(f"--bf16 {both}")) == ("fp32", "fp32", "fp32")
+    left = run(f"{reduced} {FSDP_FORMATS.replace('fp32', 'auto')}")
+    assert formats(left) == (None, None, "bf16")
+    assert "auto" in why(left, "precision.gradients")
+
+
+def test_formats_of_megatron_fsdp_that_depend_on_its_version() -> None:
+    """Megatron-LM keeps bf16 gradients in fp32 unless told otherwise, and some versions do so for these too."""
+    fragment = run(f"{FSDP} {FSDP_FORMATS.replace('fp32', 'bf16')}")
+    assert formats(fragment) == (None, None, None)
+    assert "bf16" in why(fragment, "precision.reduction")
+
+
+def test_formats_of_megatron_fsdp_in_a_branch() -> None:
+    both = FSDP_FORMATS.replace("fp32", "bf16")
+    fragment = run("--bf16 $FSDP", f'if [ "$U" = 1 ]; then FSDP="--use-megatron-fsdp --grad-reduce-in-bf16 {both}"; fi')
+    assert formats(fragment) == (None, None, None)
+    assert why(fragment, "precision.reduction").startswith("bf16 or fp32")
+
+
+def test_layers_that_predict_further_tokens() -> None:
+    assert at(run("--mtp-num-layers 1 --bf16"), "model", "num_mtp_layers") == 1
+    assert "model.num_mtp_layers" in unknown_keys(run("--mtp-num-layers $MTP --bf16"))

@@ -39,7 +39,7 @@ def write_model(draft: Draft) -> None:
     tied = shared if shared is not None else not untied
     how = "" if untied is not None or shared is not None else Default(f"the default of {ARGUMENTS}")
     draft.put(("model", "tied_embeddings"), tied, how)
-    if draft.count("mtp_num_layers"):
+    if draft.copy(("model", "num_mtp_layers"), "mtp_num_layers", least=0):
         draft.remark("layers that predict further tokens are not counted in num_parameters", "mtp_num_layers")
     if family == "moe-transformer":
         _write_experts(draft, layers)
