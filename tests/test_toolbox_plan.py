@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -14,9 +17,11 @@ from click.testing import CliRunner, Result
 
 from tests.planner_makers import make
 from trainspec_validate import terminal
+from trainspec_validate.catalog import accelerators
 from trainspec_validate.check import validate
 from trainspec_validate.findings import Severity
 from trainspec_validate.planner.search import search
+from trainspec_validate.starter import documents
 from trainspec_validate.toolbox import command, plan_report
 
 CLUSTERS = Path(__file__).resolve().parents[1] / "examples" / "clusters"
@@ -74,6 +79,44 @@ def test_plans_of_many_machines_are_accepted(cluster: str, model: str, tmp_path:
     made = [str(tmp_path / "run" / name) for name in ("plan.yaml", "checkpoint.yaml")]
     report = validate([str(profile), *made])
     assert [str(found) for found in report.at_or_above(Severity.ERROR) if found.path in made] == []
+
+
+MEMORY = "  - {name: memory, kind: host-memory, scope: node, capacity_bytes: 1e12, failure_domain: node}\n"
+RATES = [("10e9", "10e9"), ("10e9", "4e9"), ("1e9", "1e9"), ("1e8", "1e7"), ("1e12", "2e9")]
+
+
+def declared(num_nodes: int, figures: dict[str, object], memory: str) -> str:
+    """A starter profile with other stores and spares."""
+    text = documents(["ClusterProfile"], accelerators()["nvidia-h100-sxm-80gb"], num_nodes)["cluster.yaml"]
+    for key, value in figures.items():
+        text = re.sub(rf"\b{key}: \S+", f"{key}: {value}", text)
+    return text.replace("reliability:", f"{memory}reliability:", 1)
+
+
+@pytest.mark.parametrize(
+    "case", list(itertools.product((2, 4), RATES, (0, 1), ("20e12", "5e11"), ("", MEMORY)))[::13], ids=str
+)
+def test_only_what_has_no_errors_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Any) -> None:
+    """Nodes, rates, spares, sizes and stores: what is written validates, and what is not says by which rule."""
+    num_nodes, rates, spares, capacity, memory = case
+    keys = ("write_bandwidth_bytes_per_second", "read_bandwidth_bytes_per_second", "num_spare_nodes", "capacity_bytes")
+    figures = dict(zip(keys, (*rates, spares, capacity), strict=True))
+    (tmp_path / "cluster.yaml").write_text(declared(num_nodes, figures, memory))
+    result = run("cluster.yaml", "--model", "llama3-8b", "--top", "1", "--output", "run", where=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    if result.exception is None:
+        assert validate(["cluster.yaml", "run"]).at_or_above(Severity.ERROR) == ()
+    else:
+        assert "checkpoint.yaml: TS-CKP-0" in failure(result)
+        assert not Path("run").exists()
+
+
+def test_a_slow_read_is_planned_without_memory_that_nobody_declared(tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(declared(4, {"read_bandwidth_bytes_per_second": "4e9"}, ""))
+    result = run("cluster.yaml", "--model", "llama3-8b", "--top", "1", "--output", "run", where=tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "partner-memory" not in (tmp_path / "run" / "checkpoint.yaml").read_text()
+    assert "kind: host-memory" in result.stderr
 
 
 def test_json_has_every_figure_with_its_band(here: Path) -> None:

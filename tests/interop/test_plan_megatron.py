@@ -593,3 +593,103 @@ def test_no_message_shows_how_a_choice_is_noted(line: str) -> None:
 )
 def test_files_of_package_managers_change_no_sizes(line: str) -> None:
     assert at(run("--tensor-model-parallel-size $TP --bf16", f"TP=2\n{line}"), "parallelism", "tensor") == 2
+
+
+FORK = "--deepspeed --deepspeed_config ds.json --vocab-size 50304"
+
+
+def test_megatron_deepspeed_has_defaults_of_its_own() -> None:
+    """The fork leaves to DeepSpeed's file what Megatron-LM does by default."""
+    fragment = run(f"{FORK} --fp16")
+    decided = {"communication.overlap_gradients", "communication.overlap_parameters", "communication.timeout_seconds"}
+    formats = {"precision.gradients", "precision.reduction", "precision.accumulation", "precision.nonfinite_action"}
+    assert decided | formats | {"parallelism.sharding"} <= unknown_keys(fragment)
+    assert at(fragment, "parallelism", "data") == 16
+    assert at(run(f"{FORK} --distributed-timeout-minutes 5"), "communication", "timeout_seconds") == 300
+    assert not any("NVIDIA/Megatron-LM@d98e8a64:megatron/training" in how for how in fragment.derived.values())
+    assert_sound(fragment)
+
+
+def test_experts_of_megatron_deepspeed() -> None:
+    fragment = run(f"{FORK} --num-experts 128 --moe-expert-parallel-size 16 --fp16")
+    assert at(fragment, "parallelism", "expert") == 16
+    assert at(fragment, "model", "experts") == {
+        "num_experts": 128,
+        "num_active_experts": 1,
+        "ffn_hidden_size": 4096,
+        "num_layers": 12,
+    }
+    several = run(f"{FORK} --num-experts 64 64 --topk 2 --expert-interval 4 --fp16")
+    assert at(several, "model", "experts", "num_experts") == 64
+    assert at(several, "model", "experts", "num_active_experts") == 2
+    assert at(several, "model", "experts", "num_layers") == 6
+    assert "parallelism.expert" in unknown_keys(several)
+    mixed = run(f"{FORK} --num-experts 32 64 --moe-expert-parallel-size 16 --fp16")
+    assert {"model.experts.num_experts", "model.num_parameters"} <= unknown_keys(mixed)
+    assert at(run(f"{FORK} --num-experts 1 --fp16"), "model", "family") == "dense-transformer"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tokens", "steps"),
+    [
+        ("--train-tokens 1000", 1000, None),
+        (f"--train-tokens {10**12}", None, 100),
+    ],
+)
+def test_tokens_end_a_run_of_megatron_deepspeed(arguments: str, tokens: int | None, steps: int | None) -> None:
+    plan = facts_of(merge([run(f"{FORK} --fp16 {arguments}")]))
+    assert plan["job"].get("num_tokens") == tokens
+    assert plan["job"].get("num_steps") == steps
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sharding"),
+    [("--bf16 --zero-stage 0", None), ("--fp16 --zero-stage 0", "none"), ("--bf16 --zero-stage 1", "optimizer")],
+)
+def test_stages_of_zero_beside_a_file(arguments: str, sharding: str | None) -> None:
+    assert at(run(f"{FORK} {arguments}"), "parallelism", "sharding") == sharding
+
+
+def test_sequences_that_deepspeed_splits() -> None:
+    fragment = run(f"{FORK} --fp16 --ds-sequence-parallel-size 4")
+    assert {"parallelism.context", "parallelism.data"} <= unknown_keys(fragment)
+
+
+FSDP = "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params --bf16"
+FSDP_FORMATS = "--megatron-fsdp-main-grads-dtype fp32 --megatron-fsdp-grad-comm-dtype bf16"
+
+
+def formats(fragment: Fragment) -> tuple[object, ...]:
+    return tuple(at(fragment, "precision", key) for key in ("gradients", "accumulation", "reduction"))
+
+
+def test_formats_of_megatron_fsdp() -> None:
+    both = FSDP_FORMATS.replace("fp32", "bf16")
+    reduced = f"{FSDP} --grad-reduce-in-bf16"
+    assert formats(run(f"{reduced} {FSDP_FORMATS}")) == ("fp32", "fp32", "bf16")
+    assert formats(run(f"{reduced} {both}")) == ("bf16", "bf16", "bf16")
+    assert formats(run(f"{reduced} --megatron-fsdp-main-grads-dtype fp32")) == ("fp32", "fp32", "fp32")
+    assert formats(run(f"{FSDP} {both} --accumulate-allreduce-grads-in-fp32")) == ("fp32", "fp32", "fp32")
+    assert formats(run(f"--bf16 {both}")) == ("fp32", "fp32", "fp32")
+    left = run(f"{reduced} {FSDP_FORMATS.replace('fp32', 'auto')}")
+    assert formats(left) == (None, None, "bf16")
+    assert "auto" in why(left, "precision.gradients")
+
+
+def test_formats_of_megatron_fsdp_that_depend_on_its_version() -> None:
+    """Megatron-LM keeps bf16 gradients in fp32 unless told otherwise, and some versions do so for these too."""
+    fragment = run(f"{FSDP} {FSDP_FORMATS.replace('fp32', 'bf16')}")
+    assert formats(fragment) == (None, None, None)
+    assert "bf16" in why(fragment, "precision.reduction")
+
+
+def test_formats_of_megatron_fsdp_in_a_branch() -> None:
+    both = FSDP_FORMATS.replace("fp32", "bf16")
+    fragment = run("--bf16 $FSDP", f'if [ "$U" = 1 ]; then FSDP="--use-megatron-fsdp --grad-reduce-in-bf16 {both}"; fi')
+    assert formats(fragment) == (None, None, None)
+    assert why(fragment, "precision.reduction").startswith("bf16 or fp32")
+
+
+def test_layers_that_predict_further_tokens() -> None:
+    assert at(run("--mtp-num-layers 1 --bf16"), "model", "num_mtp_layers") == 1
+    assert "model.num_mtp_layers" in unknown_keys(run("--mtp-num-layers $MTP --bf16"))

@@ -18,6 +18,7 @@ from trainspec_validate.planner.safety import (
     advice,
     collective_seconds,
     hang_seconds,
+    nowhere,
     num_steps,
     planned_seconds,
     policy_figures,
@@ -35,6 +36,10 @@ STORE = StorageTarget(
     write_bandwidth_bytes_per_second=2e9,
     read_bandwidth_bytes_per_second=20e9,
 )
+
+
+SLOW = msgspec.structs.replace(STORE, read_bandwidth_bytes_per_second=1e9)
+MEMORY = StorageTarget(name="memory", kind="host-memory", scope="node", failure_domain="node")
 
 
 @cache
@@ -69,37 +74,78 @@ def test_a_resumed_run_needs_the_scales_of_its_formats(number_format: str, scale
 
 
 def test_a_slow_read_adds_a_copy_in_the_memory_of_a_partner() -> None:
-    slow = msgspec.structs.replace(STORE, read_bandwidth_bytes_per_second=1e9)
-    found = figures(slow)
-    assert [(tier.name, tier.num_replicas) for tier in found.tiers] == [("partner-memory", 2), ("durable", 1)]
+    found = figures(SLOW, MEMORY)
+    tiers = [(tier.name, tier.storage, tier.num_replicas) for tier in found.tiers]
+    assert tiers == [("partner-memory", "memory", 2), ("durable", "shared", 1)]
     # A node reads its half of the state, and a fifth more, over half of eight NICs of 50 GB/s.
     assert found.restore_seconds == max(1, math.ceil(1.2 * SIZE / 2 / (8 * 50e9 / 2)))
     assert found.persist_seconds == math.ceil(1.5 * SIZE / 2e9)
 
 
 def test_a_large_share_comes_back_over_the_interfaces_of_a_node() -> None:
-    found = figures(STORE, num_parameters=6e10)
+    found = figures(STORE, MEMORY, num_parameters=6e10)
     assert found.restore_seconds == math.ceil(1.2 * 14 * 6e10 / 2 / 200e9) == 3
 
 
 def test_a_partner_holds_no_more_than_its_memory() -> None:
     # Four halves of 14 bytes for each parameter in 2 TB of a host: up to 71 billion parameters.
-    small, large = (figures(STORE, num_parameters=count).tiers for count in (7.1e10, 7.2e10))
+    small, large = (figures(STORE, MEMORY, num_parameters=count).tiers for count in (7.1e10, 7.2e10))
     assert [tier.name for tier in small] == ["partner-memory", "durable"]
     assert [tier.name for tier in large] == ["durable"]
 
 
-@pytest.mark.parametrize("domain", ["process", "node", "scale-up-domain", "rack", "cluster", "site"])
+@pytest.mark.parametrize("domain", ["rack", "cluster", "site"])
 def test_a_store_is_lost_with_what_its_profile_says(domain: str) -> None:
     store = msgspec.structs.replace(STORE, failure_domain=domain)
     assert figures(store).tiers[-1].failure_domain == domain
 
 
 def test_one_node_has_no_partner() -> None:
-    slow = msgspec.structs.replace(STORE, read_bandwidth_bytes_per_second=1e9)
-    found = figures(slow, num_ranks=8)
+    found = figures(SLOW, MEMORY, num_ranks=8)
     assert [tier.name for tier in found.tiers] == ["durable"]
     assert found.restore_seconds == math.ceil(1.2 * SIZE / 1e9)
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [
+        None,
+        {"failure_domain": "process"},
+        {"scope": "cluster", "failure_domain": "rack"},
+        {"kind": "local-disk"},
+        # Two kept and one under way, twice each, of a half of the state, 90 % full.
+        {"capacity_bytes": 0.99 * 6 * SIZE / 2 / 0.9},
+    ],
+)
+def test_a_partner_tier_is_on_memory_that_the_profile_declares(memory: dict[str, object] | None) -> None:
+    stores = () if memory is None else (msgspec.structs.replace(MEMORY, **memory),)
+    assert [tier.name for tier in figures(SLOW, *stores).tiers] == ["durable"]
+
+
+def test_memory_that_reads_slowly_is_counted_as_it_is() -> None:
+    slow = msgspec.structs.replace(MEMORY, read_bandwidth_bytes_per_second=10e9)
+    assert figures(SLOW, slow).restore_seconds == math.ceil(1.2 * SIZE / 2 / 10e9)
+
+
+def test_a_slow_restore_without_such_memory_is_told() -> None:
+    request, scored = asked()
+
+    def told(*stores: StorageTarget) -> str:
+        cluster = msgspec.structs.replace(request.cluster, storage_targets=stores)
+        return " ".join(advice(replace(request, cluster=cluster), scored))
+
+    assert "a restore takes" in told(SLOW)
+    assert "a restore takes" not in told(SLOW, MEMORY)
+
+
+def test_no_policy_is_made_without_a_store_that_outlives_the_job() -> None:
+    request, _ = asked()
+
+    def refused(*stores: StorageTarget) -> str | None:
+        return nowhere(replace(request, cluster=msgspec.structs.replace(request.cluster, storage_targets=stores)))
+
+    assert "TS-CKP-019" in (refused(MEMORY) or "")
+    assert refused() is refused(MEMORY, STORE) is None
 
 
 def test_a_fast_read_needs_no_other_copy() -> None:

@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from typing import Literal
 
 from trainspec_validate.budget import OverLimitError
+from trainspec_validate.checkpoints.limits import AmbiguousError
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError
 from trainspec_validate.checkpoints.view import Checkpoint
 
+AMBIGUOUS = "do not load it; save the state anew with the program that wrote it"
 BROKEN = "restore the file from another copy"
 _SHOWN = 200
 
@@ -26,6 +28,8 @@ def judged(checkpoint: Checkpoint, path: str, what: str = "the file", remedy: st
     """
     try:
         yield
+    except AmbiguousError as error:
+        checkpoint.report("code", path, f"{what} {error}", AMBIGUOUS)
     except LimitError as error:
         checkpoint.report("limits", path, f"{what} {error}")
     except UnreadableError as error:

@@ -19,6 +19,10 @@ class LimitError(UnreadableError):
     """A file asks for more than a reader gives."""
 
 
+class AmbiguousError(UnreadableError):
+    """Programs would read different things in a file, so that what is judged is not what is loaded."""
+
+
 _TREE = "a checkpoint directory"
 ENTRIES = Limit(_TREE, 250_000, "entries")
 DEPTH = Limit(_TREE, 32, "levels of directories")

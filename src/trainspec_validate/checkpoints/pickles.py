@@ -6,15 +6,17 @@ import io
 import pickletools
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from trainspec_validate.budget import Count
+from trainspec_validate.budget import Count, OverLimitError
 from trainspec_validate.checkpoints.allowed import is_allowed
 from trainspec_validate.checkpoints.limits import PICKLE_OPERATIONS, PICKLE_VALUE_BYTES, within
 from trainspec_validate.checkpoints.opening import UnreadableError
 
 _CODES = {operation.code.encode("latin-1"): operation for operation in pickletools.opcodes}
+_MAX_PROTOCOL = 5
 _MAX_HELD_BYTES = 65_536
 """Of one text, number or line; a longer one is passed over and stands for itself. No key or index has such a text."""
 _MAX_NAME_CHARACTERS = 1_000
@@ -148,6 +150,8 @@ class Machine:
         self.sparse_memo: dict[int, Any] = {}
         """What is remembered under numbers that do not follow each other."""
         self.denied: dict[str, None] = {}
+        self.is_called = False
+        """Whether anything would be called."""
         self.operations = Count(PICKLE_OPERATIONS)
         self.value_bytes = Count(PICKLE_VALUE_BYTES)
 
@@ -177,7 +181,10 @@ class Machine:
             self.stack.append(_CONSTANTS[name])
         elif name in _OPERATIONS:
             _OPERATIONS[name](self, argument)
-        elif name not in {"PROTO", "FRAME"}:
+        elif name == "PROTO":
+            if argument > _MAX_PROTOCOL:
+                raise ValueError(f"protocol {argument} is unknown")
+        elif name != "FRAME":
             raise ValueError(f"operation {name} is not among those of checkpoints")
 
     def _group(self) -> list[Any]:
@@ -216,6 +223,7 @@ class Machine:
     def inst(self, argument: Any) -> None:
         """A call of a name with the group as arguments."""
         module, _, name = argument.partition(" ")
+        self.is_called = True
         self.stack.append(Inert(self._name(module, name), tuple(self._group())))
 
     def obj(self, _argument: Any) -> None:
@@ -234,6 +242,7 @@ class Machine:
         self.stack.append(self._call(function, (arguments, named)))
 
     def _call(self, function: Any, arguments: Any) -> Inert:
+        self.is_called = True
         if not isinstance(function, Name):
             self.denied["a function that another call returns"] = None
         return Inert(function, arguments)
@@ -364,3 +373,14 @@ def follow(file: BinaryIO) -> Content:
     with within():
         value = machine.run(file)
     return Content(value, list(machine.denied))
+
+
+def code_at_start(file: BinaryIO) -> list[str]:
+    """Names of code outside the allow-list that unpickling a file of any kind would call before it fails.
+
+    A file that only looks like a pickle by chance calls nothing. One that passes a limit has called what it has.
+    """
+    machine = Machine()
+    with suppress(UnreadableError, OverLimitError):
+        machine.run(file)
+    return list(machine.denied) if machine.is_called else []

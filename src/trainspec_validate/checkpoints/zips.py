@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import lzma
+import re
 import struct
 import zipfile
 import zlib
@@ -16,6 +17,7 @@ from trainspec_validate.checkpoints.limits import ZIP_DIRECTORY_BYTES, ZIP_ENTRI
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
 from trainspec_validate.checkpoints.paths import fault
 from trainspec_validate.checkpoints.view import Archive
+from trainspec_validate.checkpoints.zip_readings import refuse_ambiguous
 
 MAX_RATIO = 1.01
 """State is stored as it is: compressed entries are those of a bomb, or of another program."""
@@ -42,6 +44,7 @@ _BROKEN = (
     lzma.LZMAError,
 )
 _KINDS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
+_VALUES = re.compile(r"(?:^|/)data/[0-9]+$")
 _ENTRY_MARK = b"PK\x01\x02"
 """Start of each entry of a directory."""
 
@@ -108,10 +111,11 @@ class _Directory(io.BufferedReader):
 class Zip:
     """A container whose directory was read and is within the limits."""
 
-    def __init__(self, file: _Directory, num_bytes: int) -> None:
+    def __init__(self, file: _Directory, raw: Stretch, num_bytes: int) -> None:
         ZIP_ENTRIES.check(_num_entries(file, num_bytes))
         self._file, self._zip = file, zipfile.ZipFile(file)
         file.is_listed = True
+        refuse_ambiguous(raw, num_bytes)
         for entry in self._zip.infolist():
             if entry.compress_type not in _KINDS:
                 raise LimitError(f"holds {entry.filename!r}, which is compressed in a way that is not read")
@@ -131,8 +135,13 @@ class Zip:
             raise LimitError(f"has {num_bytes:,} bytes and claims to hold {total:,}")
 
     def pickles(self) -> list[str]:
-        """Names of the entries that are pickles."""
-        return [entry.filename for entry in self._zip.infolist() if entry.filename.endswith((".pkl", ".pickle"))]
+        """Names of the entries that are pickles; PyTorch finds them in any letter case."""
+        return [name for name in self.names() if name.lower().endswith((".pkl", ".pickle"))]
+
+    def unnamed(self) -> list[str]:
+        """Names of the entries that are neither pickles by their names nor the values of tensors."""
+        known = {*self.pickles()}
+        return [name for name in self.names() if name not in known and not _VALUES.search(name)]
 
     def names(self) -> list[str]:
         """Names of all entries."""
@@ -213,7 +222,8 @@ def opened(path: Path, archive: Archive) -> Iterator[Zip]:
             size = file.seek(0, io.SEEK_END) - archive.offset
             size = size if archive.num_bytes is None else min(size, archive.num_bytes)
             with within():
-                container = Zip(_Directory(Stretch(file, archive.offset, size), _BLOCK_BYTES), size)
+                whole, raw = (Stretch(file, archive.offset, size) for _ in range(2))
+                container = Zip(_Directory(whole, _BLOCK_BYTES), raw, size)
             yield container
     except _BROKEN as error:
         raise UnreadableError(f"is no whole zip container: {str(error).lower() or type(error).__name__}") from error

@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass, replace
 
 from trainspec_validate.costs.reliability import job_mtbf_seconds, recommended_interval, spare_nodes
+from trainspec_validate.derived.policy import domain_size
 from trainspec_validate.documents.cluster import StorageTarget
 from trainspec_validate.planner.request import Request
 from trainspec_validate.planner.search import Scored
 from trainspec_validate.starter.checkpoint import PolicyFigures, TierFigures
 from trainspec_validate.starter.plan import TIMEOUT_SECONDS
-from trainspec_validate.units import bytes_per_second, number
+from trainspec_validate.units import bytes_, bytes_per_second, number, seconds
 
 USUAL_FAILURES = 6.5
 """Failures per 1000 node-days that stop a job: arXiv:2410.21680."""
@@ -27,6 +28,9 @@ _PARTNER_SHARE = 0.5
 """Share of the NICs that reading a partner's copy reaches while all nodes read; assumed."""
 _PARTNER_COPIES = 4
 """Shares of a checkpoint in the memory of a node: its own and its partner's, of the newest and of the one under way."""
+_MEMORY_COPIES = 6
+"""Shares that a tier with two replicas of the two newest and one under way counts on a node (TS-CKP-022)."""
+_MOST_FILLED = 0.9
 _STORE_STRETCH = 1.5
 """How much longer the slowest save of twenty takes than its bytes at the sustained rate; assumed."""
 _LEAST_HANG_SECONDS = 60.0
@@ -72,12 +76,40 @@ def _copies(request: Request, size: float) -> _Copies:
     persist = max(1.0, math.ceil(_STORE_STRETCH * size / rate_out))
     restore = max(1.0, math.ceil(1.2 * size / rate_in))
     durable = TierFigures("durable", store.failure_domain if store else "cluster", store.name if store else None)
-    partner = _partner_rate(request, _PARTNER_COPIES * size / request.num_nodes)
-    if restore <= _SLOW_RESTORE_SECONDS or request.num_nodes < 2 or not partner:
+    memory, partner = _memory(request, size), _partner_rate(request, _PARTNER_COPIES * size / request.num_nodes)
+    if restore <= _SLOW_RESTORE_SECONDS or request.num_nodes < 2 or not partner or memory is None:
         return _Copies((durable,), persist, restore, f"derived: size over read rate and a fifth more{words}", words)
+    partner = min(partner, memory.read_bandwidth_bytes_per_second or partner)
     near = max(1.0, math.ceil(1.2 * size / request.num_nodes / partner))
     reason = "derived: a node's share from a partner over its NICs; measure it"
-    return _Copies((TierFigures("partner-memory", "node", num_replicas=2), durable), persist, near, reason, words)
+    near_tier = TierFigures("partner-memory", "node", memory.name, num_replicas=2)
+    return _Copies((near_tier, durable), persist, near, reason, words)
+
+
+def _memory(request: Request, size: float) -> StorageTarget | None:
+    """The memory of each node as the profile declares it for checkpoints, which a tier has to name (TS-CKP-017)."""
+    held = _MEMORY_COPIES * size / request.num_nodes
+    for target in request.cluster.storage_targets:
+        room = target.capacity_bytes if target.free_bytes is None else target.free_bytes
+        fits = room is None or held <= _MOST_FILLED * room
+        if target.kind == "host-memory" and target.scope == "node" and target.failure_domain != "process" and fits:
+            return target
+    return None
+
+
+def nowhere(request: Request) -> str | None:
+    """Why no policy can be written for the stores of the profile; None where one can, or it declares no store."""
+    targets = request.cluster.storage_targets
+    if not targets or any(_lasting(target) for target in targets):
+        return None
+    return (
+        "no storage target of the profile outlives the job, so no policy can be written (TS-CKP-019): "
+        "declare one with scope: cluster and failure_domain: rack, cluster or site"
+    )
+
+
+def _lasting(target: StorageTarget) -> bool:
+    return target.scope == "cluster" and domain_size(target.failure_domain) >= domain_size("rack")
 
 
 def policy_figures(request: Request, scored: Scored, names: Names) -> PolicyFigures:
@@ -142,7 +174,10 @@ def advice(request: Request, scored: Scored) -> tuple[str, ...]:
     names = Names("plan", "policy", "{name: cluster}", "{name: plan}")
     figures = policy_figures(request, scored, names)
     better, waiting = with_spares(request, figures), scored.outlook.exposed_share
-    notes = () if waiting <= _MUCH_WAITING else (f"{waiting:.0%} of a step waits for communication; {_MORE_WORK}",)
+    notes: tuple[str, ...] = (
+        () if waiting <= _MUCH_WAITING else (f"{waiting:.0%} of a step waits for communication; {_MORE_WORK}",)
+    )
+    notes += _slow_restore(request, figures)
     if better is None:
         return notes
     reliability = request.cluster.reliability
@@ -156,6 +191,19 @@ def advice(request: Request, scored: Scored) -> tuple[str, ...]:
         *notes,
         f"the profile declares no spare nodes{left}: {now}; with {nodes} it would be {better.effective_share:.2%}",
     )
+
+
+def _slow_restore(request: Request, figures: PolicyFigures) -> tuple[str, ...]:
+    """That recovery is slow for want of a copy nearby."""
+    if figures.restore_seconds <= _SLOW_RESTORE_SECONDS or request.num_nodes < 2 or len(figures.tiers) > 1:
+        return ()
+    share = bytes_(_MEMORY_COPIES * figures.checkpoint_bytes / request.num_nodes / _MOST_FILLED)
+    store = figures.tiers[-1].storage or "the durable tier"
+    note = (
+        f"a restore takes {seconds(figures.restore_seconds)} from {store}; copies in the memory of partners are "
+        f"faster, where nodes have {share} for them: declare a storage target with kind: host-memory and scope: node"
+    )
+    return (note,)
 
 
 def num_steps(request: Request) -> int:
@@ -172,15 +220,15 @@ def _blocking(request: Request, size: float) -> tuple[float, str]:
     link = request.goal.machine.host_bytes_per_second
     if link is None:
         return _USUAL_BLOCKING_SECONDS, "replace: the profile states no host link; measure it"
-    seconds = size / request.goal.num_ranks / (link * _COPY_SHARE)
+    time = size / request.goal.num_ranks / (link * _COPY_SHARE)
     return float(
-        f"{max(0.1, seconds):.2g}"
+        f"{max(0.1, time):.2g}"
     ), "derived: a rank's share to the host at half the rate of its link; measure it"
 
 
 def _store(request: Request, size: float) -> tuple[StorageTarget | None, float, float, str]:
     """The store for durable copies with its write and read rate; a usual rate where the profile declares none."""
-    shared = [target for target in request.cluster.storage_targets if target.scope == "cluster"]
+    shared = [target for target in request.cluster.storage_targets if _lasting(target)]
     known = [target for target in shared if target.write_bandwidth_bytes_per_second]
     if known:
         store = max(known, key=lambda target: target.write_bandwidth_bytes_per_second or 0.0)

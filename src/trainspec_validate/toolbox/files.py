@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from trainspec_validate import terminal
 from trainspec_validate.atomic import new_file, refuse_link
@@ -41,6 +42,24 @@ def document(path: str, kind: str, *, allow_errors: bool = False) -> Document:
         raise Failure(f"{path}: a {kind} is wanted, this is a {kinds[0]}")
     why = f"{found}, and no {kind} can be read; " if errors else f"this is no {kind} that can be read; "
     raise Failure(f"{path}: {why}see: trainspec-validate {path}")
+
+
+def errors_of(texts: Mapping[str, str], *given: str) -> list[str]:
+    """Errors that the validator would find in texts by file name, which refer to the given files by name."""
+    from trainspec_validate.check import validate  # noqa: PLC0415 - `--help` goes without
+
+    with TemporaryDirectory(prefix="trainspec-") as place:
+        paths = [Path(place) / name for name in texts]
+        for path, text in zip(paths, texts.values(), strict=True):
+            with new_file(path) as file:
+                file.write(text.encode())
+        report = validate([*given, *paths])
+    names = {path.as_posix(): path.name for path in paths}
+    return [
+        f"{names[found.path]}: {found.requirement}: {found.message}{f' ({found.help})' if found.help else ''}"
+        for found in report.at_or_above(Severity.ERROR)
+        if found.path in names
+    ]
 
 
 def refuse_present(paths: Iterable[Path], *, force: bool, advice: str = "--force overwrites") -> None:

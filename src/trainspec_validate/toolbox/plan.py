@@ -73,7 +73,7 @@ Examples:
 @click.option("--output", type=click.Path(file_okay=False), help="Write plan.yaml and checkpoint.yaml here.")
 @click.option("--pick", "picked", type=click.IntRange(1, 100), default=1, show_default=True, help="Plan to write.")
 @click.option("--plot", type=click.Path(dir_okay=False), help="Draw step time against memory into this SVG file.")
-@click.option("--force", is_flag=True, help="Overwrite what is there, and plan on a profile that has errors.")
+@click.option("--force", is_flag=True, help="Overwrite what is there, and plan in spite of errors.")
 def command(cluster: str, model: str, **options: Any) -> None:
     """Search the best way to train a model on a cluster, and write its plan and checkpoint policy.
 
@@ -82,7 +82,7 @@ def command(cluster: str, model: str, **options: Any) -> None:
     runs kept to. Nothing is written before the search is over.
     """
     from trainspec_validate.forecast.facts import Unpredictable  # noqa: PLC0415 - `--help` goes without the models
-    from trainspec_validate.planner import write  # noqa: PLC0415
+    from trainspec_validate.planner import safety, write  # noqa: PLC0415
     from trainspec_validate.planner.request import Impossible, Wishes, request  # noqa: PLC0415
     from trainspec_validate.planner.search import search  # noqa: PLC0415
     from trainspec_validate.toolbox import files, plan_report  # noqa: PLC0415
@@ -104,10 +104,13 @@ def command(cluster: str, model: str, **options: Any) -> None:
         raise Failure(f"{cluster}: {plan_report.nothing_fits(asked, ranking)}")
     if options["picked"] > len(ranking.plans):
         raise Failure(f"plan {options['picked']} is asked for, there are {len(ranking.plans)}")
-    why = write.too_long(asked, ranking.plans[options["picked"] - 1]) if options["output"] else None
+    scored = ranking.plans[options["picked"] - 1]
+    why = (write.too_long(asked, scored) or safety.nowhere(asked)) if options["output"] else None
     if why:
         raise Failure(why)
     plan_report.show(asked, ranking, options["top"], options["style"])
+    if options["output"] and not options["force"]:
+        _refuse_invalid(asked, ranking, cluster, options)
     _write(asked, ranking, cluster, options)
 
 
@@ -121,6 +124,19 @@ def _refuse_early(options: dict[str, Any]) -> None:
     if plot and Path(plot) in targets:
         raise click.UsageError(f"--plot would replace {plot}")
     files.refuse_present([*targets, *([Path(plot)] if plot else [])], force=options["force"])
+
+
+def _refuse_invalid(asked: Any, ranking: Any, cluster: str, options: dict[str, Any]) -> None:
+    """Write no document that the validator would refuse."""
+    from trainspec_validate.commented import as_text  # noqa: PLC0415
+    from trainspec_validate.planner import write  # noqa: PLC0415
+    from trainspec_validate.toolbox import files  # noqa: PLC0415
+
+    reference = f"{{name: {as_text(asked.cluster.metadata.name)}}}"
+    made = write.documents(asked, ranking, ranking.plans[options["picked"] - 1], reference)
+    errors = files.errors_of(made, cluster)
+    if errors:
+        raise Failure("\n".join(["nothing is written, for it would have errors; --force writes it:", *errors]))
 
 
 def _write(asked: Any, ranking: Any, cluster: str, options: dict[str, Any]) -> None:

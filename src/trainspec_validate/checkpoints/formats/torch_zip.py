@@ -6,7 +6,7 @@ from typing import Any
 
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
-from trainspec_validate.checkpoints.pickles import Content, Pairs, follow
+from trainspec_validate.checkpoints.pickles import Content, Pairs, code_at_start, follow
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.checkpoints.zips import Zip, opened
 
@@ -96,6 +96,9 @@ def read_archive(checkpoint: Checkpoint, archive: Archive) -> dict[str, Any]:
                 if found is None:
                     found = _of_lightning(content.value)
                 del content  # before the next one is read
+            for name in container.unnamed():
+                with container.stream(name) as file:
+                    tell_code(checkpoint, archive.path, Content(None, code_at_start(file)))
         checkpoint.keep(archive)
     return found or {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from trainspec_validate.interop.readers import _megatron_deepspeed as deepspeed
 from trainspec_validate.interop.readers._latent_attention import count_latent
 from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Draft, is_count, name_of
 
@@ -38,14 +39,14 @@ def write_model(draft: Draft) -> None:
     tied = shared if shared is not None else not untied
     how = "" if untied is not None or shared is not None else Default(f"the default of {ARGUMENTS}")
     draft.put(("model", "tied_embeddings"), tied, how)
-    if draft.count("mtp_num_layers"):
+    if draft.copy(("model", "num_mtp_layers"), "mtp_num_layers", least=0):
         draft.remark("layers that predict further tokens are not counted in num_parameters", "mtp_num_layers")
     if family == "moe-transformer":
         _write_experts(draft, layers)
 
 
 def _write_family(draft: Draft) -> str | None:
-    experts = draft.look("num_experts", "num_moe_experts")
+    experts = deepspeed.num_experts(draft.look("num_experts", "num_moe_experts"))
     several = [name for name in _OTHER_MODELS if draft.look(name) is not None]
     program = draft.word("$program") or ""
     if _OTHER_PROGRAMS.search(program):
@@ -79,7 +80,7 @@ def _write_heads(draft: Draft) -> None:
     elif draft.flag("group_query_attention") is False:
         draft.look("num_query_groups")
     else:
-        draft.copy(pointer, "num_query_groups")
+        draft.copy(pointer, "num_query_groups", "num_key_value_heads")
     heads = draft.counted("model", "num_attention_heads")
     if heads:
         how = f"no grouped queries, the default of {ARGUMENTS}"
@@ -118,6 +119,9 @@ def _write_vocabulary(draft: Draft) -> None:
 
 
 def _write_experts(draft: Draft, layers: int | None) -> None:
+    if deepspeed.is_fork(draft):
+        deepspeed.write_experts(draft, layers)
+        return
     draft.copy(("model", "experts", "num_experts"), "num_experts", "num_moe_experts")
     draft.copy(("model", "experts", "num_active_experts"), "moe_router_topk")
     draft.default(("model", "experts", "num_active_experts"), 2, f"the default of {ARGUMENTS}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainspec_validate.interop.readers import _megatron_deepspeed as deepspeed
 from trainspec_validate.interop.readers._megatron_layout import layout_layers
 from trainspec_validate.interop.readers._megatron_model import ARGUMENTS, write_model
 from trainspec_validate.interop.readers._megatron_precision import write_precision
@@ -11,7 +12,7 @@ _MAX_STAGES = 1024
 _OLDER_DEGREES = {
     "tensor": ("tensor_parallel_size", "model_parallel_size"),
     "pipeline": ("pipeline_parallel_size", "pipe_parallel_size"),
-    "expert": ("expert_parallel_size",),
+    "expert": ("expert_parallel_size", "moe_expert_parallel_size"),
 }
 """What the degrees are called in the first version of Megatron-LM and in programs that wrap it."""
 
@@ -35,7 +36,9 @@ def _write_degrees(draft: Draft) -> None:
     degrees = {"tensor": "tensor_model", "pipeline": "pipeline_model", "context": "context", "expert": "expert_model"}
     for axis, words in degrees.items():
         names = [f"{words}_parallel_size", *_OLDER_DEGREES.get(axis, ())]
-        draft.copy(("parallelism", axis), *names)
+        stated = draft.copy(("parallelism", axis), *names)
+        if stated is None and axis in {"context", "expert"} and deepspeed.is_fork(draft):
+            deepspeed.write_degrees(draft)
         draft.default(("parallelism", axis), 1, f"the default of {ARGUMENTS}")
     experts = draft.get("model", "experts") is not None
     if experts or draft.count("expert_tensor_parallel_size") not in {None, 1}:
@@ -128,8 +131,6 @@ def _write_split(draft: Draft, layers: int | None, stages: int, chunks: int) -> 
         draft.put(pointer, split, "the ends as the arguments say, the rest evenly")
 
 
-_STAGES = {0: "none", 1: "optimizer", 2: "gradients", 3: "parameters"}
-"""Stages of ZeRO, which forks of Megatron-LM with DeepSpeed take as an argument."""
 _STRATEGIES = {
     "no_shard": "none",
     "optim": "optimizer",
@@ -142,14 +143,16 @@ def _write_sharding(draft: Draft) -> None:
     flags = {draft.flag(name) for name in ("use_custom_fsdp", "use_megatron_fsdp", "use_torch_fsdp2")}
     fsdp = True in flags
     strategy = draft.word("data_parallel_sharding_strategy") or ""
-    stage = draft.look("zero_stage")
     distributed = draft.flag("use_distributed_optimizer")
     sharding = "optimizer" if distributed else "none"
     if fsdp:
         sharding = _STRATEGIES.get(strategy, "parameters")
-    said = fsdp or distributed is not None or stage is not None
-    if isinstance(stage, int) and stage in _STAGES and not fsdp:
-        sharding = _STAGES[stage]
+    said = fsdp or distributed is not None
+    if not fsdp and deepspeed.is_fork(draft):
+        found = deepspeed.sharding(draft)
+        if found is None:
+            return
+        sharding, said = found, True
     how = "" if said else Default(f"whole copies, the default of {ARGUMENTS}")
     draft.put(("parallelism", "sharding"), sharding, how)
     instances = draft.count("num_distributed_optimizer_instances")
@@ -212,6 +215,7 @@ def _write_job(draft: Draft) -> None:
         draft.put(("job", "num_tokens"), samples * length, "samples x sequence length")
         if whole and not draft.get("batch", "ramp") and draft.get("job", "num_steps") is None:
             draft.put(("job", "num_steps"), max(1, samples // whole), "samples over sequences of a step")
+    deepspeed.write_tokens(draft)
     for name in ("save_interval", "non_persistent_save_interval"):
         steps = draft.count(name)
         if steps:

@@ -10,6 +10,8 @@ _FUSED = "fused kernels do these in fp32, and the loss casts its input (NVIDIA/M
 _DTYPES = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8", "uint8": "fp8", "float32": "fp32"}
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 _MOMENTS = {"adam": 2, "adamw": 2, "sgd": 1, "muon": 1, "dist_muon": 1, "lion": 1}
+_FSDP_FORMATS = ("megatron_fsdp_main_grads_dtype", "megatron_fsdp_grad_comm_dtype")
+"""The formats of the buffer in which gradients are added up, and on the wire."""
 _RECIPES = {"mxfp8": "mxfp8", "blockwise": "fp8-block"}
 _BLOCKS = {"mxfp8": 32, "fp8-block": 128, "nvfp4": 16}
 
@@ -37,6 +39,8 @@ def _write_formats(draft: Draft) -> None:
     sums, why = _sums(draft, compute)
     for key in ("gradients", "accumulation", "reduction"):
         draft.put(("precision", key), sums, why)
+    if draft.flag("use_megatron_fsdp"):
+        _write_fsdp_sums(draft)
     if compute != "fp32":
         _write_optimizer(draft)
         operations = ["softmax", "normalization", *([] if draft.flag("fp16_lm_cross_entropy") else ["loss"])]
@@ -65,6 +69,31 @@ def _sums(draft: Draft, compute: str) -> tuple[str, str]:
     if compute == "bf16" and "grad_reduce_in_fp32" not in draft.values:
         return "fp32", Default(f"bf16 gradients are summed in fp32 unless told otherwise ({_SOURCE})")
     return compute, Default("gradients stay in the compute format unless told otherwise")
+
+
+def _write_fsdp_sums(draft: Draft) -> None:
+    """The formats that Megatron-FSDP has arguments for.
+
+    With bf16 they hold beside `grad_reduce_in_bf16` alone: without it some versions keep every gradient in fp32.
+    `auto` is the format of the parameters for the first and that of the first for the second.
+    """
+    if draft.flag("accumulate_allreduce_grads_in_fp32", "grad_reduce_in_fp32"):
+        return
+    open_formats = bool(draft.flag("bf16")) and not draft.flag("grad_reduce_in_bf16")
+    buffer, wire = _FSDP_FORMATS
+    sent = wire if draft.values.get(wire) is not None else buffer
+    for key, name in (("gradients", buffer), ("accumulation", buffer), ("reduction", sent)):
+        given, why = draft.word(name), next(iter(draft.reasons(name)), None)
+        if given is None and why is None:
+            continue
+        if why is None and open_formats and given != "fp32":
+            why = f"{name} is {given}, but without grad_reduce_in_bf16 some versions keep gradients in fp32"
+        if why is None:
+            draft.put(("precision", key), given, name)
+        else:
+            draft.facts["precision"].pop(key, None)
+            draft.derived.pop(("precision", key), None)
+            draft.lacks(("precision", key), why)
 
 
 def _write_nonfinite(draft: Draft, *, dynamic: bool) -> None:

@@ -250,6 +250,7 @@ def complete_job(draft: Draft) -> None:
     """Tokens of the job: `steps x tokens of a step`, where no ramp changes the batch."""
     steps, tokens = draft.counted("job", "num_steps"), draft.counted("batch", "global_tokens")
     ramps = draft.get("batch", "ramp") or ("batch", "ramp") in draft.unknown
-    if steps and tokens and not ramps and draft.get("job", "num_tokens") is None:
+    known = draft.get("job", "num_tokens") is not None or ("job", "num_tokens") in draft.unknown
+    if steps and tokens and not ramps and not known:
         inputs = (("job", "num_steps"), ("batch", "global_tokens"))
         draft.follow(("job", "num_tokens"), steps * tokens, "steps x tokens of a step", *inputs)

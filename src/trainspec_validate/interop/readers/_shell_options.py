@@ -12,7 +12,7 @@ from trainspec_validate.interop.readers._shell_choices import ABSENT, Alternativ
 from trainspec_validate.interop.readers._shell_commands import Script, Word, read_script
 
 _SEVERAL = frozenset(
-    {"rampup_batch_size", "data_path", "split", "recompute_modules", "train_data_path", "cp_comm_type"}
+    {"rampup_batch_size", "data_path", "split", "recompute_modules", "train_data_path", "cp_comm_type", "num_experts"}
 )
 """Options that take several words."""
 _SLURM = re.compile(r"(?m)^#SBATCH[ \t]+(?:--([a-z-]+)[= ][ \t]*|-([NnG])[ \t]*)([0-9]+)")

@@ -7,7 +7,9 @@ from typing import Any
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers._megatron_deepspeed import settle
 from trainspec_validate.interop.readers._megatron_defaults import drop_all_defaults
+from trainspec_validate.interop.readers._megatron_model import ARGUMENTS
 from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Draft, word_value
@@ -60,6 +62,7 @@ def read(text: ForeignText) -> Fragment:
         program = draft.word(PROGRAM)
         if program and not _OWN.search(program):
             drop_all_defaults(draft, f"{program[:60]} is no program of Megatron-LM and has defaults of its own")
+        settle(draft, ARGUMENTS)
         complete(draft, *started_ranks(draft, text.text))
         return draft
 
@@ -95,6 +98,7 @@ def _read_log(text: ForeignText) -> Fragment:
     draft = draft_of(options)
     world, source = started_ranks(draft, "")
     write_plan(draft, logged=True)
+    settle(draft, ARGUMENTS)
     complete(draft, world, source)
     return draft.fragment("megatron-arguments", text)
 

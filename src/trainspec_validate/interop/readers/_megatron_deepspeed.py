@@ -1,0 +1,123 @@
+"""The only place that knows how Megatron-DeepSpeed, a fork of Megatron-LM, reads its arguments."""
+
+from __future__ import annotations
+
+from trainspec_validate.findings import Pointer
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count
+
+FORK = "deepspeedai/Megatron-DeepSpeed@207b2d5a:megatron/arguments.py"
+_STARTS = ("deepspeed", "deepspeed_config", "zero_stage")
+_OWN = (*_STARTS, "moe_expert_parallel_size", "topk", "expert_interval", "train_tokens", "ds_sequence_parallel_size")
+"""Arguments that Megatron-LM does not have."""
+_DECIDED = (
+    ("communication", "overlap_gradients"),
+    ("communication", "overlap_parameters"),
+    ("communication", "timeout_seconds"),
+    ("precision", "nonfinite_action"),
+    ("precision", "gradients"),
+    ("precision", "accumulation"),
+    ("precision", "reduction"),
+    ("precision", "master_parameters"),
+    ("precision", "optimizer_state"),
+)
+"""What the file that `deepspeed_config` names decides, whatever Megatron-LM does by default."""
+_WHY = "with DeepSpeed the file that deepspeed_config names decides"
+
+
+def is_fork(draft: Draft) -> bool:
+    """Whether the arguments are those of Megatron-DeepSpeed."""
+    draft.used.update(_OWN)
+    experts = draft.values.get("num_experts")
+    return isinstance(experts, list) or any(draft.values.get(name) not in (None, False) for name in _OWN)
+
+
+def num_experts(value: object) -> object:
+    """The number of experts of a layer, of which the fork takes a list; the list itself where its items differ.
+
+    >>> num_experts([64, 64]), num_experts(128), num_experts([32, 64])
+    (64, 128, [32, 64])
+    """
+    alike = isinstance(value, list) and value and all(item == value[0] for item in value)
+    return value[0] if alike and isinstance(value, list) else value
+
+
+def write_experts(draft: Draft, layers: int | None) -> None:
+    """Experts of each layer, in every second layer unless told otherwise, of which a token visits one."""
+    pointer: Pointer = ("model", "experts", "num_experts")
+    count = num_experts(draft.look("num_experts"))
+    if is_count(count):
+        draft.put(pointer, count)
+    else:
+        draft.lacks(pointer, "the layers differ in their experts, or the ranks decide on their number")
+    draft.copy(("model", "experts", "num_active_experts"), "topk")
+    draft.default(("model", "experts", "num_active_experts"), 1, f"the default of {FORK}")
+    width = draft.counted("model", "ffn_hidden_size")
+    if width:
+        how = Default(f"as ffn_hidden_size, after {FORK}")
+        draft.follow(("model", "experts", "ffn_hidden_size"), width, how, ("model", "ffn_hidden_size"))
+    if draft.word("mlp_type") not in {None, "standard"}:
+        draft.lacks(("model", "experts", "num_shared_experts"), "mlp_type: an expert that every token visits")
+    interval, place = draft.count("expert_interval"), ("model", "experts", "num_layers")
+    for reason in draft.reasons("expert_interval"):
+        draft.lacks(place, reason)
+        return
+    if layers and layers // (interval or 2):
+        every = f"every {interval or 2} layers one with experts"
+        draft.put(place, layers // (interval or 2), every if interval else Default(f"{every}, the default of {FORK}"))
+
+
+def write_degrees(draft: Draft) -> None:
+    """The degree over experts, and one of Ulysses, which takes ranks from the data degree."""
+    experts = draft.get("model", "experts", "num_experts")
+    if draft.get("model", "experts") is not None and experts != 1:
+        why = "no moe_expert_parallel_size: it is the smaller of the experts and the ranks"
+        draft.lacks(("parallelism", "expert"), f"{why}, after {FORK}")
+    ulysses = draft.look("ds_sequence_parallel_size")
+    if ulysses not in {None, 1} or draft.reasons("ds_sequence_parallel_size"):
+        draft.lacks(("parallelism", "context"), "ds_sequence_parallel_size: DeepSpeed splits sequences over ranks")
+
+
+def sharding(draft: Draft) -> str | None:
+    """What the stage of ZeRO shards, where the arguments tell; otherwise it is left open."""
+    stage = draft.look("zero_stage")
+    if stage in (1, 2, 3) and not isinstance(stage, bool):
+        return ("optimizer", "gradients", "parameters")[int(stage) - 1]
+    if stage == 0 and not draft.flag("bf16"):
+        return "none"
+    why = f"{_WHY}; with bf16 its optimizer shards at stage 0 too" if stage == 0 else _WHY
+    draft.lacks(("parallelism", "sharding"), why)
+    return None
+
+
+def write_tokens(draft: Draft) -> None:
+    """`train_tokens` ends the run, or `train_iters` where those are done before."""
+    tokens, steps = draft.count("train_tokens"), draft.counted("job", "num_steps")
+    place: Pointer = ("job", "num_tokens")
+    if tokens is None:
+        for reason in draft.reasons("train_tokens"):
+            draft.lacks(place, reason)
+        return
+    whole, length = draft.counted("batch", "global_sequences"), draft.counted("model", "sequence_length")
+    draft.facts.get("job", {}).pop("num_tokens", None)
+    if steps and (not whole or not length or steps * whole * length < tokens):
+        draft.lacks(place, f"the run ends after {tokens} tokens or {steps} steps, whichever comes first")
+    else:
+        draft.put(place, tokens, "train_tokens, which end the run")
+    if steps and ("job", "num_tokens") not in draft.unknown:
+        del draft.facts["job"]["num_steps"]
+        draft.lacks(("job", "num_steps"), f"train_tokens end the run before its {steps} steps are done")
+
+
+def settle(draft: Draft, source: str) -> None:
+    """Leave open what a file of DeepSpeed decides, and name the fork for defaults that it shares with `source`."""
+    if not is_fork(draft):
+        return
+    for group, key in _DECIDED:
+        if group == "communication" and not isinstance(draft.derived.get((group, key)), Default):
+            continue  # an argument says so
+        draft.facts.get(group, {}).pop(key, None)
+        draft.derived.pop((group, key), None)
+        draft.lacks((group, key), _WHY)
+    for pointer, how in list(draft.derived.items()):
+        if isinstance(how, Default) and source in how:
+            draft.derived[pointer] = Default(how.replace(source, FORK))
