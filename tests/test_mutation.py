@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections import Counter
 from functools import cache
 
@@ -53,7 +54,7 @@ def test_undamaged_documents_are_not_noticed(documents: DocumentSet) -> None:
 @pytest.mark.parametrize("documents", sets(), ids=lambda documents: documents.name)
 def test_departures_are_those_that_the_files_give_reasons_for(documents: DocumentSet) -> None:
     for requirement, path, _ in departures(documents):
-        assert f"trainspec: ignore[{requirement}]" in load_file(ROOT / path).text
+        assert re.search(rf"trainspec: ignore\[[^\]]*{requirement}\b", load_file(ROOT / path).text)
 
 
 def test_every_kind_of_document_is_damaged() -> None:

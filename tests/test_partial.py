@@ -133,3 +133,15 @@ def test_unknowns_are_no_findings_of_an_import() -> None:
     if "made.yaml" in told:
         assert "TS-DOC-006" not in told
         assert "unknown, and needed by the document" in told or code == 0
+
+
+def test_a_key_that_is_known_to_be_unknown_has_no_default() -> None:
+    data = load_text(TEXTS["plan"], "plan.yaml").data
+    places = [("parallelism", "context"), ("precision", "loss_scaling", "mode"), ("precision", "accumulation")]
+    plan = read_partial(KINDS["TrainingPlan"], data, "plan.yaml", [*places, ("cluster",)])
+    whole = read("TrainingPlan", data)
+    assert plan.parallelism == whole.parallelism
+    assert plan.cluster == whole.cluster
+    assert plan.precision.accumulation == whole.precision.accumulation
+    with pytest.raises(UnknownValueError, match=r"does not give precision\.loss_scaling"):
+        bool(plan.precision.loss_scaling)

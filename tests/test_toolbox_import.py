@@ -79,6 +79,31 @@ def test_a_clean_import_passes_its_check() -> None:
     assert result.exit_code == 0
 
 
+ONE_BIT = """{"train_batch_size": 96, "train_micro_batch_size_per_gpu": 3, "fp16": {"enabled": true},
+"optimizer": {"type": "OneBitAdam", "params": {"freeze_step": 400}}}"""
+TRAINER = "per_device_train_batch_size: 4\nfp16: true\ndeepspeed: zero2.json\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "requirement", "needs"),
+    [
+        (ONE_BIT, "TS-COM-006", "parallelism.data"),
+        (TRAINER, "TS-PRC-001", "precision.loss_scaling"),
+        ("torus", "TS-CLU-015", "node_groups[].scale_up.wraparound"),
+    ],
+)
+def test_no_default_stands_for_what_the_file_does_not_tell(text: str, requirement: str, needs: str) -> None:
+    if text == "torus":
+        chips = {"number_of_nodes": "4", "accelerators_per_node": "4", "accelerator_model_name": "TPU v5p"}
+        text = json.dumps(whole() | chips | {"accelerator_interconnect_topology": "2x2x4"})
+    Path("file.in").write_text(text, encoding="utf-8")
+    result = invoke("import", "file.in", "--output", "out.yaml", "--check")
+    assert f"[{requirement}]" not in result.stderr
+    unjudged = " ".join(line for line in result.stderr.splitlines() if "not judged: does not give" in line)
+    assert needs in unjudged, result.stderr
+    assert requirement in unjudged or requirement[-3:] in unjudged
+
+
 def whole() -> dict[str, object]:
     """A description of one node, which needs no network."""
     data: dict[str, object] = json.loads(Path("mlperf-system.json").read_text(encoding="utf-8"))

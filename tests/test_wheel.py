@@ -233,7 +233,8 @@ def test_the_recorder_is_there_without_the_validator(place: Place) -> None:
 
 def test_it_validates(place: Place) -> None:
     good = [f"examples/{name}" for name in ("clusters", "plans", "policies")]
-    assert place.run("trainspec-validate", *good).startswith("no findings: ")
+    last = place.run("trainspec-validate", *good).splitlines()[-1]
+    assert last.startswith("no findings: ")
     assert "TS-CLU-010" in place.run("trainspec-validate", "examples/broken/duplex.yaml", code=1)
     report = json.loads(place.run("python", "-m", PACKAGE, "--format", "json", "examples/broken", code=1))
     assert len(report["documents"]) == len(list((ROOT / "examples" / "broken").iterdir()))

@@ -30,6 +30,7 @@ from trainspec_validate.verdicts import NAME_TAKEN, judged_on, outcomes_of_form,
 if TYPE_CHECKING:
     from datetime import date
 
+    from trainspec_validate.findings import Pointer
     from trainspec_validate.suppress.baseline import Baseline
     from trainspec_validate.suppress.waivers import WaiverFile
     from trainspec_validate.user_rules import RuleSet
@@ -69,6 +70,8 @@ class Terms:
     """Whether documents of the tree that name one of these are judged too."""
     values: bool = False
     """Whether the values of tensors in checkpoints are read too."""
+    unknown: Mapping[str, frozenset[Pointer]] = field(default_factory=dict)
+    """Keys by real path of a document that are unknown where they are absent; no default stands for them."""
     settings_from: str | None = None
     """A copy of another state of the working directory; waivers and baselines in it speak of the working directory."""
 
@@ -104,7 +107,7 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
     selection = terms.selection
     streams = Streams(num_workers=terms.num_workers, engine=terms.engine, seen=terms.seen, rules=terms.rules)
     stored = Stored(terms.progress, terms.values)
-    state = State(terms.rules.known_to(load_index()) if terms.rules else load_index())
+    state = State(terms.rules.known_to(load_index()) if terms.rules else load_index(), unknown=terms.unknown)
     arguments = [os.fspath(path) for path in paths]
     recorded = _baseline(terms.baseline)
     _read_all(state, arguments, terms, streams, stored)

@@ -47,6 +47,8 @@ class State:
     """The documents that satisfy their schema."""
     partial: dict[str, Member] = field(default_factory=dict)
     """The documents that only lack something; rules that do not need it judge them."""
+    unknown: Mapping[str, frozenset[Pointer]] = field(default_factory=dict)
+    """Keys by real path that are unknown where they are absent; no default stands for them."""
     waivers: dict[str, list[tuple[int, Waiver]]] = field(default_factory=dict)
     """The waivers that satisfy their schema, with their place in the list."""
     findings: list[Finding] = field(default_factory=list)
@@ -150,7 +152,8 @@ def _judge_form(state: State, source: Source) -> None:
     if kind is None:
         return
     state.kinds[path] = kind
-    if kind in KINDS and len(source.text) <= _SMALL:
+    unknown = state.unknown.get(os.path.realpath(path), frozenset()) if state.unknown else frozenset()
+    if kind in KINDS and len(source.text) <= _SMALL and not unknown:
         document = read_plain(kind, source.data)
         if document is not None:
             state.members[path] = Member(path, document)
@@ -167,10 +170,10 @@ def _judge_form(state: State, source: Source) -> None:
         state.add(failure.requirement, path, failure.message, failure.help, pointer=place[0], points_at_key=place[1])
     if kind == "Waivers":
         state.waivers[path] = _waivers(source.data, {failure.pointer for failure in failures})
-    elif not failures and kind in KINDS:
+    elif not failures and kind in KINDS and not unknown:
         state.members[path] = Member(path, read(kind, source.data))
     elif kind in KINDS and all(failure.is_absence for failure in failures):
-        document = read_partial(KINDS[kind], source.data, path)
+        document = read_partial(KINDS[kind], source.data, path, unknown)
         if document is not None:
             state.partial[path] = Member(path, document)
 

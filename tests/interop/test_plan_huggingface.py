@@ -255,6 +255,7 @@ def test_adapters_that_are_off_change_nothing(lines: tuple[str, ...]) -> None:
 def test_weights_loaded_in_a_format_stay_in_it() -> None:
     fragment = trainer("bf16: true", "torch_dtype: bfloat16")
     assert [at(fragment, "precision", key) for key in STORED] == ["bf16"] * 4
+    assert "precision.master_parameters" in unknown_keys(fragment)
     sharded = trainer("bf16: true", "torch_dtype: bfloat16", "fsdp: full_shard")
     assert at(sharded, "precision", "master_parameters") == "fp32"
     left = trainer("bf16: true", "torch_dtype: auto")

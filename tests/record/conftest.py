@@ -27,3 +27,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TRAINSPEC_HOST", "node-1")
     monkeypatch.setenv("TRAINSPEC_NODE_SAMPLER", "none")
     return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the recorder tells once in a process, it tells once in a test."""
+    monkeypatch.setattr("trainspec_record.guard._told", set())

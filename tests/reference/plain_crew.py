@@ -32,7 +32,7 @@ def tiny_job(num_steps: int = 20, num_ranks: int = 1, **changes: Any) -> Job:
     shape = replace(job.model, num_layers=1, hidden_size=16, sequence_length=16)
     job = replace(job, model=shape, rates=replace(job.rates, peak=0.02, warmup_steps=5))
     for name, values in changes.items():
-        if hasattr(job.plan, name):
+        if isinstance(values, dict) and hasattr(job.plan, name):
             job = replace(job, plan=changed(job.plan, **{name: changed(getattr(job.plan, name), **values)}))
         else:
             job = replace(job, **{name: values})

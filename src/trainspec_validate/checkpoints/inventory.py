@@ -98,7 +98,7 @@ def find_named(path: Path) -> Group | None:
         prefix = name
     if prefix:
         return Group(path.parent / prefix, [path.parent / prefix])
-    is_torch = name.endswith(_TORCH_SUFFIXES) and _is_zip(path)
+    is_torch = name.lower().endswith(_TORCH_SUFFIXES) and _is_zip(path)
     if os.path.isfile(path) and (is_torch or name.endswith(_NAMED_SUFFIXES)):  # noqa: PTH113 - raises for a long name
         return Group(path, [path], {path: [name]})
     return None
@@ -144,7 +144,7 @@ def is_checkpoint(entries: Sequence[os.DirEntry[str]]) -> bool:
     files = [entry for entry in entries if not entry.is_dir(follow_symlinks=False)]
     if any(entry.name in _NAMES or entry.name.endswith(_SUFFIXES) for entry in files):
         return True
-    if any(entry.name.endswith(_TORCH_SUFFIXES) and _is_zip(Path(entry.path)) for entry in files):
+    if any(entry.name.lower().endswith(_TORCH_SUFFIXES) and _is_zip(Path(entry.path)) for entry in files):
         return True
     return bool(bundles.prefixes(files)) or any(
         regions.NAME.match(entry.name) and regions.is_whole(Path(entry.path)) for entry in files

@@ -223,8 +223,9 @@ class Machine:
     def inst(self, argument: Any) -> None:
         """A call of a name with the group as arguments."""
         module, _, name = argument.partition(" ")
+        arguments = tuple(self._group())
+        self.stack.append(Inert(self._name(module, name), arguments))
         self.is_called = True
-        self.stack.append(Inert(self._name(module, name), tuple(self._group())))
 
     def obj(self, _argument: Any) -> None:
         """A call of the first of the group with the others as arguments."""

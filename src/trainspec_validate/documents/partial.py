@@ -7,7 +7,7 @@ the value comes to no verdict, and a rule that does not need it never notices.
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
@@ -55,6 +55,10 @@ class _Reader:
     """Builds the records of one document."""
 
     path: str
+    unknown: frozenset[Pointer] = frozenset()
+    """Keys that are known to be unknown, although a default would stand for them."""
+    above: frozenset[Pointer] = frozenset()
+    """The places that have such a key somewhere below."""
 
     def build(self, model: Any, value: Any, place: Pointer) -> Any:
         """A value of a type; what is absent below it is unknown.
@@ -62,19 +66,24 @@ class _Reader:
         Raises:
             msgspec.ValidationError: something that is there does not satisfy the schema.
         """
+        if place in self.above:
+            return self._parts(model, value, place)
         try:
             return msgspec.convert(value, model)
         except msgspec.ValidationError:
-            inner = _without_none(model)
-            if isinstance(inner, type) and issubclass(inner, Record) and isinstance(value, Mapping):
-                return self._record(inner, value, place)
-            if get_origin(inner) is tuple and isinstance(value, list):
-                item = get_args(inner)[0]
-                return tuple(self._entry(item, entry, (*place, number)) for number, entry in enumerate(value))
-            if get_origin(inner) is dict and isinstance(value, Mapping):
-                item = get_args(inner)[1]
-                return {key: self._entry(item, entry, (*place, key)) for key, entry in value.items()}
-            raise
+            return self._parts(model, value, place)
+
+    def _parts(self, model: Any, value: Any, place: Pointer) -> Any:
+        inner = _without_none(model)
+        if isinstance(inner, type) and issubclass(inner, Record) and isinstance(value, Mapping):
+            return self._record(inner, value, place)
+        if get_origin(inner) is tuple and isinstance(value, list):
+            item = get_args(inner)[0]
+            return tuple(self._entry(item, entry, (*place, number)) for number, entry in enumerate(value))
+        if get_origin(inner) is dict and isinstance(value, Mapping):
+            item = get_args(inner)[1]
+            return {key: self._entry(item, entry, (*place, key)) for key, entry in value.items()}
+        return msgspec.convert(value, model)
 
     def _entry(self, model: Any, value: Any, place: Pointer) -> Any:
         return Unknown(self.path, place) if value is None else self.build(model, value, place)
@@ -85,12 +94,13 @@ class _Reader:
         unknown = value.keys() - fields.keys() - {model.__struct_config__.tag_field}
         if unknown:
             raise msgspec.ValidationError(f"Object contains unknown field `{min(unknown)}`")
+        absent = self.unknown | self.above | {(*place, name) for name in value}
         built = {}
         for name, field in fields.items():
             here, given = (*place, name), value.get(name)
             if given is not None:
                 built[field.name] = self.build(hints[field.name], given, here)
-            elif field.required or (name in value and _without_none(hints[field.name]) is not Reference):
+            elif field.required or (here in absent and _without_none(hints[field.name]) is not Reference):
                 built[field.name] = self._unnamed(model, name) or Unknown(self.path, here)
         return model(**built)
 
@@ -111,9 +121,14 @@ def _without_none(model: Any) -> Any:
     return model
 
 
-def read_partial(model: type[Record], data: Any, path: str) -> Any:
-    """The document with what is absent as unknown; None where something that is there breaks the schema."""
+def read_partial(model: type[Record], data: Any, path: str, unknown: Iterable[Pointer] = ()) -> Any:
+    """The document with what is absent as unknown; None where something that is there breaks the schema.
+
+    An absent key that may be absent has its default, unless it is in `unknown`; so has what it would stand in.
+    """
+    known = frozenset(unknown)
+    above = frozenset(pointer[:length] for pointer in known for length in range(len(pointer)))
     try:
-        return _Reader(path)._record(model, data, ())
+        return _Reader(path, known, above)._record(model, data, ())
     except (msgspec.ValidationError, UnknownValueError, RecursionError):
         return None

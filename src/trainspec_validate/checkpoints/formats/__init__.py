@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.formats import (
+    by_content,
     dcp,
     deepspeed,
     huggingface,
@@ -34,6 +35,7 @@ READERS: tuple[Callable[[Checkpoint], None], ...] = (
     keras.read,
     nearby.read,
     residue.read,
+    by_content.read,
 )
 
 

@@ -18,7 +18,7 @@ _LIGHTNING = "pytorch-lightning_version"
 _STEP = "global_step"
 _HELP_CODE = "save plain state only (tensors, numbers, texts), best in a format without code such as safetensors"
 _BROKEN = "restore the file from another copy"
-_PICKLE_STARTS = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
+PICKLE_STARTS = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 # Magic number, protocol version, system, state, keys of storages: torch/serialization.py, _legacy_save.
 _LEGACY_PICKLES = 5
@@ -26,7 +26,7 @@ _LEGACY_PICKLES = 5
 
 def read(checkpoint: Checkpoint) -> None:
     """Add what the containers of `torch.save`, and bare pickles, hold."""
-    paths = [path for path, fact in checkpoint.files.items() if path.endswith(_SUFFIXES) and fact.kind == "file"]
+    paths = [path for path, fact in checkpoint.files.items() if is_named(path) and fact.kind == "file"]
     if not paths:
         return
     checkpoint.formats.append("torch.save")
@@ -36,15 +36,20 @@ def read(checkpoint: Checkpoint) -> None:
             _read_file(checkpoint, path)
 
 
+def is_named(path: str) -> bool:
+    """Whether a file has the name of one that `torch.save` writes, in any letter case."""
+    return path.lower().endswith(_SUFFIXES)
+
+
 def _read_file(checkpoint: Checkpoint, path: str) -> None:
     try:
         with open_file(checkpoint.root / path) as file:
             start = file.read(len(_ZIP_START))
     except OSError as error:
         raise UnreadableError(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
-    if start in _PICKLE_STARTS:
-        _read_bare(checkpoint, path)
-    elif start in {_ZIP_START, b""} or not path.endswith(_OTHERS_TOO):
+    if start in PICKLE_STARTS:
+        read_bare(checkpoint, path)
+    elif start in {_ZIP_START, b""} or not path.lower().endswith(_OTHERS_TOO):
         _claim(checkpoint, path, read_archive(checkpoint, Archive(path)))
 
 
@@ -60,7 +65,7 @@ def _claim(checkpoint: Checkpoint, path: str, state: dict[str, Any]) -> None:
         checkpoint.step = step
 
 
-def _read_bare(checkpoint: Checkpoint, path: str) -> None:
+def read_bare(checkpoint: Checkpoint, path: str) -> None:
     """One pickle, or the five that old versions write before the bytes of tensors."""
     try:
         with open_file(checkpoint.root / path) as file:

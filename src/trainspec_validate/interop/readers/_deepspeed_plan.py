@@ -183,6 +183,9 @@ def _write_communication(draft: Draft, prefix: str) -> None:
         draft.put((*pointer, "method"), _ONE_BIT[kind], "the optimizer sends one bit for each gradient")
         draft.put((*pointer, "error_feedback"), value=True, how="part of the optimizer (arXiv:2102.02888)")
         draft.copy((*pointer, "start_step"), f"{prefix}optimizer.params.freeze_step")
+        draft.lacks((*pointer, "residual_checkpointed"), "the training program decides what it saves")
+        for key in ("wire_ratio", "exposed_fraction_before", "exposed_fraction_after"):
+            draft.lacks((*pointer, key), "it is measured, not configured")
     elif draft.flag(f"{zero}zero_quantized_gradients"):
         draft.put(("communication", "compression", "method"), "quantised", "zero_quantized_gradients")
     for name in ("zero_quantized_weights", "zero_quantized_nontrainable_weights"):

@@ -109,6 +109,9 @@ def _write_autocast(draft: Draft, loaded: str, name: str) -> None:
     moments = "moments have the format of the stored parameters"
     if draft.get("parallelism", "sharding") is None:
         why, moments = Default(why), Default(moments)
+        if loaded not in {"", "fp32"}:
+            told = "a configuration of accelerate or DeepSpeed may keep a copy in fp32; the arguments name none"
+            draft.lacks(("precision", "master_parameters"), told)
     for key in ("parameters", "gradients", "reduction"):
         draft.put(("precision", key), loaded or "fp32", why)
     draft.put(("precision", "optimizer_state"), loaded or "fp32", moments)

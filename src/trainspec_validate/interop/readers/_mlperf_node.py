@@ -181,6 +181,7 @@ def _put_domain(sheet: Sheet, found: _Links) -> None:
         extents = [int(extent) for extent in shape.split("x")]
         sheet.put((*place, "topology"), "torus", f"accelerator_interconnect_topology says {shape}")
         sheet.put((*place, "dimensions"), extents)
+        sheet.unknown((*place, "wraparound"), "the form does not say which axes are closed")
         sheet.put((*place, "domain_num_accelerators"), math.prod(extents), "product of the extents")
         return
     switched = found.own.switched or "switch" in shape.casefold()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers import _shell_tree as tree
 from trainspec_validate.interop.readers._shell_choices import Choices, Value, has_marks
-from trainspec_validate.interop.readers._shell_tests import decide, evaluate, matches
+from trainspec_validate.interop.readers._shell_conditions import decide, evaluate, matches
 from trainspec_validate.interop.readers._shell_words import Piece, Token, cut_words
 
 MAX_VALUE = 64 * 1024
