@@ -313,3 +313,30 @@ def test_a_file_whose_only_finding_is_ignored_is_told_to_be_unjudged() -> None:
     result = invoke("plans/plan.yaml", "--ignore", "TS-DOC-004", "--fail-on", "unjudged")
     assert result.exit_code == 1
     assert "plans/plan.yaml: not judged: cannot be read as a document: nothing judged" in result.stdout
+
+
+@pytest.mark.parametrize("requirement", ["TS-MEM-002", "TS-PAR-002", "TS-TOP-018", "TS-MEM-010"])
+def test_a_node_group_that_is_not_there_leaves_the_requirement_unjudged(requirement: str) -> None:
+    put("cluster.yaml")
+    plan = Path("plans/plan.yaml")
+    text = plan.read_text(encoding="utf-8")
+    plan.write_text(text.replace("parallelism:\n", "node_group: zzz\nparallelism:\n", 1), encoding="utf-8")
+    report = validate(["plans/plan.yaml"])
+    entry = only(report)
+    assert entry.reason == "names node_group 'zzz', which cluster example-cluster does not have"
+    assert entry.pointer == ("node_group",)
+    assert requirement in entry.requirements
+    assert verdict(report, requirement) is Verdict.NOT_RUN
+    assert invoke("plans/plan.yaml", "--select", requirement, "--fail-on", "unjudged").exit_code == 1
+
+
+def test_a_fabric_that_is_not_there_leaves_what_is_asked_of_it_unjudged() -> None:
+    put("cluster.yaml")
+    plan = Path("plans/plan.yaml")
+    text = plan.read_text(encoding="utf-8")
+    assert "\n  fabric: backend\n" in text
+    plan.write_text(text.replace("\n  fabric: backend\n", "\n  fabric: zzz\n", 1), encoding="utf-8")
+    entry = only(validate(["plans/plan.yaml"]))
+    assert entry.reason == "names communication.fabric 'zzz', which cluster example-cluster does not have"
+    for requirement in entry.requirements:
+        assert invoke("plans/plan.yaml", "--select", requirement, "--fail-on", "unjudged").exit_code == 1

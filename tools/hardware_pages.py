@@ -126,7 +126,7 @@ def _makers(rows: Iterable[Mapping[str, Any]], sources: Sources) -> Iterator[lis
 
 def _accelerator(row: Mapping[str, Any], sources: Sources) -> tuple[str, ...]:
     peaks = ", ".join(f"{name} {digits(rate / 1e12, 4)}" for name, rate in row["peak_flops_per_second"].items())
-    link = row.get("scale_up")
+    link = row.get("scale_up") or row.get("bridge")
     return (
         f"`{row['name']}`",
         _scaled(row.get("memory_bytes"), 1e9, "GB"),
@@ -134,7 +134,7 @@ def _accelerator(row: Mapping[str, Any], sources: Sources) -> tuple[str, ...]:
         peaks,
         _scaled(row.get("measured_matmul_flops_per_second"), 1e12, ""),
         _scaled(row.get("power_watts"), 1, "W"),
-        f"{link['technology']} {link['generation']}" if link else "",
+        f"{link['technology']} {link['generation']}" if link else ("none" if row.get("no_scale_up") else ""),
         sources.cell(row["source"], row.get("note", "")),
     )
 

@@ -35,6 +35,10 @@ class CatalogAccelerator:
     measured_matmul_flops_per_second: float | None = None
     scale_up: Mapping[str, str] = field(default_factory=dict)
     """Technology and generation of the scale-up links; empty where there are none."""
+    no_scale_up: bool = False
+    """Whether a source says that it has no scale-up links, so that no sort of them is possible."""
+    bridge: Mapping[str, str] = field(default_factory=dict)
+    """Technology and generation of links that some machines have and others lack; empty where none are sold."""
     num_dies: int = 1
     note: str = ""
 

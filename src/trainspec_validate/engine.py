@@ -9,7 +9,7 @@ from trainspec_validate.documents import Document, UnknownValueError
 from trainspec_validate.findings import Finding, Outcome, Pointer, Related, Severity, Span, Verdict
 from trainspec_validate.quantities import singular_of_one
 from trainspec_validate.requirements import Index, Requirement
-from trainspec_validate.rules import NotApplicable, Place, Rule, Violation
+from trainspec_validate.rules import NotApplicable, Place, Rule, Unresolved, Violation
 from trainspec_validate.rules._groups import violations_of
 
 
@@ -28,6 +28,9 @@ class Lack:
     requirement: str
     path: str
     pointer: Pointer
+    reason: str = ""
+    """Why the value there does not do; empty where there is none."""
+    help: str = ""
 
 
 @dataclass(slots=True)
@@ -93,6 +96,10 @@ def _judge(rule: Rule, binding: Binding, requirement: Requirement, index: Index,
             finding = _stamp(violation, requirement, index, paths)
             tally.add(finding)
             yield finding
+    except Unresolved as answer:
+        place = answer.place
+        tally.unknown.append(Lack(rule.requirement, paths[id(place.document)], place.pointer, str(answer), answer.help))
+        return
     except NotApplicable as answer:
         tally.reasons[str(answer)] = None
         return
@@ -133,6 +140,9 @@ def _outcome(requirement: Requirement, tally: _Tally) -> Outcome:
         return Outcome(requirement.id, verdict, tally.num_findings)
     if tally.num_judged:
         return Outcome(requirement.id, Verdict.PASS)
+    unresolved = dict.fromkeys(f"{lack.path} {lack.reason}" for lack in tally.unknown if lack.reason)
+    if unresolved:
+        return Outcome(requirement.id, Verdict.NOT_RUN, reason="; ".join(unresolved))
     if tally.reasons:
         return Outcome(requirement.id, Verdict.NOT_APPLICABLE, reason="; ".join(tally.reasons))
     return not_together(requirement)

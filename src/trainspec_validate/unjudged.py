@@ -33,7 +33,9 @@ def unjudged_of(
 
     `absent` says by path and key why a named document was not found. `rules` are the requirements to judge by rules.
     """
-    found = [*_broken(state, rules), *_lacking(lacks)]
+    known = list(lacks)
+    found = [*_broken(state, rules), *_lacking(lack for lack in known if not lack.reason)]
+    found += _unresolved(state, (lack for lack in known if lack.reason))
     for member, binding in zip(state.judged.values(), bound, strict=True):
         taken: set[str] = set()
         for key, kind in _WANTS.get(type(member.document), ()):
@@ -56,6 +58,17 @@ def _lacking(lacks: Iterable[Lack]) -> Iterator[Unjudged]:
         more = f" and {len(keys) - _MAX_KEYS} more" if len(keys) > _MAX_KEYS else ""
         ids = tuple(sorted({lack.requirement for lack in those}))
         yield Unjudged(path, f"does not give {', '.join(names)}{more}", "add what is known", ids)
+
+
+def _unresolved(state: State, lacks: Iterable[Lack]) -> Iterator[Unjudged]:
+    """What documents name of others that is not there."""
+    by_reason: dict[tuple[str, Pointer, str, str], set[str]] = {}
+    for lack in lacks:
+        by_reason.setdefault((lack.path, lack.pointer, lack.reason, lack.help), set()).add(lack.requirement)
+    for (path, pointer, reason, remedy), ids in by_reason.items():
+        place = (pointer, False)
+        span = state.sources[path].locate({place}).get(place)
+        yield Unjudged(path, reason, remedy, tuple(sorted(ids)), pointer, span)
 
 
 def _words(pointer: Pointer) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,6 +12,8 @@ from plan_files import FIXTURES, assert_sound, text_of
 
 from trainspec_validate.interop.formats import Format, formats, recognise
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
+from trainspec_validate.interop.readers._plan_parts import Draft
+from trainspec_validate.interop.shape import fitting
 
 NAMES = sorted(path.name for path in FIXTURES.iterdir())
 EVERY = sorted(path for path in FIXTURES.parent.rglob("*") if path.is_file())
@@ -142,3 +145,40 @@ def test_damaged_fixtures_are_read_or_refused(name: str, data: st.DataObject) ->
         elif len(lines) > 1:
             del lines[index]
     survives(recognise(text_of(name)), ForeignText(name, "\n".join(lines)))
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("gradient_clipping", "optimizer.clipping"),
+        ("clip_grad", "optimizer.clipping"),
+        ("max_grad_norm", "optimizer.clipping"),
+        ("training.max_norm", "optimizer.clipping"),
+        ("lr", "optimizer.learning_rate"),
+        ("optimizer.min_lr", "optimizer.learning_rate"),
+        ("lr_warmup_samples", "optimizer.learning_rate"),
+        ("lr_decay_style", "optimizer.learning_rate"),
+        ("optimizer.name", "optimizer.name"),
+        ("lora_r", "lora"),
+        ("lora_target_modules", "lora"),
+        ("load_in_4bit", "precision.frozen_parameters"),
+        ("data_path", "data"),
+        ("parallelism.expert_tensor_parallel_degree", "parallelism.expert_tensor"),
+    ],
+)
+def test_a_setting_that_is_not_read_is_told_with_its_place_in_a_plan(name: str, place: str) -> None:
+    fragment = Draft({name: 1, "log_level": "info", "weight_decay": 0.1}).fragment("a", ForeignText("a.yaml", ""))
+    assert [remark.message for remark in fragment.remarks] == [
+        f"not read by this importer; a plan states it in {place}: {name}",
+        "not read, because a plan has no place for it: log_level, weight_decay",
+    ]
+    assert has_place(place)
+
+
+def has_place(place: str) -> bool:
+    """Whether the schema of plans has a key."""
+    *outer, last = place.split(".")
+    facts: dict[str, Any] = {last: {}}
+    for key in reversed(outer):
+        facts = {key: facts}
+    return all(reason != "there is no such key" for _, reason in fitting("TrainingPlan", facts)[1])

@@ -185,7 +185,7 @@ def test_job_size(findings: Findings, verdict: Verdicts) -> None:
     assert findings(plan=half, checkpoint=small, cluster=None, select=("TS-CKP-058",)) == {
         ("TS-CKP-058", "job.min_num_nodes")
     }
-    assert verdict("TS-CKP-009", plan={"node_group": "elsewhere"}) is Verdict.NOT_APPLICABLE
+    assert verdict("TS-CKP-009", plan={"node_group": "elsewhere"}) is Verdict.NOT_RUN
 
 
 def test_several_ranks_on_one_accelerator(findings: Findings) -> None:

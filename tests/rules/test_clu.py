@@ -194,6 +194,17 @@ REAL_DOMAINS = [
         {"technology": "ici", "topology": "torus", "dimensions": [2, 4], "wraparound": [True, True]},
     ),
     ("intel-gaudi2-96gb", {"technology": "gaudi-roce", "topology": "full-mesh", "num_links": 21}),
+    ("nvidia-l40s-48gb", {"technology": "pcie", "topology": "switched"}),
+    (
+        "nvidia-h100-pcie-80gb",
+        {
+            "technology": "nvlink",
+            "generation": "4",
+            "topology": "full-mesh",
+            "domain_num_accelerators": 2,
+            "bandwidth_bytes_per_second": 300e9,
+        },
+    ),
     (
         "nvidia-gb200-186gb",
         {"technology": "nvlink", "domain_num_accelerators": 72, "used_num_accelerators": 64},
@@ -212,6 +223,34 @@ def test_real_domains_pass(findings: Findings, model: str, keys: dict[str, Any])
         # five Oracle entries of MLPerf v5.0
         ("nvidia-gb200-186gb", {"technology": "nvlink", "generation": "4"}, "TS-CLU-008", "generation"),
         ("amd-mi300x-192gb", {"technology": "nvlink"}, "TS-CLU-008", "technology"),
+        *(
+            (model, {"technology": "nvlink", "generation": "4"}, "TS-CLU-008", "technology")
+            for model in ("nvidia-l40s-48gb", "nvidia-l4-24gb", "nvidia-rtx-4090-24gb")
+        ),
+        ("nvidia-h100-pcie-80gb", {"technology": "nvlink", "generation": "5"}, "TS-CLU-008", "technology"),
+        ("nvidia-h100-pcie-80gb", {"technology": "xgmi"}, "TS-CLU-008", "technology"),
+        (
+            "nvidia-h100-pcie-80gb",
+            {
+                "technology": "nvlink",
+                "generation": "4",
+                "domain_num_accelerators": 2,
+                "bandwidth_bytes_per_second": 450e9,
+            },
+            "TS-CLU-010",
+            "bandwidth_bytes_per_second",
+        ),
+        (
+            "nvidia-h100-pcie-80gb",
+            {
+                "technology": "nvlink",
+                "generation": "4",
+                "domain_num_accelerators": 8,
+                "bandwidth_bytes_per_second": 300e9,
+            },
+            "TS-CLU-063",
+            "domain_num_accelerators",
+        ),
         (
             "nvidia-h100-sxm-80gb",
             {"technology": "nvlink", "bandwidth_bytes_per_second": 900e9},

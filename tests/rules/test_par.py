@@ -220,7 +220,7 @@ def test_not_applicable(verdict: Callable[..., Verdict], requirement: str, plan:
 
 
 def test_ranks_need_a_known_group(verdict: Callable[..., Verdict]) -> None:
-    assert verdict("TS-PAR-002", plan="node_group: elsewhere") is Verdict.NOT_APPLICABLE
+    assert verdict("TS-PAR-002", plan="node_group: elsewhere") is Verdict.NOT_RUN
     assert verdict("TS-PAR-002", plan="cluster: null", cluster=None) is Verdict.NOT_RUN
 
 

@@ -154,3 +154,20 @@ def test_operations_with_multi_token_prediction(findings) -> None:
 def test_a_state_space_of_no_known_version() -> None:
     with pytest.raises(ValueError, match="version 3"):
         families.state_space_parameters(1024, families.StateSpaceShape(3, 2048, 16))
+
+
+@pytest.mark.parametrize(
+    ("keys", "key"),
+    [
+        ({"num_heads": 80}, None),
+        ({"num_heads": 81}, "num_heads"),
+        ({"num_heads": 81, "inner_size": 8100}, None),
+        ({"num_heads": 80, "num_groups": 8}, None),
+        ({"num_heads": 80, "num_groups": 3}, "num_groups"),
+        ({"kind": "mamba", "num_heads": 81}, None),
+    ],
+)
+def test_heads_divide_the_inner_channels(findings, keys, key) -> None:
+    model = MAMBA_2 | {"state_space": MAMBA_2["state_space"] | keys}
+    found = findings(plan={"model": model}, select=("TS-PAR-036",))
+    assert found == (set() if key is None else {("TS-PAR-036", f"model.state_space.{key}")})

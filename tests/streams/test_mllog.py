@@ -236,3 +236,17 @@ def test_settings_that_are_no_number(value: Any) -> None:
     found = read_text(entry("global_batch_size", value) + stats(2.0, step=5, samples_count=7))
     assert found.values("train.batch.size") == []
     assert ("value", "global_batch_size") in found.lost
+
+
+def test_a_loss_of_each_update_has_an_entry_of_its_own() -> None:
+    found = read_text(log(*(entry("train_loss", 3.0 - n, samples_count=32 * n, lr=1e-4) for n in (1, 2))))
+    assert found.values(LOSS) == [2.0, 1.0]
+    assert [sample.step for sample in found.samples if sample.step] == [1, 2]
+    assert not [group for _, group in found.lost if group.startswith("train_")]
+
+
+@pytest.mark.parametrize("metadata", [{"samples_count": 320}, {"samples_count": 33}, {}])
+def test_a_loss_of_several_updates_is_told_with_its_reason(metadata: dict[str, int]) -> None:
+    found = read_text(log(entry("train_loss", 3.0, **metadata)))
+    assert found.values(LOSS) == []
+    assert found.lost["meaning", "train_loss"] == 1

@@ -24,6 +24,15 @@ class Place:
     """True to point at the key itself instead of its value."""
 
 
+class Unresolved(NotApplicable):
+    """Raised by a rule when a document names a part of another that is not there: what it asks stays unjudged."""
+
+    def __init__(self, place: Place, reason: str, help: str = "") -> None:  # noqa: A002
+        super().__init__(reason)
+        self.place = place
+        self.help = help
+
+
 @dataclass(frozen=True, slots=True)
 class Violation:
     """What a rule yields: the place, what is wrong, what would be right, and other places to look at."""

@@ -9,7 +9,7 @@ from functools import lru_cache
 from trainspec_validate.derived.groups import Candidates, candidates, is_open
 from trainspec_validate.documents import ClusterProfile, Document, TrainingPlan, changed
 from trainspec_validate.findings import Pointer
-from trainspec_validate.rules import NotApplicable, Place, Rule, Violation
+from trainspec_validate.rules import NotApplicable, Place, Rule, Unresolved, Violation, at
 
 
 class OpenGroup(NotApplicable):
@@ -26,9 +26,23 @@ def ask_group(plan: TrainingPlan, cluster: ClusterProfile, *, whole_job: bool = 
 
     Raises:
         OpenGroup: it names none.
+        Unresolved: it names one that the cluster does not have.
     """
+    check_group(plan, cluster)
     if is_open(plan, cluster):
         raise OpenGroup(whole_job=whole_job)
+
+
+def check_group(plan: TrainingPlan, cluster: ClusterProfile) -> None:
+    """Accept a plan that names a node group of the cluster, or none.
+
+    Raises:
+        Unresolved: the cluster has no group of that name.
+    """
+    names = list(dict.fromkeys(group.name for group in cluster.node_groups))
+    if plan.node_group is not None and plan.node_group not in names:
+        reason = f"names node_group {plan.node_group!r}, which cluster {cluster.metadata.name} does not have"
+        raise Unresolved(at(plan, "node_group"), reason, f"one of: {_listed(names, 'or')}")
 
 
 _Kind = tuple[type[Document], Pointer, bool]
@@ -77,6 +91,8 @@ def _over_groups(rule: Rule, arguments: Mapping[str, Document], question: OpenGr
         try:
             for violation in rule.function(**variant):
                 answers.add(names, _moved(violation, named, plan))
+        except Unresolved:
+            raise
         except NotApplicable as reason:
             answers.reasons[str(reason)] = None
         else:

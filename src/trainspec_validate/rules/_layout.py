@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.derived.job import JobNodes, find_job_nodes
+from trainspec_validate.derived.job import JobNodes, find_job_nodes, job_fabrics
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.fabric import Fabric
-from trainspec_validate.rules import NotApplicable
+from trainspec_validate.rules import NotApplicable, Unresolved, at
 from trainspec_validate.rules._groups import ask_group
 
 
@@ -26,7 +26,7 @@ def job_nodes(plan: TrainingPlan, cluster: ClusterProfile, *, whole_job: bool = 
     """The node group that the plan runs on.
 
     Raises:
-        NotApplicable: the plan names a group that is unknown.
+        Unresolved: the plan names a group that is unknown.
         OpenGroup: the plan names none of several groups, so the rule is to run for each; `whole_job` where it judges
             a figure of all ranks.
     """
@@ -35,3 +35,19 @@ def job_nodes(plan: TrainingPlan, cluster: ClusterProfile, *, whole_job: bool = 
     if found is None:
         raise NotApplicable("the plan does not name a node group of the cluster")
     return found
+
+
+def used_fabrics(plan: TrainingPlan, cluster: ClusterProfile, nodes: JobNodes) -> list[tuple[int, Fabric]]:
+    """The fabrics that collectives use, with their positions.
+
+    Raises:
+        Unresolved: the plan names one that is unknown.
+    """
+    wanted = plan.communication.fabric if plan.communication else None
+    names = [fabric.name for fabric in cluster.fabrics]
+    if wanted is not None and wanted not in names:
+        reason = f"names communication.fabric {wanted!r}, which cluster {cluster.metadata.name} does not have"
+        raise Unresolved(
+            at(plan, "communication", "fabric"), reason, f"one of: {', '.join(names) or 'none is declared'}"
+        )
+    return job_fabrics(plan, cluster, nodes)

@@ -12,7 +12,8 @@ def machine_of(plan: TrainingPlan, cluster: ClusterProfile, *, whole_job: bool =
     """The node group that a plan runs on, with declared figures before those of the catalog.
 
     Raises:
-        NotApplicable: the plan names a group that is unknown, or that several groups are called.
+        NotApplicable: the plan names a group that several groups are called.
+        Unresolved: the plan names a group that is unknown.
         OpenGroup: the plan names none of several groups, so the rule is to run for each; `whole_job` where it judges
             a figure of all ranks.
     """

@@ -8,6 +8,7 @@ from math import ceil
 from trainspec_validate.derived.plan import node_groups, num_ranks, tokens_per_step
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules._groups import check_group
 from trainspec_validate.units import number
 
 WEIGHT_TOLERANCE = 1e-6
@@ -273,9 +274,10 @@ def elastic_digests(plan: TrainingPlan) -> Iterator[Violation]:
 def elastic_fits(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """The cluster has a place for the largest world size that an elastic job may take."""
     elastic, p = plan.batch.elastic, plan.parallelism
+    if elastic is None:
+        raise NotApplicable("the job is not elastic")
+    check_group(plan, cluster)
     groups = node_groups(plan, cluster)
-    if elastic is None or not groups:
-        raise NotApplicable("the job is not elastic, or its node group is not in the cluster")
     offered, rest = num_ranks(groups), p.tensor * p.pipeline * p.context
     for position, degree in enumerate(elastic.data_degrees):
         if degree * rest > offered:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainspec_validate import units
-from trainspec_validate.catalog import ScaleUpLink, links
+from trainspec_validate.catalog import CatalogAccelerator, ScaleUpLink, links
 from trainspec_validate.derived.cluster import (
     listed,
     total,
@@ -23,6 +23,8 @@ _RATE_TOLERANCE = 0.12
 _PRODUCT_TOLERANCE = 0.01
 _MAX_SWITCH_FACTOR = 8
 _RATE_KEYS = ("bandwidth_bytes_per_second", "link_bandwidth_bytes_per_second")
+_ANY_CARD = frozenset({"pcie", "other"})
+"""What joins cards that have no links of their own."""
 _NODE_BOUND = frozenset({"xgmi", "gaudi-roce", "pcie"})
 
 
@@ -45,6 +47,8 @@ def _domains(cluster: ClusterProfile) -> list[_Domain]:
             continue
         known = listed(group)
         generation = scale_up.generation or (known.scale_up.get("generation", "") if known else "")
+        if known and _is_bridge(scale_up, known):
+            generation = known.bridge["generation"]
         row = links().scale_up.get((scale_up.technology, generation.casefold()))
         found.append(_Domain(("node_groups", i, "scale_up"), group, scale_up, generation.casefold(), row))
     if not found:
@@ -54,7 +58,14 @@ def _domains(cluster: ClusterProfile) -> list[_Domain]:
 
 def _has_listed_links(domain: _Domain) -> bool:
     known = listed(domain.group)
-    return known is not None and bool(known.scale_up)
+    return known is not None and bool(known.scale_up or known.bridge)
+
+
+def _is_bridge(scale_up: ScaleUp, known: CatalogAccelerator) -> bool:
+    """Whether these are the bridges of a card, which people also call by the generation of their links."""
+    bridge = known.bridge
+    names = {None, bridge["generation"], bridge["generation"].removesuffix("-bridge")} if bridge else set()
+    return bool(bridge) and scale_up.technology == bridge["technology"] and scale_up.generation in names
 
 
 @rule("TS-CLU-008")
@@ -63,9 +74,12 @@ def scale_up_generation(cluster: ClusterProfile) -> Iterator[Violation]:
     judged = False
     for domain in _domains(cluster):
         known = listed(domain.group)
-        if known is None or not known.scale_up:
+        if known is None or not (known.scale_up or known.bridge or known.no_scale_up):
             continue
         judged = True
+        if not known.scale_up:
+            yield from _unlisted_links(cluster, domain, known)
+            continue
         for key in ("technology", "generation"):
             own, wanted = getattr(domain.scale_up, key), known.scale_up[key]
             if own is not None and own.casefold() != wanted:
@@ -78,6 +92,19 @@ def scale_up_generation(cluster: ClusterProfile) -> Iterator[Violation]:
                 break
     if not judged:
         raise NotApplicable("no accelerator whose scale-up links the catalog lists")
+
+
+def _unlisted_links(cluster: ClusterProfile, domain: _Domain, known: CatalogAccelerator) -> Iterator[Violation]:
+    """Links of a card that has none, or other ones than its bridges."""
+    own = f"{domain.scale_up.technology} {domain.scale_up.generation or ''}".strip()
+    if domain.scale_up.technology in _ANY_CARD or _is_bridge(domain.scale_up, known):
+        return
+    has, told = "no scale-up links", "leave scale_up out"
+    if known.bridge:
+        name = f"{known.bridge['technology']} {known.bridge['generation']}"
+        has, told = f"{name} at most", f"write {name}, or leave scale_up out where there are no bridges"
+    message = f"scale-up links are {own}, but {known.title} has {has}"
+    yield Violation(at(cluster, *domain.pointer, "technology"), message, told)
 
 
 @rule("TS-CLU-010")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.derived.job import job_fabrics
 from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
 from trainspec_validate.documents.communication import Communication
 from trainspec_validate.documents.hardware import Nic
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
-from trainspec_validate.rules._layout import job_nodes
+from trainspec_validate.rules._layout import job_nodes, used_fabrics
 from trainspec_validate.units import base, bytes_, number, seconds
 
 FORMAT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
@@ -89,7 +88,7 @@ def _nic_problem(nic: Nic | None, group: str, fabric: str | None, fabrics: list[
 def timeout_after_failover(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """A collective outlives the failover of its fabric."""
     timeout = communication(plan).timeout_seconds
-    fabrics = job_fabrics(plan, cluster, job_nodes(plan, cluster))
+    fabrics = used_fabrics(plan, cluster, job_nodes(plan, cluster))
     times = {index: fabric.failover_seconds for index, fabric in fabrics if fabric.failover_seconds is not None}
     if timeout is None or not times:
         raise NotApplicable("no collective time-out, or no failover time of the job's fabric")

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from trainspec_validate.costs.placement import members_in_block
-from trainspec_validate.derived.job import axis_span, degree, job_fabrics
+from trainspec_validate.derived.job import axis_span, degree
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.communication import CollectiveChoice
 from trainspec_validate.documents.parallelism import Axis
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
-from trainspec_validate.rules._layout import job_nodes
+from trainspec_validate.rules._layout import job_nodes, used_fabrics
 from trainspec_validate.rules.com import communication
 from trainspec_validate.units import bytes_, number
 
@@ -155,7 +155,7 @@ def _hardware_problem(plan: TrainingPlan, cluster: ClusterProfile, axis: Axis, a
     text = f"{axis} groups of {number(group.degree)} have {number(near)} in one scale-up domain"
     if algorithm in {"hierarchical", "in-network-tree"} and near in {1, group.degree}:
         return f"{text}, so there are no two levels to reduce over", "choose an algorithm of one level"
-    fabrics = job_fabrics(plan, cluster, nodes)
+    fabrics = used_fabrics(plan, cluster, nodes)
     fabric_reduces = bool(fabrics) and all(fabric.in_network_reduction for _, fabric in fabrics)
     if algorithm in {"in-network", "in-network-tree"} and near > 1 and not (scale_up and scale_up.in_network_reduction):
         return (

@@ -11,6 +11,7 @@ from trainspec_validate.derived.plan import node_groups, num_ranks
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.parallelism import Axis
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules._groups import check_group
 from trainspec_validate.units import number, percent
 
 CHUNKED_SCHEDULES = frozenset({"interleaved-1f1b", "zero-bubble", "dual-pipe", "other"})
@@ -41,9 +42,8 @@ def world_size(plan: TrainingPlan) -> Iterator[Violation]:
 @rule("TS-PAR-002")
 def ranks_fit_cluster(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """The cluster has a place for every rank."""
+    check_group(plan, cluster)
     groups = node_groups(plan, cluster)
-    if not groups:
-        raise NotApplicable("the plan's node group is not in the cluster")
     offered = num_ranks(groups)
     wanted = plan.parallelism.num_accelerators
     if wanted > offered:

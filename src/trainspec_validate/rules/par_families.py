@@ -40,6 +40,7 @@ def family_keys(plan: TrainingPlan) -> Iterator[Violation]:
             f"{number(image.size_pixels)} pixels do not divide into patches of {number(image.patch_size_pixels)}",
             "use a patch size that divides the image",
         )
+    yield from _heads(plan)
     parts = {
         "state_space": model.state_space.num_layers if model.state_space else None,
         "num_attention_layers": model.num_attention_layers,
@@ -52,6 +53,26 @@ def family_keys(plan: TrainingPlan) -> Iterator[Violation]:
                 f"{number(count)} of {number(model.num_layers)} layers",
                 f"at most {number(model.num_layers)}",
             )
+
+
+def _heads(plan: TrainingPlan) -> Iterator[Violation]:
+    """Heads of Mamba-2 divide the inner channels, and groups the heads."""
+    space, hidden = plan.model.state_space, plan.model.hidden_size
+    if space is None or space.kind != "mamba-2":
+        return
+    inner, heads = space.inner_size or (2 * hidden if hidden else None), space.num_heads
+    if inner and heads and inner % heads:
+        yield Violation(
+            at(plan, "model", "state_space", "num_heads"),
+            f"{number(inner)} inner channels do not divide into {number(heads)} heads",
+            "use a number of heads that divides inner_size, which is twice the hidden size unless it is given",
+        )
+    if heads and heads % space.num_groups:
+        yield Violation(
+            at(plan, "model", "state_space", "num_groups"),
+            f"{number(heads)} heads do not divide into {number(space.num_groups)} groups",
+            "use a number of groups that divides the heads",
+        )
 
 
 @rule("TS-PAR-037")

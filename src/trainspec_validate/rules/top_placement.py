@@ -7,12 +7,12 @@ from math import ceil, gcd
 
 from trainspec_validate.costs.placement import Span, holds_whole_groups
 from trainspec_validate.derived.groups import spanned
-from trainspec_validate.derived.job import JobNodes, axis_span, degree, job_fabrics, used_axes
+from trainspec_validate.derived.job import JobNodes, axis_span, degree, used_axes
 from trainspec_validate.documents import ClusterProfile, TrainingPlan
 from trainspec_validate.documents.fabric import Fabric
 from trainspec_validate.documents.parallelism import Axis, Placement
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.rules._layout import job_nodes
+from trainspec_validate.rules._layout import job_nodes, used_fabrics
 from trainspec_validate.units import number, seconds
 
 MAX_OVERSUBSCRIPTION = 2
@@ -159,7 +159,7 @@ def _below_tier(
         message = f"a group within a {placement.within} does not reach tier {placement.fabric_tier}"
         yield Violation(place, message, "leave fabric_tier out, or place within the fabric")
         return
-    tiers = [tier for _, fabric in job_fabrics(plan, cluster, nodes) for tier in fabric.tiers]
+    tiers = [tier for _, fabric in used_fabrics(plan, cluster, nodes) for tier in fabric.tiers]
     named = [tier for tier in tiers if tier.name == placement.fabric_tier]
     sizes = [tier.group_num_nodes for tier in named if tier.group_num_nodes is not None]
     if not named:
@@ -210,7 +210,7 @@ def rank_order(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violatio
         raise NotApplicable("the plan does not say how hosts become ranks")
     nodes = job_nodes(plan, cluster)
     count = ceil(plan.parallelism.num_accelerators / nodes.ranks_per_node)
-    leaves = [fabric.tiers[0].group_num_nodes for _, fabric in job_fabrics(plan, cluster, nodes) if fabric.tiers]
+    leaves = [fabric.tiers[0].group_num_nodes for _, fabric in used_fabrics(plan, cluster, nodes) if fabric.tiers]
     leaf = min((num_nodes for num_nodes in leaves if num_nodes is not None), default=None)
     if count <= (leaf or 1):
         raise NotApplicable("the nodes of the job share one group of the first tier")
@@ -242,7 +242,7 @@ def data_tier(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation
     if degree(plan, "data") == 1 or group is None:
         raise NotApplicable("the plan has no data groups that the order places")
     nodes = job_nodes(plan, cluster)
-    narrow = [one for _, fabric in job_fabrics(plan, cluster, nodes) for one in _narrow_tiers(fabric)]
+    narrow = [one for _, fabric in used_fabrics(plan, cluster, nodes) for one in _narrow_tiers(fabric)]
     if not narrow:
         raise NotApplicable("no tier of the job's fabric is oversubscribed by more than 2")
     reasons = [placement for placement in plan.parallelism.placements if placement.axis == "data" and placement.reason]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from trainspec_validate.interop.readers._plan_parts import Draft
 
 
@@ -32,5 +34,10 @@ def drop_all_defaults(draft: Draft, why: str) -> None:
         inner.pop(str(pointer[-1]), None)
         del draft.derived[pointer]
         draft.lacks(pointer, why)
-    for group in [name for name, facts in draft.facts.items() if facts in ({}, {"library": {}})]:
-        del draft.facts[group]
+    draft.facts = _full(draft.facts)
+
+
+def _full(facts: dict[str, Any]) -> dict[str, Any]:
+    """Facts without groups that hold nothing."""
+    inner = {key: _full(value) if isinstance(value, dict) else value for key, value in facts.items()}
+    return {key: value for key, value in inner.items() if value != {}}

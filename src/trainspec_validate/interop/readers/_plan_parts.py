@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.fragment import ForeignText, Fragment, Remark, Unknown
+from trainspec_validate.interop.readers._plan_places import place_of
 
 LARGEST = 10**15
 """Whole numbers above this are no sizes or counts of a plan; nothing is computed from them."""
@@ -105,6 +106,25 @@ def why_open(value: object) -> str | None:
     if value == "???":
         return "the source leaves it to the person who starts the job"
     return "the source says auto: the program that starts the job fills it in" if value == "auto" else None
+
+
+def _unread(names: Sequence[str]) -> Iterator[Remark]:
+    """What to say of settings that nobody read: those that a plan has a place for, and the rest."""
+    places = {name: place_of(name) for name in names}
+    placed: dict[str, list[str]] = {}
+    for name, place in places.items():
+        if place is not None:
+            placed.setdefault(place, []).append(name)
+    for place, those in placed.items():
+        yield Remark(f"not read by this importer; a plan states it in {place}: {_listed(those)}")
+    rest = [name for name, place in places.items() if place is None]
+    if rest:
+        yield Remark(f"not read, because a plan has no place for it: {_listed(rest)}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return f"{', '.join(names[:MAX_LISTED])}{more}"
 
 
 @dataclass(slots=True)
@@ -276,7 +296,7 @@ class Draft:
         return {place: how for place, how in self.derived.items() if self.get(*map(str, place)) is not None}
 
     def fragment(self, format: str, text: ForeignText) -> Fragment:  # noqa: A002
-        """Everything that was collected; settings that nobody read are listed in one remark."""
+        """Everything that was collected; settings that nobody read are listed in remarks."""
         names = {place for _, place in self.told if isinstance(place, str)}
         lines = self.lines(sorted(names)) if names else {}
         remarks = [
@@ -284,11 +304,7 @@ class Draft:
         ]
         unread = (name for name, value in self.values.items() if name not in self.used and value not in (None, {}, []))
         rest = [self.origins.get(name, name) for name in unread]
-        if rest:
-            more = f" and {len(rest) - MAX_LISTED} more" if len(rest) > MAX_LISTED else ""
-            remarks.append(
-                Remark(f"not read, because a plan has no place for it: {', '.join(rest[:MAX_LISTED])}{more}")
-            )
+        remarks.extend(_unread(rest))
         open_keys = [
             Unknown(pointer, why) for pointer, why in self.unknown.items() if self.get(*map(str, pointer)) is None
         ]

@@ -13,7 +13,7 @@ from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers import _shell_tree as tree
 from trainspec_validate.interop.readers._shell_choices import Choices, Value, has_marks
 from trainspec_validate.interop.readers._shell_conditions import decide, evaluate, matches
-from trainspec_validate.interop.readers._shell_words import Piece, Token
+from trainspec_validate.interop.readers._shell_words import Piece, Token, cut_words
 
 MAX_VALUE = 64 * 1024
 MAX_SUBSTITUTED = 8 * 1024 * 1024
@@ -362,7 +362,7 @@ def _words(script: Script, token: Token) -> Iterator[Word]:
     """The words that one becomes: substituted values and quoted option lists are cut at blanks."""
     value = script.value(token.pieces, token.line)
     cut = "$" in token.text or value.lstrip().startswith("--") or ".py " in value
-    for text in value.split() if cut else [value]:
+    for text in cut_words(value) if cut else [value]:
         whole = cut and len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
         yield Word(text[1:-1] if whole else text, token.line)
 

@@ -10,6 +10,7 @@ from typing import Any
 from trainspec_validate.interop.readers._plan_parts import MAX_LISTED, Default, Draft, is_count, word_value
 from trainspec_validate.interop.readers._shell_choices import ABSENT, Alternatives, has_marks, only_marks, split_marks
 from trainspec_validate.interop.readers._shell_commands import Script, Word, read_script
+from trainspec_validate.interop.readers._shell_words import cut_words
 
 _SEVERAL = frozenset(
     {"rampup_batch_size", "data_path", "split", "recompute_modules", "train_data_path", "cp_comm_type", "num_experts"}
@@ -52,6 +53,7 @@ _STARTS_RANKS = re.compile(
 )
 """Launchers that start the ranks of a node themselves: tasks of Slurm are no ranks then."""
 _TORCHRUN = re.compile(r"torchrun|torch\.distributed\.(?:run|launch)")
+_COMMENT = re.compile(r"(?m)^[ \t]*#.*$")
 _UNRESOLVED = re.compile(r"\$[{(A-Za-z_0-9@*]|`")
 
 
@@ -149,7 +151,7 @@ class Reader:
         found = self.script.choices.ways(values[0]) if len(values) == 1 else None
         if found is None or any(has_marks(value.text) for value in found[1]):
             return None
-        return found[0], tuple(_value(name, value.text.split() or [""]) for value in found[1])
+        return found[0], tuple(_value(name, cut_words(value.text) or [""]) for value in found[1])
 
     def lists(self, mark: str) -> bool:
         """Whether a mark stands for options rather than for a value."""
@@ -160,7 +162,7 @@ class Reader:
         return self._listing[mark]
 
     def _is_list(self, text: str) -> bool:
-        words = text.split()
+        words = cut_words(text)
         if any(only_marks(word) and any(map(self.lists, split_marks(word))) for word in words):
             return True
         return any(self._pairs(word) if self._pairs else word.startswith("--") for word in words)
@@ -213,14 +215,14 @@ class Reader:
     def _joined(self, mark: str, line: int) -> Found:
         decided = self.script.choices.ways(mark)
         values = decided[1] if decided else self.script.choices.parts(mark)
-        read = [self.read(Word(text, value.line or line) for text in value.text.split()) for value in values]
+        read = [self.read(Word(text, value.line or line) for text in cut_words(value.text)) for value in values]
         return either(read, decided[0] if decided else None)
 
     def _possible(self, name: str, values: list[str], line: int) -> _Possible:
         if not any(map(has_marks, values)):
             return [Option(_value(name, values), line)]
         texts, more = self.script.choices.flat(" ".join(values) if name in _SEVERAL else values[0])
-        found = [Option(_value(name, text.text.split() or [""]), text.line or line) for text in texts]
+        found = [Option(_value(name, cut_words(text.text) or [""]), text.line or line) for text in texts]
         return _distinct([*found, Option("$(more)", line)] if more else found)
 
 
@@ -307,7 +309,7 @@ def options_of_script(text: str, pattern: re.Pattern[str], fewest: int) -> Start
 def _take_launcher(script: Script, reader: Reader, found: Found) -> None:
     """How many processes a launcher starts that the script keeps in a variable or in another command."""
     texts = [(value, script.places[name]) for name, value in script.variables.items() if _SIZED.search(value)]
-    lists = [[Word(text, line) for text in value.split()] for value, line in texts]
+    lists = [[Word(text, line) for text in cut_words(value)] for value, line in texts]
     lists += [command for command in script.commands if any(_SIZED.search(word.text) for word in command)]
     for words in lists:
         for name, possible in reader.read(words).options.items():
@@ -384,7 +386,8 @@ def started_ranks(draft: Draft, text: str) -> tuple[int | None, str]:
         return stated, "world_size of the logged arguments"
     per_node = draft.count("nproc_per_node", "num_gpus")
     nodes = draft.count("nnodes", "num_nodes")
-    slurm = {} if _STARTS_RANKS.search(text) else slurm_sizes(text)
+    said = _COMMENT.sub("", text)
+    slurm = {} if _STARTS_RANKS.search(said) else slurm_sizes(text)
     if per_node is None:
         per_node = next(
             (slurm[key] for key in ("ntasks-per-node", "gpus-per-node") if key in slurm and is_count(slurm[key])), None
@@ -393,7 +396,7 @@ def started_ranks(draft: Draft, text: str) -> tuple[int | None, str]:
         nodes = slurm_sizes(text).get("nodes")
     open_nodes = draft.reasons("nnodes") or draft.reasons("num_nodes")
     several = bool(open_nodes) or draft.look("nnodes", "num_nodes") is not None
-    if per_node and nodes is None and not several and _TORCHRUN.search(text):
+    if per_node and nodes is None and not several and _TORCHRUN.search(said):
         return per_node, Default(f"{per_node} processes of a node, and one node, the default of torchrun")
     if per_node and is_count(nodes) and nodes is not None:
         return per_node * nodes, f"{nodes} nodes x {per_node} processes of a node, from what starts the processes"

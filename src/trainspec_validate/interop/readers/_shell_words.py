@@ -137,6 +137,9 @@ class _Scanner:
                 self.escape(quoted=False)
             elif character == "$":
                 self.substitution()
+            elif character == "`":
+                end = self.text.find("`", self.at + 1)
+                self.buffer.append(self.step(max(end - self.at, 0) + 1))
             else:
                 self.buffer.append(self.step())
         self.flush(plain=False, quoted=False)
@@ -182,6 +185,29 @@ def tokens(text: str) -> Iterator[Token]:
             if token.pieces and not redirected:
                 yield token
     yield Token("end", scanner.line)
+
+
+def cut_words(text: str) -> list[str]:
+    """A text cut at blanks; a command that stands in `$( )` or between backticks stays one word.
+
+    >>> cut_words("--data-path $(python3 make.py -p $(pwd) a) `date +%s` --bf16"), cut_words("$(open a")
+    (['--data-path', '$(python3 make.py -p $(pwd) a)', '`date +%s`', '--bf16'], ['$(open', 'a'])
+    """
+    if "$(" not in text and "`" not in text:
+        return text.split()
+    words, start, depth, ticked = list[str](), 0, 0, False
+    for place, character in enumerate(text):
+        if character == "`" and not depth:
+            ticked = not ticked
+        elif character == "(" and (depth or text[place - 1 : place] == "$"):
+            depth += 1
+        elif character == ")" and depth:
+            depth -= 1
+        elif character.isspace() and not depth and not ticked:
+            words.append(text[start:place])
+            start = place + 1
+    words.append(text[start:])
+    return text.split() if depth or ticked else [word for word in words if word]
 
 
 def _skip_redirection(scanner: _Scanner) -> list[str]:

@@ -51,7 +51,7 @@ class Reader:
         self._intervals, self._launch = Intervals(transcript), Launch(transcript)
         self._opening, self._owed = Opening(transcript), Owed()
         self._is_loss = self._has_updates = self._has_statistics = self._is_of_power = False
-        self._step = 0
+        self._step = self._loss_step = 0
         self._evaluation: dict[str, MetricValue] = {}
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
@@ -97,6 +97,8 @@ class Reader:
             yield from self._configuration(offset, key, time_us, value)
         elif key == "tracked_stats":
             yield from self._statistics(offset, time_us, value, metadata)
+        elif key == "train_loss":
+            yield from self._loss(offset, time_us, value, metadata)
         elif key == "eval_accuracy":
             yield from self._accuracy(offset, time_us, value, metadata)
         elif key == "power_reading":
@@ -151,6 +153,19 @@ class Reader:
             values |= self._counts(step)
             self._step = step
         yield offset, self._transcript.sample(time_us, values, step=step)
+
+    def _loss(self, offset: int, time_us: int, value: Any, metadata: Mapping[str, Any]) -> Iterator[Found]:
+        """A loss with an entry of its own: that of one update where there is an entry for each of them."""
+        step, before = self._position.updates("train_loss", metadata), self._loss_step
+        self._loss_step = before if step is None else step
+        if step is None or step - before != 1:
+            told = "of an update that is not told" if step is None else f"told after {step - before} updates at once"
+            message = f"train_loss is {told} and can be a mean over several; train.loss.mean is of one update"
+            self._transcript.lose("meaning", "train_loss", message, offset)
+            return
+        values: dict[str, MetricValue] = {}
+        if self._names.take("tracked_stats.train_loss", value, offset, values):
+            yield offset, self._transcript.sample(time_us, values, step=step)
 
     def _statistic(self, name: str, value: Any, offset: int, into: dict[str, MetricValue]) -> Iterator[Found]:
         is_new = self._transcript.tally.is_new("unknown-name", name)
