@@ -175,8 +175,8 @@ def verify(
     Many files are read at once and ahead of the hashing. One file alone is hashed by one processor.
 
     Exits with 1 when a file or directory at any depth is missing, changed or not listed, or when a signature covers
-    something else or, with --public-key, was not made by that key. What an interrupted seal has left is named; it is wrong
-    with --public-key, and where it does not repeat the manifest or the signature.
+    something else or, with --public-key, was not made by that key. What an interrupted seal has left is named; it is
+    wrong with --public-key, and where it does not repeat the manifest or the signature.
     """
     checkpoint = _sealed(Path(directory))
     if public_key is None:
