@@ -50,6 +50,13 @@ def _writers(num: int) -> Iterator[bytes]:
         yield record % (1_772_000_000_000_000 + number, number)
 
 
+def _event_names(num: int) -> Iterator[bytes]:
+    yield FIRST
+    for number in range(num):
+        record = b'{"k":"e","time_us":%d,"seq":%d,"name":"n%d","id":"x%d","a":{"z%d":1}}\n'
+        yield record % (1_772_000_000_000_000 + number, *[number] * 4)
+
+
 def _settings(text: bytes) -> Callable[[Path, int], list[str]]:
     def make(directory: Path, _: int) -> list[str]:
         (directory / "trainspec.toml").write_bytes(text)
@@ -141,6 +148,10 @@ BOMBS: dict[str, tuple[Callable[[Path, int], list[str]], int, int, str, int, tup
     "emitters": (
         *(_stream("s.jsonl", lambda size: _writers(size * 1_000)), 20, 600, "stream", STREAM),
         *(("telemetry.names:_MOST_WRITERS", 10_000), "emitters, in each attempt anew"),
+    ),
+    "event-names": (
+        *(_stream("s.jsonl.gz", lambda size: _event_names(size * 1_000)), 11, 400, "stream", STREAM),
+        *(("", 0), "a run may have at most 10,000 names of events"),
     ),
     "otlp": (
         *(_stream("o.json", _otlp), 1, 17, "stream", STREAM),

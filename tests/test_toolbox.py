@@ -232,9 +232,8 @@ def test_starters_are_predicted_to_keep_their_step_time(name: str, num_nodes: in
     for file, text in documents(FILES, accelerators()[name], num_nodes).items():
         (tmp_path / file).write_text(text, encoding="utf-8")
     found = validate([tmp_path]).at_or_above(Severity.WARNING)
-    # A wafer takes more NICs than an accelerator of a node; its rate is unknown, and the rest is judged.
-    allowed = {"TS-CLU-037", "TS-DOC-007"} | ({"TS-CLU-023"} if name == "cerebras-wse-3" else set())
-    assert {f.requirement for f in found} <= allowed
+    # The rate of a wafer is unknown, and the rest is judged.
+    assert {f.requirement for f in found} <= {"TS-CLU-037", "TS-DOC-007"}
 
 
 @pytest.mark.parametrize(

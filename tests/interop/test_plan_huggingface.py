@@ -63,6 +63,21 @@ def test_a_kind_that_is_not_known() -> None:
     assert {"model.family", "model.num_parameters"} <= unknown_keys(fragment)
 
 
+@pytest.mark.parametrize("setting", ["num_local_experts", "num_experts", "n_routed_experts"])
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen3", "gemma", "gpt2", "phi"])
+def test_experts_of_a_kind_without_any_leave_the_family_open(kind: str, setting: str) -> None:
+    shape = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 128256}
+    shape |= {"intermediate_size": 14336, setting: 8, "num_experts_per_tok": 2}
+    fragment = model(model_type=kind, **shape)
+    assert_sound(fragment)
+    assert {"model.family", "model.experts", "model.num_parameters", "model.num_active_parameters"} <= unknown_keys(
+        fragment
+    )
+    assert f"{setting} is 8, but models of model_type {kind} have no experts" in remarks_of(fragment)
+    fragment = model(model_type=kind, **{**shape, setting: 1})
+    assert at(fragment, "model", "family") == "dense-transformer"
+
+
 def test_latent_attention_and_windows() -> None:
     shape = {"hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 16, "vocab_size": 1000}
     latent = model(model_type="deepseek_v3", kv_lora_rank=512, intermediate_size=8192, **shape)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from trainspec_validate.findings import Verdict
+from trainspec_validate.requirements import load_index
 
 LENGTH = ("TS-BAT-033",)
 STEP_TOKENS = 4194304
@@ -34,6 +35,11 @@ def plan(job: dict[str, Any] | None = None, batch: dict[str, Any] | None = None,
 def test_schedule_and_job(findings, job, schedule, key) -> None:
     found = findings(plan=plan(job, **schedule), select=LENGTH)
     assert found == (set() if key is None else {("TS-BAT-033", f"optimizer.learning_rate.{key}")})
+
+
+def test_a_job_that_ends_before_its_schedule_is_a_warning() -> None:
+    """OLMo 2 7B decays over 5 trillion tokens and stops after 3.9 trillion."""
+    assert load_index().by_id["TS-BAT-033"].level == "SHOULD"
 
 
 def test_steps_are_counted_along_the_ramp(findings) -> None:

@@ -141,6 +141,7 @@ EVEN = [0] * 4 + [1] * 4
         (rails(EVEN), ""),
         (rails(EVEN, dict.fromkeys(range(8), 50e9)), ""),
         ([*rails(EVEN), ("mlx5_8", 0, 25e9)], ""),  # the NIC for storage is no part of it
+        (rails([0]), ""),  # one NIC cannot be spread over two NUMA nodes
         (rails([0] * 8), "8 for 4 accelerators on NUMA node 0, 0 for 4 accelerators on NUMA node 1"),
         (rails([0] * 6 + [1] * 2), "6 for 4 accelerators on NUMA node 0, 2 for 4 accelerators on NUMA node 1"),
         (rails(EVEN, dict.fromkeys(range(7), 50e9) | {7: 25e9}), "carry 25 GB/s and 50 GB/s"),

@@ -128,6 +128,9 @@ def _network(sizes: Sizes) -> Lines:
         (f"        num_per_node: {build.num_nics}", "replace"),
         (f"        technology: {network['technology']}", "replace"),
     ]
+    if build.num_nics > build.num_per_node:
+        each = build.num_nics // build.num_per_node
+        lines.append((f"        num_per_accelerator: {each}", "derived: NICs of a node over its accelerators"))
     if "generation" in network:
         lines.append((f'        generation: "{network["generation"]}"', "replace"))
     return [

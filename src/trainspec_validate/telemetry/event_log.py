@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, overload
+from typing import Any, Final, overload
 
+from trainspec_validate.budget import Limit
 from trainspec_validate.documents.stream import Event
 from trainspec_validate.telemetry.event_blocks import NUM_IN_BLOCK, Block, Blocks, in_blocks, merged
 from trainspec_validate.telemetry.spans import PlacedEvent
@@ -17,6 +18,9 @@ _CHARACTERS = 4_000
 """Of attributes that count as one more event."""
 _MOST_LISTED = 100_000
 """Events of some names that are held once they are asked for."""
+
+_MOST_NAMES: Final = Limit("a run", 10_000, "names of events")
+"""Events on disk are kept by name, and each name has a block of its own."""
 
 
 def _num_characters(event: Event) -> int:
@@ -48,6 +52,7 @@ class EventLog:
         """Of those that are held, as so many events of a usual size."""
         self._blocks: Blocks[EventRow] | None = None
         self._places: list[Block] = []
+        self._names: set[str] = set()
         self._started_us = self._ended_us = -1
         """When the run last said that it starts, and that it ends."""
 
@@ -61,7 +66,11 @@ class EventLog:
         yield from self._held
 
     def extend(self, rows: Iterable[EventRow]) -> None:
-        """Add events behind those that are there."""
+        """Add events behind those that are there.
+
+        Raises:
+            OverLimitError: they have more names than those of one run may.
+        """
         for row in rows:
             self._held.append(row)
             self._note(row.record)
@@ -70,6 +79,8 @@ class EventLog:
                 self._put_away()
 
     def _note(self, record: Event) -> None:
+        self._names.add(record.name)
+        _MOST_NAMES.check(len(self._names))
         if record.name == "train.run.start":
             self._started_us = max(self._started_us, record.time_us)
         elif record.name == "train.run.end":

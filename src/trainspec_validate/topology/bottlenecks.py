@@ -82,6 +82,8 @@ def _numa_shares(node: ExplicitNode) -> tuple[tuple[int, int, int], ...]:
     if not accelerators or not nics:
         return ()
     shares = [(numa, count, nics.get(numa, 0)) for numa, count in sorted(accelerators.items())]
+    if sum(nics.values()) < len(shares):
+        return ()  # so few cannot be spread: some NUMA node has none wherever they are
     even = len({(num_nics / count) for _, count, num_nics in shares}) == 1
     return () if even else tuple(shares)
 

@@ -19,6 +19,13 @@ _GATED_UNTIED = frozenset(
 _GATED_TIED = frozenset({"gemma", "gemma2", "gemma3_text", "granite", "cohere", "cohere2", "starcoder2_gated"})
 _PLAIN_TIED = frozenset({"gpt2", "opt", "bloom", "gpt_bigcode", "starcoder2", "falcon"})
 _PLAIN_UNTIED = frozenset({"gpt_neox", "gptj", "phi"})
+_WITH_EXPERTS = frozenset(
+    {
+        *("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "granitemoe", "glm4_moe", "gpt_oss"),
+    }
+)
+_DENSE = (_GATED_UNTIED | _GATED_TIED | _PLAIN_TIED | _PLAIN_UNTIED) - _WITH_EXPERTS
+"""Kinds whose classes have no experts (huggingface/transformers:src/transformers/models)."""
 _LATENT = frozenset({"deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2"})
 _LATENT_NAMES = {"head": "qk_nope_head_dim", "rotary": "qk_rope_head_dim", "value": "v_head_dim"}
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
@@ -64,7 +71,8 @@ def write_model(draft: Draft, prefix: str = "") -> None:
         draft.default(("model", "ffn_hidden_size"), 4 * hidden, how, ("model", "hidden_size"))
     _write_gate(draft, kind, names("tie_word_embeddings"))
     _write_attention(draft, kind, names)
-    _write_experts(draft, names)
+    if _has_experts(draft, kind, names):
+        _write_experts(draft, names)
     longest = draft.count(*names("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"))
     if longest:
         why = f"the model can take up to {longest} tokens; the length that it is trained with is set elsewhere"
@@ -107,6 +115,19 @@ def _write_gate(draft: Draft, kind: str, ties: list[str]) -> None:
     draft.put(("model", "gated_ffn"), gate, f"model_type {kind}")
     how = "" if tied is not None else Default(f"the default of {kind} in {VERSION}")
     draft.put(("model", "tied_embeddings"), usual if tied is None else tied, how)
+
+
+def _has_experts(draft: Draft, kind: str, names: _Inside) -> bool:
+    """Whether experts are to be read; where the class has none, family and counts stay open."""
+    experts = draft.count(*names(*_EXPERTS))
+    if not experts or experts < 2 or kind not in _DENSE:
+        return True
+    setting = next(name for name in names(*_EXPERTS) if draft.values.get(name) is not None)
+    why = f"{setting} is {experts}, but models of model_type {kind} have no experts"
+    draft.remark(f"{why}; say in model.family which it is", setting)
+    keys = ("family", "experts", "num_parameters", "num_active_parameters")
+    draft.drop([("model", key) for key in keys], why)
+    return False
 
 
 def _write_experts(draft: Draft, names: _Inside) -> None:
