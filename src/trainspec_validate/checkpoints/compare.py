@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainspec_validate.checkpoints.hashing import Progress, digests
-from trainspec_validate.checkpoints.leftovers import is_leftover, leftovers
+from trainspec_validate.checkpoints.leftovers import forgiven
 from trainspec_validate.checkpoints.paths import above, fault
 from trainspec_validate.checkpoints.tree import changes, irregular
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
@@ -53,14 +53,20 @@ def changed_files(checkpoint: Checkpoint, progress: Progress | None = None) -> I
             yield path, f"the content is not what was sealed: {shown}"
 
 
-def unlisted_files(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
-    """What is in the directory, at any depth, and not covered by the manifest, in words."""
+def unlisted_files(checkpoint: Checkpoint, *, is_strict: bool = False) -> Iterator[tuple[str, str]]:
+    """What is in the directory, at any depth, and not covered by the manifest, in words.
+
+    Args:
+        checkpoint: with its manifest.
+        is_strict: tell what an interrupted seal has left too, even where it only repeats the manifest.
+    """
     if checkpoint.manifest is None:
         return
     listed = checkpoint.sealed
     known = {*listed, *checkpoint.manifest.unsealed, MANIFEST_NAME, SIGNATURE_NAME}
+    passed = set() if is_strict else {*forgiven(checkpoint)}
     for path, fact in checkpoint.tree.items():
-        if path not in known and not is_leftover(checkpoint.root, fact):
+        if path not in known and path not in passed:
             yield path, "the manifest does not list this file"
         elif path not in listed and path not in checkpoint.files:
             yield from ((path, words) for words, _ in [irregular(checkpoint.root, fact)] if words)
@@ -73,4 +79,4 @@ def unlisted_files(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
 def changed_meanwhile(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
     """Covered files and directories that are not what they were when the checkpoint was listed."""
     if checkpoint.manifest:
-        yield from changes(checkpoint, {*checkpoint.manifest.unsealed, *leftovers(checkpoint)})
+        yield from changes(checkpoint, {*checkpoint.manifest.unsealed, *forgiven(checkpoint)})

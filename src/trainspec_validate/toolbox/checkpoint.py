@@ -14,7 +14,7 @@ from trainspec_validate._version import __version__
 from trainspec_validate.checkpoints import compare, hashing, signature
 from trainspec_validate.checkpoints.formats import manifest as manifests
 from trainspec_validate.checkpoints.inventory import inventory
-from trainspec_validate.checkpoints.leftovers import leftovers
+from trainspec_validate.checkpoints.leftovers import forgiven, leftovers
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.checkpoints.read_rates import Reads
 from trainspec_validate.checkpoints.seal import Facts, SealError, seal, unsealed_matches, write
@@ -85,7 +85,7 @@ def seal_(  # noqa: PLR0913, PLR0917
     A signature goes into model.sig, in the format of OpenSSF Model Signing.
     """
     checkpoint = read_checkpoint(Path(directory))
-    _tell_leftovers(checkpoint)
+    _tell_leftovers(checkpoint, leftovers(checkpoint))
     if MANIFEST_NAME in checkpoint.tree and not force:
         raise Failure(f"{checkpoint.place(MANIFEST_NAME)}: already there; --force replaces it")
     named = unsealed_matches(checkpoint, unsealed)
@@ -110,9 +110,9 @@ def _seal(checkpoint: Checkpoint, facts: Facts, *, no_progress: bool) -> None:
     terminal.say(f"{path.as_posix()}: {_files(len(manifest['files']))}, {num_bytes:,} bytes, {rate}")
 
 
-def _tell_leftovers(checkpoint: Checkpoint) -> None:
+def _tell_leftovers(checkpoint: Checkpoint, paths: list[str]) -> None:
     """Say which files no manifest covers, as an interrupted seal has left them."""
-    for path in leftovers(checkpoint):
+    for path in paths:
         words = "left by an interrupted seal, and covered by no manifest; remove it"
         terminal.say(f"{checkpoint.place(path)}: {words}")
 
@@ -175,14 +175,19 @@ def verify(
     Many files are read at once and ahead of the hashing. One file alone is hashed by one processor.
 
     Exits with 1 when a file or directory at any depth is missing, changed or not listed, or when a signature covers
-    something else or, with --public-key, was not made by that key.
+    something else or, with --public-key, was not made by that key. What an interrupted seal has left is named; it is
+    wrong with --public-key, and where it does not repeat the manifest or the signature.
     """
     checkpoint = _sealed(Path(directory))
-    _tell_leftovers(checkpoint)
+    if public_key is None:
+        _tell_leftovers(checkpoint, forgiven(checkpoint))
     paths = list(compare.comparable(checkpoint))
     reads = Reads(checkpoint.root, paths) if compare_read else None
     start = time.monotonic()
-    wrong = [*_wrong_signature(checkpoint, public_key), *_wrong(checkpoint, no_progress)]
+    wrong = [
+        *_wrong_signature(checkpoint, public_key),
+        *_wrong(checkpoint, no_progress, is_strict=public_key is not None),
+    ]
     seconds = time.monotonic() - start
     terminal.emit("".join(f"{printable(line)}\n" for line in wrong))
     num_bytes = sum(checkpoint.tree[path].size_bytes for path in paths)
@@ -219,11 +224,11 @@ def _wrong_signature(checkpoint: Checkpoint, key: Path | None) -> Iterator[str]:
         raise Failure(str(error)) from error
 
 
-def _wrong(checkpoint: Checkpoint, no_progress: bool) -> list[str]:
+def _wrong(checkpoint: Checkpoint, no_progress: bool, *, is_strict: bool) -> list[str]:
     told = [(trouble.path, trouble.message) for trouble in checkpoint.troubles]
     told += compare.absent_files(checkpoint)
     told += _with_bar("hashing", no_progress, lambda bar: list(compare.changed_files(checkpoint, bar)))
-    told += compare.unlisted_files(checkpoint)
+    told += compare.unlisted_files(checkpoint, is_strict=is_strict)
     known = {path for path, _ in told}
     told += (one for one in compare.changed_meanwhile(checkpoint) if one[0] not in known)
     return [f"{checkpoint.place(path)}: {words}" for path, words in told]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from trainspec_validate.checkpoints.leftovers import forgiven
 from trainspec_validate.checkpoints.view import Checkpoint
 
 _RESIDUE = re.compile(
@@ -18,9 +19,9 @@ def read(checkpoint: Checkpoint) -> None:
     if _FULL.search(checkpoint.root.name):
         words = "the directory still has the name that it is written under"
         checkpoint.report("residue", "", words, "the save was not committed; remove it")
-    told: set[str] = set()
+    told = set(forgiven(checkpoint))
     for path in (*checkpoint.folders, *checkpoint.files):
-        if _RESIDUE.search(path) and not any(path.startswith(f"{folder}/") for folder in told):
+        if path not in told and _RESIDUE.search(path) and not any(path.startswith(f"{folder}/") for folder in told):
             told.add(path)
             words = "an unfinished save has left this behind"
             checkpoint.report("residue", path, words, "remove it once the checkpoint is known to be whole")
