@@ -26,6 +26,7 @@ from trainspec_validate.streams.fit import told
 from trainspec_validate.streams.items import Item, Losses, Record, Refusal
 from trainspec_validate.streams.native import record_from, record_of
 from trainspec_validate.streams.source import SourceError
+from trainspec_validate.streams.thrift import RECORDS, check_records
 
 MARK = b"trainspec.stream"
 """Key of the metadata; its value is the version of the layout."""
@@ -226,10 +227,13 @@ def _check_footer(content: BinaryIO) -> None:
         raise ValueError(f"{num_bytes} bytes are too few")
     content.seek(-_END.size, 2)
     num_footer_bytes, _ = _END.unpack(content.read(_END.size))
-    content.seek(0)
     _MOST_FOOTER.check(num_footer_bytes)
     if num_footer_bytes + _END.size > num_bytes:
         raise ValueError(f"its footer of {num_footer_bytes:,} bytes begins before the file does")
+    if num_footer_bytes > RECORDS.most:  # each record takes a byte at least
+        content.seek(-_END.size - num_footer_bytes, 2)
+        check_records(content.read(num_footer_bytes))
+    content.seek(0)
 
 
 def _batches(file: Any, groups: list[int], num_rows: int, most: int, columns: Sequence[str] | None) -> Iterator[Any]:
