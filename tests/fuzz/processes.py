@@ -60,7 +60,7 @@ def _finish(
     interrupted = code in _SIGNALLED and text.rstrip().endswith("KeyboardInterrupt")  # before the program has begun
     traced = "Traceback (most recent" in text and not interrupted
     wrong = code not in allowed or traced or "Exception ignored" in text
-    return Ended(kind, code, seconds, f"exit code {code}: {text[-1200:]}" if wrong else "")
+    return Ended(kind, code, seconds, f"exit code {code}: {text[-3500:]}" if wrong else "")
 
 
 def _start(made: Case, place: Path, **streams_of: int) -> subprocess.Popen[bytes]:

@@ -129,7 +129,7 @@ class Follower:
         files = [one.file for one in self.followed.values()]
         options = Options(is_live=True, now_us=now_us)
         view = view_of(self.digest, circumstances(files, self.digest, options))
-        return judge_view(view, files, self.requirements, self.index, self.documents)
+        return judge_view(view, files, self.requirements, self.index, self.documents, is_followed=True)
 
 
 def _status(path: Path) -> os.stat_result:

@@ -48,8 +48,10 @@ def judge_view(
     wanted: Iterable[Requirement],
     index: Index,
     documents: Mapping[type[Document], Document],
+    *,
+    is_followed: bool = False,
 ) -> Judgement:
-    """Judge what was folded out of the streams of a run."""
+    """Judge what was folded out of the streams of a run; files that are followed may be gone, which was told."""
     judgement = Judgement(view)
     documents = _of_the_job(documents)
     case = Case(view, documents, "streams", f"of run {view.run!r}")
@@ -59,7 +61,7 @@ def judge_view(
         found, outcome = answer(case, one, requirement)
         deviations += ((requirement, deviation) for deviation in found)
         judgement.outcomes.append(outcome)
-    places = Places(files, _first_head(view), is_live=view.is_live)
+    places = Places(files, _first_head(view), is_live=is_followed or view.is_live)
     judgement.findings = list(_findings(deviations, index, places))
     judgement.coverage = coverage_of(view, documents, judgement.outcomes)
     return judgement
