@@ -42,7 +42,7 @@ def judge_run(
     return judge_view(read_run(files, options), files, wanted, index, documents)
 
 
-def judge_view(
+def judge_view(  # noqa: PLR0913
     view: RunView,
     files: Sequence[RunFile],
     wanted: Iterable[Requirement],
