@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainspec_validate.derived.families import TRANSFORMERS, shape_lacks
+from trainspec_validate.documents import read_partial
+from trainspec_validate.documents.model import Model
 from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.completion import complete
 from trainspec_validate.interop.fragment import ForeignFormatError, Fragment, Kind, Remark, Unknown
@@ -100,6 +103,7 @@ def merge(fragments: Sequence[Fragment], choice: Choice | None = None) -> Merged
     untold = [(entry.pointer, entry.reason) for entry in joint.unknown]
     told = complete(kinds[0], joint.facts, joint.derived, (picked.num_nodes, picked.name), untold)
     told.extend(_again(joint, outdated))
+    joint.unknown.extend(_untold_shape(joint.facts.get("model")))
     told.append(drop_lone_node(joint.facts, joint.derived, joint.origins, joint.unknown))
     joint.remarks.extend(FileRemark("", Remark(message)) for message in told if message)
     return Merged(
@@ -111,6 +115,12 @@ def merge(fragments: Sequence[Fragment], choice: Choice | None = None) -> Merged
         joint.origins,
         tuple((fragment.name, fragment.format) for fragment in fragments),
     )
+
+
+def _untold_shape(model: Any) -> list[Unknown]:
+    """What the shape of a transformer needs and no file tells."""
+    found = read_partial(Model, model, "") if isinstance(model, dict) and model.get("family") in TRANSFORMERS else None
+    return [Unknown(("model", *key.split(".")), "no file tells it") for key in (shape_lacks(found) if found else ())]
 
 
 def _again(joint: _Joint, outdated: Sequence[Unknown]) -> list[str]:
