@@ -1,4 +1,4 @@
-"""The only place that lists the pages of the site that are written by programs and committed."""
+"""Lists the pages of the site that are written by programs and committed."""
 
 from __future__ import annotations
 

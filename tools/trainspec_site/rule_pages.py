@@ -1,4 +1,4 @@
-"""The only place that writes the page of each requirement and the table of all of them, from the index."""
+"""Writes the page of each requirement and the table of all of them, from the index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that makes the folder that the site is built from: the pages, and what they offer for download."""
+"""Makes the folder that the site is built from: the pages, and what they offer for download."""
 
 from __future__ import annotations
 
