@@ -1,4 +1,4 @@
-"""Predicts the time of an optimizer step, and the model FLOPs utilization (MFU) that follows."""
+"""Predicts the time of an optimizer step, and the model FLOPs utilisation (MFU) that follows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules on performance figures: speeds, operations, utilization and durations."""
+"""Rules on performance figures: speeds, operations, utilisation and durations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares rates of a run with its counts, and utilization with rates."""
+"""Compares rates of a run with its counts, and utilisation with rates."""
 
 from __future__ import annotations
 
