@@ -1,4 +1,4 @@
-"""The only place that runs rules: it gives each rule the documents it asks for and stamps what comes back."""
+"""Runs rules: it gives each rule the documents it asks for and stamps its findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads the files of a run into typed documents, and judges their form."""
+"""Reads the files of a run into typed documents, and judges their form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that judges a plain value against a published schema."""
+"""Judges a plain value against a published schema."""
 
 from __future__ import annotations
 

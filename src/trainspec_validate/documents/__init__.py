@@ -1,4 +1,4 @@
-"""The only place that knows the kinds of documents and turns plain values into typed ones."""
+"""Lists the kinds of documents and turns plain values into typed ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that checks measured collectives and software versions of a cluster profile."""
+"""Checks measured collectives and software versions of a cluster profile."""
 
 from __future__ import annotations
 
