@@ -103,7 +103,6 @@ def merge(fragments: Sequence[Fragment], choice: Choice | None = None) -> Merged
     untold = [(entry.pointer, entry.reason) for entry in joint.unknown]
     told = complete(kinds[0], joint.facts, joint.derived, (picked.num_nodes, picked.name), untold)
     told.extend(_again(joint, outdated))
-    joint.unknown.extend(_untold_shape(joint.facts.get("model")))
     told.append(drop_lone_node(joint.facts, joint.derived, joint.origins, joint.unknown))
     joint.remarks.extend(FileRemark("", Remark(message)) for message in told if message)
     return Merged(
@@ -125,7 +124,7 @@ def _untold_shape(model: Any) -> list[Unknown]:
 
 def _again(joint: _Joint, outdated: Sequence[Unknown]) -> list[str]:
     """Facts that files computed from what gave way, and that were computed again; those that were not are unknown."""
-    joint.unknown.extend(outdated)
+    joint.unknown += [*outdated, *_untold_shape(joint.facts.get("model"))]
     found = dict.fromkeys(entry.pointer for entry in outdated if value_at(joint.facts, entry.pointer) is not None)
     names = ", ".join(".".join(map(str, pointer)) for pointer in found)
     return [f"computed again from what all files say: {names}"] if found else []
