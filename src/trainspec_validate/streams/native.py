@@ -1,4 +1,4 @@
-"""The only place that reads the specification's own streams for a conversion, each line as strictly as the schema."""
+"""Reads the specification's own streams for a conversion, each line as strictly as the schema."""
 
 from __future__ import annotations
 

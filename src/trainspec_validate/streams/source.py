@@ -1,4 +1,4 @@
-"""The only place that opens a stream: gzip and zstd by content, and lines of bounded length with their offsets."""
+"""Opens a stream: gzip and zstd by content, and lines of bounded length with their offsets."""
 
 from __future__ import annotations
 

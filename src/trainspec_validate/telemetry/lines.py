@@ -1,4 +1,4 @@
-"""The only place that reads one line of a stream strictly, and says what is wrong with a line that is no record."""
+"""Reads one line of a stream strictly, and names the fault of a line that is no record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads the bytes of streams: whole lines in blocks, out of plain and compressed files."""
+"""Reads the bytes of streams: whole lines in blocks, out of plain and compressed files."""
 
 from __future__ import annotations
 
