@@ -71,7 +71,7 @@ format: $(READY) ## rewrite the sources in the house format
 	@$(BIN)/ruff check --fix --quiet
 	@$(BIN)/ruff format
 
-generate: $(READY) ## rewrite the generated files (schemas, index, rule pages)
+generate: $(READY) ## rewrite the generated files (schemas, index, tables, pages)
 	@$(BIN)/python tools/generate.py
 
 check-generated: $(READY) ## fail when a generated file is out of date
@@ -159,7 +159,7 @@ $(DOCS_READY): requirements/docs.txt
 	@touch $@
 
 site: $(DOCS_READY) ## build the site, with all its versions, into site/
-	@PYTHONPATH=tools $(DOCS)/bin/python -m trainspec_site
+	@PYTHONPATH=src:tools $(DOCS)/bin/python -m trainspec_site
 
 site-test: site ## use the site in a browser, and build it with Zensical (needs Chromium)
 	@echo "== site =="

@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 from steps import VALIDATOR
 
 from tests.actions.job_run import Job
+from tests.every import every
 from trainspec_validate import config
 from trainspec_validate.cli import command
 
@@ -299,14 +300,14 @@ def label(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("path", MODULES, ids=label)
+@every("path", MODULES, ids=label)
 def test_module_is_short_and_says_what_it_is(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
     assert ast.get_docstring(ast.parse(source)), "a module starts with a docstring"
     assert len(source.splitlines()) <= MAX_MODULE_LINES
 
 
-@pytest.mark.parametrize("path", MODULES, ids=label)
+@every("path", MODULES, ids=label)
 def test_functions_are_short(path: Path) -> None:
     functions = [
         node

@@ -1,4 +1,4 @@
-"""The only place that builds what is published: wheel and source archive, twice, and compares them byte by byte."""
+"""Builds what is published: wheel and source archive, twice, and compares them byte by byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes the bill of materials: what the locked installation of the tool consists of."""
+"""Writes the bill of materials of the locked installation of the tool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that keeps what each mutant did in each scenario, so that an interrupted run goes on where it was."""
+"""Keeps the outcome of each mutant in each scenario, so that an interrupted run can continue."""
 
 from __future__ import annotations
 

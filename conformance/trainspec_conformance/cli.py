@@ -1,4 +1,4 @@
-"""The only place that holds the command line of `trainspec-conformance`."""
+"""Defines the command line of `trainspec-conformance`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads the values of metric streams: line by line, no more than a history can hold."""
+"""Reads the values of metric streams: line by line, no more than a history can hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that a training script imports to write a metric stream."""
+"""The interface by which a training script writes a metric stream."""
 
 from __future__ import annotations
 

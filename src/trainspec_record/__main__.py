@@ -1,4 +1,4 @@
-"""The only place that runs the recorder's command as `python -m trainspec_record`."""
+"""Runs the recorder's command as `python -m trainspec_record`."""
 
 from __future__ import annotations
 

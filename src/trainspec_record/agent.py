@@ -1,4 +1,4 @@
-"""The only place for the program that samples a node beside training: `trainspec-record agent`."""
+"""The program that samples a node during training: `trainspec-record agent`."""
 
 from __future__ import annotations
 

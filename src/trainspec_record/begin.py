@@ -1,4 +1,4 @@
-"""The only place that begins to record, or finds out that it cannot."""
+"""Starts recording, or reports why it cannot."""
 
 from __future__ import annotations
 

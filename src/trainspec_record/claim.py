@@ -1,4 +1,4 @@
-"""The only place that tells whether the writer of a file is still alive."""
+"""Checks whether the writer of a file is still alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that tells a recorder the time, in microseconds since 1970 UTC."""
+"""Gives a recorder the time, in microseconds since 1970 UTC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that keeps a mistake of the recorder, or in its use, from reaching the training script."""
+"""Keeps a mistake of the recorder, or in its use, from reaching the training script."""
 
 from __future__ import annotations
 

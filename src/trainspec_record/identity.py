@@ -1,4 +1,4 @@
-"""The only place that reads from the environment which run, attempt, rank, host and device a process is."""
+"""Reads from the environment which run, attempt, rank, host and device a process is."""
 
 from __future__ import annotations
 

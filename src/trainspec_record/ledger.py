@@ -1,4 +1,4 @@
-"""The only place that books the time of a job by what it was spent on."""
+"""Books the time of a job by category."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that holds the numbers which a script gives its updates against those that are recorded."""
+"""Compares the numbers that a script gives its updates with the recorded numbers."""
 
 from __future__ import annotations
 

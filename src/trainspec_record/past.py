@@ -1,4 +1,4 @@
-"""The only place that reads what earlier attempts of a run have written, so that a new one goes on from there."""
+"""Reads the streams of earlier attempts of a run, so that a new attempt continues from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that keeps what the script has said until the thread of the pump has time for it."""
+"""Queues the calls of the script until the pump thread handles them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The only place of the recorder that prints: what a plan or a file name says is no command to a terminal or a log.
+"""Prints for the recorder, with texts of plans and file names made inert for terminals and logs.
 
-`trainspec_validate.neutral` tells what that means. The recorder stands alone, so it has its own few lines; a test holds
-that both write the same.
+`trainspec_validate.neutral` explains the escapes. The recorder does not import the validator, so it has its own few
+lines; a test holds that both write the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The only place that counts what a job has done: updates, samples, tokens, and their rate."""
+"""Counts what a job has done: updates, samples, tokens, and their rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that runs beside the training script: one thread that writes what all streams of a process hold."""
+"""Writes the streams of a process from one thread, so that the training script does not wait."""
 
 from __future__ import annotations
 

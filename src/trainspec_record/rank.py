@@ -1,4 +1,4 @@
-"""The only place that writes the stream of a rank: its updates, and a sign of life between them."""
+"""Writes the stream of a rank: its updates, and heartbeats between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the reasons that the recorder itself writes, which hold no name of anything."""
+"""The reasons that the recorder itself writes, which contain no names."""
 
 from __future__ import annotations
 

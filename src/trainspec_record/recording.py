@@ -1,4 +1,4 @@
-"""The only place for the calls by which a training script says what it does."""
+"""The calls by which a training script reports its progress."""
 
 from __future__ import annotations
 

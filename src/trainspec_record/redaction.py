@@ -1,4 +1,4 @@
-"""The only place that hides names of hosts, devices and emitters in what is written, and texts that can hold them."""
+"""Hides names of hosts, devices and emitters in written records, and texts that can hold them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that holds what a program declares of its run, and makes heads of it."""
+"""Holds the properties that a program declares of its run, and makes stream headers of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for what a training script holds while nothing is recorded: calls that do nothing."""
+"""The handles of a training script while nothing is recorded: calls that do nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the blocks that a training script runs under `with`: updates, evaluations, saves, faults."""
+"""The blocks that a training script runs under `with`: updates, evaluations, saves, faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that numbers the records of one emitter and appends them to its file."""
+"""Numbers the records of one emitter and appends them to its file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that ends, in the stream of an attempt that is gone, what it had no time to end itself."""
+"""Closes the intervals that an attempt left open when it ended, in its own stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns what a caller hands over into what a record can hold."""
+"""Turns the values of a caller into values that a record can hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that sorts what a script logs: by update or moment, and by who writes it."""
+"""Sorts the values that a script logs: by update or moment, and by writer."""
 
 from __future__ import annotations
 

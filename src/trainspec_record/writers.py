@@ -1,4 +1,4 @@
-"""The only place that opens the streams of a process, and joins them to the attempts before."""
+"""Opens the streams of a process, and joins them to the attempts before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that tells streams from documents among the files of a run, and has the streams of each run judged."""
+"""Separates streams from documents among the files of a run, and has the streams of each run judged."""
 
 from __future__ import annotations
 

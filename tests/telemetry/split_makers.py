@@ -1,4 +1,4 @@
-"""The only place that lays one run down in many ways and says what was seen of it without naming files and places."""
+"""Writes one run in many layouts, and describes what was seen of it without files and places."""
 
 from __future__ import annotations
 

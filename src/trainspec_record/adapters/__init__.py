@@ -1,1 +1,1 @@
-"""The only place where the recorder meets training frameworks: one module for each, loaded by those who use it."""
+"""Adapters of the recorder to training frameworks: one module for each, loaded on demand."""

@@ -1,4 +1,4 @@
-"""The only place that records a training loop written with Hugging Face Accelerate."""
+"""Records a training loop written with Hugging Face Accelerate."""
 
 from __future__ import annotations
 

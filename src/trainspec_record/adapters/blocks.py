@@ -1,4 +1,4 @@
-"""The only place that holds the blocks of a run open for frameworks that tell of begins and ends by calls."""
+"""Keeps the blocks of a run open for frameworks that report begin and end by calls."""
 
 from __future__ import annotations
 

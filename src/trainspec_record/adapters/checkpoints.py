@@ -1,4 +1,4 @@
-"""The only place that keeps what a recorder needs for a restore beside a checkpoint of a framework."""
+"""Keeps the data that a recorder needs after a restore next to a checkpoint of a framework."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that records what an engine of DeepSpeed does."""
+"""Records what an engine of DeepSpeed does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that records a training loop of JAX, with Flax, optax and Orbax, without making it wait."""
+"""Records a training loop of JAX, with Flax, optax and Orbax, without making it wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that records what `fit` of Keras 3 does, on TensorFlow, JAX and PyTorch."""
+"""Records what `fit` of Keras 3 does, on TensorFlow, JAX and PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that records what Lightning's Trainer does; found by it through an entry point."""
+"""Records what Lightning's Trainer does; found by it through an entry point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that hears what Lightning tells its profiler and its loggers, and its callbacks not."""
+"""Receives the events that Lightning passes to its profiler and loggers, but not to callbacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that tells the recorder the rank of a process that a framework started, and no launcher."""
+"""Gives the recorder the rank of a process that a framework, not a launcher, started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that records a training loop written in plain PyTorch."""
+"""Records a training loop written in plain PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that records what the Trainer of torchtitan does: `python -m trainspec_record.adapters.torchtitan`."""
+"""Records what the Trainer of torchtitan does: `python -m trainspec_record.adapters.torchtitan`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that records what the Trainer of Hugging Face Transformers does."""
+"""Records what the Trainer of Hugging Face Transformers does."""
 
 from __future__ import annotations
 

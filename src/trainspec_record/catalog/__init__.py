@@ -1,4 +1,4 @@
-"""The only place that knows, for who writes a stream, what the catalog of metrics and events holds."""
+"""The catalog of metrics and events, for writers of streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says what the recorder knows of a metric, an event and an attribute."""
+"""Declares the properties that the recorder keeps of a metric, an event and an attribute."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The only place that starts a training program so that it follows its plan and is recorded."""
+"""Starts a training program so that it follows its plan and is recorded."""

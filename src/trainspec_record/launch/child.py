@@ -1,4 +1,4 @@
-"""The only place that runs a command in place of this process: signals go on to it, and its end is the end of both."""
+"""Runs a command in place of this process: signals are passed on to it, and both end together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that asks `trainspec export` what a plan says about its processes and their environment."""
+"""Reads the processes of a plan and their environment from `trainspec export`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that puts a plan, a command line and an environment together, and refuses what contradicts."""
+"""Combines a plan, a command line and an environment, and refuses contradictions."""
 
 from __future__ import annotations
 

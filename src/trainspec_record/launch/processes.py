@@ -1,4 +1,4 @@
-"""The only place that reads from a command line which launcher it starts, and how many processes."""
+"""Reads from a command line which launcher it starts, and how many processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads the shell files of `trainspec export`, without running them."""
+"""Reads the shell files of `trainspec export`, without running them."""
 
 from __future__ import annotations
 

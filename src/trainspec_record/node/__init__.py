@@ -1,1 +1,1 @@
-"""The only place that reads the hardware of a node."""
+"""Reads the hardware of a node."""

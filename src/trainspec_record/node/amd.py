@@ -1,4 +1,4 @@
-"""The only place that reads devices of AMD, through the files of the kernel driver."""
+"""Reads devices of AMD, through the files of the kernel driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads how far the clock of the node is from its reference."""
+"""Reads the offset of the node's clock from its reference."""
 
 from __future__ import annotations
 

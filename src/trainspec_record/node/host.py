@@ -1,4 +1,4 @@
-"""The only place that reads the memory of the host, and how long tasks wait for it."""
+"""Reads the memory of the host, and how long tasks wait for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads devices of NVIDIA, through the binding of NVML where one is installed."""
+"""Reads devices of NVIDIA, through the binding of NVML where one is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads the counters of network interfaces and of their remote memory access."""
+"""Reads the counters of network interfaces and of their remote memory access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads the energy and power of a whole node, and of its processors."""
+"""Reads the energy and power of a whole node, and of its processors."""
 
 from __future__ import annotations
 

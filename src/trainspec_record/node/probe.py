@@ -1,4 +1,4 @@
-"""The only place that measures the round trip of a small message between two nodes."""
+"""Measures the round trip of a small message between two nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that samples a node: what can be read here, how often, and into which stream."""
+"""Samples a node: the readable values, at their intervals, into one stream."""
 
 from __future__ import annotations
 

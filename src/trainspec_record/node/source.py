@@ -1,4 +1,4 @@
-"""The only place that says what each reader of a node gives, and how it reads small files of the kernel."""
+"""Declares the interface of the readers of a node, and reads small files of the kernel for them."""
 
 from __future__ import annotations
 

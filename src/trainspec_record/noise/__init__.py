@@ -1,4 +1,4 @@
-"""The only place that measures gradient noise while a program trains; each framework has a module of its own."""
+"""Measures gradient noise while a program trains; each framework has a module of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place in the recorder for the estimate of gradient noise: from squared norms to averages and intervals."""
+"""Estimates gradient noise for the recorder: from squared norms to averages and intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that measures gradient noise in JAX: squares inside of the mapped function, before ranks add up."""
+"""Measures gradient noise in JAX: squares inside of the mapped function, before ranks add up."""
 
 from __future__ import annotations
 

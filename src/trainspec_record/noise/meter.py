@@ -1,4 +1,4 @@
-"""The only place that writes gradient noise into a stream, with the attributes that a reading means nothing without."""
+"""Writes gradient noise into a stream, with the attributes that give a reading its meaning."""
 
 from __future__ import annotations
 

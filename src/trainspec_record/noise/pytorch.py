@@ -1,4 +1,4 @@
-"""The only place that measures gradient noise in PyTorch: where gradients are tapped, and how ranks add up."""
+"""Measures gradient noise in PyTorch: where gradients are tapped, and how ranks add up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads streams of other formats as records of the specification, and writes records in them."""
+"""Reads streams of other formats as records of the specification, and writes records in them."""
 
 from __future__ import annotations
 

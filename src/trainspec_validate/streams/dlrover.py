@@ -1,4 +1,4 @@
-"""The only place that reads the events of a trainer of DLRover: what begins, ends or happens on each line."""
+"""Reads the events of a trainer of DLRover: what begins, ends or happens on each line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that knows which stream formats are read, what each can tell, and which one a file is written in."""
+"""Lists the stream formats that can be read and what each can hold, and detects the format of a file."""
 
 from __future__ import annotations
 

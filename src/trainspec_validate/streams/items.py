@@ -1,4 +1,4 @@
-"""The only place that says what a reader of a foreign stream gives: records, refusals, and what was lost in the end."""
+"""Declares the output of a reader of a foreign stream: records, refusals, and the losses at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that decodes a line of foreign JSON: no key twice, bounded depth, numbers of bounded length."""
+"""Decodes a line of foreign JSON: no key twice, bounded depth, numbers of bounded length."""
 
 from __future__ import annotations
 

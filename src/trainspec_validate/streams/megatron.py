@@ -1,4 +1,4 @@
-"""The only place that reads the log of Megatron-LM: lines with iteration, and what stands between their bars."""
+"""Reads the log of Megatron-LM: lines with iteration, and the fields between their bars."""
 
 from __future__ import annotations
 

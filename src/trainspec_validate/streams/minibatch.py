@@ -1,4 +1,4 @@
-"""The only place that reads the mini-batch times of the Alibaba PAI trace: one row for each worker and iteration."""
+"""Reads the mini-batch times of the Alibaba PAI trace: one row for each worker and iteration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads the log of modded-nanogpt: lines with step:, a loss and the time since some start."""
+"""Reads the log of modded-nanogpt: lines with step:, a loss and the time since some start."""
 
 from __future__ import annotations
 

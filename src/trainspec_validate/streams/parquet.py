@@ -1,4 +1,4 @@
-"""The only place that reads and writes the Parquet twin of a metric stream.
+"""Reads and writes the Parquet twin of a metric stream.
 
 One row is one record, in the order of the stream. The columns `time_us`, `seq`, `att`, `step`, `rank`, `host`, `device`
 and `emitter` are those of the record, and empty where it has none. Each metric key has a column of its own, a double

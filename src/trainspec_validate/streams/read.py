@@ -1,4 +1,4 @@
-"""The only place that reads a stream of any text format, line by line, into records, refusals and losses."""
+"""Reads a stream of any text format, line by line, into records, refusals and losses."""
 
 from __future__ import annotations
 

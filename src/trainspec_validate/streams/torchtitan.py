@@ -1,4 +1,4 @@
-"""The only place that reads the structured log of torchtitan: spans, scalars and marks of one rank on each line."""
+"""Reads the structured log of torchtitan: spans, scalars and marks of one rank on each line."""
 
 from __future__ import annotations
 

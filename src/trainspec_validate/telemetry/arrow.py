@@ -1,4 +1,4 @@
-"""The only place that brings the Parquet twin of a stream into batches, column by column."""
+"""Reads the Parquet twin of a stream into batches, column by column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads all files of a run and folds them, in whatever order they lie, into one view."""
+"""Reads all files of a run and folds them into one view, whatever the order of the files."""
 
 from __future__ import annotations
 

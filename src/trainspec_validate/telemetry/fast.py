@@ -1,4 +1,4 @@
-"""The only place that reads blocks of common records by compiled loops, and the rest of their lines one by one."""
+"""Reads blocks of common records by compiled loops, and the rest of their lines one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that judges streams that are still being written: what is new in their files, again and again."""
+"""Judges streams that are still being written: the new part of their files, again and again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that brings streams of other formats into batches, record by record."""
+"""Reads streams of other formats into batches, record by record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that judges the streams of a run: it gives each check the view and stamps what comes back."""
+"""Judges the streams of a run: it gives each check the view and stamps its findings."""
 
 from __future__ import annotations
 

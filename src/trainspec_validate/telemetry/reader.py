@@ -1,4 +1,4 @@
-"""The only place that turns one file of a run into batches, whatever its format."""
+"""Turns one file of a run into batches, whatever its format."""
 
 from __future__ import annotations
 

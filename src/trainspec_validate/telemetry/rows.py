@@ -1,4 +1,4 @@
-"""The only place that turns typed records into columns: the slow way, which every record can take."""
+"""Turns typed records into columns: the slow way, which every record can take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that judges the records of a stream in a browser: each by its schema, and none against another.
+"""Judges the records of a stream in a browser: each by its schema, and none against another.
 
 The checks on whole streams need NumPy, of which no package registry has a wheel for Pyodide.
 """

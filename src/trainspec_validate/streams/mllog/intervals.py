@@ -1,4 +1,4 @@
-"""The only place that pairs what starts and stops in a log of MLPerf, and writes it as events."""
+"""Pairs starts and stops in a log of MLPerf, and writes them as events."""
 
 from __future__ import annotations
 

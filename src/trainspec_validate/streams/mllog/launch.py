@@ -1,4 +1,4 @@
-"""The only place that judges how the processes of a log of MLPerf start: how far apart, and whether they are done."""
+"""Judges how the processes of a log of MLPerf start: how far apart, and whether all have started."""
 
 from __future__ import annotations
 

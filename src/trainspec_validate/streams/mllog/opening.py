@@ -1,4 +1,4 @@
-"""The only place that holds a log of MLPerf back until it shows how often it reports updates, which its head says."""
+"""Holds a log of MLPerf back until the interval of its reports is known, which its stream header states."""
 
 from __future__ import annotations
 

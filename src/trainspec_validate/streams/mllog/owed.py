@@ -1,4 +1,4 @@
-"""The only place that knows which keys a log of MLPerf owes, and of which kind their entries are."""
+"""Lists the keys that a log of MLPerf requires, and the kinds of their entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads the log of MLPerf: lines with :::MLLOG, of a job or of the power of a node."""
+"""Reads the log of MLPerf: lines with :::MLLOG, of a job or of the power of a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads log records of OTLP that other programs write as events of the catalog."""
+"""Reads log records of OTLP that other programs write as events of the catalog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads metrics of OTLP that other programs write, by the catalog and its aliases."""
+"""Reads metrics of OTLP that other programs write, by the catalog and its aliases."""
 
 from __future__ import annotations
 

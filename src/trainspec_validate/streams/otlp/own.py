@@ -1,4 +1,4 @@
-"""The only place that reads back the records that `write` wrote."""
+"""Reads back the records that `write` wrote."""
 
 from __future__ import annotations
 

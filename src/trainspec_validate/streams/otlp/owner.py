@@ -1,4 +1,4 @@
-"""The only place that says whose values a resource of OTLP has, and writes the head of each."""
+"""Finds the subject of a resource of OTLP, and writes its stream header."""
 
 from __future__ import annotations
 

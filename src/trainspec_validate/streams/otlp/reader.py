@@ -1,4 +1,4 @@
-"""The only place that reads OTLP/JSON: lines of metrics and logs, or one document over many lines."""
+"""Reads OTLP/JSON: lines of metrics and logs, or one document over many lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads an exposition of Prometheus or OpenMetrics as one snapshot."""
+"""Reads an exposition of Prometheus or OpenMetrics as one snapshot."""
 
 from __future__ import annotations
 
