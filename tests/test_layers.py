@@ -34,7 +34,7 @@ LAYERS: dict[str, set[str]] = {
     "aliases": set(),
     "quantities": set(),
     # from streams of other programs to records
-    "streams": {"boundary", "budget", "findings", "documents", "metrics", "suggest", "load"},
+    "streams": {"boundary", "budget", "findings", "documents", "metrics", "schema", "suggest", "load"},
     # from text to documents
     "collect": {"boundary", "budget", "suggest"},
     "named": {"boundary", "budget", "collect", "load", "references"},
@@ -123,13 +123,13 @@ LAYERS: dict[str, set[str]] = {
 # Third-party library: the modules below the package (patterns) that may import it.
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "yaml": ("load", "load.*"),
-    "jsonschema_rs": ("schema", "telemetry.lines"),
+    "jsonschema_rs": ("schema", "streams.native"),
     "click": ("cli", "cli.*", "toolbox", "toolbox.*", "terminal"),
     "msgspec": (
         "documents",
         "documents.*",
+        "streams.json_text",
         "streams.native",
-        "telemetry.lines",
         "telemetry.event_blocks",
         "checkpoints.signature",
     ),
