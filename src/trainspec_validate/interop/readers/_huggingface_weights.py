@@ -66,8 +66,8 @@ def drop_untrained(draft: Draft) -> bool:
     places = [("precision", key) for key in STORED]
     draft.drop(places, why)
     draft.remark(
-        f"{name}: only some weights are trained, or they are quantised; a plan states the format of the "
-        "others in precision.frozen_parameters, which is not read from this file",
+        f"{name}: only some weights are trained, or they are quantised; a plan states that in "
+        "lora and precision.frozen_parameters, of which only the first is read from this file",
         name,
     )
     return True

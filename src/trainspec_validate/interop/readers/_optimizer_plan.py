@@ -133,7 +133,9 @@ def put_kind(draft: Draft, kinds: Mapping[str, str], usual: tuple[str, str], *na
     elif usual[0]:
         draft.put(pointer, usual[0], Default(f"the default of {usual[1]}"))
     else:
-        draft.lacks(pointer, "the file names no schedule")
+        peak = draft.get(*_RATE, "peak")
+        draft.drop([_RATE], f"the learning rate is {peak:g}, and the file names no schedule" if peak else "no schedule")
+        return None
     return str(draft.get(*pointer)) if draft.get(*pointer) else None
 
 
@@ -221,6 +223,8 @@ def write_megatron(draft: Draft, *, defaults: bool = True) -> None:
     kind = put_kind(
         draft, _MEGATRON_KINDS, ("linear" if defaults else "", _MEGATRON), "lr_decay_style", "scheduler.lr_decay_style"
     )
+    if draft.get(*_RATE) is None:
+        return
     _put_final(draft, "min_lr")
     if defaults and draft.get(*_RATE, "final") is None and not draft.reasons("min_lr") and kind != "constant":
         draft.put((*_RATE, "final"), 0.0, Default(f"the default of {_MEGATRON}"))
@@ -272,6 +276,7 @@ def write_nemo(draft: Draft) -> None:
     put_clipping(draft, (0.0, ""), "trainer.gradient_clip_val")
     if put_rate(draft, "model.optim.lr") is not None:
         put_kind(draft, _NEMO_KINDS, ("", ""), "model.optim.sched.name")
+    if draft.get(*_RATE) is not None:
         draft.copy((*_RATE, "warmup_steps"), "model.optim.sched.warmup_steps", least=0)
         _put_final(draft, "model.optim.sched.min_lr")
         draft.copy((*_RATE, "total_steps"), "model.optim.sched.max_steps")
