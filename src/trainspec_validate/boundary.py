@@ -41,7 +41,11 @@ class Refusal(NamedTuple):
     help: str
 
 
-class UnreadableError(Exception):
+class InputError(Exception):
+    """What the user named cannot be judged: it does not exist, cannot be read, or holds nothing of ours."""
+
+
+class UnreadableError(InputError):
     """One file of several cannot be read; it travels between processes."""
 
     def __init__(self, name: str, reason: str, help: str) -> None:  # noqa: A002
