@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "conformance"), str(Path(__file__).resolve().parent)]
+sys.path[:0] = [str(ROOT / folder) for folder in ("src", "record", "reference", "conformance", "tools")]
 sys.path.append(str(ROOT))
 
 import api_reference  # noqa: E402
@@ -19,6 +19,7 @@ import grafana_dashboard  # noqa: E402
 import hardware_pages  # noqa: E402
 import limit_table  # noqa: E402
 import metric_pages  # noqa: E402
+import own_distributions  # noqa: E402
 import prometheus_rules  # noqa: E402
 import recorder_catalog  # noqa: E402
 import recovery_figures  # noqa: E402
@@ -54,7 +55,8 @@ def outputs() -> dict[Path, str]:
         files[data / name] = text
     for name, text in {**appendix.pages(), **metric_pages.pages(ROOT / "spec" / "v1")}.items():
         files[ROOT / "spec" / "reference" / name] = text
-    files[ROOT / "sbom.cdx.json"] = sbom.document(ROOT)
+    repeated = {**own_distributions.versioned_files(ROOT), **sbom.documents(ROOT)}
+    files |= {ROOT / name: text for name, text in repeated.items()}
     files |= {ROOT / "schemas" / "schemastore" / name: text for name, text in schemastore.files().items()}
     files[ROOT / "spec" / "python.md"] = api_reference.page()
     files[ROOT / "spec" / "commands.md"] = cli_reference.page()
@@ -74,7 +76,7 @@ def outputs() -> dict[Path, str]:
 def of_the_metrics(directory: Path, entries: list[dict[str, object]]) -> dict[str, str]:
     """Text of every file that other programs read the metrics from, by its path in the repository."""
     folders = {
-        "src/trainspec_record/catalog": recorder_catalog.modules(directory),
+        "record/trainspec_record/catalog": recorder_catalog.modules(directory),
         "integrations/prometheus": prometheus_rules.rules(directory, entries),
         "integrations/grafana": grafana_dashboard.dashboard(directory),
         "integrations/opentelemetry/registry": weaver_registry.registry(directory),
