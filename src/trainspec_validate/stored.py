@@ -31,14 +31,8 @@ def judge_stored(  # noqa: PLR0913
 
     A kind of document counts where there is one of it, or where the only plan or policy refers to one of several.
 
-    Args:
-        groups: checkpoints that lie side by side.
-        selection: the requirements to judge by.
-        index: all requirements.
-        bound: the documents that belong together.
-        saved: the saves that the only run reports; None where there is no run, or several.
-        reads_values: whether the values of tensors are read too.
-        progress: called with what was done so far and all there is to do.
+    `saved` are the saves that the only run reports, None where there is no run, or several; `progress` is called with
+    what was done so far and all there is to do.
     """
     from trainspec_validate.checkpoints.judge import judge_series  # noqa: PLC0415
     from trainspec_validate.checkpoints.read import read_group  # noqa: PLC0415

@@ -39,14 +39,8 @@ def judge_streams(  # noqa: PLR0913
 
     A kind of document counts where there is one of it, or where the only plan or policy refers to one of several.
 
-    Args:
-        files: the streams of all runs.
-        selection: the requirements to judge by.
-        index: all requirements.
-        documents: the documents that belong together.
-        engine: what folds streams: `local`, or `spark`.
-        num_workers: processes, or shares on Spark; None lets the engine choose.
-        seen: called with the view of each run that was judged.
+    `engine` is `local` or `spark`; `num_workers` are processes, or shares on Spark; `seen` is called with the view of
+    each run that was judged.
 
     Returns:
         What came of the checks, and by run the saves that were committed and not deleted.
