@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from typing import TYPE_CHECKING
 
 from trainspec_validate.boundary import UnreadableError, unreadable, untrusted
@@ -40,14 +41,8 @@ def judge_stored(  # noqa: PLR0913
     wanted = [r for r in index.by_id.values() if r.check == "artifact" and selection.takes(index, r.id)]
     beside = belonging({kind: member.document for kind, member in binding.items()} for binding in bound)
     total = sum(len(group.members) + len(wanted) for group in groups)
-    done = 0
-
-    def seen() -> None:
-        nonlocal done
-        done += 1
-        if progress:
-            progress(done, total)
-
+    done = count(1)
+    seen = (lambda: progress(next(done), total)) if progress else None
     result = CheckResult()
     for group in groups:
         try:
