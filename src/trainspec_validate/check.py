@@ -130,9 +130,11 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
     tally.complaints = [one for one in tally.complaints if not is_below(one.path, terms.settings_from)]
     if recorded and recorded.source:
         state.sources[recorded.path] = recorded.source
-    report = _report(state, selection, outcomes + together([*streams.outcomes, *stored.outcomes]), tally)
+    without = (*streams.unjudged, *stored.unjudged)
+    outcomes += with_reasons(together([*streams.outcomes, *stored.outcomes]), without)
+    report = _report(state, selection, outcomes, tally)
     documents = (*report.documents, *streams.documents, *stored.documents)
-    left_open = unexplained(unjudged, report.findings)
+    left_open = unexplained((*unjudged, *without), report.findings)
     report = replace(report, documents=documents, coverage=tuple(streams.coverage), unjudged=left_open)
     if state.failures:
         raise PartialInputError(state.failures, report)

@@ -159,6 +159,8 @@ class Outcome:
     verdict: Verdict
     num_findings: int = 0
     reason: str = ""
+    absent: tuple[str, ...] = ()
+    """Kinds of documents that were not given, without which a stream or checkpoint was not judged by it."""
 
 
 @dataclass(frozen=True, slots=True)

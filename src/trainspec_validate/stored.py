@@ -13,10 +13,11 @@ from trainspec_validate.boundary import UnreadableError, unreadable, untrusted
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
 from trainspec_validate.collect import STREAM_SUFFIXES, SUFFIXES
 from trainspec_validate.engine import Binding
-from trainspec_validate.findings import DocumentSummary, Finding, Outcome
+from trainspec_validate.findings import DocumentSummary, Finding, Outcome, Unjudged
 from trainspec_validate.requirements import Index
 from trainspec_validate.selection import Selection
-from trainspec_validate.streamed import Streams, belonging
+from trainspec_validate.streamed import Streams, belonging, num_given
+from trainspec_validate.unjudged import without_documents
 
 if TYPE_CHECKING:
     from trainspec_validate.checkpoints.inventory import Group
@@ -44,6 +45,7 @@ class Stored:
     findings: list[Finding] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     documents: list[DocumentSummary] = field(default_factory=list)
+    unjudged: list[Unjudged] = field(default_factory=list)
 
     @property
     def paths(self) -> frozenset[str]:
@@ -106,7 +108,8 @@ def judge_stored(
     from trainspec_validate.checkpoints.read import read_group  # noqa: PLC0415
 
     wanted = [r for r in index.by_id.values() if r.check == "artifact" and selection.takes(index, r.id)]
-    beside = belonging({kind: member.document for kind, member in binding.items()} for binding in bound)
+    documents = [{kind: member.document for kind, member in binding.items()} for binding in bound]
+    beside, given = belonging(documents), num_given(documents)
     total = sum(len(group.members) + len(wanted) for group in stored.groups.values())
     done = 0
     saved = streams.saved[0] if len(streams.saved) == 1 else None
@@ -128,7 +131,10 @@ def judge_stored(
         judgement = judge_series(series, wanted, index, beside, seen)
         stored.findings += judgement.findings
         stored.outcomes += judgement.outcomes
-        stored.documents += (_summary(one, reads_values=stored.reads_values) for one in series.checkpoints)
+        found = [_summary(one, reads_values=stored.reads_values) for one in series.checkpoints]
+        stored.documents += found
+        path = found[0].path if found else group.root.as_posix()
+        stored.unjudged += without_documents(path, "checkpoints", judgement.outcomes, given)
     return failures
 
 

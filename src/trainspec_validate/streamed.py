@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +14,10 @@ from trainspec_validate.boundary import unreadable as failure_of
 from trainspec_validate.checkpoints.view import SavedStep
 from trainspec_validate.collect import STREAM_SUFFIXES, SUFFIXES, Candidate, InputError, unreadable
 from trainspec_validate.documents import CheckpointPolicy, Document, TrainingPlan
-from trainspec_validate.findings import Coverage, DocumentSummary, Finding, Outcome, Verdict
+from trainspec_validate.findings import Coverage, DocumentSummary, Finding, Outcome, Unjudged, Verdict
 from trainspec_validate.requirements import Index
 from trainspec_validate.selection import Selection
+from trainspec_validate.unjudged import without_documents
 
 if TYPE_CHECKING:
     from trainspec_validate.telemetry.reader import RunFile
@@ -45,6 +47,7 @@ class Streams:
     outcomes: list[Outcome] = field(default_factory=list)
     coverage: list[Coverage] = field(default_factory=list)
     documents: list[DocumentSummary] = field(default_factory=list)
+    unjudged: list[Unjudged] = field(default_factory=list)
     seen: Seen | None = None
     """Is called with the view of each run that was judged."""
     rules: RuleSet | None = None
@@ -102,7 +105,7 @@ def judge_streams(
     failures: list[str] = []
     files = _opened(streams.candidates, failures)
     wanted = [r for r in index.by_id.values() if r.check == "stream" and selection.takes(index, r.id)]
-    beside = belonging(documents)
+    beside, given = belonging(documents), num_given(documents)
     options = Options(streams.num_workers, streams.engine, now_us=time.time_ns() // 1_000)
     for those in runs(files):
         run, judgement = readable(those, lambda some: judge_run(some, wanted, index, beside, options), failures)
@@ -115,6 +118,7 @@ def judge_streams(
             streams.seen(judgement.view)
         name = judgement.view.run
         streams.documents += (DocumentSummary(file.name, "MetricStream", name) for file in run)
+        streams.unjudged += without_documents(run[0].name, "streams", judgement.outcomes, given)
         if judgement.coverage is not None:
             streams.coverage.append(judgement.coverage)
     if streams.rules is not None:
@@ -242,6 +246,11 @@ def belonging(bound: Iterable[Mapping[type[Document], Document]]) -> dict[type[D
             if kind in found and documents.get(kind) is found[kind] and not (alone and CheckpointPolicy in documents):
                 found = {**documents, **found}
     return found
+
+
+def num_given(bound: Iterable[Mapping[type[Document], Document]]) -> dict[str, int]:
+    """Number of documents of a run by kind."""
+    return Counter(type(one).__name__ for one in {id(one): one for each in bound for one in each.values()}.values())
 
 
 def runs(files: Iterable[RunFile]) -> list[list[RunFile]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from trainspec_validate.telemetry.digest import Digest
 from trainspec_validate.telemetry.kernels import fold as folding
@@ -169,7 +170,7 @@ def _add_skips(digest: Digest, skips: Any) -> None:
 
 def _merge_facts(digest: Digest, later: Digest, numbers: Numbers) -> None:
     digest.events.extend(
-        replace(row, writer=int(numbers.writers[row.writer]), subject=int(numbers.subjects[row.subject]))
+        structs.replace(row, writer=int(numbers.writers[row.writer]), subject=int(numbers.subjects[row.subject]))
         for row in later.events
     )
     for number, facts in later.files.items():
