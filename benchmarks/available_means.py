@@ -1,4 +1,4 @@
-"""The only place that says which plans the software of a published run could run: `published/available_means.csv`.
+"""Lists which plans the software of a published run could run: `published/available_means.csv`.
 
 Each line of the file is one means of a collection of runs, or of a variant of it, with its source.
 """

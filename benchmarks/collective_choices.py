@@ -1,4 +1,4 @@
-"""The only place that compares chosen algorithms with those that a vendor's tuner chooses."""
+"""Compares chosen algorithms with those that a vendor's tuner chooses."""
 
 from __future__ import annotations
 

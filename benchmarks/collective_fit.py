@@ -1,4 +1,4 @@
-"""The only place that fits the constants of the collective models to published measurements."""
+"""Fits the constants of the collective models to published measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads the published figures on collectives and says which of them can be scored."""
+"""Reads the published figures on collectives and selects those that can be scored."""
 
 from __future__ import annotations
 

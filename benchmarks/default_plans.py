@@ -1,4 +1,4 @@
-"""The only place that lays out a job without knowledge of its machine, and counts what crosses the slowest links."""
+"""Lays out a job without knowledge of its machine, and counts the bytes that cross the slowest links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that makes large documents to measure with; they validate without findings."""
+"""Makes large documents to measure with; they validate without findings."""
 
 from __future__ import annotations
 

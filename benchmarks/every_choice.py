@@ -1,4 +1,4 @@
-"""The only place that enumerates every choice for a small job, whether the planner would look at it or not."""
+"""Enumerates every choice for a small job, whether the planner would look at it or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that measures each part of the evidence of a device; `evidence` runs each in a process of its own."""
+"""Measures each part of the evidence of a device; `evidence` runs each in a process of its own."""
 
 from __future__ import annotations
 

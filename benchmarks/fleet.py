@@ -1,4 +1,4 @@
-"""The only place that says what the ranks and agents of a large made job measure, many ticks at a time."""
+"""Writes the measurements of the ranks and agents of a large synthetic job, many ticks at a time."""
 
 from __future__ import annotations
 

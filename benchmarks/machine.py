@@ -1,4 +1,4 @@
-"""The only place that says what a benchmark ran on, and how a command is timed."""
+"""Describes the machine of a benchmark, and times commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes many lines with numbers in them at once: a template whose blanks are filled by column."""
+"""Writes many lines with numbers at once, from a template whose blanks are filled by column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says what published rows tell of their plans, and which machine stands for each."""
+"""Reads the plans out of published rows, and names the machine that represents each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that lays out the tables of the planner's benchmarks and counts their processor time."""
+"""Lays out the tables of the planner's benchmarks and counts their processor time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The only place that compares the planner's plan with what a team gets that knows nothing of its machine.
+"""Compares the planner's plan with a customary plan that ignores the machine.
 
 The default is a customary recipe: tensor ranks fill a node, the fewest pipeline stages that fit, data ranks for the
 rest, experts over the ranks of a node; 1F1B without chunks, micro-batches of one sequence, full recomputation; nothing
-sharded, or the optimizer alone where that saves stages; hosts in alphabetical order, taken to lie anywhere; one
+sharded, or the optimizer alone where that saves stages; hosts in alphabetical order, at arbitrary places; one
 flat ring over all data ranks; a blocking save every 1,000 steps, but at least every three hours. The plan is reached
 in steps, each with all the ones before it:
 

@@ -1,10 +1,10 @@
-"""The only place that compares the planner's search with an enumeration of everything that the model can predict.
+"""Compares the planner's search with an enumeration of everything that the model can predict.
 
 Everything: all divisors as degrees (not only powers of two), tensor groups across domains, every order of the axes,
 every sharding stage and degree (weights under a pipeline too), every recomputation, micro-batch and number of chunks,
 sequence parallelism on and off, experts over any ranks of a stage. Left out is what cannot run (counts that do not
 divide, more chunks than layers, chunks without a multiple of stages as micro-batches), and one expert on more ranks
-than a tensor group has, whose messages the model does not count. Two optima are told apart:
+than a tensor group has, whose messages the model does not count. Two optima are distinguished:
 
   within the limits   by the limits that the planner keeps (widths of matrices, idle time, weights under a pipeline,
                       fewest tokens of a context rank, imbalance, micro-batch, chunks); what the search passes over

@@ -1,17 +1,18 @@
-"""The only place that compares published layouts with the planner's, under one model and the same constraints.
+"""Compares published layouts with the planner's, under one model and the same constraints.
 
-Ranks, batch, sequence length, memory and number formats are those of the run for both. What a publication does not
-tell of its plan is set to what the model likes best, which favours the published plan. Everything is compared twice:
+Ranks, batch, sequence length, memory and number formats are those of the run for both. Settings that a
+publication omits take the values that the model predicts to be best, which favours the published plan.
+Everything is compared twice:
 
 - planner: with the kernels, the overlap and the memory savings that the planner counts on, among all candidates of its
   space;
 - its time: with the kernels and the overlap of the run, among those candidates that its software could run
   (available_means.csv, with sources), so that an old plan is not blamed for its age.
 
-A rank counts all candidates: who lays out a job has to tell those that do not fit, and come last, from the others too.
+A rank counts all candidates, and those that do not fit rank last: a planner must recognise them as well.
 Candidates that are one plan in effect count once: with fused attention, selective recomputation repeats nothing, and is
-no recomputation under another name. What a rank would be if each counted for itself stands in the summary.
-Beside it stands the rank among those that the search compares: they fit, and no other form of their layout is faster by
+no recomputation under another name. The summary also gives the rank if each counted for itself,
+and the rank among the candidates that the search compares: they fit, and no other form of their layout is faster by
 construction.
 
 Where a published plan is not in the top tenth of its time, plan_reasons.csv says why, with sources, and what the same

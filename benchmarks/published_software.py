@@ -1,4 +1,4 @@
-"""The only place that says what publications tell of the software of their runs, and of micro-batches and chunks."""
+"""Records the software of published runs, and their micro-batches and virtual pipeline stages."""
 
 from __future__ import annotations
 

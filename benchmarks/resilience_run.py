@@ -1,4 +1,4 @@
-"""The only place that runs the reference trainer with means of resilience on or off, and takes the time of its steps.
+"""Runs the reference trainer with each means of resilience on or off, and times its steps.
 
 `python benchmarks/resilience_run.py run DIRECTORY` is the controller and `... work DIRECTORY ASSIGNMENT` a worker; both
 read what is wanted from `wanted.json` in the directory. What is off is taken out of the very trainer that has it.

@@ -1,4 +1,4 @@
-"""The only place that scores the memory model against published tables and measured jobs.
+"""Scores the memory model against published tables and measured jobs.
 
 Run it: `python benchmarks/score_memory.py`. Every number that a prediction uses is published or read from the
 framework's code, but for one: the share of memory that the allocator reserves beyond its tensors. Each row is

@@ -1,8 +1,8 @@
-"""The only place that scores stream checks: kinds of damage to runs and to MLPerf logs, and who notices them.
+"""Scores stream checks by the kinds of damage to runs and to MLPerf logs that they detect.
 
 Run with `python benchmarks/score_streams.py`. The runs are made (`tests/streams_made`), so that nothing but the damage
 is wrong with them; findings that the undamaged run has do not count. Damage is caught when a requirement that is meant
-for it finds it. Beside it stands the compliance checker of MLPerf on the same damaged logs, unmodified
+for it finds it. For comparison, the compliance checker of MLPerf runs on the same damaged logs, unmodified
 (`pip install mlperf-logging`, or `--checker` with an interpreter that has it).
 """
 

@@ -1,4 +1,4 @@
-"""The only place that ranks published plans among the candidates of the planner's space; see `plans_published`."""
+"""Ranks published plans among the candidates of the planner's space; see `plans_published`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for what checks on streams are timed against: a typed decode, a schema for each record, a log."""
+"""Baselines for the time of stream checks: a typed decode, a schema for each record, a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that makes streams to time commands on, and says what those commands are."""
+"""Makes the streams that commands are timed on, and lists those commands."""
 
 from __future__ import annotations
 

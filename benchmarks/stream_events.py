@@ -1,4 +1,4 @@
-"""The only place that times streams of little but events, whose memory is to stay the same however many there are.
+"""Times streams of mostly events, whose memory must not grow with the number of events.
 
 Run with `python benchmarks/stream_events.py`; `--millions 20` says how many events the largest stream has.
 """

@@ -1,4 +1,4 @@
-"""The only place that times all checks on the Parquet twin, beside a plain decode of the same files."""
+"""Times all checks on the Parquet twin, next to a plain decode of the same files."""
 
 from __future__ import annotations
 

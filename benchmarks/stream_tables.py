@@ -1,4 +1,4 @@
-"""The only place that writes large metric streams as Parquet, in the layout of the twin that the validator reads."""
+"""Writes large metric streams as Parquet, in the layout of the twin that the validator reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that makes large metric streams to measure with: ranks and node agents of one attempt, at any size.
+"""Makes large metric streams to measure with: ranks and node agents of one attempt, at any size.
 
 Run with `python benchmarks/streams.py FOLDER --megabytes 1000 --ranks 1024 --files 16`. For each tick of ten seconds
 every rank writes a record of eight metrics, and the agent of its node one of nine for each device, and for the host and

@@ -1,4 +1,4 @@
-"""The only place that says which setups of the PyTorch trainer are compared: a naive one, and each ingredient."""
+"""Lists the compared setups of the PyTorch trainer: a naive one, and one for each ingredient."""
 
 from __future__ import annotations
 

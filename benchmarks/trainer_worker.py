@@ -1,4 +1,4 @@
-"""The only place that runs one rank of a setup and times its steps and its waits for checkpoints."""
+"""Runs one rank of a setup and times its steps and its waits for checkpoints."""
 
 from __future__ import annotations
 

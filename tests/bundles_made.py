@@ -1,4 +1,4 @@
-"""The only place that makes checkpoints of TensorFlow for tests, by hand: a table, messages in it, and values."""
+"""Makes checkpoints of TensorFlow for tests, by hand: a table, messages in it, and values."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ import pytest
 from appendix_machines import MACHINES, shape
 from appendix_text import Formula, Given, digits, table
 
+from tests.every import every
 from trainspec_validate.costs.collectives import estimate
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,7 +58,7 @@ def test_every_page_is_written_and_no_other() -> None:
     assert set(appendix.SUBJECTS) == set(appendix.WRITERS)
 
 
-@pytest.mark.parametrize("module", appendix.models())
+@every("module", appendix.models())
 def test_every_model_is_covered(module: str) -> None:
     covering = [path.name for path in PAGES if path.name != "index.md" and f"`{module}." in path.read_text("utf-8")]
     assert covering, f"no page mentions {module}: add its formulas to tools/appendix_*.py"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.every import every
 from trainspec_validate.catalog import accelerators, accelerators_named, links
 
 SCHEMA = Path(__file__).resolve().parents[1] / "schemas" / "v1" / "cluster-profile.schema.json"
@@ -29,7 +30,7 @@ def test_words_name_accelerators(words: str, names: list[str]) -> None:
     assert [entry.name for entry in accelerators_named(words)] == names
 
 
-@pytest.mark.parametrize("name", accelerators())
+@every("name", accelerators())
 def test_every_name_names_itself(name: str) -> None:
     assert name in {entry.name for entry in accelerators_named(name)}
 

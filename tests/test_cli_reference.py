@@ -10,6 +10,7 @@ import click
 import pytest
 from trainspec_conformance.cli import command as conformance
 
+from tests.every import every
 from trainspec_validate.cli import command as gate
 from trainspec_validate.toolbox import command as toolbox
 
@@ -30,7 +31,7 @@ def test_every_command_has_a_section() -> None:
     assert "trainspec checkpoint seal" in sections()
 
 
-@pytest.mark.parametrize("name", sections())
+@every("name", sections())
 def test_a_section_shows_how_its_command_is_used(name: str) -> None:
     assert sections()[name].startswith(f"Usage: {name} ")
 

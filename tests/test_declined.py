@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
+from tests.every import every
 from trainspec_validate.requirements import load_index
 
 PAGE = Path(__file__).resolve().parent.parent / "spec" / "v1" / "90-declined.md"
@@ -61,7 +60,7 @@ def test_no_row_has_the_form_of_an_identifier_that_nobody_collected() -> None:
     assert len(identifiers) == 100
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row[0]}-{row[1]}")
+@every("row", rows(), ids=lambda row: f"{row[0]}-{row[1]}")
 def test_a_decision_holds_what_it_says(row: tuple[str, str, str, str, str]) -> None:
     _, _, asks, decision, reason = row
     named = IDENTIFIER.findall(reason)

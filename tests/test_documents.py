@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.every import every
 from tests.mutation.operators import leaves, replaced, without
 from trainspec_validate import schema
 from trainspec_validate.documents import KINDS, read, read_plain
@@ -102,7 +103,7 @@ def test_base_document_is_accepted(kind: str) -> None:
     assert isinstance(read(kind, BASES[kind]), KINDS[kind])
 
 
-@pytest.mark.parametrize("path", SCHEMAS, ids=lambda p: p.relative_to(ROOT).as_posix())
+@every("path", SCHEMAS, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_schema_is_valid_against_its_meta_schema(path: Path) -> None:
     text = json.loads(path.read_text(encoding="utf-8"))
     validator = jsonschema.validators.validator_for(text, default=None)
@@ -110,7 +111,7 @@ def test_schema_is_valid_against_its_meta_schema(path: Path) -> None:
     validator.check_schema(text)
 
 
-@pytest.mark.parametrize("path", SCHEMAS, ids=lambda p: p.relative_to(ROOT).as_posix())
+@every("path", SCHEMAS, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_every_field_has_a_description(path: Path) -> None:
     missing = list(undescribed(json.loads(path.read_text(encoding="utf-8"))))
     assert missing == []

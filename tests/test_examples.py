@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.every import every
 from trainspec_validate import Report, Severity, validate
 from trainspec_validate.load import load_text
 
@@ -35,7 +36,7 @@ def report() -> Report:
     return validate([EXAMPLES / directory for directory in SCHEMAS])
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@every("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_example_has_no_finding(path: Path) -> None:
     found = [f for f in report().at_or_above(Severity.WARNING) if Path(f.path).parts[-2:] == path.parts[-2:]]
     assert [(f.span and f.span.line, f.requirement, f.message) for f in found] == []
@@ -47,7 +48,7 @@ def test_examples_together_have_no_finding(monkeypatch: pytest.MonkeyPatch) -> N
     assert [(f.path, f.span and f.span.line, f.requirement, f.message) for f in findings] == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@every("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_example_is_complete(path: Path) -> None:
     kind, schema = SCHEMAS[path.parent.name]
     document = data(path)

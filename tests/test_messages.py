@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.every import every
 from trainspec_validate.aliases import KEYS, REMEDIES, VALUES, fold
 from trainspec_validate.check import InputError, validate
 from trainspec_validate.commented import said
@@ -468,7 +469,7 @@ def test_a_reference_to_a_document_with_findings_is_not_called_dangling(broken: 
     assert {finding.path for finding in validate(["."]).findings} == {"cluster.yaml"}
 
 
-@pytest.mark.parametrize("alias", KEYS.values(), ids=lambda alias: alias.path)
+@every("alias", KEYS.values(), ids=lambda alias: alias.path)
 def test_aliases_lead_to_keys_of_the_schemas(alias: object) -> None:
     assert getattr(alias, "kind", "") in {"ClusterProfile", "TrainingPlan", "CheckpointPolicy"}
     path = tuple(getattr(alias, "path", "").split("."))

@@ -13,6 +13,7 @@ import catalogs
 import metric_pages
 import pytest
 
+from tests.every import every
 from trainspec_validate import metrics as room
 from trainspec_validate.documents.batch import NoiseScale
 from trainspec_validate.load import load_file
@@ -131,7 +132,7 @@ def test_an_alias_with_an_unknown_unit_is_refused() -> None:
 # --- metrics ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("metric", metrics().values(), ids=metric_id)
+@every("metric", metrics().values(), ids=metric_id)
 def test_a_metric_uses_words_that_are_explained(metric: Metric) -> None:
     assert metric.unit in UCUM or ANNOTATION.fullmatch(metric.unit)
     assert KNOWN.units[metric.unit].base == metric.unit, "a unit of the catalog is a base unit"
@@ -146,7 +147,7 @@ def test_a_metric_uses_words_that_are_explained(metric: Metric) -> None:
     assert {KNOWN.attributes[name].role for name in metric.attributes} <= {"series", "declared", "reading"}
 
 
-@pytest.mark.parametrize("metric", metrics().values(), ids=metric_id)
+@every("metric", metrics().values(), ids=metric_id)
 def test_a_metric_is_whole(metric: Metric) -> None:
     assert metric.title[0].isupper()
     assert len(metric.definition) >= 60
@@ -165,7 +166,7 @@ def test_a_metric_is_whole(metric: Metric) -> None:
         assert metric.minimum < metric.maximum
 
 
-@pytest.mark.parametrize("metric", metrics().values(), ids=metric_id)
+@every("metric", metrics().values(), ids=metric_id)
 def test_texts_of_a_metric_state_no_requirement(metric: Metric) -> None:
     for text in (metric.title, metric.definition, metric.why, metric.note, metric.capability):
         bare = re.sub(r"`[^`]*`", "", text)
@@ -244,7 +245,7 @@ def test_gradient_variance_is_declared_as_in_a_training_plan() -> None:
 # --- aliases ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("alias", ALIASES, ids=alias_id)
+@every("alias", ALIASES, ids=alias_id)
 def test_an_alias_converts_to_the_unit_of_its_metric(alias: Alias) -> None:
     assert alias.ecosystem in KNOWN.ecosystems
     assert {*alias.times, *alias.over} <= set(KNOWN.quantities)
@@ -345,7 +346,7 @@ def test_what_does_not_convert_says_so() -> None:
         flops.convert(400, {"peak_flops_per_second": 0})
 
 
-@pytest.mark.parametrize("alias", ALIASES, ids=alias_id)
+@every("alias", ALIASES, ids=alias_id)
 def test_lookup_finds_one_metric_or_lists_all(alias: Alias) -> None:
     found = by_alias(alias.ecosystem, alias.name)
     assert alias in found
@@ -375,7 +376,7 @@ def test_lookup_by_synonym() -> None:
 # --- events -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("event", events().values(), ids=event_id)
+@every("event", events().values(), ids=event_id)
 def test_an_event_is_whole(event: Event) -> None:
     assert event.emitted.endswith(".")
     assert len(event.emitted) >= 40

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,14 @@ from trainspec_validate.documents import KINDS, UnknownValueError, read, read_pa
 from trainspec_validate.documents.partial import Unknown
 from trainspec_validate.findings import Report, Verdict
 from trainspec_validate.load import load_text
+from trainspec_validate.requirements import load_index
 from trainspec_validate.schema import MAX_ALIKE, failures
 from trainspec_validate.toolbox import command
 
+_PAIR = re.compile(r"([A-Za-z_]+): ?([^,{}\[\]#\n]*)")
+_NUMBER = re.compile(r"[0-9.e+-]+")
+_HEAD = ("apiVersion", "kind", "name")
+_FORM = {r.id for r in load_index().by_id.values() if r.check == "schema"} | {"TS-DOC-011"}
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
 TEXTS = {name: (BASE / f"{name}.yaml").read_text(encoding="utf-8") for name in ("cluster", "plan", "checkpoint")}
 KIND = {"cluster": "ClusterProfile", "plan": "TrainingPlan", "checkpoint": "CheckpointPolicy"}
@@ -68,11 +74,86 @@ def test_a_document_without_a_name_is_judged() -> None:
     assert verdicts(report)["TS-PAR-002"] is Verdict.PASS
 
 
-def test_a_mistake_in_what_is_there_still_comes_first() -> None:
-    change("plan.yaml", "  tensor: 8\n", "  tensr: 8\n")
-    change("plan.yaml", "metadata:\n  name: example-plan\n", "")
-    [entry] = [one for one in validate(["."]).unjudged if one.path == "plan.yaml"]
-    assert entry.reason == "has errors of form, which come first"
+MISTAKES = {
+    "misspelt": ("plan.yaml", "  tensor: 8\n", "  tensr: 8\n", "parallelism.tensor"),
+    "wrong value": ("plan.yaml", "  tensor: 8\n", "  tensor: many\n", "parallelism.tensor"),
+    "out of bounds": ("plan.yaml", "  tensor: 8\n", "  tensor: -8\n", "parallelism.tensor"),
+    "null": ("plan.yaml", "  tensor: 8\n", "  tensor:\n", "parallelism.tensor"),
+    "misspelt, may be absent": ("plan.yaml", "  context: 1\n", "  contxt: 1\n", "parallelism.context"),
+    "elsewhere": ("plan.yaml", "job:\n", "micro_sequences: 7\njob:\n", "batch.elastic"),
+    "of no kind": ("plan.yaml", "job:\n", "owner: us\njob:\n", ""),
+    "in a list": ("cluster.yaml", "    num_accelerators_per_node: 8", "    num_acc_per_node: 8", "node_groups[]"),
+    "wrong in a list": (
+        "cluster.yaml",
+        "    num_accelerators_per_node: 8",
+        "    num_accelerators_per_node: 8x",
+        "node",
+    ),
+    "text": ("cluster.yaml", "driver: {name: nvidia-driver, version:", "driver: {name: nvidia-driver, vers:", "driver"),
+    "whole section": ("cluster.yaml", "\nreliability:\n", "\nfailing:\n", "reliability"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_switches_off_the_rules_that_need_its_value_and_no_others(case: str) -> None:
+    whole = verdicts(validate(["."]))
+    name, old, new, lack = MISTAKES[case]
+    change(name, old, new)
+    report = validate(["."])
+    assert all(finding.path == name for finding in report.findings)
+    assert all(finding.requirement.startswith("TS-DOC-") for finding in report.findings)
+    unjudged = {requirement for entry in report.unjudged for requirement in entry.requirements}
+    assert [lack in entry.reason for entry in report.unjudged] == ([True] if lack else [])
+    changed = {name for name, verdict in verdicts(report).items() if verdict is not whole[name]}
+    assert changed - {finding.requirement for finding in report.findings} <= unjudged
+    passed = [name for name, verdict in verdicts(report).items() if verdict is Verdict.PASS]
+    assert len(passed) > len(whole) // 3
+
+
+def test_the_rest_of_a_document_with_a_mistake_is_judged() -> None:
+    change("plan.yaml", "job:\n", "owner: us\njob:\n")
+    change("plan.yaml", "num_accelerators: 128", "num_accelerators: 256")
+    assert {"TS-DOC-005", "TS-PAR-001", "TS-PAR-002"} <= {finding.requirement for finding in validate(["."]).findings}
+
+
+def test_a_reference_with_a_mistake_leads_to_the_only_document() -> None:
+    change("plan.yaml", "cluster: {name: example-cluster}\n", "cluster: {nam: example-cluster}\n")
+    report = validate(["."])
+    assert [finding.requirement for finding in report.findings] == ["TS-DOC-005"]
+    assert verdicts(report)["TS-PAR-002"] is Verdict.PASS
+
+
+def test_a_whole_number_with_a_point_hinders_nothing() -> None:
+    change("plan.yaml", "  tensor: 8\n", "  tensor: 8.0\n")
+    change("plan.yaml", "job:\n", "owner: us\njob:\n")
+    report = validate(["."])
+    assert report.unjudged == ()
+    assert verdicts(report)["TS-PAR-001"] is Verdict.PASS
+
+
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 7])
+@pytest.mark.parametrize("name", TEXTS)
+def test_no_mistake_in_a_key_or_a_value_makes_another_finding(name: str, every: int) -> None:
+    """A misspelt key and a wrong value are told as such; nothing else is found because of them."""
+    lines = TEXTS[name].splitlines(keepends=True)
+    places = [
+        (i, found)
+        for i, line in enumerate(lines)
+        for found in _PAIR.finditer(line.split("#")[0])
+        if found[1] not in _HEAD
+    ]
+    for number, found in places[::every]:
+        line = lines[number]
+        changes = [line[: found.end(1)] + "x" + line[found.end(1) :]]
+        if _NUMBER.fullmatch(found[2].strip()):
+            changes.append(line[: found.start(2)] + "wrong" + line[found.end(2) :])
+        for changed in changes:
+            Path(f"{name}.yaml").write_text("".join([*lines[:number], changed, *lines[number + 1 :]]), encoding="utf-8")
+            report = validate(["."])
+            assert report.findings, changed
+            assert {finding.requirement for finding in report.findings} <= _FORM, changed
+            assert not any("come first" in entry.reason for entry in report.unjudged), changed
+    Path(f"{name}.yaml").write_text(TEXTS[name], encoding="utf-8")
 
 
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.long), 4])

@@ -25,6 +25,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.every import every
+
 ROOT = Path(__file__).resolve().parents[1]
 GUIDES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "spec" / "guide").glob("*.md"))
 PAGES = ["README.md", "spec/index.md", *GUIDES]
@@ -227,7 +229,7 @@ def test_pages_of_the_specification_are_reached_from_its_index() -> None:
     assert not [page for page in pages if f"]({page})" not in index]
 
 
-@pytest.mark.parametrize("name", [*PAGES, "schemas/v1/README.md", "examples/README.md"])
+@every("name", [*PAGES, "schemas/v1/README.md", "examples/README.md"])
 def test_links_lead_to_files(name: str) -> None:
     page = FENCE.sub("", (ROOT / name).read_text(encoding="utf-8"))
     links = re.findall(r"\]\(([^)#:]+)\)", page)

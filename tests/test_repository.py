@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import own_distributions
 import pytest
 import target
 import yaml
@@ -19,13 +20,14 @@ from packaging.utils import canonicalize_name
 from steps import VALIDATOR
 
 from tests.actions.job_run import Job
+from tests.every import every
 from trainspec_validate import config
 from trainspec_validate.cli import command
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LOCKS = ("run", "dev", "build", "docs", "dist", "conformance")
-FOLDERS = ("src", "reference", "conformance", "integrations")
+FOLDERS = ("src", "record", "reference", "conformance", "integrations")
 MODULES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 MAX_MODULE_LINES = 500
 MAX_FUNCTION_LINES = 40
@@ -128,7 +130,7 @@ def test_a_lock_satisfies_the_project(name: str) -> None:
         "run": PROJECT["project"]["dependencies"],
         "dev": PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["dev"],
         "build": PROJECT["build-system"]["requires"],
-        "conformance": PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["conformance"],
+        "conformance": list(map(str, own_distributions.requirements("trainspec-conformance"))),
         "docs": PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["docs"],
         "dist": PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["dist"],
     }
@@ -299,14 +301,14 @@ def label(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("path", MODULES, ids=label)
+@every("path", MODULES, ids=label)
 def test_module_is_short_and_says_what_it_is(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
     assert ast.get_docstring(ast.parse(source)), "a module starts with a docstring"
     assert len(source.splitlines()) <= MAX_MODULE_LINES
 
 
-@pytest.mark.parametrize("path", MODULES, ids=label)
+@every("path", MODULES, ids=label)
 def test_functions_are_short(path: Path) -> None:
     functions = [
         node

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.every import every
 from trainspec_validate.cli import PROGRAM, command
 from trainspec_validate.report import FORMATS
 
@@ -80,7 +81,7 @@ STARTS_PROGRAMS = "discover/machine.py"
 """The one module that may: it asks the tools of the machine that `trainspec discover` runs on."""
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: path.relative_to(SOURCE).as_posix())
+@every("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: path.relative_to(SOURCE).as_posix())
 def test_the_source_has_no_means_to(path: Path) -> None:
     forbidden = FORBIDDEN_MODULES
     if path.relative_to(SOURCE).as_posix() == STARTS_PROGRAMS:

@@ -15,6 +15,7 @@ from streams_made.mllog_damage import LogDamage, log_kinds
 from streams_made.run import make_run
 from streams_made.score import damaged_log, judge, judge_log, log_texts
 
+from tests.every import every
 from trainspec_validate.telemetry.checks import all_checks
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,7 +44,7 @@ def test_every_check_has_a_kind_that_is_meant_for_it() -> None:
     assert set(all_checks()) - meant <= WITHOUT_DAMAGE
 
 
-@pytest.mark.parametrize("kind", [*kinds(), *log_kinds()], ids=lambda kind: kind.name)
+@every("kind", [*kinds(), *log_kinds()], ids=lambda kind: kind.name)
 def test_a_kind_says_what_it_does_in_one_sentence(kind: Damage | LogDamage) -> None:
     assert re.fullmatch(r"[A-Z][^\n]+[^.\n]\.", kind.what)
     assert kind.requirements or getattr(kind, "beyond", "")

@@ -6,10 +6,14 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
+from trainspec_site import stage
+
+from tests.every import every
 
 SPEC = Path(__file__).resolve().parent.parent / "spec"
-PAGES = sorted(SPEC.rglob("*.md"))
+BUILT = {SPEC / path: text for path, text in stage.rule_pages_of(SPEC.parent).items()}
+"""The pages that only the site has."""
+PAGES = [*sorted(SPEC.rglob("*.md")), *BUILT]
 CHAPTERS = sorted((SPEC / "v1").glob("[0-9][0-9]-*.md"))
 TERMS = SPEC / "v1" / "00-terms.md"
 INDEX = SPEC / "index.md"
@@ -41,7 +45,8 @@ def chapter_id(path: Path) -> str:
 def outside_code(path: Path) -> Lines:
     """Numbered lines that do not stand in a fence."""
     found, fenced = [], False
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    text = BUILT.get(path) or path.read_text(encoding="utf-8")
+    for number, line in enumerate(text.splitlines(), start=1):
         if line.startswith("```"):
             fenced = not fenced
         elif not fenced:
@@ -81,7 +86,7 @@ def terms() -> list[str]:
     return [line.removeprefix("### ") for _, line in outside_code(TERMS) if line.startswith("### ")]
 
 
-@pytest.mark.parametrize("path", PAGES, ids=chapter_id)
+@every("path", PAGES, ids=chapter_id)
 def test_links_between_pages_resolve(path: Path) -> None:
     broken = []
     for number, target in links(path):
@@ -89,7 +94,7 @@ def test_links_between_pages_resolve(path: Path) -> None:
             continue
         file, _, anchor = target.partition("#")
         page = (path.parent / file).resolve() if file else path
-        if not page.exists() or (anchor and page.suffix == ".md" and anchor not in anchors(page)):
+        if not (page in BUILT or page.exists()) or (anchor and page.suffix == ".md" and anchor not in anchors(page)):
             broken.append((number, target))
     assert broken == []
 
@@ -98,7 +103,7 @@ def test_every_page_is_reachable_from_the_index() -> None:
     seen, waiting = set(), [INDEX]
     while waiting:
         page = waiting.pop()
-        if page in seen or page.suffix != ".md" or not page.exists():
+        if page in seen or page.suffix != ".md" or not (page in BUILT or page.exists()):
             continue
         seen.add(page)
         targets = [target.partition("#")[0] for _, target in links(page) if not re.match(r"[a-z]+:", target)]
@@ -106,17 +111,17 @@ def test_every_page_is_reachable_from_the_index() -> None:
     assert [chapter_id(page) for page in CHAPTERS if page not in seen] == []
 
 
-@pytest.mark.parametrize("path", CHAPTERS, ids=chapter_id)
+@every("path", CHAPTERS, ids=chapter_id)
 def test_words_of_rfc_2119_stand_in_capitals(path: Path) -> None:
     assert [(n, found) for n, line in prose(path) if (found := LOWER_CASE_LEVEL.findall(line))] == []
 
 
-@pytest.mark.parametrize("path", CHAPTERS, ids=chapter_id)
+@every("path", CHAPTERS, ids=chapter_id)
 def test_spelling_is_british(path: Path) -> None:
     assert [(n, found) for n, line in prose(path) if (found := AMERICAN.findall(line))] == []
 
 
-@pytest.mark.parametrize("path", CHAPTERS, ids=chapter_id)
+@every("path", CHAPTERS, ids=chapter_id)
 def test_lines_are_short_and_clean(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert [n for n, line in enumerate(text.splitlines(), start=1) if line != line.rstrip()] == []
@@ -127,7 +132,7 @@ def test_lines_are_short_and_clean(path: Path) -> None:
     assert len(text.splitlines()) <= (MAX_TERMS_LINES if path == TERMS else MAX_PAGE_LINES)
 
 
-@pytest.mark.parametrize("path", CHAPTERS, ids=chapter_id)
+@every("path", CHAPTERS, ids=chapter_id)
 def test_a_page_begins_with_what_it_covers(path: Path) -> None:
     (_, title), *rest = outside_code(path)
     assert re.fullmatch(r"# [A-Z].+", title)
@@ -136,7 +141,7 @@ def test_a_page_begins_with_what_it_covers(path: Path) -> None:
     assert 1 <= length <= MAX_INTRODUCTION_LINES
 
 
-@pytest.mark.parametrize("path", CHAPTERS, ids=chapter_id)
+@every("path", CHAPTERS, ids=chapter_id)
 def test_headings_are_in_sentence_case_and_unique(path: Path) -> None:
     headings = [line.lstrip("#").split(" {#")[0].strip() for _, line in outside_code(path) if line.startswith("#")]
     if path != TERMS:
@@ -151,7 +156,7 @@ def test_every_term_is_defined_once_and_linked() -> None:
     assert [term for term in terms() if f"00-terms.md#{slug(term)}" not in linked] == []
 
 
-@pytest.mark.parametrize("term", terms())
+@every("term", terms())
 def test_a_definition_is_one_to_three_sentences(term: str) -> None:
     lines = [line for _, line in outside_code(TERMS)]
     start = lines.index(f"### {term}") + 2
@@ -160,7 +165,7 @@ def test_a_definition_is_one_to_three_sentences(term: str) -> None:
     assert 1 <= len(re.findall(r"\.(?:\s|$)", body)) <= 3
 
 
-@pytest.mark.parametrize("path", [p for p in CHAPTERS if p not in (TERMS, TERMS.with_name(DECISIONS))], ids=chapter_id)
+@every("path", [p for p in CHAPTERS if p not in (TERMS, TERMS.with_name(DECISIONS))], ids=chapter_id)
 def test_terms_are_linked_before_they_are_used(path: Path) -> None:
     """Words that only this specification defines so are linked in the introduction of each page that uses them."""
     linked = {target.partition("#")[2]: n for n, target in reversed(links(path)) if target.startswith(TERMS.name)}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.every import every
 from trainspec_validate import coverage, terminal
 from trainspec_validate.catalog import accelerators
 from trainspec_validate.check import validate
@@ -65,7 +66,7 @@ def test_version() -> None:
 # --- explain ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("identifier", INDEX.by_id)
+@every("identifier", INDEX.by_id)
 def test_every_requirement_is_explained(identifier: str) -> None:
     requirement = INDEX.by_id[identifier]
     stdout = invoke("explain", identifier).stdout

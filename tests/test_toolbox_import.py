@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.every import every
 from trainspec_validate.interop.formats import formats
 from trainspec_validate.load import load_text
 from trainspec_validate.streams import FORMATS
@@ -207,7 +208,7 @@ def test_a_trainspec_document_is_told_as_one(text: str) -> None:
     assert (result.exit_code, result.stderr) == (2, told)
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.yaml")), ids=lambda path: path.stem)
+@every("path", sorted(EXAMPLES.rglob("*.yaml")), ids=lambda path: path.stem)
 def test_examples_are_taken_for_no_foreign_format(path: Path) -> None:
     assert "this already is a TrainSpec document" in invoke("import", str(path)).stderr
 

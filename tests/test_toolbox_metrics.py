@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.every import every
 from trainspec_validate.metrics import catalog, events, metrics
 from trainspec_validate.toolbox import PROGRAM, command
 
@@ -51,7 +52,7 @@ def test_a_level_is_listed(level: str) -> None:
     assert first_words(shown("--level", level)) == expected
 
 
-@pytest.mark.parametrize("ecosystem", catalog().ecosystems)
+@every("ecosystem", catalog().ecosystems)
 def test_names_of_a_program_are_listed(ecosystem: str) -> None:
     lines = shown("--ecosystem", ecosystem).splitlines()[1:]
     expected = [alias for alias in ALIASES if alias.ecosystem == ecosystem]
@@ -72,7 +73,7 @@ def test_lists_for_programs() -> None:
 # --- one entry ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", metrics())
+@every("name", metrics())
 def test_a_metric_is_shown_whole(name: str) -> None:
     metric, stdout = metrics()[name], shown(name)
     flat = " ".join(stdout.split())
@@ -85,7 +86,7 @@ def test_a_metric_is_shown_whole(name: str) -> None:
     assert [alias.name for alias in metric.aliases if f"\n{alias.name} " not in stdout] == []
 
 
-@pytest.mark.parametrize("name", events())
+@every("name", events())
 def test_an_event_is_shown_whole(name: str) -> None:
     event, stdout = events()[name], shown(name)
     assert stdout.startswith(f"{name}: {event.title}\n")

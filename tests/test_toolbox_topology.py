@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.every import every
 from trainspec_validate.load import load_file
 from trainspec_validate.toolbox import command
 
@@ -139,7 +140,7 @@ def test_what_cannot_be_shown_is_said(arguments: tuple[str, ...], words: str) ->
     assert words in result.output
 
 
-@pytest.mark.parametrize("path", sorted((EXAMPLES / "clusters").glob("*.yaml")), ids=lambda path: path.stem)
+@every("path", sorted((EXAMPLES / "clusters").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_example_has_a_graph(path: Path) -> None:
     found = told(str(path))
     assert found["blocks"]

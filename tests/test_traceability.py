@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
+from tests.every import every
 from trainspec_validate.coverage import checks, holes, table
 from trainspec_validate.requirements import Requirement, load_index
 
@@ -29,12 +28,12 @@ def test_the_first_version_is_complete() -> None:
     assert areas >= {f"TS-{area}" for area in ("DOC", "CLU", "TOP", "PAR", "BAT", "PRC", "COM", "MEM", "NRG", "CKP")}
 
 
-@pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda r: r.id)
+@every("requirement", REQUIREMENTS, ids=lambda r: r.id)
 def test_sentence_has_no_lower_case_level(requirement: Requirement) -> None:
     assert LOWER_CASE_LEVEL.findall(requirement.statement) == []
 
 
-@pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda r: r.id)
+@every("requirement", REQUIREMENTS, ids=lambda r: r.id)
 def test_sentence_and_reason_are_sentences(requirement: Requirement) -> None:
     assert requirement.statement.endswith(".")
     assert requirement.why.endswith(".")

@@ -1,4 +1,4 @@
-"""The only place that makes the checkpoints of tests: every format by hand, from lines of path and content."""
+"""Makes the checkpoints of tests: every format by hand, from lines of path and content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes the page of the Python interface from the sources of what is public."""
+"""Writes the page of the Python interface from the sources of what is public."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that gathers the pages of the informative appendix, and says which page covers which model."""
+"""Gathers the pages of the informative appendix, and maps models to pages."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def mentions(text: str) -> set[tuple[str, str]]:
 
 
 def models() -> dict[str, str]:
-    """What each module of the models says that it is the only place for, by module."""
+    """First sentence of the docstring of each module of the models, by module."""
     found = {}
     for path in sorted(COSTS.glob("[!_]*.py")):
         words = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-        found[path.stem] = " ".join(words.split("\n\n")[0].split()).removeprefix("The only place that ").split(". ")[0]
+        found[path.stem] = " ".join(words.split("\n\n")[0].split()).split(". ")[0]
     return found
 
 

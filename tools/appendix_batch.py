@@ -1,4 +1,4 @@
-"""The only place that writes the page of the batch: gradient noise, time against compute, rates, elastic sizes."""
+"""Writes the page of the batch: gradient noise, time against compute, rates, elastic sizes."""
 
 from __future__ import annotations
 

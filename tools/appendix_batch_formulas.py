@@ -1,4 +1,4 @@
-"""The only place that writes the formulas of gradient noise, the batch, learning rates and elastic sizes."""
+"""Writes the formulas of gradient noise, the batch, learning rates and elastic sizes."""
 
 from __future__ import annotations
 

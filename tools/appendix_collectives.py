@@ -1,4 +1,4 @@
-"""The only place that writes the page of collectives: constants, choices by size and predicted rates."""
+"""Writes the page of collectives: constants, choices by size and predicted rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes the formulas of collectives, of places of ranks and of compression."""
+"""Writes the formulas of collectives, of places of ranks and of compression."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes the page of energy: from the devices to the facility, a token, and the error."""
+"""Writes the page of energy: from the devices to the facility, a token, and the error."""
 
 from __future__ import annotations
 

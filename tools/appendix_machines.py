@@ -1,4 +1,4 @@
-"""The only place that describes the typical machines and models that the appendix takes for its tables."""
+"""Describes the typical machines and models that the appendix takes for its tables."""
 
 from __future__ import annotations
 

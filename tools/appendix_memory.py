@@ -1,4 +1,4 @@
-"""The only place that writes the page of memory: state by sharding, activations, micro-batches in flight, peaks."""
+"""Writes the page of memory: state by sharding, activations, micro-batches in flight, peaks."""
 
 from __future__ import annotations
 

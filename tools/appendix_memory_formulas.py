@@ -1,4 +1,4 @@
-"""The only place that writes the formulas of memory."""
+"""Writes the formulas of memory."""
 
 from __future__ import annotations
 

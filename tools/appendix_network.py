@@ -1,4 +1,4 @@
-"""The only place that writes what hierarchy, meshes, order of hosts and roles of ranks do to collectives."""
+"""Writes what hierarchy, meshes, order of hosts and roles of ranks do to collectives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes the page of reliability: intervals, effective time, spares, detection, blast radius."""
+"""Writes the page of reliability: intervals, effective time, spares, detection, blast radius."""
 
 from __future__ import annotations
 

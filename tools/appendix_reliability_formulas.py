@@ -1,4 +1,4 @@
-"""The only place that writes the formulas of reliability."""
+"""Writes the formulas of reliability."""
 
 from __future__ import annotations
 

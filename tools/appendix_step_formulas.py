@@ -1,4 +1,4 @@
-"""The only place that writes the formulas of step time and of operations."""
+"""Writes the formulas of step time and of operations."""
 
 from __future__ import annotations
 

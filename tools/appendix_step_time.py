@@ -1,4 +1,4 @@
-"""The only place that writes the page of step time: where steps go, kernels, bubbles, messages and operations."""
+"""Writes the page of step time: where steps go, kernels, bubbles, messages and operations."""
 
 from __future__ import annotations
 

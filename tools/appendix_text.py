@@ -1,4 +1,4 @@
-"""The only place that forms the numbers, formulas and tables of the appendix as Markdown.
+"""Formats the numbers, formulas and tables of the appendix as Markdown.
 
 Numbers are rounded to few digits after a nudge upwards that is far below them, so that a last bit which differs between
 processors and versions of Python cannot change a page.

@@ -1,4 +1,4 @@
-"""The only place that turns the tables of the specification into packaged data."""
+"""Turns the tables of the specification into packaged data."""
 
 from __future__ import annotations
 

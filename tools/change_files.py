@@ -1,4 +1,4 @@
-"""The only place that reads the files of `changes/` and moves them into the changelog at a release."""
+"""Reads the files of `changes/` and moves them into the changelog at a release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes the page of commands from what the programs say of themselves."""
+"""Writes the page of commands from the help of the programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads the reports of stacks that are committed, by the directory of each stack."""
+"""Reads the committed reports of stacks, by the directory of each stack."""
 
 from __future__ import annotations
 

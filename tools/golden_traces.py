@@ -1,4 +1,4 @@
-"""The only place that makes the golden traces of the reference trainers, and compares a backend with them.
+"""Makes the golden traces of the reference trainers, and compares a backend with them.
 
 `golden_traces.py` writes them all; `golden_traces.py --check BACKEND PLAN [--format bf16]` trains, and prints the
 largest relative difference of a loss. The trace of a plan is that of one worker in fp32 with the backend that `MAKERS`

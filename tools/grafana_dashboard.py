@@ -1,4 +1,4 @@
-"""The only place that writes the dashboard of a run for Grafana: the same ten groups of panels for every run."""
+"""Writes the dashboard of a run for Grafana: the same ten groups of panels for every run."""
 
 from __future__ import annotations
 

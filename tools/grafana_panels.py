@@ -1,4 +1,4 @@
-"""The only place that says what the dashboard of a run shows of the job and its ranks, and what a panel is."""
+"""Defines the panels of a run's dashboard on the job and its ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says what the dashboard of a run shows of its machine, its checkpoints and its stream."""
+"""Defines the panels of a run's dashboard on its machine, its checkpoints and its stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes the appendix of hardware from the tables of accelerators, links and their sources."""
+"""Writes the appendix of hardware from the tables of accelerators, links and their sources."""
 
 from __future__ import annotations
 

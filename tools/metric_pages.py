@@ -1,4 +1,4 @@
-"""The only place that writes the pages of metrics, events and foreign names from the table of the specification."""
+"""Writes the pages of metrics, events and foreign names from the table of the specification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that lays an example's excerpt over a complete document, and finds the excerpt's line again."""
+"""Applies an example's excerpt to a complete document, and finds the excerpt's line again."""
 
 from __future__ import annotations
 

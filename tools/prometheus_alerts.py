@@ -1,4 +1,4 @@
-"""The only place that says which states of a run somebody is told about."""
+"""Defines the alerts on the states of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says which series Prometheus computes from the metrics of a run."""
+"""Defines the series that Prometheus computes from the metrics of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes the rules of Prometheus: what it computes from a run, and whom it tells."""
+"""Writes the rules of Prometheus: recording rules and alerts of a run."""
 
 from __future__ import annotations
 

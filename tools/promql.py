@@ -1,4 +1,4 @@
-"""The only place that puts names of the catalog into expressions of PromQL, and rules into files of Prometheus.
+"""Substitutes names of the catalog in expressions of PromQL, and writes rules as files of Prometheus.
 
 In a template `<train.step.count>` is the series of a metric, `<train.step.duration/sum>` one series of a histogram, and
 `<@train.phase>` the label of an attribute. `<run>`, `<attempt>`, `<rank>`, `<host>` and `<device>` are labels too.

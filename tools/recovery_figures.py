@@ -1,4 +1,4 @@
-"""The only place that draws the tables of how stacks come back from faults, from the reports that are committed."""
+"""Draws the tables of how stacks recover from faults, from the committed reports."""
 
 from __future__ import annotations
 

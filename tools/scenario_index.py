@@ -1,4 +1,4 @@
-"""The only place that writes the index of scenarios that the validator carries, so that it need not carry the suite."""
+"""Writes the index of scenarios that the validator carries instead of the suite."""
 
 from __future__ import annotations
 

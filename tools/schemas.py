@@ -1,4 +1,4 @@
-"""The only place that writes the published schemas from the typed documents."""
+"""Writes the published schemas from the typed documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes what SchemaStore needs: a schema for all kinds of document, and its entry."""
+"""Writes what SchemaStore needs: a schema for all kinds of document, and its entry."""
 
 from __future__ import annotations
 

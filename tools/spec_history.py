@@ -1,4 +1,4 @@
-"""The only place that keeps the index of requirements of a released version, which "what changed" is made from."""
+"""Keeps the requirement index of a released version, from which the page of changes is made."""
 
 from __future__ import annotations
 

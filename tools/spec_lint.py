@@ -1,4 +1,4 @@
-"""The only place that says what the language of the specification owes beside its form; prints file, line and fault."""
+"""Checks the language of the specification beyond its form; prints file, line and fault."""
 
 from __future__ import annotations
 

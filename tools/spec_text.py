@@ -1,4 +1,4 @@
-"""The only place that reads requirements out of the chapters of the specification."""
+"""Reads requirements out of the chapters of the specification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that draws what each stack did in each scenario, from the reports that are committed."""
+"""Draws the outcome of each stack in each scenario, from the committed reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that holds an example of each text attribute that has no list of values; Weaver wants one."""
+"""Holds an example of each text attribute without a list of values, which Weaver requires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes the catalog as a registry of OpenTelemetry Weaver, in its syntax definition/2."""
+"""Writes the catalog as a registry of OpenTelemetry Weaver, in its syntax definition/2."""
 
 from __future__ import annotations
 

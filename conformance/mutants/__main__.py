@@ -1,4 +1,4 @@
-"""The only place that starts a mutant: `python conformance/mutants NAME TASK.json`."""
+"""Starts a mutant: `python conformance/mutants NAME TASK.json`."""
 
 from __future__ import annotations
 

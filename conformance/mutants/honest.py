@@ -1,4 +1,4 @@
-"""The only place that runs the stack without a lie through every scenario, and gathers which functions it enters."""
+"""Runs the stack without a mutation through every scenario, and collects the functions that it enters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for lies about saves and what is restored."""
+"""Mutants of saves and restores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for lies about hosts that are cut off, clocks that jump, devices that fail and memory that ends."""
+"""Mutants of isolated hosts, clock jumps, failing devices and running out of memory."""
 
 from __future__ import annotations
 

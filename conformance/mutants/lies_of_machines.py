@@ -1,4 +1,4 @@
-"""The only place for lies about declared training, narrow formats, memory, kernels and energy."""
+"""Mutants of declared training, narrow formats, memory, kernels and energy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for lies about numbers: what a stack computes of gradients, scales and plans."""
+"""Mutants of the numbers that a stack computes: gradients, scales and plans."""
 
 from __future__ import annotations
 

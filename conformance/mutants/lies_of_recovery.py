@@ -1,4 +1,4 @@
-"""The only place for lies about faults of processes."""
+"""Mutants of the recovery from process failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for lies about what is the same after a resume, and about numbers that are not finite."""
+"""Mutants of the state that a resume preserves, and of the handling of non-finite numbers."""
 
 from __future__ import annotations
 

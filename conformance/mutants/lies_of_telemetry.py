@@ -1,4 +1,4 @@
-"""The only place for lies about what a stack tells of itself, and about the batch that its ranks share."""
+"""Mutants of the metrics that a stack reports, and of the batch that its ranks share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that tells which attributes of modules and classes a mutant replaces, by looking before and after."""
+"""Finds which attributes of modules and classes a mutant replaces, by comparison of before and after."""
 
 from __future__ import annotations
 

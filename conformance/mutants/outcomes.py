@@ -1,4 +1,4 @@
-"""The only place that keeps what each mutant did in each scenario, so that an interrupted run goes on where it was."""
+"""Keeps the outcome of each mutant in each scenario, so that an interrupted run can continue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOURCES = (
     "reference/trainspec_reference/common",
     "reference/trainspec_reference/plain",
     "src/trainspec_validate",
-    "src/trainspec_record",
+    "record/trainspec_record",
 )
 _SUFFIXES = {".py", ".yaml"}
 

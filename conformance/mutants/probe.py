@@ -1,6 +1,6 @@
-"""The only place that lets a mutant answer a probe: `python conformance/mutants/probe.py NAME in.json out.json`.
+"""Answers a probe as a mutant: `python conformance/mutants/probe.py NAME in.json out.json`.
 
-Ranks that a probe starts import this file anew, so that they lie too.
+Ranks that a probe starts import this file anew, so that they are mutated too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The only place that says which scenarios can tell a mutant from a stack without its lie.
+"""Selects the scenarios that can distinguish a mutant from the stack without its mutation.
 
-A stack without a lie runs once through every scenario, and notes which of the functions it enters that some mutant
-replaces. A scenario in which it enters none of those that one mutant replaces runs the same with this mutant: its lie
-is never met. Where a mutant changes anything but functions, every scenario counts as one that meets it.
+The stack without a mutation runs once through every scenario, and records which of the functions that some mutant
+replaces it enters. A scenario that enters none of the functions that a mutant replaces runs the same with this mutant.
+A mutant that changes anything but functions counts as reached by every scenario.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The only place that notes which functions the processes of a stack enter; what they do stays the same."""
+"""Records which functions the processes of a stack enter, without a change to their behaviour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that holds the mutants: lies of the reference trainer, each with the requirement that it breaks."""
+"""Holds the mutants of the reference trainer, each with the requirement that it breaks."""
 
 from __future__ import annotations
 

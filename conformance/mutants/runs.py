@@ -1,4 +1,4 @@
-"""The only place that runs stacks of this directory through scenarios, and keeps evidence of what was wrong."""
+"""Runs stacks of this directory through scenarios, and keeps the evidence of failures."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""The only place that runs mutants through scenarios: each must fail its own requirement, and no other without reason.
+"""Runs mutants through scenarios: each must fail its own requirement, and no other without a reason.
 
 `python conformance/mutants/score.py [--all] [--share I/N] [--out DIRECTORY] [NAME ...]` prints a table and exits 1 when
-one survives. A mutant meets its own scenario and a run to which nothing is done. With `--all` it meets every other
-scenario too that can tell it from the stack without its lie. For that, the stack without a lie first runs through all
-scenarios, and it must pass them: a scenario in which it enters no function that a mutant replaces is not run with this
-mutant, nor one that it may fail with a reason, and the last lines say how many runs are left out so. `--unreached` runs
-them nonetheless. What is failed without a reason while several mutants run at once is run again when all others have
-ended, for it may have waited for them; a mutant that survives is not.
+one survives. A mutant meets its own scenario and a run to which nothing is done. With `--all` it also meets every
+other scenario that can distinguish it from the stack without its mutation. For that, the unmutated stack first runs
+through all scenarios, and it must pass them: a scenario in which it enters no function that a mutant replaces is not
+run with this mutant, nor a scenario that the mutant may fail with a reason. The last lines say how many runs are left
+out; `--unreached` runs them nonetheless. A scenario that fails without a reason while several mutants run at once is
+run again when all others have ended, because they may have delayed it; a mutant that survives is not run again.
 
-With `--out` results are kept, a file for each stack, and a run that was interrupted goes on; once all shares have run
-into one directory, the same command without `--share` prints the table of all of them and runs nothing again but what
-was failed without a reason. To have a mutant run again, delete its file; where a source has changed since, its results
+With `--out` results are kept, a file for each stack, and an interrupted run can continue; once all shares have run
+into one directory, the same command without `--share` prints the table of all of them and runs nothing again but the
+failures without a reason. To have a mutant run again, delete its file; where a source has changed since, its results
 do not count.
 """
 

@@ -1,4 +1,4 @@
-"""The only place that says which mutants one part of a run takes, and in which order a mutant meets the scenarios."""
+"""Divides the mutants among the shares of a run, and orders the scenarios of each mutant."""
 
 from __future__ import annotations
 

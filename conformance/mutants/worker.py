@@ -1,4 +1,4 @@
-"""The only place that starts a worker of a mutant."""
+"""Starts a worker of a mutant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that shows, without the suite, how many processes `accelerate launch` starts on a processor.
+"""Shows, without the suite, how many processes `accelerate launch` starts on a processor.
 
 Run it: `accelerate launch --cpu --num_processes 2 reproduce_accelerate_launch.py`. Each process that is started prints
 one line; there is one line, which counts one process, and the status is 0.

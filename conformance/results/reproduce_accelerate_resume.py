@@ -1,4 +1,4 @@
-"""The only place that shows, without the suite, that a loop with dropout goes on inexactly after load_state."""
+"""Shows, without the suite, that a loop with dropout resumes inexactly after load_state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that shows, without the suite, what DeepSpeed does by default.
+"""Shows, without the suite, what DeepSpeed does by default.
 
 It clips gradients, forgets random states, trusts `latest`, and runs what a checkpoint says.
 

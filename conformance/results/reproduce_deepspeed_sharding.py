@@ -1,4 +1,4 @@
-"""The only place that shows, without the suite, what a rank of DeepSpeed takes on a processor, sharding or not.
+"""Shows, without the suite, what a rank of DeepSpeed takes on a processor, sharding or not.
 
 Run it with `DS_ACCELERATOR=cpu torchrun --standalone --nproc-per-node=2 reproduce_deepspeed_sharding.py STAGE`, for
 the stages 0 and 3 of ZeRO. Weights, gradients and moments take 512 MiB; stage 3 is to leave half of that to a rank.

@@ -1,4 +1,4 @@
-"""The only place that shows, without the suite, that what a failed save has left is taken for a checkpoint.
+"""Shows, without the suite, that the remains of a failed save are taken for a checkpoint.
 
 The Trainer and Accelerate look for the newest one by the number in its name alone.
 """

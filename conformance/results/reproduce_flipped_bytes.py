@@ -1,4 +1,4 @@
-"""The only place that shows, without the suite, that torch.load and safetensors load what was not saved."""
+"""Shows, without the suite, that torch.load and safetensors load altered bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that shows, without the suite, that a checkpoint of TensorFlow lacks the random state of Keras."""
+"""Shows, without the suite, that a checkpoint of TensorFlow lacks the random state of Keras."""
 
 from __future__ import annotations
 

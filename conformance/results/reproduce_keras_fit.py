@@ -1,4 +1,4 @@
-"""The only place that shows, without the suite, that `fit` of Keras 3 does not train on two TensorFlow workers.
+"""Shows, without the suite, that `fit` of Keras 3 does not train on two TensorFlow workers.
 
 Run it once: it starts the workers itself. With `accumulation` as its argument it shows another limit, of one worker.
 """

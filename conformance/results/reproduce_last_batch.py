@@ -1,4 +1,4 @@
-"""The only place that shows, without the suite, how an epoch ends that is no multiple of the batch.
+"""Shows, without the suite, how an epoch ends whose length is not a multiple of the batch.
 
 A loader of torch, which Lightning, DeepSpeed and Ray Train take as it is, deals out what is left. Accelerate, and the
 Trainer with it, fills up with samples that the epoch has had already.

@@ -1,4 +1,4 @@
-"""The only place that shows, without the suite, that last.ckpt of Lightning names an old checkpoint after a resume."""
+"""Shows, without the suite, that last.ckpt of Lightning names an old checkpoint after a resume."""
 
 # ruff: noqa: ARG002 - callbacks have the form that the stack calls
 from __future__ import annotations

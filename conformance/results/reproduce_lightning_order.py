@@ -1,7 +1,7 @@
-"""The only place that shows, without the suite, which samples Lightning deals out: two ranks, a sequential loader.
+"""Shows, without the suite, which samples Lightning deals out: two ranks, a sequential loader.
 
 Run it twice: `torchrun --standalone --nproc-per-node=2 reproduce_lightning_order.py DIRECTORY`. The first run stops
-after five of ten updates, the second goes on from the checkpoint of the first.
+after five of ten updates, the second continues from the checkpoint of the first.
 """
 
 from __future__ import annotations

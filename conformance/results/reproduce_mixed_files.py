@@ -1,4 +1,4 @@
-"""The only place that shows, without the suite, that the Trainer goes on where a file is gone, or is an older one."""
+"""Shows, without the suite, that the Trainer resumes from a checkpoint with a missing or an older file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that shows, without the suite, what Orbax does when the newest of two steps is damaged."""
+"""Shows, without the suite, what Orbax does when the newest of two steps is damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that shows, without the suite, that a save of Orbax that fails on one process stops all of them."""
+"""Shows, without the suite, that a save of Orbax that fails on one process stops all of them."""
 
 from __future__ import annotations
 

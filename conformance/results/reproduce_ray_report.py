@@ -1,7 +1,7 @@
-"""The only place that shows, without the suite, from which checkpoint Ray Train goes on after a worker is lost.
+"""Shows, without the suite, from which checkpoint Ray Train continues after the loss of a worker.
 
 Run it with RAY_TRAIN_V2_ENABLED=1: `python reproduce_ray_report.py DIRECTORY`. Two workers report a checkpoint, see the
-call return, work on for so many seconds, and are killed; then the workers that are started again tell what they got.
+call return, work for so many seconds, and are killed; then the restarted workers print the checkpoint that they got.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The only place that shows, without the suite, what becomes of sharding that is asked for on a processor.
+"""Shows, without the suite, what becomes of sharding that is asked for on a processor.
 
 Run it: `torchrun --standalone --nproc-per-node=2 reproduce_sharding_on_a_processor.py DIRECTORY`. It asks an
 Accelerator and a Trainer to shard, and prints of each the class that wraps the model, and how many of its parameters a

@@ -1,4 +1,4 @@
-"""The only place that shows, without the suite, how long a collective of gloo waits for a process that is stopped.
+"""Shows, without the suite, how long a collective of gloo waits for a process that is stopped.
 
 Hugging Face Trainer, Accelerate, Lightning, DeepSpeed and torchrun all leave this limit as torch.distributed has it.
 """

@@ -1,4 +1,4 @@
-"""The only place that shows, without the suite, what TensorFlow does with a damaged and with a lost checkpoint."""
+"""Shows, without the suite, what TensorFlow does with a damaged and with a lost checkpoint."""
 
 from __future__ import annotations
 

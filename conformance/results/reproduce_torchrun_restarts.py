@@ -1,4 +1,4 @@
-"""The only place that shows, without the suite, that torchrun counts faults with progress between them as a crash loop.
+"""Shows, without the suite, that torchrun counts faults with progress between them as a crash loop.
 
 Run it: `torchrun --nproc-per-node=1 --max-restarts=3 reproduce_torchrun_restarts.py FILE`. Each attempt makes one
 step of progress that lasts, and then fails; after four attempts torchrun ends with status 1, in the same words as for

@@ -1,4 +1,4 @@
-"""The only place that lets `python -m trainspec_conformance` run the suite."""
+"""Runs the suite as `python -m trainspec_conformance`."""
 
 from trainspec_conformance.cli import main
 

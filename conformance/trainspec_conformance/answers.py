@@ -1,4 +1,4 @@
-"""The only place that finds the answer of a stack to a numeric question, and reads it without trusting its form."""
+"""Finds the answer of a stack to a numeric question, and reads it without trusting its form."""
 
 from __future__ import annotations
 

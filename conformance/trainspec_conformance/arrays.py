@@ -1,4 +1,4 @@
-"""The only place that turns arrays into JSON for a probe, and the arrays of its answer back into numbers."""
+"""Turns arrays into JSON for a probe, and the arrays of its answer back into numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that starts a command whose writes are asked about first: `ask_before_writing.py SOCKET COMMAND...`.
+"""Starts a command whose writes are asked about first: `ask_before_writing.py SOCKET COMMAND...`.
 
 It is run as a program of its own, and imports nothing of the suite.
 """

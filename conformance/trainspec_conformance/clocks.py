@@ -1,4 +1,4 @@
-"""The only place that gives hosts of a trial clocks that are wrong, by a small library that commands preload.
+"""Gives hosts of a trial wrong clocks, by a small library that commands preload.
 
 No namespace of the kernel has a time of day of its own, see `time_namespaces(7)`. libfaketime 0.9.10 cannot be used:
 with a monotonic clock that is left alone, each absolute sleep, as Python's, fails with EINVAL.

@@ -1,4 +1,4 @@
-"""The only place that does what the command line of the suite asks for."""
+"""Executes the commands of the suite's command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that runs a job without faults, once for all scenarios that are compared with it."""
+"""Runs a job without faults, once for all scenarios that are compared with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that damages a store of checkpoints while nothing runs."""
+"""Damages a store of checkpoints while nothing runs."""
 
 from __future__ import annotations
 

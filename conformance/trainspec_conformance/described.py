@@ -1,4 +1,4 @@
-"""The only place that judges the documents by which a stack describes itself, on copies that lie with the evidence."""
+"""Judges the documents by which a stack describes itself, on the copies kept with the evidence."""
 
 from __future__ import annotations
 

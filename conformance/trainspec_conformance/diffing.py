@@ -1,4 +1,4 @@
-"""The only place that compares two reports: what changed between them, and whether it got worse."""
+"""Compares two reports: what changed between them, and whether it got worse."""
 
 from __future__ import annotations
 

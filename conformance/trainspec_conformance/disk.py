@@ -1,4 +1,4 @@
-"""The only place that gives a trial a small disk of its own, which can be filled and can refuse to be written."""
+"""Gives a trial a small disk of its own, which can be filled and can refuse writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that lets the writes of one host end in an error of the device, while those of others succeed."""
+"""Makes the writes of one host end in a device error, while the writes of other hosts succeed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that sums up how long the way back from a fault took, as quantiles that the trials bear."""
+"""Sums up how long the way back from a fault took, as quantiles that the trials bear."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads which failures of a stack are declared, with reason and end, and sees whether they hold."""
+"""Reads which failures of a stack are declared, with reason and end, and sees whether they hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that collects what happened in a trial, in the order in which the suite saw it, and keeps it."""
+"""Collects what happened in a trial, in the order in which the suite saw it, and keeps it."""
 
 from __future__ import annotations
 

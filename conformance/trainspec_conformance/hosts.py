@@ -1,4 +1,4 @@
-"""The only place that puts the hosts of a trial together, and damages their network, clock or device."""
+"""Assembles the hosts of a trial, and damages their network, clock or device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that damages a running job from outside: its processes, its memory and its time."""
+"""Damages a running job from outside: its processes, its memory and its time."""
 
 from __future__ import annotations
 

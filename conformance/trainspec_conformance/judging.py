@@ -1,4 +1,4 @@
-"""The only place that turns the histories of a scenario into a verdict, from what they hold and nothing else."""
+"""Turns the histories of a scenario into a verdict, from what they hold and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that starts and ends a stack by its descriptor, also in the place of a platform."""
+"""Starts and ends a stack by its descriptor, also in the place of a platform."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that holds what a trial takes from the machine for its injections, and gives it back."""
+"""Takes from the machine the resources that a trial needs for its injections, and releases them."""
 
 from __future__ import annotations
 

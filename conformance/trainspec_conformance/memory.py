@@ -1,4 +1,4 @@
-"""The only place that lets the kernel end processes of a trial for want of memory, by a control group of their own."""
+"""Makes the kernel kill processes of a trial that run out of memory, by a control group of their own."""
 
 from __future__ import annotations
 

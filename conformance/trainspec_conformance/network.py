@@ -1,4 +1,4 @@
-"""The only place that makes hosts with networks of their own on this machine.
+"""Makes hosts with networks of their own on this machine.
 
 A host is a network namespace without a name, whose only way out is a device that this process reads and writes. The
 kernel removes both when the process that holds them ends, however it ends: nothing has to be cleared up.

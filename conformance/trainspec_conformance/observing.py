@@ -1,4 +1,4 @@
-"""The only place that asks the validator about what a stack wrote: its newest checkpoint, and its metric streams."""
+"""Asks the validator about what a stack wrote: its newest checkpoint, and its metric streams."""
 
 from __future__ import annotations
 

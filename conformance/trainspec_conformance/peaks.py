@@ -1,4 +1,4 @@
-"""The only place that sees how much memory a process and its children have taken at most."""
+"""Measures the peak memory of a process and its children."""
 
 from __future__ import annotations
 

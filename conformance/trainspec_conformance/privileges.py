@@ -1,4 +1,4 @@
-"""The only place that names what keeps the suite from an injection: the machine does not allow it."""
+"""Names the permissions and facilities of the machine that an injection lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that asks a stack for numbers that its own code computes."""
+"""Asks a stack for numbers that its own code computes."""
 
 from __future__ import annotations
 

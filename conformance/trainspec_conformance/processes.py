@@ -1,4 +1,4 @@
-"""The only place that starts, finds and ends processes of a stack."""
+"""Starts, finds and ends processes of a stack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads the documents of the suite and says where one of them is wrong."""
+"""Reads the documents of the suite and says where one of them is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that declares what the suite writes down itself: what it did, and what it saw of the processes."""
+"""Declares what the suite writes down itself: what it did, and what it saw of the processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that makes the report of a suite from its results, with the evidence that they rest on."""
+"""Makes the report of a suite from its results, with the evidence that they rest on."""
 
 from __future__ import annotations
 

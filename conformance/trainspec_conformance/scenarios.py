@@ -1,4 +1,4 @@
-"""The only place that finds the scenarios that come with the suite."""
+"""Finds the scenarios that come with the suite."""
 
 from __future__ import annotations
 

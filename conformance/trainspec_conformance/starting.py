@@ -1,4 +1,4 @@
-"""The only place that writes the first descriptor and shim of a new stack, and finds the stack of the demonstration."""
+"""Writes the first descriptor and shim of a new stack, and finds the stack of the demonstration."""
 
 from __future__ import annotations
 

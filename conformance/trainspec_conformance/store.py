@@ -1,4 +1,4 @@
-"""The only place that knows where the checkpoints of a stack lie, and which of their files hold state."""
+"""Finds the checkpoints of a stack, and their files that hold state."""
 
 from __future__ import annotations
 

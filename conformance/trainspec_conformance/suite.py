@@ -1,4 +1,4 @@
-"""The only place that runs scenarios against a stack, one after the other, and gathers their verdicts."""
+"""Runs scenarios against a stack, one after the other, and gathers their verdicts."""
 
 from __future__ import annotations
 

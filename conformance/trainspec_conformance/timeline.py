@@ -1,4 +1,4 @@
-"""The only place that measures the way back from a fault: the moments of one trial, by the clock of the suite."""
+"""Measures the way back from a fault: the moments of one trial, by the clock of the suite."""
 
 from __future__ import annotations
 

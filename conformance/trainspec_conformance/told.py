@@ -1,4 +1,4 @@
-"""The only place that answers questions about what metric streams told, by metric, rank, attempt and update."""
+"""Answers questions about the values in metric streams, by metric, rank, attempt and update."""
 
 from __future__ import annotations
 

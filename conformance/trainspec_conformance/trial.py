@@ -1,4 +1,4 @@
-"""The only place that runs one trial: it starts the stack, does what the scenario says, and writes the history."""
+"""Runs one trial: it starts the stack, does what the scenario says, and writes the history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that judges a report again, from its evidence alone."""
+"""Judges a report again, from its evidence alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that answers questions about the history of a trial, for acts that wait and for checks that judge."""
+"""Answers questions about the history of a trial, for acts that wait and for checks that judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that knows when what a scenario waits for has come."""
+"""Decides when the condition that a scenario waits for holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that carries packets between hosts of a trial: late, not all of them, or none."""
+"""Carries packets between hosts of a trial: late, in part, or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the command line of the reference trainers."""
+"""Defines the command line of the reference trainers."""
 
 from __future__ import annotations
 

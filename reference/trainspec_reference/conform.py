@@ -1,4 +1,4 @@
-"""The only place that lets a conformance test start the reference trainers: it turns a task into a job."""
+"""Turns a task of the conformance suite into a job of the reference trainers, and starts it."""
 
 from __future__ import annotations
 

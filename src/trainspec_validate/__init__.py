@@ -6,7 +6,7 @@
     for finding in report.at_or_above(Severity.ERROR):
         print(finding.path, finding.requirement, finding.message)
 
-This is the only place for the public interface; everything else may change with any release.
+This module is the public interface; everything else may change with any release.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The only place that answers `python -m trainspec_validate`, which is `trainspec-validate`."""
+"""Runs `trainspec-validate` as `python -m trainspec_validate`."""
 
 from trainspec_validate.cli import main
 

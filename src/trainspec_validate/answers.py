@@ -1,4 +1,4 @@
-"""The only place that runs one check over what it judges, and makes a verdict of its answer."""
+"""Runs one check over what it judges, and makes a verdict of its answer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The only place that opens a file for writing: an output is there whole or not at all, and never behind a link.
+"""Opens files for writing: an output appears whole or not at all, and never behind a link.
 
-An output is written beside its name and takes the name when all of it is on the disk. A full disk, a kill or a mistake
-of ours leaves what was there before. A link is refused: a tree that is judged may hold one that leads out of it.
+An output is written next to its name and takes the name when all of it is on the disk. A full disk, a kill or a mistake
+of ours leaves the old file whole. A link is refused: a tree that is judged may hold one that leads out of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The only place that reads the published figures of accelerators, links and models that the specification carries."""
+"""Reads the published figures of accelerators, links and models that the specification carries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that runs the whole check: from paths to a report."""
+"""Runs the whole check: from paths to a report."""
 
 from __future__ import annotations
 

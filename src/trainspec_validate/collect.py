@@ -1,4 +1,4 @@
-"""The only place that finds the files behind what the user named: files, directories and patterns."""
+"""Finds the files behind what the user named: files, directories and patterns."""
 
 from __future__ import annotations
 

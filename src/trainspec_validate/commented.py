@@ -1,4 +1,4 @@
-"""The only place that writes figures and comments into documents that people go on working with."""
+"""Writes figures and comments into documents that people edit further."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that finds and reads the settings of a project: `trainspec.toml`, or `[tool.trainspec]`."""
+"""Finds and reads the settings of a project: `trainspec.toml`, or `[tool.trainspec]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that holds requirements and checks against each other and finds what has no counterpart."""
+"""Compares requirements with checks and finds those without a counterpart."""
 
 from __future__ import annotations
 

@@ -1,16 +1,18 @@
-"""The only place that runs rules: it gives each rule the documents it asks for and stamps what comes back."""
+"""Runs rules: it gives each rule the documents it asks for and stamps its findings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from trainspec_validate.documents import Document, UnknownValueError
+from trainspec_validate.documents import Document, Unknown, UnknownValueError
 from trainspec_validate.findings import Finding, Outcome, Pointer, Related, Severity, Span, Verdict
 from trainspec_validate.quantities import singular_of_one
 from trainspec_validate.requirements import Index, Requirement
 from trainspec_validate.rules import NotApplicable, Place, Rule, Unresolved, Violation
 from trainspec_validate.rules._groups import violations_of
+
+_NO_VALUE = "lacks a value, or another document does"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,10 @@ def _judge(rule: Rule, binding: Binding, requirement: Requirement, index: Index,
         tally.unknown.append(Lack(rule.requirement, answer.path, answer.pointer))
         return
     except Exception as error:
+        if isinstance(error, TypeError) and Unknown.__name__ in str(error):
+            # A built-in function that takes nothing but a text or a number met a value that is not known.
+            tally.unknown += [Lack(rule.requirement, path, (), _NO_VALUE) for path in paths.values()]
+            return
         error.add_note(f"while judging {', '.join(sorted(paths.values()))} by {rule.requirement}")
         raise
     tally.num_judged += 1

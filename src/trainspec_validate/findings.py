@@ -1,4 +1,4 @@
-"""The only place that defines what a check produces: places, findings, verdicts and the report that carries them."""
+"""Defines what a check produces: places, findings, verdicts and the report that carries them."""
 
 from __future__ import annotations
 

@@ -27,6 +27,8 @@ class Unknown:
     help: str
     sibling: str = ""
     paths: tuple[Path, ...] = ()
+    any_sibling: bool = False
+    """True where it may be any key of the mapping that is absent."""
 
 
 def key_paths(schema: Mapping[str, Any]) -> Paths:
@@ -69,7 +71,7 @@ def unknown_key(key: str, pointer: Pointer, options: Iterable[str], kind: str, k
         return Unknown(f"this is a key of a {other}, which is a document of its own")
     if not here:
         return Unknown(f"remove it, or keep it under extensions: {{org.example: {{{key[:40]}: …}}}}")
-    return Unknown(f"one of: {', '.join(known)}" if len(known) <= _MAX_LISTED else "")
+    return Unknown(f"one of: {', '.join(known)}" if len(known) <= _MAX_LISTED else "", any_sibling=True)
 
 
 def _unit_note(key: str, nearest: str) -> str:

@@ -1,4 +1,4 @@
-"""The only place that decides which schema a loaded text asks to be judged by."""
+"""Decides which schema a loaded text is judged by."""
 
 from __future__ import annotations
 

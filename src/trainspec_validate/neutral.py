@@ -1,9 +1,9 @@
-r"""The only place that makes text safe to print: nothing in it moves a cursor, hides, or is taken for a command.
+r"""Makes text safe to print: nothing in it moves a cursor, hides, or is taken for a command.
 
 Build systems read commands out of the log of a job: `::error::` at the start of a line, `##[error]`, `##vso[` and
-`##teamcity[` anywhere in it. What a document or a file name says must not become one. The first letter of a command,
+`##teamcity[` anywhere in it. Text from a document or a file name must not become one. The first letter of a command,
 and each letter that a terminal would obey or hide, is written as its number: `\x23#[error]`, `\x3a:error::`, `\x1b[2J`
-and `\u202e` in text, with the escapes of the notation in JSON and in XML, where the value stays what it was.
+and `\u202e` in text, with the escapes of the notation in JSON and in XML, where the value is preserved.
 """
 
 from __future__ import annotations

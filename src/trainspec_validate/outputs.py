@@ -1,4 +1,4 @@
-"""The only place that decides which formats a run writes, and where to."""
+"""Decides which formats a run writes, and to which files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that cuts a large value into small ones, so that its schema errors can be listed in bounded memory."""
+"""Cuts a large value into small ones, so that its schema errors can be listed in bounded memory."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The only place that guards what a process has from outside: its standard streams, its descriptors, its signals.
+"""Guards the resources of a process: its standard streams, its descriptors, its signals.
 
-What cannot be delivered to standard output is told, and is no pass; what cannot be written to standard error changes
-nothing. A signal that ends the process goes through it as an exception, so that nothing is left behind.
+A failed write to standard output is reported and fails the run; a failed write to standard error changes nothing. A
+signal that ends the process becomes an exception, so that cleanup runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The only place that reads a quantity as people write it, and writes a number as a document wants it."""
+"""Reads a quantity as people write it, and writes a number as a document expects it."""
 
 from __future__ import annotations
 

@@ -1,20 +1,23 @@
-"""The only place that reads the files of a run into typed documents, and judges their form."""
+"""Reads the files of a run into typed documents, and judges their form."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainspec_validate.collect import SUFFIXES, Candidate, InputError, is_ours
-from trainspec_validate.documents import KINDS, Waiver, read, read_partial, read_plain, read_waiver
+from trainspec_validate.documents import KINDS, Document, Waiver, read, read_partial, read_plain, read_waiver, without
 from trainspec_validate.engine import Member
 from trainspec_validate.findings import Finding, Origin, Pointer, Span
 from trainspec_validate.kind import KindFailure, kind_of, misnamed
 from trainspec_validate.load import LoadError, Source, load_text, read_file
 from trainspec_validate.requirements import Index
+
+if TYPE_CHECKING:
+    from trainspec_validate.schema import SchemaFailure
 
 KIND_UNKNOWN = "TS-DOC-004"
 LOAD_REQUIREMENTS: Mapping[str, str] = {
@@ -46,7 +49,7 @@ class State:
     members: dict[str, Member] = field(default_factory=dict)
     """The documents that satisfy their schema."""
     partial: dict[str, Member] = field(default_factory=dict)
-    """The documents that only lack something; rules that do not need it judge them."""
+    """The documents that lack something or have a mistake; rules that do not need the value judge them."""
     unknown: Mapping[str, frozenset[Pointer]] = field(default_factory=dict)
     """Keys by real path that are unknown where they are absent; no default stands for them."""
     waivers: dict[str, list[tuple[int, Waiver]]] = field(default_factory=dict)
@@ -74,6 +77,8 @@ class State:
                 return True
             metadata = data.get("metadata") if isinstance(data, dict) else None
             named = metadata.get("name") if isinstance(metadata, dict) else None
+            if path in self.partial and self.partial[path].document.metadata.name != named:
+                named = None  # what it has is no name
             if self.kinds.get(path, kind) == kind and named in {name, None}:
                 return True
         return False
@@ -172,10 +177,21 @@ def _judge_form(state: State, source: Source) -> None:
         state.waivers[path] = _waivers(source.data, {failure.pointer for failure in failures})
     elif not failures and kind in KINDS and not unknown:
         state.members[path] = Member(path, read(kind, source.data))
-    elif kind in KINDS and all(failure.is_absence for failure in failures):
-        document = read_partial(KINDS[kind], source.data, path, unknown)
+    elif kind in KINDS:
+        document = _rest(source, kind, failures, unknown)
         if document is not None:
             state.partial[path] = Member(path, document)
+
+
+def _rest(source: Source, kind: str, failures: Sequence[SchemaFailure], unknown: frozenset[Pointer]) -> Document | None:
+    """A document without what its failures are about; what an unknown key may have been meant for is unknown."""
+    keys = [failure.pointer for failure in failures if failure.key]
+    wrong = [failure.pointer for failure in failures if not failure.key and not failure.is_absence]
+    untold = {failure.pointer for failure in failures if not failure.key}
+    meant = {pointer for failure in failures for pointer in failure.meant}
+    known = without(source.data, wrong, keys)
+    document: Document | None = read_partial(KINDS[kind], known, source.path, unknown | untold | meant)
+    return document
 
 
 def _waivers(data: Mapping[str, Any], broken: set[Pointer]) -> list[tuple[int, Waiver]]:

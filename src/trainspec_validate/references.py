@@ -1,4 +1,4 @@
-"""The only place that decides which documents belong together: by reference, by name, or by standing alone."""
+"""Decides which documents belong together: by reference, by name, or by being the only one of their kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that keeps which generator checks a requirement, and finds it by the module that has it."""
+"""Keeps which generator checks a requirement, and finds its module."""
 
 from __future__ import annotations
 

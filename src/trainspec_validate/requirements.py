@@ -1,4 +1,4 @@
-"""The only place that reads the index of requirements that the specification's chapters declare."""
+"""Reads the index of requirements that the specification's chapters declare."""
 
 from __future__ import annotations
 

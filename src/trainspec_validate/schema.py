@@ -1,4 +1,4 @@
-"""The only place that judges a plain value against a published schema."""
+"""Judges a plain value against a published schema."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from trainspec_validate.findings import Pointer
-from trainspec_validate.keys import key_paths, unknown_key
+from trainspec_validate.keys import Unknown, key_paths, unknown_key
 from trainspec_validate.pieces import pieces
 from trainspec_validate.requirements import DATA_DIRECTORY
 from trainspec_validate.wording import bad_keys, missing_keys, shown, value_message
@@ -38,6 +38,8 @@ class SchemaFailure:
     help: str = ""
     is_absence: bool = False
     """True when the place lacks a key or a value, and nothing that is there is wrong."""
+    meant: tuple[Pointer, ...] = ()
+    """The places whose value a key that is not known may be: no default can be assumed there."""
 
 
 def schema_file(kind: str) -> str:
@@ -68,7 +70,7 @@ def failures(kind: str, data: Any) -> Iterator[SchemaFailure]:
     validator = _validator(kind)
     if validator.is_valid(data):
         return
-    findings = _Findings(kind)
+    findings = _Findings(kind, data)
     if _has_few_values(data):
         for error in validator.iter_errors(data):
             findings.take(error, tuple(error.instance_path))
@@ -107,8 +109,8 @@ def _errors_in_pieces(validator: Any, data: Any) -> Iterator[tuple[Any, Pointer]
 class _Findings:
     """Collects the errors of one document, and turns those that have one cause into one failure."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, data: Any) -> None:
+        self.kind, self.data = kind, data
         self.schema = load_schema(kind)
         self.num_taken = 0
         self.failures: list[SchemaFailure] = []
@@ -168,13 +170,26 @@ class _Findings:
         for pointer, keys in self.unknown.items():
             below = self.keys_below_empty(pointer)
             for key, parent in keys.items():
-                guess = unknown_key(key, pointer, parent.get("properties", {}), self.kind, kinds)
+                options = parent.get("properties", {})
+                guess = unknown_key(key, pointer, options, self.kind, kinds)
                 meant.update([(*pointer, guess.sibling)] if guess.sibling else guess.paths)
                 if key not in below:
                     owner = _owner(self.schema, [], "additionalProperties")
-                    yield SchemaFailure(owner, (*pointer, key), True, f"unknown key {shown(key)}", guess.help)
+                    message, places = f"unknown key {shown(key)}", self.places(guess, (*pointer, key), options)
+                    yield SchemaFailure(owner, (*pointer, key), True, message, guess.help, meant=tuple(places))
         yield from self.failures
         yield from self.absences(meant)
+
+    def places(self, guess: Unknown, pointer: Pointer, options: Mapping[str, Any]) -> Iterator[Pointer]:
+        """The places of the document that an unknown key may have been meant for."""
+        if guess.sibling or guess.any_sibling:
+            yield from ((*pointer[:-1], key) for key in ([guess.sibling] if guess.sibling else options))
+        elif len(pointer) == 1 and not guess.paths:
+            keys = _inner_keys(self.data[pointer[0]])
+            alike = {key: keys & self.target(schema).get("properties", {}).keys() for key, schema in options.items()}
+            yield from ((key,) for key, shared in alike.items() if 2 * len(shared) > len(keys))
+        for path in guess.paths:
+            yield from _expanded(self.data, path, ())
 
     def absences(self, meant: Set[Pointer]) -> Iterator[SchemaFailure]:
         """The keys that are missing; what many entries of a list lack alike is one failure, at the first of them."""
@@ -204,10 +219,28 @@ class _Findings:
             yield SchemaFailure(owner, pointer, False, *missing_keys(pointer, keys, targets), is_absence=True)
 
     def target(self, subschema: Mapping[str, Any]) -> Mapping[str, Any]:
+        subschema = subschema.get("items", subschema)
         if "$ref" not in subschema:
             return subschema
         found: Mapping[str, Any] = self.schema["$defs"][str(subschema["$ref"]).rsplit("/", 1)[1]]
         return found
+
+
+def _inner_keys(value: Any) -> frozenset[str]:
+    """The keys of a mapping, or of the first entry of a list."""
+    first = value[0] if isinstance(value, list) and value else value
+    return frozenset(first) if isinstance(first, dict) else frozenset()
+
+
+def _expanded(value: Any, path: tuple[str, ...], place: Pointer) -> Iterator[Pointer]:
+    """The places in a document that a path of keys leads to, for every entry of the lists on its way."""
+    if isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _expanded(item, path, (*place, number))
+    elif len(path) > 1 and isinstance(value, dict) and path[0] in value:
+        yield from _expanded(value[path[0]], path[1:], (*place, path[0]))
+    else:
+        yield (*place, *path)
 
 
 _FORMS = frozenset({"pattern", "minLength", "maxLength"})

@@ -1,4 +1,4 @@
-"""The only place that decides which requirements a run judges, and reads the words that choose them."""
+"""Decides which requirements a run judges, and reads the words that choose them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that finds the checkpoints among what was named, and has each series of them judged."""
+"""Finds the checkpoints among the named paths, and has each series of them judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that prints, and deals with the process and its terminal: streams, colour, progress and exit codes."""
+"""Prints, and handles the process and its terminal: streams, colour, progress and exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns base units into the words of a message: GB/s, Gb/s, TFLOP/s, GiB, days."""
+"""Turns base units into the words of a message: GB/s, Gb/s, TFLOP/s, GiB, days."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says which requirements were judged on which file, and what came of those on form."""
+"""Derives which requirements were judged on which file, and the verdicts on requirements of form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for changes of a trainer that are hard to see; run as a program, it tells what is seen of each."""
+"""Changes to a trainer that are hard to detect; run as a program, it prints how each is detected."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from trainspec_conformance.numerics import all_cases
 from trainspec_conformance.reading import read
 from trainspec_conformance.scenarios import all_scenarios
 
+from tests.every import every
 from trainspec_validate.documents.conformance import StackDescriptor
 from trainspec_validate.documents.scenario import Probe
 from trainspec_validate.requirements import load_index
@@ -22,7 +23,7 @@ from registry import all_mutants  # noqa: E402
 RUNTIME = {one.id: one for one in load_index().by_id.values() if one.check == "runtime"}
 
 
-@pytest.mark.parametrize("name", all_scenarios())
+@every("name", all_scenarios())
 def test_a_scenario_uses_what_there_is(name: str) -> None:
     one = all_scenarios()[name]
     assert {criterion.check for criterion in one.criteria} <= all_checks().keys()
@@ -36,7 +37,7 @@ def test_every_check_is_used() -> None:
     assert all_checks().keys() == used
 
 
-@pytest.mark.parametrize("identifier", RUNTIME)
+@every("identifier", RUNTIME)
 def test_bad_examples_are_mutants_and_good_ones_stacks(identifier: str) -> None:
     one, mutants = RUNTIME[identifier], all_mutants()
     for example in one.bad:
@@ -50,7 +51,7 @@ def test_bad_examples_are_mutants_and_good_ones_stacks(identifier: str) -> None:
         read(ROOT / "conformance" / "stacks" / f"{example.file}.yaml", StackDescriptor)
 
 
-@pytest.mark.parametrize("name", all_mutants())
+@every("name", all_mutants())
 def test_a_mutant_breaks_a_requirement_and_is_shown(name: str) -> None:
     one = all_mutants()[name]
     assert one.requirement in RUNTIME

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from trainspec_conformance.scenarios import all_scenarios
 
+from tests.every import every
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "conformance" / "mutants"))
 
@@ -46,7 +48,7 @@ def test_a_share_is_read_from_its_text() -> None:
     assert Share.parse("2/8") == Share(2, 8)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every("name", NAMES)
 def test_a_mutant_meets_its_own_scenario_first_and_all_of_them_once(name: str) -> None:
     one = all_mutants()[name]
     found = ordered(one, all_scenarios().values())

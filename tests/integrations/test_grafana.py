@@ -13,6 +13,7 @@ import pytest
 import yaml
 from promql import Names
 
+from tests.every import every
 from tests.integrations.made_run import input_series
 from tests.integrations.promql_words import FOLDER, promtool, words
 
@@ -88,7 +89,7 @@ def test_it_belongs_to_no_place() -> None:
     }
 
 
-@pytest.mark.parametrize("panel", PICTURES, ids=panel_id)
+@every("panel", PICTURES, ids=panel_id)
 def test_a_panel_names_what_there_is(panel: dict[str, Any]) -> None:
     for target in panel["targets"]:
         found = words(target["expr"])

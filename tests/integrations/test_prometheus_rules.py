@@ -14,6 +14,7 @@ import spec_text
 import yaml
 from promql import Alert, Names
 
+from tests.every import every
 from tests.integrations.promql_words import FOLDER, promtool, words
 from trainspec_validate.metrics import metrics
 from trainspec_validate.metrics.prometheus import prometheus_name, prometheus_names
@@ -136,7 +137,7 @@ def test_names_of_rules_are_unique() -> None:
     assert all(re.fullmatch(r"train_(run|rank|host|group|device|pair):[a-z0-9_]+:[a-z0-9_]+", name) for name in RECORDS)
 
 
-@pytest.mark.parametrize("rule", EVERY, ids=rule_id)
+@every("rule", EVERY, ids=rule_id)
 def test_a_rule_names_what_there_is(rule: dict[str, Any]) -> None:
     found = words(rule["expr"])
     assert found.series
@@ -151,7 +152,7 @@ def test_every_record_is_used() -> None:
     assert [name for name in RECORDS if name not in used and f"{name}{{" not in dashboard] == []
 
 
-@pytest.mark.parametrize("rule", ALERTS, ids=rule_id)
+@every("rule", ALERTS, ids=rule_id)
 def test_an_alert_says_what_where_and_why(rule: dict[str, Any]) -> None:
     labels, annotations = rule["labels"], rule["annotations"]
     assert labels["severity"] in {"critical", "warning"}
@@ -163,7 +164,7 @@ def test_an_alert_says_what_where_and_why(rule: dict[str, Any]) -> None:
     assert annotations["runbook_url"] == pages.get(labels["requirement"], prometheus_rules.CATALOG_PAGE)
 
 
-@pytest.mark.parametrize("rule", ALERTS, ids=rule_id)
+@every("rule", ALERTS, ids=rule_id)
 def test_an_alert_belongs_to_a_requirement(rule: dict[str, Any]) -> None:
     assert rule["labels"]["requirement"] in {each["id"] for each in REQUIREMENTS}
 
@@ -177,7 +178,7 @@ def cases(name: str) -> list[dict[str, Any]]:
     return [check for test in tests for check in test["promql_expr_test"]]
 
 
-@pytest.mark.parametrize("rule", ALERTS, ids=rule_id)
+@every("rule", ALERTS, ids=rule_id)
 def test_an_alert_has_a_case_of_both_signs(rule: dict[str, Any]) -> None:
     name = rule["alert"]
     firing = [check for check in cases(name) if any(f'"{name}"' in each["labels"] for each in check["exp_samples"])]
@@ -187,7 +188,7 @@ def test_an_alert_has_a_case_of_both_signs(rule: dict[str, Any]) -> None:
     assert silent
 
 
-@pytest.mark.parametrize("name", CASES)
+@every("name", CASES)
 def test_cases_name_what_there_is(name: str) -> None:
     content = CASES[name]
     assert content["group_eval_order"] == [group["name"] for group in GROUPS]

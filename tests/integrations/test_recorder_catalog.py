@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import recorder_catalog
 
+from tests.every import every
 from trainspec_record import catalog as recorder
 from trainspec_record.catalog import attributes as attribute_names
 from trainspec_record.catalog import events as event_names
@@ -19,7 +20,7 @@ MODULES = recorder_catalog.modules(ROOT / "spec" / "v1")
 
 @pytest.mark.parametrize("name", MODULES)
 def test_modules_are_as_generated(name: str) -> None:
-    path = ROOT / "src" / "trainspec_record" / "catalog" / name
+    path = ROOT / "record" / "trainspec_record" / "catalog" / name
     assert path.read_text(encoding="utf-8") == MODULES[name], "run: make generate"
 
 
@@ -29,7 +30,7 @@ def test_everything_is_there_once() -> None:
     assert list(recorder.ATTRIBUTES) == list(catalog().attributes)
 
 
-@pytest.mark.parametrize("name", metrics())
+@every("name", metrics())
 def test_a_metric_is_that_of_the_table(name: str) -> None:
     mine, table = recorder.METRICS[name], metrics()[name]
     assert (mine.name, mine.unit, mine.instrument, mine.also) == (name, table.unit, table.instrument, table.also)
@@ -43,7 +44,7 @@ def test_a_metric_is_that_of_the_table(name: str) -> None:
     assert {roles[each].role for each in mine.readings} <= {"reading"}
 
 
-@pytest.mark.parametrize("name", events())
+@every("name", events())
 def test_an_event_is_that_of_the_table(name: str) -> None:
     mine, table = recorder.EVENTS[name], events()[name]
     assert (mine.name, mine.scope, mine.attributes) == (name, table.scope, table.attributes)

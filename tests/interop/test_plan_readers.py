@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plan_files import FIXTURES, assert_sound, text_of
 
+from tests.every import every
 from trainspec_validate.interop.formats import Format, formats, recognise
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
 from trainspec_validate.interop.readers._plan_parts import Draft
@@ -48,7 +49,7 @@ def test_one_format_fits(name: str) -> None:
     assert_sound(found.read(text))
 
 
-@pytest.mark.parametrize("path", EVERY, ids=lambda path: path.name)
+@every("path", EVERY, ids=lambda path: path.name)
 def test_no_reader_of_plans_claims_other_files(path: Path) -> None:
     text = ForeignText("x", path.read_text(encoding="utf-8", errors="replace"))
     claiming = [entry.name for entry in PLANS if entry.looks_like(text)]

@@ -1,4 +1,4 @@
-"""The only place that decides whether damage changes meaning, and whether the validator notices it."""
+"""Decides whether damage changes meaning, and whether the validator notices it."""
 
 from __future__ import annotations
 

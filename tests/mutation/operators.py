@@ -1,4 +1,4 @@
-"""The only place that damages documents: each operator yields copies of a value with one thing wrong."""
+"""Damages documents: each operator yields copies of a value with one thing wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for what several tests of the reference trainers start from."""
+"""Fixtures that several tests of the reference trainers share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that starts a run for the tests of recovery, as a process that they can kill."""
+"""Starts a run for the tests of recovery, as a process that they can kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for workers whose writes go wrong: `KIND RANK WRITE assignment.json`."""
+"""Workers whose writes go wrong, for tests of recovery: `KIND RANK WRITE assignment.json`."""
 
 from __future__ import annotations
 

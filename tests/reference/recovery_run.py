@@ -1,4 +1,4 @@
-"""The only place that drives a run of the reference trainer from outside: start, watch, kill, and see what is left."""
+"""Drives a run of the reference trainer from outside: start, watch, kill, and see what is left."""
 
 from __future__ import annotations
 

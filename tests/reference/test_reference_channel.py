@@ -1,4 +1,4 @@
-"""The only place that tests the channel between controller and workers, and who may speak on it."""
+"""Tests the channel between controller and workers, and the authentication on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that tests the directory of checkpoints: every cut, every damage, every wrong pointer."""
+"""Tests the directory of checkpoints: every cut, every damage, every wrong pointer."""
 
 from __future__ import annotations
 

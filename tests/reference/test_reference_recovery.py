@@ -1,4 +1,4 @@
-"""The only place that kills, stops and damages workers, and sees that the run goes on as if nothing had been."""
+"""Kills, stops and damages workers, and checks that the run continues with the same results."""
 
 from __future__ import annotations
 

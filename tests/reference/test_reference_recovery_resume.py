@@ -1,4 +1,4 @@
-"""The only place that stops a run and starts it again, with its checkpoints whole, damaged, or in the way."""
+"""Stops a run and restarts it, with its checkpoints whole, damaged, or obstructing."""
 
 from __future__ import annotations
 

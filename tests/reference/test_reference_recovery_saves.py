@@ -1,4 +1,4 @@
-"""The only place that kills and starves the writers of a save, and sees that no half of it is ever used."""
+"""Kills and starves the writers of a save, and checks that no partial checkpoint is ever used."""
 
 from __future__ import annotations
 

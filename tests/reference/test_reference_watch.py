@@ -1,4 +1,4 @@
-"""The only place that tests how hangs are noticed and what is decided, by a clock that the test moves."""
+"""Tests how hangs are detected and decided on, by a clock that the test moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that makes one run by hand that fills every section of its page."""
+"""Makes one run by hand that fills every section of its page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for what a visit of the site is, and which versions of it the tests make."""
+"""Visits the site for tests, and lists the versions of it that they make."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from reading import SAMPLES, Result, read_bytes
 
+from tests.every import every
 from trainspec_validate.streams import Given, detect
 
 LOGS = (
@@ -51,9 +52,7 @@ def test_what_is_no_stream_has_no_format(name: str) -> None:
     assert detect((SAMPLES / name).read_bytes()) is None
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in FILES.values() if "topology" in p.parts and p.is_file()], ids=lambda p: p.name
-)
+@every("path", [p for p in FILES.values() if "topology" in p.parts and p.is_file()], ids=lambda p: p.name)
 def test_files_about_topology_are_no_streams(path: Path) -> None:
     assert detect(path.read_bytes()) is None
 

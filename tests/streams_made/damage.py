@@ -1,4 +1,4 @@
-"""The only place that lists what is done to made runs: each kind of damage, and the requirements meant to notice it."""
+"""Lists the kinds of damage to made runs, and the requirements meant to detect each."""
 
 from __future__ import annotations
 

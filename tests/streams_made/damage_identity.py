@@ -1,4 +1,4 @@
-"""The only place that damages names, scopes, writers and the set of those who write."""
+"""Damages names, scopes, writers and the set of writers."""
 
 from __future__ import annotations
 

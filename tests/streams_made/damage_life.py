@@ -1,4 +1,4 @@
-"""The only place that damages the life of a run as its events tell it: intervals, order, saves."""
+"""Damages the life of a run in its events: intervals, order, saves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that damages how a run moves on: steps, ranks that drift apart, hangs, slow parts."""
+"""Damages how a run moves on: steps, ranks that drift apart, hangs, slow parts."""
 
 from __future__ import annotations
 

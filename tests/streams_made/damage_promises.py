@@ -1,4 +1,4 @@
-"""The only place that lets a run depart from its cluster profile, its plan and its checkpoint policy."""
+"""Makes a run depart from its cluster profile, its plan and its checkpoint policy."""
 
 from __future__ import annotations
 

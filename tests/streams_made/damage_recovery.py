@@ -1,4 +1,4 @@
-"""The only place that damages the way back from a fault: detection, recovery, what is restored, what follows."""
+"""Damages the recovery from a fault: detection, recovery, restored state, later records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that damages the text of a stream: lines that are no records, files without their head."""
+"""Damages the text of a stream: lines that are not records, files without their header."""
 
 from __future__ import annotations
 

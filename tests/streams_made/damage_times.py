@@ -1,4 +1,4 @@
-"""The only place that damages times and order: stamps, holes, bursts, lost and doubled records, clocks, delays."""
+"""Damages times and order: stamps, holes, bursts, lost and doubled records, clocks, delays."""
 
 from __future__ import annotations
 

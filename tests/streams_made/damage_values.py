@@ -1,4 +1,4 @@
-"""The only place that damages values: units, ranges, sentinels, values that do not move or do not fit one another."""
+"""Damages values: units, ranges, sentinels, values that do not move or do not fit one another."""
 
 from __future__ import annotations
 

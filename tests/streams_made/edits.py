@@ -1,4 +1,4 @@
-"""The only place that changes records of streams, one by one or all at once, for operators of damage."""
+"""Changes records of streams, one by one or all at once, for operators of damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns what an emitter has to say into numbered records in order of time."""
+"""Turns the values of an emitter into numbered records in order of time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes the events of a made run, from its start over saves and a fault to its end."""
+"""Writes the events of a made run, from its start over saves and a fault to its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes the stream of a job: what rank 0 says about all of it."""
+"""Writes the stream of a job: what rank 0 says about all of it."""
 
 from __future__ import annotations
 

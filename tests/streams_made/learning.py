@@ -1,4 +1,4 @@
-"""The only place that says what a made run learns: loss, gradients and schedule as functions of the step alone."""
+"""Computes the learning of a made run: loss, gradients and schedule as functions of the step alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that makes and takes apart logs in the MLPerf text format: a marker and one JSON object in a line."""
+"""Makes and takes apart logs in the MLPerf text format: a marker and one JSON object in a line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that lists what is done to logs in the MLPerf text format, kind by kind."""
+"""Lists the kinds of damage to logs in the MLPerf text format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that damages the records and the text of logs in the MLPerf text format."""
+"""Damages the records and the text of logs in the MLPerf text format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes the streams of the node agents of a made run: devices, links, interfaces, host, probes."""
+"""Writes the streams of the node agents of a made run: devices, links, interfaces, host, probes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes the documents that a made run claims to follow, laid over the base documents."""
+"""Writes the documents that a made run claims to follow, laid over the base documents."""
 
 from __future__ import annotations
 

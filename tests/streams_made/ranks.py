@@ -1,4 +1,4 @@
-"""The only place that writes the streams of the ranks of a made run: a record per step, and a sign of life between."""
+"""Writes the streams of the ranks of a made run: a record per step, and heartbeats between."""
 
 from __future__ import annotations
 

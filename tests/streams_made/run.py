@@ -1,4 +1,4 @@
-"""The only place that makes one complete conformant run: its streams and the documents that it claims to follow."""
+"""Makes one complete conformant run: its streams and the documents that it claims to follow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that judges damaged runs and logs: whether what was done to them is noticed, and by what."""
+"""Judges damaged runs and logs: whether the damage is detected, and by which requirement."""
 
 from __future__ import annotations
 

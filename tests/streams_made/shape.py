@@ -1,4 +1,4 @@
-"""The only place that says how large a made run is, how fast it goes, and what its parts are called."""
+"""Declares the size of a made run, its pace, and the names of its parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that lays out what a made run does at each moment: attempts, steps, saves, evaluations, the fault."""
+"""Lays out a made run in time: attempts, steps, saves, evaluations, the fault."""
 
 from __future__ import annotations
 

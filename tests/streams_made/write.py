@@ -1,4 +1,4 @@
-"""The only place that writes streams to files: by emitter, by time or together, plain or compressed."""
+"""Writes streams to files: by emitter, by time or together, plain or compressed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that makes short runs for the tests of checks on the life of a run, and judges them by one check."""
+"""Makes short runs for the tests of checks on the life of a run, and judges them by one check."""
 
 from __future__ import annotations
 

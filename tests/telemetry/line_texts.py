@@ -1,4 +1,4 @@
-"""The only place that makes lines of streams, right and wrong in every way, for tests of what reads them."""
+"""Makes lines of streams, right and wrong in every way, for tests of what reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that makes views out of the text of streams, for tests of what is wrong with the text itself."""
+"""Makes views out of the text of streams, for tests of what is wrong with the text itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that makes views of small runs for tests of stream checks: a few rows in, what checks see out."""
+"""Makes views of small runs for tests of stream checks: a few rows in, what checks see out."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-import pytest
 from spec_text import requirements
 
+from tests.every import every
 from trainspec_validate.metrics import metrics
 from trainspec_validate.telemetry.checks import (
     accounts,
@@ -66,7 +66,7 @@ def stated() -> dict[str, dict[str, object]]:
     return {str(entry["id"]): entry for entry in requirements(SPEC)}
 
 
-@pytest.mark.parametrize("identifier", STATED)
+@every("identifier", STATED)
 def test_a_limit_is_the_constant_of_its_check(identifier: str) -> None:
     statement = str(stated()[identifier]["statement"])
     assert [part for part in STATED[identifier] if part not in statement] == []
@@ -79,7 +79,7 @@ def test_what_is_written_in_words_is_what_checks_hold() -> None:
     assert progress.SPREAD_STEPS == 1
 
 
-@pytest.mark.parametrize("identifier", MINE)
+@every("identifier", MINE)
 def test_a_check_has_the_name_of_its_requirement(identifier: str) -> None:
     assert all_checks()[identifier].name == stated()[identifier]["name"]
 

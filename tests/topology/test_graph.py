@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.every import every
 from trainspec_validate.derived.job import JobNodes
 from trainspec_validate.documents import ClusterProfile, read
 from trainspec_validate.documents.fabric import ExplicitDevice, ExplicitNode, Layout
@@ -141,7 +142,7 @@ def test_nodes_with_unlike_rates_are_found() -> None:
     assert [(node.name, node.nic_rates_bytes_per_second) for node in found] == [("mixed", (25e9, 50e9))]
 
 
-@pytest.mark.parametrize("path", sorted(CLUSTERS.glob("*.yaml")), ids=lambda path: path.stem)
+@every("path", sorted(CLUSTERS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_example_has_nested_blocks(path: Path) -> None:
     topology = graph(path.stem)
     sizes = [block.num_ranks for block in topology.blocks]

@@ -1,4 +1,4 @@
-"""The only place that makes streams and rules for the tests of rules of users, and runs them on an engine."""
+"""Makes streams and rules for the tests of rules of users, and runs them on an engine."""
 
 from __future__ import annotations
 

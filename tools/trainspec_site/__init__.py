@@ -1,1 +1,1 @@
-"""The only place for what the published site has beside text: markup, generated pages, versions, playground."""
+"""The parts of the published site other than text: markup, generated pages, versions, playground."""

@@ -1,4 +1,4 @@
-"""The only place where the building of the site starts: `python -m trainspec_site`."""
+"""Builds the site: `python -m trainspec_site`."""
 
 import sys
 

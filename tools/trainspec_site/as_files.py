@@ -1,4 +1,4 @@
-"""The only place that makes the search work where somebody reads the pages as files, without a server."""
+"""Makes the search work on pages that are read as files, without a server."""
 
 from __future__ import annotations
 

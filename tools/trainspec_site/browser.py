@@ -1,4 +1,4 @@
-"""The only place that finds and starts Chromium."""
+"""Finds and starts Chromium."""
 
 from __future__ import annotations
 

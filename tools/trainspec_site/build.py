@@ -1,4 +1,4 @@
-"""The only place that builds the whole site, from the pages to the folder that a file server shows."""
+"""Builds the whole site, from the pages to the folder that a file server shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that tells what changed between two versions, from their indexes of requirements."""
+"""Lists the changes between two versions, from their indexes of requirements."""
 
 from __future__ import annotations
 

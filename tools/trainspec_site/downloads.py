@@ -1,4 +1,4 @@
-"""The only place that writes the page of what programs can read, and the file names that it leads to."""
+"""Writes the page of machine-readable files, and the file names that it links to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that draws the figures of the site, from the formulas and the chapters that the text rests on."""
+"""Draws the figures of the site, from the formulas and the chapters that the text rests on."""
 
 from __future__ import annotations
 

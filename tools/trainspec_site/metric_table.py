@@ -1,4 +1,4 @@
-"""The only place that writes the table of metrics that narrows as one types."""
+"""Writes the table of metrics that narrows as one types."""
 
 from __future__ import annotations
 

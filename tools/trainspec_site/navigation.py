@@ -1,4 +1,4 @@
-"""The only place that orders the pages of the site: chapters by number, within it and all others as the front page."""
+"""Orders the pages of the site: chapters by number, within it and all others as the front page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that fetches packages of npm, each once, and holds them to the digest that is locked."""
+"""Fetches packages of npm, each once, and holds them to the digest that is locked."""
 
 from __future__ import annotations
 

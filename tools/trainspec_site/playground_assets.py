@@ -1,4 +1,4 @@
-"""The only place that gathers what the playground needs: Pyodide, packages without native code, the validator."""
+"""Gathers the files of the playground: Pyodide, packages without native code, the validator."""
 
 from __future__ import annotations
 

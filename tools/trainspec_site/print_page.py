@@ -1,4 +1,4 @@
-"""The only place that puts all pages of a version on one page, for printing."""
+"""Joins all pages of a version on one page, for printing."""
 
 from __future__ import annotations
 

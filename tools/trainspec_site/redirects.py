@@ -1,4 +1,4 @@
-"""The only place for the short address of each requirement: a page that leads to its place in its chapter."""
+"""Gives each requirement a short address: a page that leads to its place in its chapter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns the facts in the heading of a requirement into a line that people read.
+"""Turns the facts in the heading of a requirement into a line that people read.
 
 A Python-Markdown extension, named in mkdocs.yml. MkDocs and Zensical both take it, since it is no plug-in of either.
 """

@@ -1,4 +1,4 @@
-"""The only place that finds where the published schemas name a requirement."""
+"""Finds where the published schemas name a requirement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that draws: shapes, words and plots with logarithmic axes, as SVG that is the same every time."""
+"""Draws: shapes, words and plots with logarithmic axes, as SVG that is the same every time."""
 
 from __future__ import annotations
 

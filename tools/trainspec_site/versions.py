@@ -1,4 +1,4 @@
-"""The only place that keeps the versions of the site beside each other: what is released stays as it was."""
+"""Keeps the versions of the site next to each other: released versions are unchanged."""
 
 from __future__ import annotations
 

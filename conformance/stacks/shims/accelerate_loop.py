@@ -1,4 +1,4 @@
-"""The only place that trains the example in a loop with Accelerate, as its documentation shows, and tells a trace."""
+"""Trains the example in a loop with Accelerate, as its documentation shows, and writes a trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that lets the CPU stand in for the accelerator that torchtitan asks for; before it is imported."""
+"""Presents the CPU as the accelerator that torchtitan requires; import it before torchtitan."""
 
 from __future__ import annotations
 

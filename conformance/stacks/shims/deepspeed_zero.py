@@ -1,4 +1,4 @@
-"""The only place that trains the example with the engine of DeepSpeed, as its guide shows, and tells a trace."""
+"""Trains the example with the engine of DeepSpeed, as its guide shows, and writes a trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that holds what users of the torch stacks bring along: a model, its samples, and their mean loss."""
+"""Holds the example that the torch stacks train: a model, its samples, and their mean loss."""
 
 from __future__ import annotations
 

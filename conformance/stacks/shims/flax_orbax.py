@@ -1,4 +1,4 @@
-"""The only place that trains an example with Flax, Optax and Orbax on several JAX processes, and tells a trace."""
+"""Trains an example with Flax, Optax and Orbax on several JAX processes, and writes a trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that trains an example with Keras on several TensorFlow workers, as guides show, and tells a trace."""
+"""Trains an example with Keras on several TensorFlow workers, as guides show, and writes a trace."""
 
 from __future__ import annotations
 

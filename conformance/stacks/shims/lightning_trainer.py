@@ -1,4 +1,4 @@
-"""The only place that trains the example with the Trainer of Lightning, as a user of it does, and tells a trace."""
+"""Trains the example with the Trainer of Lightning, as its users do, and writes a trace."""
 
 # ruff: noqa: ARG002 - callbacks have the form that the stack calls
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The only place that answers questions of the suite for the stacks of others: `probes.py STACK IN OUT`."""
+"""Answers the probes of the suite for third-party stacks: `probes.py STACK IN OUT`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that trains the example with Ray Train, as its documentation shows, and tells a trace."""
+"""Trains the example with Ray Train, as its documentation shows, and writes a trace."""
 
 from __future__ import annotations
 

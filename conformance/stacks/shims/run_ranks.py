@@ -1,4 +1,4 @@
-"""The only place that starts ranks for stacks that bring no launcher: if one ends with an error, all end."""
+"""Starts ranks for stacks that bring no launcher: if one ends with an error, all end."""
 
 from __future__ import annotations
 

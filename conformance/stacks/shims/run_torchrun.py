@@ -1,4 +1,4 @@
-"""The only place that starts torchrun for a task, and tells in a trace what its agent writes to its log."""
+"""Starts torchrun for a task, and records in a trace the messages that its agent logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that asks the stacks of others to shard their state over ranks, each by the option that it offers."""
+"""Shards the state of third-party stacks over ranks, each by the option that it offers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that trains an example with the trainer of torchtitan, made to run on a CPU, and tells a trace."""
+"""Trains an example with the trainer of torchtitan, adapted to a CPU, and writes a trace."""
 
 from __future__ import annotations
 

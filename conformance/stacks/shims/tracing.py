@@ -1,4 +1,4 @@
-"""The only place that reads a task and writes trace records for stacks that know nothing of either."""
+"""Reads a task and writes trace records for stacks that know nothing of either."""
 
 from __future__ import annotations
 

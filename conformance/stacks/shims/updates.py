@@ -1,4 +1,4 @@
-"""The only place that asks the stacks of others for the update that one gradient gives."""
+"""Asks the stacks of others for the update that one gradient gives."""
 
 from __future__ import annotations
 

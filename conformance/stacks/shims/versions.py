@@ -1,4 +1,4 @@
-"""The only place that prints the installed versions of packages, as the suite asks for them."""
+"""Prints the installed versions of packages, as the suite asks for them."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The only place that holds the checks of trials: pure functions of histories, by the names that scenarios use."""
+"""Registers the checks of trials: pure functions of histories, by the names that scenarios use."""
 
 from __future__ import annotations
 

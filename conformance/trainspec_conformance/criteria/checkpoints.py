@@ -1,4 +1,4 @@
-"""The only place that judges what a stack does with checkpoints: which it trusts, refuses, commits and keeps."""
+"""Judges what a stack does with checkpoints: which it trusts, refuses, commits and keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that judges whether the samples of each update are those that the order of the task gives."""
+"""Judges whether the samples of each update are those that the order of the task gives."""
 
 from __future__ import annotations
 

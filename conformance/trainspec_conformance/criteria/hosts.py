@@ -1,4 +1,4 @@
-"""The only place that judges what is about hosts: their clocks, and what was committed while they were cut off."""
+"""Judges hosts: their clocks, and the commits of a host that was cut off."""
 
 from __future__ import annotations
 

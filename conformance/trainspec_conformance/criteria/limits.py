@@ -1,4 +1,4 @@
-"""The only place that judges when a stack gives up, and what it does with numbers that are not finite."""
+"""Judges when a stack gives up, and what it does with numbers that are not finite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that judges sums, roundings and compressors of a stack against float64."""
+"""Judges sums, roundings and compressors of a stack against float64."""
 
 # ruff: noqa: N806 - shapes stand in names: S steps, D draws, C copies, E entries
 

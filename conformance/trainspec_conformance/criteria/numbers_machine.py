@@ -1,4 +1,4 @@
-"""The only place that judges rates of kernels, and energy, by what was measured in one run of one machine."""
+"""Judges rates of kernels, and energy, by what was measured in one run of one machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that judges memory: what a stack predicts of it against what it takes, and whether that grows."""
+"""Judges memory: what a stack predicts of it against what it takes, and whether that grows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that judges numbers of 8 and 4 bits: their scales, and what comes back of a value."""
+"""Judges numbers of 8 and 4 bits: their scales, and the values after a round trip."""
 
 # ruff: noqa: N803, N806 - shapes stand in names: B blocks, E entries of one block, N numbers of a format
 

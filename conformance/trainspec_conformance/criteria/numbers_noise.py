@@ -1,4 +1,4 @@
-"""The only place that judges gradient noise as a stack computes it, against float64 and against the truth."""
+"""Judges gradient noise as a stack computes it, against float64 and against the truth."""
 
 # ruff: noqa: N803, N806 - shapes stand in names: S steps, G groups, E entries
 

@@ -1,4 +1,4 @@
-"""The only place that judges what a stack plans: world sizes, shares of workers, and operations of a token."""
+"""Judges what a stack plans: world sizes, shares of workers, and operations of a token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that judges how a stack divides a batch, and how it scales its loss."""
+"""Judges how a stack divides a batch, and how it scales its loss."""
 
 from __future__ import annotations
 

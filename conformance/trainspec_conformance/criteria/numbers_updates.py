@@ -1,4 +1,4 @@
-"""The only place that judges what an update does with a gradient, and where compressed updates lead to."""
+"""Judges what an update does with a gradient, and where compressed updates lead to."""
 
 # ruff: noqa: N806 - shapes stand in names: F factors, P parameters, R seeds, S steps
 

@@ -1,4 +1,4 @@
-"""The only place that judges the order of attempts: who trains when, from where, and until when."""
+"""Judges the order of attempts: which attempt trains when, from which step, and until when."""
 
 from __future__ import annotations
 

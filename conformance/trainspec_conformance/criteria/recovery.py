@@ -1,4 +1,4 @@
-"""The only place that judges how a stack came back from a fault: when, with what, and at which cost."""
+"""Judges how a stack recovered from a fault: when, with which state, and at which cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that judges what all ranks have in common: the batch of each update, its rate, and its number."""
+"""Judges what all ranks have in common: the batch of each update, its rate, and its number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that compares what was trained after a fault or a resume with a run that had none."""
+"""Compares what was trained after a fault or a resume with a run that had none."""
 
 from __future__ import annotations
 

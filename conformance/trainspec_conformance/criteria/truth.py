@@ -1,4 +1,4 @@
-"""The only place that compares what metric streams tell of steps with what the suite saw of them."""
+"""Compares the steps in metric streams with the steps that the suite observed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that compares what metric streams tell of saves, faults and waits with what the suite did and saw."""
+"""Compares saves, faults and waits in metric streams with those that the suite caused and observed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that compares gradient noise in a metric stream with the norms of the gradients it was read from."""
+"""Compares gradient noise in a metric stream with the norms of the gradients it was read from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that compares utilisation in a metric stream with the work and the time that the suite saw."""
+"""Compares utilisation in a metric stream with the work and the time that the suite saw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that knows in which forms a report is written beside `report.json`; each is one module."""
+"""Lists the formats of a report next to `report.json`; each is one module."""
 
 from __future__ import annotations
 

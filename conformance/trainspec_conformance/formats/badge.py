@@ -1,4 +1,4 @@
-"""The only place that draws the badge of a report: the level that was reached, and the version of the specification."""
+"""Draws the badge of a report: the level that was reached, and the version of the specification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes a conformance report in the Common Test Report Format (https://ctrf.io)."""
+"""Writes a conformance report in the Common Test Report Format (https://ctrf.io)."""
 
 from __future__ import annotations
 

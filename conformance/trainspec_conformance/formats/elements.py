@@ -1,4 +1,4 @@
-"""The only place that builds elements of a page: what it is given is text and can never become markup."""
+"""Builds elements of a page: what it is given is text and can never become markup."""
 
 from __future__ import annotations
 

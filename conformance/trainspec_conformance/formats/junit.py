@@ -1,4 +1,4 @@
-"""The only place that writes a conformance report as JUnit XML: a suite per level, a case per scenario."""
+"""Writes a conformance report as JUnit XML: a suite per level, a case per scenario."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes a conformance report as a page for people, which asks for nothing from elsewhere."""
+"""Writes a conformance report as a page for people, which asks for nothing from elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that tells in words why a scenario did not pass."""
+"""Explains in words why a scenario did not pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes SARIF 2.1.0 of a conformance report: what a check found in a file, at its line."""
+"""Writes SARIF 2.1.0 of a conformance report: what a check found in a file, at its line."""
 
 from __future__ import annotations
 

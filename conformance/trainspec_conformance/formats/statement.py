@@ -1,4 +1,4 @@
-"""The only place that writes what was tested as an in-toto statement, ready to be signed by whoever ran the suite.
+"""Writes the tested subjects as an in-toto statement, ready to be signed by the operator of the suite.
 
 Source: https://github.com/in-toto/attestation/blob/main/spec/predicates/test-result.md
 """

@@ -1,4 +1,4 @@
-"""The only place that draws the way back from a fault: each stage a bar on one scale of seconds."""
+"""Draws the way back from a fault: each stage a bar on one scale of seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that makes the inputs of numeric cases; checks of answers stand in `criteria`."""
+"""Makes the inputs of numeric cases; the checks of answers are in `criteria`."""
 
 from __future__ import annotations
 

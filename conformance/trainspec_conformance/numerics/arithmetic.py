@@ -1,4 +1,4 @@
-"""The only place for inputs about the arithmetic of gradients: compressors, roundings and sums."""
+"""Inputs for the arithmetic of gradients: compressors, roundings and sums."""
 
 # ruff: noqa: N803, N806 - shapes stand in names: S steps, R ranks, M micro-batches, E entries
 

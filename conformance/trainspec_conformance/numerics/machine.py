@@ -1,4 +1,4 @@
-"""The only place for inputs about what a machine gives to training: memory, kernels and energy."""
+"""Inputs for the machine behind training: memory, kernels and energy."""
 
 # ruff: noqa: ARG001 - shapes and times are not drawn
 

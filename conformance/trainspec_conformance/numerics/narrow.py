@@ -1,4 +1,4 @@
-"""The only place for inputs about numbers of 8 and 4 bits."""
+"""Inputs for numbers of 8 and 4 bits."""
 
 from __future__ import annotations
 

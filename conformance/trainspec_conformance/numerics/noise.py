@@ -1,4 +1,4 @@
-"""The only place for inputs about gradient noise: groups of gradients of a known signal and covariance."""
+"""Inputs for gradient noise: groups of gradients of a known signal and covariance."""
 
 # ruff: noqa: N806 - shapes stand in names: S steps, G groups, E entries
 

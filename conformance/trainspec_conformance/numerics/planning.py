@@ -1,4 +1,4 @@
-"""The only place for inputs about what a stack plans: world sizes, shares and operations."""
+"""Inputs for the plans of a stack: world sizes, shares and operations."""
 
 # ruff: noqa: ARG001 - shapes of models are not drawn
 

@@ -1,4 +1,4 @@
-"""The only place for inputs about training steps: divided batches, scaled losses, updates, and what they lead to."""
+"""Inputs for training steps: divided batches, scaled losses, updates, and their results."""
 
 from __future__ import annotations
 

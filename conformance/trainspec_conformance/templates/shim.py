@@ -1,6 +1,6 @@
-"""The only place that ties a training stack to the conformance suite: it obeys the task and writes the trace.
+"""Connects a training stack to the conformance suite: it obeys the task and writes the trace.
 
-It runs as it stands, with a model of one number. Put your own training into `train`, `save` and `newest`, and your
+It runs unchanged, with a model of one number. Put your own training into `train`, `save` and `newest`, and your
 launcher into `main`. What each record means: https://trainspec.org/v1/14-conformance/#the-trace
 """
 

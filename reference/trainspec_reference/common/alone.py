@@ -1,4 +1,4 @@
-"""The only place that trains in one process, without a controller: saves are synchronous, and an error is an end."""
+"""Trains in one process, without a controller: saves are synchronous, and an error is an end."""
 
 from __future__ import annotations
 

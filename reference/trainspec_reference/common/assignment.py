@@ -1,4 +1,4 @@
-"""The only place that says what a worker is given to do, as a file that the controller writes."""
+"""Declares the assignment of a worker, as a file that the controller writes."""
 
 from __future__ import annotations
 

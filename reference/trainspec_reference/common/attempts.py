@@ -1,4 +1,4 @@
-"""The only place that numbers the formations of a run, across starts of the controller."""
+"""Numbers the formations of a run, across starts of the controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says what a framework has to do for the trainer: the few calls that touch tensors."""
+"""Declares the calls on tensors that the trainer needs of a framework."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says how many samples a step takes, and which data rank takes how many of them."""
+"""Computes the number of samples of a step, and the share of each data rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that carries messages between the controller and its workers: JSON, one object a line, over TCP."""
+"""Carries messages between the controller and its workers: JSON, one object a line, over TCP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that changes the directory of checkpoints: staging, commit, pointer, retention and clearing up."""
+"""Changes the directory of checkpoints: staging, commit, pointer, retention and clearing up."""
 
 from __future__ import annotations
 

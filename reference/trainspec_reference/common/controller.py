@@ -1,4 +1,4 @@
-"""The only place for the loop of the controller: it hears its workers, and notices what they cannot tell."""
+"""Runs the loop of the controller, which receives messages of workers and detects failures that they cannot report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that starts and ends the processes of workers."""
+"""Starts and ends the processes of workers."""
 
 from __future__ import annotations
 

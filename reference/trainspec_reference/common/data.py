@@ -1,4 +1,4 @@
-"""The only place that makes samples: each a pure function of the seed and its id, in integers that any language has."""
+"""Makes samples: each a pure function of the seed and its id, in integers that any language has."""
 
 # ruff: noqa: N803, N806 - shapes stand in names
 

@@ -1,4 +1,4 @@
-"""The only place that decides what is done about a fault: with which workers a run goes on, and from which state."""
+"""Decides how to answer a fault: with which workers a run continues, and from which state."""
 
 from __future__ import annotations
 

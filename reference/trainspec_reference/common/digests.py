@@ -1,4 +1,4 @@
-"""The only place that computes the state digest: equal for equal global tensors, however they are laid out."""
+"""Computes the state digest: equal for equal global tensors, however they are laid out."""
 
 from __future__ import annotations
 

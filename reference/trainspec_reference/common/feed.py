@@ -1,4 +1,4 @@
-"""The only place that feeds a worker: the part of each step's samples that its data rank takes."""
+"""Feeds a worker the part of each step's samples that its data rank takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns plan, cluster and policy into what one run of the trainer does."""
+"""Turns plan, cluster and policy into what one run of the trainer does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that asks the kernel whether it has ended processes for want of memory."""
+"""Asks the kernel whether it has killed processes that ran out of memory."""
 
 from __future__ import annotations
 

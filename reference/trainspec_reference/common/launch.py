@@ -1,4 +1,4 @@
-"""The only place that starts a run: it writes what each worker is given to do, and runs the controller."""
+"""Starts a run: it writes what each worker is given to do, and runs the controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that makes batches ahead of time, beside the step before."""
+"""Prepares batches ahead of time, in parallel with the step before."""
 
 from __future__ import annotations
 

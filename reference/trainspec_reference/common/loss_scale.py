@@ -1,4 +1,4 @@
-"""The only place that moves the loss scale: the state machine of fp16 training."""
+"""Updates the loss scale: the state machine of fp16 training."""
 
 from __future__ import annotations
 

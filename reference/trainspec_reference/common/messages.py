@@ -1,4 +1,4 @@
-"""The only place that declares what the controller and its workers say to each other."""
+"""Declares the messages between the controller and its workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that finds out, before workers form up, whose hosts do not reach all others."""
+"""Finds, before workers form up, which hosts do not reach all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns the norms of one step into a reading of gradient noise, in the unit of the plan."""
+"""Turns the norms of one step into a reading of gradient noise, in the unit of the plan."""
 
 from __future__ import annotations
 

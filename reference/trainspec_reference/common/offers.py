@@ -1,4 +1,4 @@
-"""The only place that says which ways to divide a model each backend has, so that others are refused before a run."""
+"""Lists the parallelism that each backend supports, so that other plans are refused before a run."""
 
 from __future__ import annotations
 

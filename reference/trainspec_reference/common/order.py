@@ -1,4 +1,4 @@
-"""The only place that orders samples: a permutation for each epoch, and the id at any position, without a walk."""
+"""Orders samples: a permutation for each epoch, and the id at any position, without a walk."""
 
 from __future__ import annotations
 

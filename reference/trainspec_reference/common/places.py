@@ -1,4 +1,4 @@
-"""The only place that knows on which hosts workers can run, and which of them are cut off from the others."""
+"""Tracks the hosts on which workers can run, and those that are cut off from the others."""
 
 from __future__ import annotations
 

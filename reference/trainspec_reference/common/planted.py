@@ -1,4 +1,4 @@
-"""The only place that does to a worker what a test has planted in it."""
+"""Injects into a worker the faults that a test has planted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says what the loop of a worker tells its surroundings, and what it asks of them."""
+"""Declares the interfaces between the loop of a worker and its surroundings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says what a number format does to a job: its plan, and how near losses stay to those of fp32."""
+"""Derives the effects of a number format on a job: its plan, and the tolerance of its losses against fp32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that answers a probe: numbers that training computes, for inputs that a conformance test chose.
+"""Answers a probe: numbers that training computes, for inputs that a conformance test chose.
 
 `python -m trainspec_reference probe BACKEND in.json out.json` reads `{"operation": ..., ...}` and writes the same
 operation with its result, or with `unsupported` and the reason. An array is nested lists of numbers, or an object with

@@ -1,4 +1,4 @@
-"""The only place that asks the arithmetic of a backend for what a probe wants to know."""
+"""Runs the arithmetic of a backend for a probe."""
 
 # ruff: noqa: N803, N806 - shapes stand in names: S steps, G groups, R ranks, M micro-batches, C copies, E entries
 

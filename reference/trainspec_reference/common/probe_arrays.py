@@ -1,4 +1,4 @@
-"""The only place that reads the request of a probe, and writes arrays as it wants them."""
+"""Reads the request of a probe, and writes arrays in the requested form."""
 
 from __future__ import annotations
 

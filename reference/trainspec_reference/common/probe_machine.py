@@ -1,4 +1,4 @@
-"""The only place that measures the machine for a probe: its kernels, and its energy under load."""
+"""Measures the machine for a probe: its kernels, and its energy under load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says which numbers a probe asks of a backend: what its training code does to a few arrays."""
+"""Declares the numbers that a probe asks of a backend: results of its training code on a few arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that tells a probe what the trainer plans: world sizes, shares and operations."""
+"""Answers a probe with the plans of the trainer: world sizes, shares and operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that starts real ranks for a probe, and takes what the first of them tells."""
+"""Starts real ranks for a probe, and takes the answer of the first."""
 
 from __future__ import annotations
 

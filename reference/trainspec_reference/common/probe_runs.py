@@ -1,4 +1,4 @@
-"""The only place that runs the whole loop for a probe: updates, convergence and memory."""
+"""Runs the whole loop for a probe: updates, convergence and memory."""
 
 # ruff: noqa: N806 - shapes stand in names: R seeds, S steps
 

@@ -1,4 +1,4 @@
-"""The only place that runs the real loop, or real ranks, for a probe."""
+"""Runs the real loop, or real ranks, for a probe."""
 
 from __future__ import annotations
 

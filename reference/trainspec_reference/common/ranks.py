@@ -1,4 +1,4 @@
-"""The only place that tells where a rank stands in the grid of a plan: its number on each axis."""
+"""Computes the coordinates of a rank in the grid of a plan, on each axis."""
 
 from __future__ import annotations
 

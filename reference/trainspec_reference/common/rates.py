@@ -1,4 +1,4 @@
-"""The only place that gives the learning rate of an update: warm-up, cosine, and how it follows the batch."""
+"""Computes the learning rate of an optimizer step: warm-up, cosine, and how it follows the batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place where a worker sees which peers it reaches, and lets itself be reached."""
+"""Finds which peers a worker reaches, and makes the worker reachable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads plan, cluster and policy, with what a command line changes of them, into a job."""
+"""Reads plan, cluster and policy, with what a command line changes of them, into a job."""
 
 from __future__ import annotations
 

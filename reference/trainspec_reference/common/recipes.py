@@ -1,4 +1,4 @@
-"""The only place that says which numbers below 16 bits the frameworks' trainers have, and for which models."""
+"""Lists the formats below 16 bits that the frameworks' trainers have, and for which models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that follows a fault from its first sign until training goes on: detected, fenced, decided, formed."""
+"""Follows a fault from its first sign until training continues: detected, fenced, decided, formed."""
 
 from __future__ import annotations
 

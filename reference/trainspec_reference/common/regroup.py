@@ -1,4 +1,4 @@
-"""The only place that makes a new formation after a fault: with which workers, from which state, under which number."""
+"""Makes a new formation after a fault: with which workers, from which state, under which number."""
 
 from __future__ import annotations
 

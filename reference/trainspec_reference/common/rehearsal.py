@@ -1,4 +1,4 @@
-"""The only place that trains a job for its numbers alone: nothing is saved, watched or recorded."""
+"""Trains a job for its numbers alone: nothing is saved, watched or recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that has a process apart from all workers serve the meeting point of each formation."""
+"""Serves the rendezvous of each formation from a process apart from all workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that compares replicas, which must hold the same state."""
+"""Compares replicas, which must hold the same state."""
 
 from __future__ import annotations
 

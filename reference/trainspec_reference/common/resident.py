@@ -1,4 +1,4 @@
-"""The only place that reads how much memory this process holds, as Linux counts it."""
+"""Reads how much memory this process holds, as Linux counts it."""
 
 from __future__ import annotations
 

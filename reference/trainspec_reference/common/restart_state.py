@@ -1,4 +1,4 @@
-"""The only place that chooses the state that a formation starts from: a surviving replica, else a checkpoint."""
+"""Chooses the state that a formation starts from: a surviving replica, else a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says how a run is started, and in which ways it ends."""
+"""Declares how a run is started, and the ways in which it ends."""
 
 from __future__ import annotations
 

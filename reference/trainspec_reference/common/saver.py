@@ -1,4 +1,4 @@
-"""The only place that does a worker's part of a save: copy, write, read back; training waits for the copy alone."""
+"""Does a worker's part of a save: copy, write, read back; training waits for the copy alone."""
 
 from __future__ import annotations
 

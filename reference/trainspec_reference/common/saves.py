@@ -1,4 +1,4 @@
-"""The only place that takes a save from the snapshots of the ranks to its commit, or gives it up on all of them."""
+"""Takes a save from the snapshots of the ranks to its commit, or abandons it on all of them."""
 
 from __future__ import annotations
 

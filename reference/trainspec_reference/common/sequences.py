@@ -1,4 +1,4 @@
-"""The only place that says which positions of a sequence a context rank holds."""
+"""Computes which positions of a sequence a context rank holds."""
 
 # ruff: noqa: N803, N806 - shapes stand in names
 

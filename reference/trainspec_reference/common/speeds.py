@@ -1,4 +1,4 @@
-"""The only place that measures how fast each data rank is, and shares the batch by it."""
+"""Measures how fast each data rank is, and shares the batch by it."""
 
 from __future__ import annotations
 

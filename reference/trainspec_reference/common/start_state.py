@@ -1,4 +1,4 @@
-"""The only place that gives a worker the state that its formation starts from, and checks that it is that state."""
+"""Gives a worker the state that its formation starts from, and verifies its digest."""
 
 from __future__ import annotations
 

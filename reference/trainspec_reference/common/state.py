@@ -1,4 +1,4 @@
-"""The only place that holds what a trainer must know to go on, beside the tensors: it is a few numbers in JSON."""
+"""Holds the state that a trainer needs to continue, apart from tensors: a few numbers in JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that holds what became of one step, and tells it to the stream and to the trace."""
+"""Holds the outcome of one step, and writes it to the stream and to the trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that follows the workers of one formation: their progress, their saves, and their ends."""
+"""Follows the workers of one formation: their progress, their saves, and their ends."""
 
 from __future__ import annotations
 

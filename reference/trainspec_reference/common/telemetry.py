@@ -1,4 +1,4 @@
-"""The only place that binds the trainer to the recorder: who records, and what a run declares of itself."""
+"""Binds the trainer to the recorder: which process records, and what a run declares of itself."""
 
 from __future__ import annotations
 

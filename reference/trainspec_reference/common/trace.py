@@ -1,4 +1,4 @@
-"""The only place that writes the trace: what a conformance test reads of each process, line by line."""
+"""Writes the trace: what a conformance test reads of each process, line by line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the loop of a worker: what happens in each step, and in which order."""
+"""Runs the loop of a worker: the parts of each step, in their order."""
 
 from __future__ import annotations
 

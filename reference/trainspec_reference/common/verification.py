@@ -1,4 +1,4 @@
-"""The only place that says which checkpoint a run may go on from, and why others are refused."""
+"""Selects the checkpoint that a run may continue from, and gives reasons for those that it refuses."""
 
 from __future__ import annotations
 

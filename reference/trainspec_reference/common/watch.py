@@ -1,4 +1,4 @@
-"""The only place that tells a formation that trains from one that hangs, and who is to blame."""
+"""Distinguishes a formation that trains from one that hangs, and names the cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that makes the initial weights: the same numbers for every framework, of three families."""
+"""Makes the initial weights: the same numbers for every framework, of three families."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the process of a worker: it joins formations, gets its state, trains, and leaves them."""
+"""Runs the process of a worker: it joins formations, gets its state, trains, and leaves them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that joins the loop of a worker to its controller."""
+"""Joins the loop of a worker to its controller."""
 
 from __future__ import annotations
 

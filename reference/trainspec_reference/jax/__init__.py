@@ -1,1 +1,1 @@
-"""The only place where JAX computes: the reference trainer's backend for it."""
+"""The JAX backend of the reference trainer."""

@@ -1,4 +1,4 @@
-"""The only place that gives each class of tensor its number format, from the plan's precision."""
+"""Gives each class of tensor its number format, from the plan's precision."""
 
 from __future__ import annotations
 

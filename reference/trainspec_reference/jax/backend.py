@@ -1,4 +1,4 @@
-"""The only place that gives the trainer its JAX backend: the calls of the protocol, each in a few lines."""
+"""Implements the backend protocol of the trainer with JAX, each call in a few lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes a rank's state with Orbax, and reads the states of all ranks back as whole tensors."""
+"""Writes a rank's state with Orbax, and reads the states of all ranks back as whole tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that sends less than the whole gradient, and keeps what was not sent for the next step."""
+"""Compresses gradients before they are sent, and keeps the residual for the next step."""
 
 # ruff: noqa: N803, N806 - shapes stand in names
 

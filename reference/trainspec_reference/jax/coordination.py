@@ -1,9 +1,9 @@
-"""The only place that uses what JAX keeps to itself of its runtime: a group whose rank 0 is like any other rank.
+"""Serves JAX's coordination service from a process of its own, so that rank 0 is like any other rank.
 
 `jax.distributed.initialize` has rank 0 serve the group, so that all ranks end with it:
-https://docs.jax.dev/en/latest/fault_tolerance.html. Nothing public starts that service elsewhere. Here a process of its
-own serves, which the controller starts and no loss of a rank ends. Where a version of JAX lacks the names below, that
-process ends at once, and rank 0 serves as JAX has it.
+https://docs.jax.dev/en/latest/fault_tolerance.html. No public interface starts that service elsewhere. Here the
+controller starts a process that serves, and that outlives the loss of any rank. Where a version of JAX lacks the names
+below, that process ends at once, and rank 0 serves by JAX's default.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The only place that turns the gradients of all data ranks into the one that each of them applies."""
+"""Turns the gradients of all data ranks into the one that each of them applies."""
 
 # ruff: noqa: N803, N806 - shapes stand in names
 

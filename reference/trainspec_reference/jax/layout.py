@@ -1,4 +1,4 @@
-"""The only place that says which rank holds which entries of which parameter, as rows of one flat matrix."""
+"""Maps the entries of parameters to ranks, as rows of one flat matrix."""
 
 # ruff: noqa: N803, N806 - shapes stand in names
 

@@ -1,4 +1,4 @@
-"""The only place that counts the memory of JAX on a host: of arrays that live, and of what XLA plans for a program."""
+"""Counts the memory of JAX on a host: of arrays that live, and of what XLA plans for a program."""
 
 from __future__ import annotations
 

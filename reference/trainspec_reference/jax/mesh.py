@@ -1,4 +1,4 @@
-"""The only place that lays ranks out as a mesh, and runs a function of one rank's blocks on all of them."""
+"""Lays ranks out as a mesh, and runs a function of one rank's blocks on all of them."""
 
 from __future__ import annotations
 

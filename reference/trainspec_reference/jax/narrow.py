@@ -1,4 +1,4 @@
-"""The only place that scales arrays into formats of 8 and 4 bits with JAX, and back."""
+"""Scales arrays into formats of 8 and 4 bits with JAX, and back."""
 
 # ruff: noqa: N806 - shapes stand in names: B blocks, E entries of one block
 

@@ -1,4 +1,4 @@
-"""The only place that applies AdamW: decoupled weight decay on parameters of two axes or more."""
+"""Applies AdamW: decoupled weight decay on parameters of two axes or more."""
 
 # ruff: noqa: N803, N806 - shapes stand in names
 

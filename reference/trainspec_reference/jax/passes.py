@@ -1,4 +1,4 @@
-"""The only place that runs a micro-batch forward and backward on one rank."""
+"""Runs a micro-batch forward and backward on one rank."""
 
 # ruff: noqa: N803, N806 - shapes stand in names
 

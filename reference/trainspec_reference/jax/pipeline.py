@@ -1,4 +1,4 @@
-"""The only place that runs micro-batches through the stages of a pipeline: GPipe, as JAX differentiates it.
+"""Runs micro-batches through the stages of a pipeline: GPipe, as JAX differentiates it.
 
 All stages run one program, in which a tick lets each stage compute one micro-batch and hand it to the next stage. The
 backward pass is the derivative of that loop, so that it begins when the last forward pass has ended (GPipe,

@@ -1,4 +1,4 @@
-"""The only place that shows the arithmetic of the JAX backend to a probe."""
+"""Shows the arithmetic of the JAX backend to a probe."""
 
 # ruff: noqa: N803, N806 - shapes stand in names: R ranks, N entries
 

@@ -1,4 +1,4 @@
-"""The only place that forms and leaves the group of JAX processes, and bounds every wait for a peer."""
+"""Forms and leaves the group of JAX processes, and bounds every wait for a peer."""
 
 from __future__ import annotations
 

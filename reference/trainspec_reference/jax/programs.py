@@ -1,4 +1,4 @@
-"""The only place that puts the compiled functions of one job together: backward pass, exchange, update, evaluation."""
+"""Assembles the compiled functions of one job: backward pass, exchange, update, evaluation."""
 
 from __future__ import annotations
 

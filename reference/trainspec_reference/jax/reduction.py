@@ -1,4 +1,4 @@
-"""The only place that adds vectors up over the copies: in one call, round a ring, up a tree, or by hosts first."""
+"""Sums vectors over the copies: in one call, round a ring, up a tree, or by hosts first."""
 
 # ruff: noqa: N803, N806 - shapes stand in names
 

@@ -1,4 +1,4 @@
-"""The only place that holds what a rank trains: parameters, optimizer, random key and residuals, as blocks."""
+"""Holds the state that a rank trains: parameters, optimizer, random key and residuals, as blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says which rank stores what, and makes a rank's state of what all ranks have stored."""
+"""Assigns the state that each rank stores, and rebuilds a rank's state from the files of all ranks."""
 
 from __future__ import annotations
 

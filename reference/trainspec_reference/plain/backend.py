@@ -1,4 +1,4 @@
-"""The only place where the plain backend does what the trainer asks of a framework."""
+"""Implements the backend protocol of the trainer in plain Python and NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that makes a gradient smaller on the wire, and remembers what it did not send."""
+"""Compresses a gradient before it is sent, and keeps the residual."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place where plain workers talk to each other: collective operations through rank 0, over TCP."""
+"""Implements collective operations between plain workers, through rank 0, over TCP."""
 
 from __future__ import annotations
 

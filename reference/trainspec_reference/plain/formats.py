@@ -1,4 +1,4 @@
-"""The only place that rounds numbers to narrow formats, and adds them up in the format of a plan."""
+"""Rounds numbers to narrow formats, and adds them up in the format of a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that knows how much memory the plain backend takes for a step: a count of its arrays."""
+"""Predicts the memory of a step with the plain backend, by a count of its arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the plain model: a state-space language model with gradients written out by hand."""
+"""The plain model: a state-space language model with gradients written out by hand."""
 
 # ruff: noqa: N803, N806, N815 - shapes stand in names: B samples, T positions, D hidden units, V tokens
 

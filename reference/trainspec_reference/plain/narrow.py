@@ -1,4 +1,4 @@
-"""The only place that scales numbers into formats of 8 and 4 bits, and back."""
+"""Scales numbers into formats of 8 and 4 bits, and back."""
 
 # ruff: noqa: N803, N806 - shapes stand in names: B blocks, E entries of one block
 

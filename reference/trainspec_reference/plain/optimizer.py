@@ -1,4 +1,4 @@
-"""The only place for AdamW over flat vectors, as torch.optim.AdamW computes it."""
+"""AdamW over flat vectors, as torch.optim.AdamW computes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that lays named parameters out in one vector."""
+"""Lays named parameters out in one vector."""
 
 from __future__ import annotations
 

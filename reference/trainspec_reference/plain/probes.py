@@ -1,4 +1,4 @@
-"""The only place that shows the arithmetic of the plain backend to a probe."""
+"""Shows the arithmetic of the plain backend to a probe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that adds a gradient up over ranks, dense or compressed, and measures its groups."""
+"""Sums a gradient over ranks, dense or compressed, and measures its groups."""
 
 from __future__ import annotations
 

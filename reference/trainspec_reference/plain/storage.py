@@ -1,4 +1,4 @@
-"""The only place that writes and reads the files of a plain checkpoint: arrays by name, divided over ranks."""
+"""Writes and reads the files of a plain checkpoint: arrays by name, divided over ranks."""
 
 from __future__ import annotations
 

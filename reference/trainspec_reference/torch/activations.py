@@ -1,4 +1,4 @@
-"""The only place that decides which activations a block keeps for its backward pass, by the plan's policy."""
+"""Decides which activations a block keeps for its backward pass, by the plan's policy."""
 
 from __future__ import annotations
 

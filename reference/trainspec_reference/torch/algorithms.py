@@ -1,4 +1,4 @@
-"""The only place that sums a gradient over copies of the model: by the library, a ring, a tree, or in two levels."""
+"""Sums a gradient over copies of the model: by the library, a ring, a tree, or in two levels."""
 
 # ruff: noqa: N803, N806 - shapes stand in names
 

@@ -1,4 +1,4 @@
-"""The only place that offers PyTorch to the trainer."""
+"""Implements the backend protocol of the trainer with PyTorch."""
 
 from __future__ import annotations
 

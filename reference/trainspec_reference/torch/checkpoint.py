@@ -1,6 +1,6 @@
-"""The only place that says what a checkpoint is made of: boxes of global tensors, which PyTorch's library writes.
+"""Describes a checkpoint as boxes of global tensors, which PyTorch's library writes.
 
-The library takes a second to load, and a worker that replaces another trains on before it needs any of it.
+The library takes a second to load, and a worker that replaces another trains before it needs any of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The only place that sends less than the gradient: cast, of low rank or sparse, and keeps what was not sent."""
+"""Compresses gradients before they are sent (cast, low rank or sparse), and keeps the residual."""
 
 # ruff: noqa: N806 - shapes stand in names
 

@@ -1,4 +1,4 @@
-"""The only place that shares the positions of a sequence among context ranks, and lets each attend to all of them."""
+"""Shares the positions of a sequence among context ranks, and lets each attend to all of them."""
 
 # ruff: noqa: N803, N806 - shapes stand in names
 

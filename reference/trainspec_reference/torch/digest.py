@@ -1,4 +1,4 @@
-"""The only place that computes the state digest of a formation, whatever its ranks hold of each tensor."""
+"""Computes the state digest of a formation, whatever its ranks hold of each tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that drives PyTorch's distributed checkpoints; `checkpoint` loads it when one is read or written."""
+"""Drives PyTorch's distributed checkpoints; `checkpoint` loads it when one is read or written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that exchanges gradients: in buckets, beside the backward pass that is still under way."""
+"""Exchanges gradients in buckets that overlap with the backward pass."""
 
 from __future__ import annotations
 

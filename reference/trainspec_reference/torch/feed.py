@@ -1,4 +1,4 @@
-"""The only place that brings micro-batches to the device: from page-locked memory, beside the computation."""
+"""Copies micro-batches to the device from page-locked memory, overlapped with the computation."""
 
 from __future__ import annotations
 

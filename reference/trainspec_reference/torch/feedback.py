@@ -1,4 +1,4 @@
-"""The only place that remembers what compression did not send: in training, in checkpoints, and when ranks change."""
+"""Keeps the residuals of compression: in training, in checkpoints, and when ranks change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that keeps parameters, gradients and moments in one buffer each, where replicas are whole."""
+"""Keeps parameters, gradients and moments in one buffer each, where replicas are whole."""
 
 from __future__ import annotations
 

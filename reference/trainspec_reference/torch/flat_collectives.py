@@ -1,4 +1,4 @@
-"""The only place that knows the names of collectives on flat tensors, which PyTorch 2.13 has changed."""
+"""Names the collectives on flat tensors, whose names PyTorch 2.13 has changed."""
 
 from __future__ import annotations
 

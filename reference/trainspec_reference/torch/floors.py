@@ -1,4 +1,4 @@
-"""The only place that measures kernels of a training step against what the same device reaches in the same run."""
+"""Measures kernels of a training step against what the same device reaches in the same run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that forms the process groups of a formation, gives them up, and tells a lost peer from a bug."""
+"""Forms and dissolves the process groups of a formation, and distinguishes a lost peer from a bug."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says what a device is, and how fast the link to its host was negotiated to be."""
+"""Describes a device, and the negotiated rate of the link to its host."""
 
 from __future__ import annotations
 

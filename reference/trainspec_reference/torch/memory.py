@@ -1,4 +1,4 @@
-"""The only place that counts the memory of tensors on a host: of those that live, and of a step to come."""
+"""Counts the memory of tensors on a host: live tensors, and tensors of the next step."""
 
 from __future__ import annotations
 

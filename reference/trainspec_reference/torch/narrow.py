@@ -1,4 +1,4 @@
-"""The only place that scales tensors into formats of 8 and 4 bits with PyTorch, and back."""
+"""Scales tensors into formats of 8 and 4 bits with PyTorch, and back."""
 
 # ruff: noqa: N806 - shapes stand in names: B blocks, E entries of one block
 

@@ -1,4 +1,4 @@
-"""The only place that gathers the gradient norms of independent groups: data ranks times their micro-batches."""
+"""Gathers the gradient norms of independent groups: data ranks times their micro-batches."""
 
 from __future__ import annotations
 

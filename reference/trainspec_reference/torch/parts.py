@@ -1,4 +1,4 @@
-"""The only place that says which part of the global parameters a rank holds: its stage, and its slices of matrices."""
+"""Computes which part of the global parameters a rank holds: its stage, and its slices of matrices."""
 
 from __future__ import annotations
 

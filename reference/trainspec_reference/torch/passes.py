@@ -1,4 +1,4 @@
-"""The only place that runs forward and backward passes: of one stage, or of its part of a pipeline."""
+"""Runs forward and backward passes: of one stage, or of its part of a pipeline."""
 
 from __future__ import annotations
 

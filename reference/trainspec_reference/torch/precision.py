@@ -1,4 +1,4 @@
-"""The only place that turns the formats of a plan into what PyTorch computes in."""
+"""Turns the formats of a plan into what PyTorch computes in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that shows the arithmetic of the PyTorch backend to a probe."""
+"""Shows the arithmetic of the PyTorch backend to a probe."""
 
 from __future__ import annotations
 

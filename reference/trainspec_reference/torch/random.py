@@ -1,4 +1,4 @@
-"""The only place that holds the random state of a rank."""
+"""Holds the random state of a rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that trains a replica whose parameters each data rank holds whole."""
+"""Trains a replica whose parameters each data rank holds whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that trains a model of which each data rank holds a share: PyTorch's FSDP2, in boxes of our own."""
+"""Trains a model of which each data rank holds a share: PyTorch's FSDP2, in boxes of our own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that lets a device exchange gradients beside its backward pass."""
+"""Exchanges gradients on a device stream that overlaps with the backward pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that passes activations between tensor ranks: whole on each rank, or split along the sequence."""
+"""Passes activations between tensor ranks: whole on each rank, or split along the sequence."""
 
 # ruff: noqa: N803, N806 - shapes stand in names
 

@@ -1,1 +1,1 @@
-"""The only place that judges checkpoints on disk; it reads them as data and runs nothing that they hold."""
+"""Judges checkpoints on disk; it reads them as data and runs nothing that they hold."""

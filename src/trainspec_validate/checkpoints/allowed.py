@@ -1,4 +1,4 @@
-"""The only place that lists the names of code that pickles of checkpoints may hold."""
+"""Lists the names of code that pickles of checkpoints may hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads whole files of checkpoints, block by block and ahead of who uses the blocks."""
+"""Reads whole files of checkpoints, block by block and ahead of the consumer of the blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that knows which files side by side are one checkpoint, named by what their names have in common."""
+"""Groups files of one directory into checkpoints, by the common part of their names."""
 
 from __future__ import annotations
 

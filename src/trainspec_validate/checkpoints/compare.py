@@ -1,4 +1,4 @@
-"""The only place that compares the files of a checkpoint with its manifest."""
+"""Compares the files of a checkpoint with its manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that computes CRC-32C: the standard library has another polynomial only."""
+"""Computes CRC-32C: the standard library has another polynomial only."""
 
 from __future__ import annotations
 

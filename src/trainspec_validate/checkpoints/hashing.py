@@ -1,4 +1,4 @@
-"""The only place that hashes files of a checkpoint, several at once."""
+"""Hashes files of a checkpoint, several at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that finds checkpoints below a directory and lists their files, without following a link."""
+"""Finds checkpoints below a directory and lists their files, without following a link."""
 
 from __future__ import annotations
 

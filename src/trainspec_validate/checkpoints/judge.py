@@ -1,4 +1,4 @@
-"""The only place that judges series of checkpoints: it gives each check the view and stamps what comes back."""
+"""Judges series of checkpoints: it gives each check the view and stamps its findings."""
 
 from __future__ import annotations
 

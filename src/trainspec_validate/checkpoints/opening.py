@@ -1,4 +1,4 @@
-"""The only place that opens files of checkpoints: regular ones, never through a link, and no more than a limit."""
+"""Opens files of checkpoints: regular ones, never through a link, and no more than a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says which path, written in a file of a checkpoint, may be joined to its directory."""
+"""Decides which paths, written in a file of a checkpoint, may be joined to its directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads pickles: as a list of operations over inert values, which imports and calls nothing."""
+"""Reads pickles: as a list of operations over inert values, which imports and calls nothing."""
 
 from __future__ import annotations
 

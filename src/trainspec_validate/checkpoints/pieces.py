@@ -1,4 +1,4 @@
-"""The only place that compares stretches of files with the CRC-32C that their format records of each."""
+"""Compares stretches of files with the CRC-32C that their format records of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads the small files that name the newest checkpoint."""
+"""Reads the small files that name the newest checkpoint."""
 
 from __future__ import annotations
 

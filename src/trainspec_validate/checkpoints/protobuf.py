@@ -1,4 +1,4 @@
-"""The only place that reads messages of Protocol Buffers: one field after the other, without a schema or a copy."""
+"""Reads messages of Protocol Buffers: one field after the other, without a schema or a copy."""
 
 from __future__ import annotations
 

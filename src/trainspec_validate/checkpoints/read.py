@@ -1,4 +1,4 @@
-"""The only place that makes series of checkpoints out of a directory."""
+"""Makes series of checkpoints out of a directory."""
 
 from __future__ import annotations
 

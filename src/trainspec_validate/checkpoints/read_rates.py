@@ -1,4 +1,4 @@
-"""The only place that times reads of files of checkpoints that do nothing with what they read."""
+"""Times plain reads of files of checkpoints."""
 
 from __future__ import annotations
 

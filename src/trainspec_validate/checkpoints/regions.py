@@ -1,4 +1,4 @@
-"""The only place that reads the header of a file of VELOC: the memory regions that it holds, and their sizes."""
+"""Reads the header of a file of VELOC: the memory regions that it holds, and their sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes the manifest of a checkpoint that exists."""
+"""Writes the manifest of a checkpoint that exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that signs a manifest, and that says what a signature covers and whether a key made it.
+"""Signs a manifest, and states what a signature covers and whether a key made it.
 
 The file is an OpenSSF Model Signing bundle (https://github.com/ossf/model-signing-spec): an in-toto statement with the
 digest of every file, in a DSSE envelope (https://github.com/secure-systems-lab/dsse), in a Sigstore bundle. The digests

@@ -1,4 +1,4 @@
-"""The only place that finds the values of tensors in what `torch.save` writes, with the names of the state."""
+"""Finds the values of tensors in what `torch.save` writes, with the names of the state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads sorted tables of keys and values, as LevelDB and TensorFlow write them, block by block."""
+"""Reads sorted tables of keys and values, as LevelDB and TensorFlow write them, block by block."""
 
 from __future__ import annotations
 

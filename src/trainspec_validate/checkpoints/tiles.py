@@ -1,4 +1,4 @@
-"""The only place that tells whether boxes cover a tensor exactly once."""
+"""Checks whether boxes cover a tensor exactly once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads the values of tensors: block by block, and as numbers of no tensor at once."""
+"""Reads the values of tensors: block by block, and as numbers of no tensor at once."""
 
 from __future__ import annotations
 

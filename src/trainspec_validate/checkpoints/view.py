@@ -1,4 +1,4 @@
-"""The only place that defines what a check sees of checkpoints: files, what the formats say, and what is wrong."""
+"""Defines what a check sees of checkpoints: files, what the formats say, and what is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says where programs would read different things in one zip container.
+"""Finds the places where programs would read different contents from one zip container.
 
 Readers differ in the directory that they find, in the one of two equal names that they take, in whether case counts
 (it does for Python and not for PyTorch), and in where a name ends. What one of them judges, another one would not load.

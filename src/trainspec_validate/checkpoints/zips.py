@@ -1,4 +1,4 @@
-"""The only place that opens zip containers: within limits, and without unpacking anything to a disk."""
+"""Opens zip containers: within limits, and without unpacking anything to a disk."""
 
 from __future__ import annotations
 

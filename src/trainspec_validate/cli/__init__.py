@@ -1,4 +1,4 @@
-"""The only place that holds the command line of `trainspec-validate`: arguments in, exit code out."""
+"""Defines the command line of `trainspec-validate`: arguments in, exit code out."""
 
 from __future__ import annotations
 

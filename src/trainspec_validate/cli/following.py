@@ -1,4 +1,4 @@
-"""The only place that follows a live run at the terminal: findings as they become true, until it ends."""
+"""Follows a live run at the terminal: findings as they become true, until it ends."""
 
 from __future__ import annotations
 

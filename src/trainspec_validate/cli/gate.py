@@ -1,4 +1,4 @@
-"""The only place that does what the command line asked for: judge, write, record, choose the exit code."""
+"""Executes the command line: judge, write, record, choose the exit code."""
 
 from __future__ import annotations
 

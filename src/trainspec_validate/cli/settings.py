@@ -1,4 +1,4 @@
-"""The only place that makes the settings of a project the defaults of the options."""
+"""Makes the settings of a project the defaults of the options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that computes the activations that one rank keeps for one micro-batch."""
+"""Computes the activations that one rank keeps for one micro-batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that computes bus bandwidth: the factor of an operation, and the ceiling of links and NICs.
+"""Computes bus bandwidth: the factor of an operation, and the ceiling of links and NICs.
 
 Rates are one-way, in bytes per second; a rank is one process of a collective, usually one accelerator.
 """

@@ -1,4 +1,4 @@
-"""The only place that counts the steps of a batch ramp, and what a ramp costs against the critical batch.
+"""Counts the steps of a batch ramp, and what a ramp costs against the critical batch.
 
 Batches, noise scales and positions of one call share one unit; the examples use tokens.
 """

@@ -1,4 +1,4 @@
-"""The only place that says what the loss of a process, node, rack or switch takes from a job, and what that costs."""
+"""Computes the blast radius of a lost process, node, rack or switch, and its cost to a job."""
 
 from __future__ import annotations
 

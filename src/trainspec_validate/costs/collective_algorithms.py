@@ -1,4 +1,4 @@
-"""The only place that counts what a collective algorithm does: steps in sequence and bytes over each link.
+"""Counts what a collective algorithm does: steps in sequence and bytes over each link.
 
 Counts are per byte of message, in the convention of `bandwidth.bus_bandwidth_factor`; nothing is calibrated here.
 n ranks sit in k domains, g = n / k in each. The steps of ring, tree and halving-doubling are those of Thakur,

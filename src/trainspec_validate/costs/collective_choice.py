@@ -1,4 +1,4 @@
-"""The only place that chooses the algorithm and protocol of a collective: a tuner's thresholds, or the fastest."""
+"""Chooses the algorithm and protocol of a collective: a tuner's thresholds, or the fastest."""
 
 from __future__ import annotations
 

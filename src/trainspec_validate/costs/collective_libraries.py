@@ -1,4 +1,4 @@
-"""The only place that holds the calibrated constants of collective libraries and transports, with their sources.
+"""Holds the calibrated constants of collective libraries and transports, with their sources.
 
 Latencies are those that a library's own cost model carries. Efficiencies, ramps and the extra latency of a transport
 are fitted to published measurements by `benchmarks/score_collectives.py`, which prints them and checks them.

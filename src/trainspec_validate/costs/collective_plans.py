@@ -1,4 +1,4 @@
-"""The only place that turns an algorithm on a network into a line in message size: latency, rate, ramp and floor."""
+"""Turns an algorithm on a network into a line in message size: latency, rate, ramp and floor."""
 
 from __future__ import annotations
 

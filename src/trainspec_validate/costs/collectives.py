@@ -1,4 +1,4 @@
-"""The only place that estimates the time of a collective: by algorithm, by choice, and where choices change.
+"""Estimates the time of a collective: by algorithm, by choice, and where choices change.
 
 A message is the whole buffer of a rank, as in `bandwidth.bus_bandwidth_factor`: n shards for all-gather,
 reduce-scatter and all-to-all. Time is t = L + W + 2 r sqrt(L W): L the steps of the algorithm times their latency,

@@ -1,4 +1,4 @@
-"""The only place that computes what gradient compression saves at most: bytes on the wire, time of a step."""
+"""Computes the most that gradient compression can save: bytes on the wire, time of a step."""
 
 from __future__ import annotations
 

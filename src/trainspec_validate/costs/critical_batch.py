@@ -1,4 +1,4 @@
-"""The only place that relates a batch to the critical batch: steps against samples, published laws, a recommendation.
+"""Relates a batch to the critical batch: steps against samples, published laws, a recommendation.
 
 A batch, a noise scale and a critical batch of one call share one unit: tokens, sequences or micro-batches.
 """

@@ -1,4 +1,4 @@
-"""The only place that models how fast faults are noticed and recovered from, and how many trials show it."""
+"""Models how fast faults are noticed and recovered from, and how many trials show it."""
 
 from __future__ import annotations
 

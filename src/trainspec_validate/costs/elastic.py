@@ -1,4 +1,4 @@
-"""The only place that finds the world sizes of an elastic job, and that shares a batch over unequal workers."""
+"""Finds the world sizes of an elastic job, and shares a batch over unequal workers."""
 
 from __future__ import annotations
 

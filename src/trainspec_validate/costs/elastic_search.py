@@ -1,4 +1,4 @@
-"""The only place that searches for the batch with which an elastic job can run at the most world sizes."""
+"""Searches for the batch with which an elastic job can run at the most world sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that computes energy: bounds and predictions of a run, its boundaries, one token, and carbon."""
+"""Computes energy: bounds and predictions of a run, its boundaries, one token, and carbon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that computes what a tree of switches can hold and how much each layer lets through."""
+"""Computes what a tree of switches can hold and how much each layer lets through."""
 
 from __future__ import annotations
 

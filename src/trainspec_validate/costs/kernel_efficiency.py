@@ -1,4 +1,4 @@
-"""The only place that says how fast matrix products and attention run on an accelerator, as measured by others."""
+"""Gives the published efficiency of matrix products and attention on an accelerator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that counts the bytes that the kernels of a training step move through device memory."""
+"""Counts the bytes that the kernels of a training step move through device memory."""
 
 from __future__ import annotations
 

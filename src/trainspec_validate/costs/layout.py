@@ -1,4 +1,4 @@
-"""The only place that declares how a job is divided over ranks, in the plain numbers that the models share."""
+"""Declares how a job is divided over ranks, in the plain numbers that the models share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that computes how a learning rate follows the batch."""
+"""Computes how a learning rate follows the batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that computes device memory: model state, its sharding, and micro-batches in flight."""
+"""Computes device memory: model state, its sharding, and micro-batches in flight."""
 
 from __future__ import annotations
 

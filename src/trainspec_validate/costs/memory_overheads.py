@@ -1,4 +1,4 @@
-"""The only place that says what an implementation adds to the tensors of a model on a device."""
+"""Gives the memory that an implementation adds to the tensors of a model on a device."""
 
 from __future__ import annotations
 

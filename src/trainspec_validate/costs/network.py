@@ -1,4 +1,4 @@
-"""The only place that declares what the ranks of one collective talk over, in the plain numbers of the models."""
+"""Declares the network of one collective, in the plain numbers of the models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that estimates gradient noise from squared norms: signal, noise, their averages and confidence."""
+"""Estimates gradient noise from squared norms: signal, noise, their averages and confidence."""
 
 from __future__ import annotations
 

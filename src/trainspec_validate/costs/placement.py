@@ -1,4 +1,4 @@
-"""The only place that computes how far apart the ranks of a parallel group lie once ranks are numbered."""
+"""Computes how far apart the numbered ranks of a parallel group are placed."""
 
 from __future__ import annotations
 

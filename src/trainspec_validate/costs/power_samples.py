@@ -1,4 +1,4 @@
-"""The only place that turns readings of a power meter into energy, and says how well they cover the time."""
+"""Turns readings of a power meter into energy, and says how well they cover the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that adds up the device memory of one rank at its fullest moment."""
+"""Adds up the device memory of one rank at its peak."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that computes the model state that one rank holds, sharded and gathered."""
+"""Computes the model state that one rank holds, sharded and gathered."""
 
 from __future__ import annotations
 

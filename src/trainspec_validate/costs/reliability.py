@@ -1,4 +1,4 @@
-"""The only place that models failures: checkpoint intervals, effective training time, snapshots, spares.
+"""Models failures: checkpoint intervals, effective training time, snapshots, spares.
 
 All times of one call share one unit; the examples use minutes unless they say otherwise. Failures are
 independent and exponential, and one can strike while a job saves or recovers.

@@ -1,4 +1,4 @@
-"""The only place that says which layers, tables and micro-batches one pipeline rank holds at once."""
+"""Computes which layers, tables and micro-batches one pipeline rank holds at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that predicts how long a rank computes in an optimizer step, and waits for other pipeline stages."""
+"""Predicts how long a rank computes in an optimizer step, and waits for other pipeline stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that predicts the time of an optimizer step, and the utilisation that it means."""
+"""Predicts the time of an optimizer step, and the model FLOPs utilisation (MFU) that follows."""
 
 from __future__ import annotations
 

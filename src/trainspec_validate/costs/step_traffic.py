@@ -1,4 +1,4 @@
-"""The only place that counts the messages of one rank in an optimizer step, by parallel axis."""
+"""Counts the messages of one rank in an optimizer step, by parallelism dimension."""
 
 from __future__ import annotations
 

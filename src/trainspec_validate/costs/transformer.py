@@ -1,4 +1,4 @@
-"""The only place that counts parameters and operations of a transformer, in each published convention."""
+"""Counts parameters and operations of a transformer, in each published convention."""
 
 from __future__ import annotations
 

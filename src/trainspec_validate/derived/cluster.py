@@ -1,4 +1,4 @@
-"""The only place that derives figures of a node group: its catalog entry, domains, and NIC rates."""
+"""Derives figures of a node group: its catalog entry, domains, and NIC rates."""
 
 from __future__ import annotations
 

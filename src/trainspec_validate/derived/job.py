@@ -1,4 +1,4 @@
-"""The only place that answers which nodes, domains and fabric a plan's ranks fall on."""
+"""Derives the nodes, domains and fabric that a plan's ranks are placed on."""
 
 from __future__ import annotations
 

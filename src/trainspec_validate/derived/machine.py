@@ -1,4 +1,4 @@
-"""The only place that answers what the ranks of a plan run on: node group, memory, rates, host link."""
+"""Derives the machine of a plan's ranks: node group, memory, rates, host link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for what rules of several chapters derive from a plan: shape, tokens of a step, ranks."""
+"""Derives figures of a plan for rules of several chapters: shape, tokens of a step, ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for what rules and stream checks read off a checkpoint policy that is not written down as such."""
+"""Derives figures of a checkpoint policy that it does not state, for rules and stream checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that answers how many bytes of model state a rank of a plan holds at least."""
+"""Derives the least bytes of model state that a rank of a plan holds."""
 
 from __future__ import annotations
 

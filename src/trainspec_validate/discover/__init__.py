@@ -1,4 +1,4 @@
-"""The only place that describes the machine that it runs on, from its tools and from what its kernel shows."""
+"""Describes the machine that it runs on, from its tools and from the files of its kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads processors, memory and operating system of the machine from /proc and /sys."""
+"""Reads processors, memory and operating system of the machine from /proc and /sys."""
 
 from __future__ import annotations
 

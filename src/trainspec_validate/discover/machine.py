@@ -1,4 +1,4 @@
-"""The only place that touches the machine on which `discover` runs: commands, files and variables, all bounded."""
+"""Reads from the machine on which `discover` runs: commands, files and variables, all bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that asks NVML; it runs in a process of its own, since a driver may hang or crash its caller."""
+"""Queries NVML, in a process of its own, since a driver may hang or crash its caller."""
 
 from __future__ import annotations
 

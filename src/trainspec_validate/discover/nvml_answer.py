@@ -1,4 +1,4 @@
-"""The only place that reads what NVML told of the accelerators of this machine."""
+"""Reads the answer of NVML about the accelerators of this machine."""
 
 from __future__ import annotations
 

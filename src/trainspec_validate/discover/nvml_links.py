@@ -1,4 +1,4 @@
-"""The only place that finds the shape of a scale-up domain from the far ends of NVLinks."""
+"""Finds the shape of a scale-up domain from the far ends of NVLinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads PCI devices and RDMA interfaces of the machine from /sys."""
+"""Reads PCI devices and RDMA interfaces of the machine from /sys."""
 
 from __future__ import annotations
 

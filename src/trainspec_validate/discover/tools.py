@@ -1,4 +1,4 @@
-"""The only place that knows which tools `discover` runs, and hands what they print to the readers of their formats."""
+"""Lists the tools that `discover` runs, and passes their output to the readers of their formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that knows the kinds of documents and turns plain values into typed ones."""
+"""Lists the kinds of documents and turns plain values into typed ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from trainspec_validate.documents.cluster import ClusterProfile
 from trainspec_validate.documents.conformance import StackDescriptor, Task
 from trainspec_validate.documents.conformance_report import ConformanceReport
 from trainspec_validate.documents.manifest import CheckpointManifest, SealedFile
-from trainspec_validate.documents.partial import UnknownValueError, read_partial
+from trainspec_validate.documents.partial import (
+    Unknown,
+    UnknownValueError,
+    integral_floats_as_int,
+    read_partial,
+    without,
+)
 from trainspec_validate.documents.plan import TrainingPlan
 from trainspec_validate.documents.scenario import Scenario
 from trainspec_validate.documents.user_rules import UserRules
@@ -56,6 +62,7 @@ __all__ = [
     "StackDescriptor",
     "Task",
     "TrainingPlan",
+    "Unknown",
     "UnknownValueError",
     "UserRules",
     "Waiver",
@@ -68,6 +75,7 @@ __all__ = [
     "read_partial",
     "read_plain",
     "read_waiver",
+    "without",
 ]
 
 
@@ -86,7 +94,7 @@ def read(kind: str, data: Any) -> Document:
     except msgspec.ValidationError:
         # JSON Schema counts 8.0 as an integer, the converter does not: give it 8 before giving up.
         # https://json-schema.org/draft/2020-12/json-schema-core#section-4.2.3
-        return msgspec.convert(_integral_floats_as_int(data), model)
+        return msgspec.convert(integral_floats_as_int(data), model)
 
 
 def plain(record: Record) -> dict[str, Any]:
@@ -151,13 +159,3 @@ def _holds_null_or_line_end(value: Any) -> bool:
     if isinstance(value, list):
         return any(_holds_null_or_line_end(item) for item in value)
     return value is None or (isinstance(value, str) and value.endswith("\n"))
-
-
-def _integral_floats_as_int(value: Any) -> Any:
-    if isinstance(value, float):
-        return int(value) if value.is_integer() else value
-    if isinstance(value, dict):
-        return {key: _integral_floats_as_int(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_integral_floats_as_int(item) for item in value]
-    return value

@@ -1,4 +1,4 @@
-"""The only place that defines what every document shares: the strict record, quantities with bounds, and references."""
+"""Defines what every document shares: the strict record, quantities with bounds, and references."""
 
 from __future__ import annotations
 

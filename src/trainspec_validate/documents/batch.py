@@ -1,4 +1,4 @@
-"""The only place that declares batches: size, schedule, controller, elasticity, and the noise scale behind them."""
+"""Declares batches: size, schedule, controller, elasticity, and the noise scale behind them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that declares the CheckpointPolicy: what is saved, when, where, and how a job comes back."""
+"""Declares the CheckpointPolicy: what is saved, when, where, and how a job recovers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that declares the ClusterProfile: what a training machine is, and how reliable."""
+"""Declares the ClusterProfile: what a training machine is, and how reliable."""
 
 from __future__ import annotations
 

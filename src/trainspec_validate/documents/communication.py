@@ -1,4 +1,4 @@
-"""The only place that declares communication: algorithms per collective, overlap, compression and time-outs."""
+"""Declares communication: algorithms per collective, overlap, compression and time-outs."""
 
 from __future__ import annotations
 

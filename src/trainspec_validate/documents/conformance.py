@@ -1,4 +1,4 @@
-"""The only place that declares what a conformance test is made of: stacks, scenarios, and the task given to a stack."""
+"""Declares what a conformance test is made of: stacks, scenarios, and the task given to a stack."""
 
 from __future__ import annotations
 

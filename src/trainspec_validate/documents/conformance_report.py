@@ -1,4 +1,4 @@
-"""The only place that declares the report of a conformance test: what was run, what was found, and by which files."""
+"""Declares the report of a conformance test: scenarios, verdicts, and the files of evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that declares the scale-out network and the explicit nodes and links of irregular machines."""
+"""Declares the scale-out network and the explicit nodes and links of irregular machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that declares what a node group is made of: accelerators, hosts, scale-up links and NICs."""
+"""Declares what a node group is made of: accelerators, hosts, scale-up links and NICs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that declares the CheckpointManifest: which files make a checkpoint, and what they hold."""
+"""Declares the CheckpointManifest: which files make a checkpoint, and what they hold."""
 
 from __future__ import annotations
 

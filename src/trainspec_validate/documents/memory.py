@@ -1,4 +1,4 @@
-"""The only place that declares the memory plan of a job and its flow between host and device."""
+"""Declares the memory plan of a job and its flow between host and device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that declares what a collective library reported about the machine that a job ran on."""
+"""Declares what a collective library reported about the machine that a job ran on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that declares how a plan divides work: parallel degrees, order, placement, schedule and synchrony."""
+"""Declares how a plan divides work: parallel degrees, order, placement, schedule and synchrony."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Reads documents that lack some of what their kind needs, so that rules judge the rest.
+"""Reads documents that lack some of what their kind needs, or have mistakes, so that rules judge the rest.
 
-A key that is absent or has no value becomes an `Unknown`. Any use of it raises `UnknownValueError`: a rule that needs
-the value comes to no verdict, and a rule that does not need it never notices.
+A key that is absent, has no value or a wrong one becomes an `Unknown`. Any use of it raises `UnknownValueError`: a
+rule that needs the value comes to no verdict, and a rule that does not need it never notices.
 """
 
 from __future__ import annotations
@@ -100,9 +100,14 @@ class _Reader:
             here, given = (*place, name), value.get(name)
             if given is not None:
                 built[field.name] = self.build(hints[field.name], given, here)
-            elif field.required or (here in absent and _without_none(hints[field.name]) is not Reference):
+            elif field.required or (here in absent and not self._is_reference(model, hints[field.name])):
                 built[field.name] = self._unnamed(model, name) or Unknown(self.path, here)
         return model(**built)
+
+    @staticmethod
+    def _is_reference(model: type[Record], hint: Any) -> bool:
+        """Whether a key is one by which documents find each other: what is unknown there counts as absent."""
+        return model is Reference or _without_none(hint) is Reference
 
     def _unnamed(self, model: type[Record], name: str) -> Any:
         """What the identity of a document is, where it has none: reports and references need one."""
@@ -129,6 +134,50 @@ def read_partial(model: type[Record], data: Any, path: str, unknown: Iterable[Po
     known = frozenset(unknown)
     above = frozenset(pointer[:length] for pointer in known for length in range(len(pointer)))
     try:
-        return _Reader(path, known, above)._record(model, data, ())
+        return _Reader(path, known, above)._record(model, integral_floats_as_int(data), ())
     except (msgspec.ValidationError, UnknownValueError, RecursionError):
         return None
+
+
+def integral_floats_as_int(value: Any) -> Any:
+    """Plain data with 8 for 8.0: JSON Schema counts 8.0 as an integer, the converter does not."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, dict):
+        return {key: integral_floats_as_int(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [integral_floats_as_int(item) for item in value]
+    return value
+
+
+def without(data: Any, values: Iterable[Pointer], keys: Iterable[Pointer]) -> Any:
+    """A copy of plain data with null for some values, and without some keys; a mapping that keeps nothing is null.
+
+    >>> without({"batch": {"size": "x", "step": 1}, "job": {"sed": 1}}, [("batch", "size")], [("job", "sed")])
+    {'batch': {'size': None, 'step': 1}, 'job': None}
+    """
+    tree: dict[str | int, Any] = {}
+    for pointers, leaf in ((keys, _DROPPED), (values, _NULL)):
+        for pointer in pointers:
+            here = tree
+            for step in pointer[:-1]:
+                inner = here.setdefault(step, {})
+                here = inner if isinstance(inner, dict) else {}
+            here[pointer[-1]] = leaf
+    return _cut(data, tree)
+
+
+_DROPPED, _NULL = object(), object()
+
+
+def _cut(value: Any, tree: Mapping[str | int, Any]) -> Any:
+    if isinstance(value, list):
+        return [_kept(item, tree.get(number)) for number, item in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    kept = {key: _kept(item, tree.get(key)) for key, item in value.items() if tree.get(key) is not _DROPPED}
+    return kept if any(item is not None for item in kept.values()) else None
+
+
+def _kept(value: Any, below: Any) -> Any:
+    return None if below is _NULL else value if below is None else _cut(value, below)

@@ -1,4 +1,4 @@
-"""The only place that declares the TrainingPlan: what a job is going to do on a cluster."""
+"""Declares the TrainingPlan: what a job is going to do on a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that declares number formats, loss scaling, low-precision recipes and kernel floors."""
+"""Declares number formats, loss scaling, low-precision recipes and kernel floors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that declares a conformance scenario: the acts of a trial, and what has to be true afterwards."""
+"""Declares a conformance scenario: the acts of a trial, and what has to be true afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that declares the records of a metric stream: head, wide sample and event, one on each line."""
+"""Declares the records of a metric stream: stream header, wide sample and event, one on each line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that declares the trace: what a stack tells a conformance test of each of its steps, as JSON Lines."""
+"""Declares the trace: the record of each step that a stack writes for a conformance test, as JSON Lines."""
 
 from __future__ import annotations
 

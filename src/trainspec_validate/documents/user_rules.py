@@ -1,4 +1,4 @@
-"""The only place that declares the file of rules that users write: which rows of a run's records are wrong, as data."""
+"""Declares the file of rules that users write: which rows of a run's records are wrong, as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that declares the waiver file: who agreed to live with which finding, and until when."""
+"""Declares the waiver file: accepted findings, each with its approver and an expiry date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns documents into the plain numbers that a prediction starts from."""
+"""Turns documents into the plain numbers that a prediction starts from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that predicts one step of one layout on one machine: its memory, its time, its collectives."""
+"""Predicts one step of one layout on one machine: its memory, its time, its collectives."""
 
 from __future__ import annotations
 

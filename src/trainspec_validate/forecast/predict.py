@@ -1,4 +1,4 @@
-"""The only place that predicts what a plan does on its cluster, from the two documents."""
+"""Predicts what a plan does on its cluster, from the two documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that answers where the groups of each axis lie, and over which network they talk."""
+"""Computes the placement of the groups of each parallelism dimension, and the network that each uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that fills in what follows from joined facts: counts, and names that only one entry can mean."""
+"""Fills in what follows from joined facts: counts, and names that only one entry can mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes imported facts as a document with comments: sources, derivations, and what is unknown."""
+"""Writes imported facts as a document with comments: sources, derivations, and what is unknown."""
 
 from __future__ import annotations
 

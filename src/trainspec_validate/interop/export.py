@@ -1,4 +1,4 @@
-"""The only place that knows which formats a job can be written in, and writes one or all of them."""
+"""Lists the formats that a job can be exported to, and writes one or all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that knows which foreign formats are read, and finds the one that a text is written in."""
+"""Lists the foreign formats that can be read, and detects the format of a text."""
 
 from __future__ import annotations
 

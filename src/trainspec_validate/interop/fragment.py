@@ -1,4 +1,4 @@
-"""The only place that defines what a reader of a foreign format returns: facts, unknowns and remarks."""
+"""Defines what a reader of a foreign format returns: facts, unknowns and remarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that takes the explicit node of a one-node description out of a document of many nodes."""
+"""Takes the explicit node of a one-node description out of a document of many nodes."""
 
 from __future__ import annotations
 

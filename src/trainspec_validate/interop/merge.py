@@ -1,4 +1,4 @@
-"""The only place that joins what several files say of one machine or plan, and tells where they disagree."""
+"""Joins the facts of several files about one machine or plan, and reports where they disagree."""
 
 from __future__ import annotations
 

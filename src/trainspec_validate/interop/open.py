@@ -1,4 +1,4 @@
-"""The only place that reads a user's file for import: bounded, as UTF-8, each line ending with a line feed alone."""
+"""Reads a user's file for import: bounded, as UTF-8, each line ending with a line feed alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that decides which of two different facts of two files stays."""
+"""Decides which of two different facts of two files stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that keeps out of imported facts what no document takes: such a value becomes unknown."""
+"""Removes imported facts that no document accepts: such a value becomes unknown."""
 
 from __future__ import annotations
 

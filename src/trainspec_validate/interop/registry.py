@@ -1,4 +1,4 @@
-"""The only place that collects the formats which the modules of a package list in `FORMATS`."""
+"""Collects the formats which the modules of a package list in `FORMATS`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that holds facts against a schema before there is a whole document: what fits, and what is missing."""
+"""Compares facts with a schema before there is a whole document: what fits, and what is missing."""
 
 from __future__ import annotations
 

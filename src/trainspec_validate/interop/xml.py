@@ -1,4 +1,4 @@
-"""The only place that reads XML: a small tree with line numbers, within bounds, and nothing from outside the text."""
+"""Reads XML: a small tree with line numbers, within bounds, and nothing from outside the text."""
 
 from __future__ import annotations
 

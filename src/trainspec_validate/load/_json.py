@@ -1,4 +1,4 @@
-"""The only place that turns JSON text into plain values, as the standard library does, but strictly."""
+"""Turns JSON text into plain values, as the standard library does, but strictly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads JSON text for places instead of values."""
+"""Finds the places of values in JSON text, without the values."""
 
 from __future__ import annotations
 

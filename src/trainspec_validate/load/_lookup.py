@@ -1,4 +1,4 @@
-"""The only place that keeps the wanted pointers of one pass over a text, and what was found for each."""
+"""Keeps the wanted pointers of one pass over a text, and the places found for each."""
 
 from __future__ import annotations
 

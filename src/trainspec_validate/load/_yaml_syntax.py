@@ -1,4 +1,4 @@
-"""The only place that says in plain words why a text is not YAML."""
+"""Explains in plain words why a text is not YAML."""
 
 from __future__ import annotations
 

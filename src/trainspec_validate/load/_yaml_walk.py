@@ -1,4 +1,4 @@
-"""The only place that reads YAML text for places instead of values: spans of pointers, and comments."""
+"""Finds the places of values in YAML text: spans of pointers, and comments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that knows what the metrics and events of a training run mean, and what other programs call them."""
+"""The catalog of metrics and events of a training run, and their names in other programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says what an entry of the catalog of metrics and events holds."""
+"""Declares an entry of the catalog of metrics and events."""
 
 from __future__ import annotations
 

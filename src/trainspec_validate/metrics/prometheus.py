@@ -1,4 +1,4 @@
-"""The only place that knows what a metric and an attribute are called in Prometheus."""
+"""Gives metrics and attributes their names in Prometheus."""
 
 from __future__ import annotations
 

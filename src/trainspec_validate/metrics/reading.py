@@ -1,4 +1,4 @@
-"""The only place that turns the table of metrics and events into entries, and finds an entry by a name."""
+"""Turns the table of metrics and events into entries, and finds an entry by a name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says why a choice is what it is: what the best other value of each dimension would cost."""
+"""Explains a choice by the cost of the best other value of each dimension."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says what a planner is asked for."""
+"""Declares the request to a planner."""
 
 from __future__ import annotations
 

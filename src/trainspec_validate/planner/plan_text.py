@@ -1,4 +1,4 @@
-"""The only place that writes a training plan from a choice, with the reason for each figure beside it."""
+"""Writes a training plan from a choice, with the reason for each figure next to it."""
 
 from __future__ import annotations
 

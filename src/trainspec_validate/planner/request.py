@@ -1,4 +1,4 @@
-"""The only place that turns a cluster, a model and wishes into a goal, and notes every assumption that this takes."""
+"""Turns a cluster, a model and options into a goal, and notes every assumption that this takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that enumerates what a planner can choose: degrees, stages, micro-batches, sharding, recomputation."""
+"""Enumerates what a planner can choose: degrees, stages, micro-batches, sharding, recomputation."""
 
 from __future__ import annotations
 

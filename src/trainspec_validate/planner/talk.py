@@ -1,4 +1,4 @@
-"""The only place that writes the algorithm of each collective into a plan, with its predicted time beside it."""
+"""Writes the algorithm of each collective into a plan, with its predicted time next to it."""
 
 from __future__ import annotations
 

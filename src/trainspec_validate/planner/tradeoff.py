@@ -1,4 +1,4 @@
-"""The only place that draws the trade-off between step time and memory."""
+"""Draws the trade-off between step time and memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says how far the figures of a plan may be off, as the band that eight of ten cases keep to."""
+"""Gives the uncertainty of the figures of a plan, as the band that covers eight of ten cases."""
 
 from __future__ import annotations
 

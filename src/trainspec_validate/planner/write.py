@@ -1,4 +1,4 @@
-"""The only place that turns a ranking into the documents of one of its choices."""
+"""Turns a ranking into the documents of one of its choices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that knows which output formats exist; each is one module, imported when it is asked for."""
+"""Lists the output formats; each is one module, imported on demand."""
 
 from __future__ import annotations
 

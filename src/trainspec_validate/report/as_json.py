@@ -1,4 +1,4 @@
-"""The only place that writes the report as JSON; `schemas/v1/report.schema.json` is its contract."""
+"""Writes the report as JSON; `schemas/v1/report.schema.json` is its contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes one line per finding, as editors and grep read it."""
+"""Writes one line per finding, as editors and grep read it."""
 
 from __future__ import annotations
 

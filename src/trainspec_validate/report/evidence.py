@@ -1,4 +1,4 @@
-"""The only place that says in words what a finding on a stream rests on, and how much of a run was seen."""
+"""Describes in words the evidence of a finding on a stream, and how much of a run was seen."""
 
 from __future__ import annotations
 

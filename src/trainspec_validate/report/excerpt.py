@@ -1,4 +1,4 @@
-"""The only place that cuts the line of a file that a finding points at, and measures where the marks go."""
+"""Cuts the line of a file that a finding points at, and measures where the marks go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that tells findings apart across runs, when lines have moved."""
+"""Identifies findings across runs, when lines have moved."""
 
 from __future__ import annotations
 

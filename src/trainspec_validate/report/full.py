@@ -1,4 +1,4 @@
-"""The only place that writes a report for a person at a terminal: excerpts, marks, help and reasons."""
+"""Writes a report for a person at a terminal: excerpts, marks, help and reasons."""
 
 from __future__ import annotations
 

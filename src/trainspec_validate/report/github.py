@@ -1,4 +1,4 @@
-"""The only place that writes GitHub workflow commands, which annotate the lines of a pull request."""
+"""Writes GitHub workflow commands, which annotate the lines of a pull request."""
 
 from __future__ import annotations
 

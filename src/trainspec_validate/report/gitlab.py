@@ -1,4 +1,4 @@
-"""The only place that writes GitLab code quality reports."""
+"""Writes GitLab code quality reports."""
 
 from __future__ import annotations
 

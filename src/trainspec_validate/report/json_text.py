@@ -1,4 +1,4 @@
-"""The only place that writes JSON: strict, readable, and safe to print."""
+"""Writes JSON: strict, readable, and safe to print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes JUnit XML: a suite per document, a case per requirement that it breaks."""
+"""Writes JUnit XML: a suite per document, a case per requirement that it breaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that defines what a caller may ask of a reporter, besides the report itself."""
+"""Defines what a caller may ask of a reporter, besides the report itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that puts findings in order and writes where they are."""
+"""Puts findings in order and writes their places."""
 
 from __future__ import annotations
 

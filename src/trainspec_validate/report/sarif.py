@@ -1,4 +1,4 @@
-"""The only place that writes SARIF 2.1.0, which code scanning services read."""
+"""Writes SARIF 2.1.0, which code scanning services read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes the table of `--statistics`: what came of each requirement."""
+"""Writes the table of `--statistics`: what came of each requirement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that counts a report, and the only one that says in words what the counts mean."""
+"""Counts a report, and the only one that says in words what the counts mean."""
 
 from __future__ import annotations
 

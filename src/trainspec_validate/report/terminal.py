@@ -1,4 +1,4 @@
-"""The only place that measures the cells of a terminal, and adds colour and links."""
+"""Measures the cells of a terminal, and adds colour and links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns the name of a file into a URI."""
+"""Turns the name of a file into a URI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that knows what a rule is: a generator over typed documents, registered under its requirement's id."""
+"""Defines a rule: a generator over typed documents, registered under its requirement's id."""
 
 from __future__ import annotations
 

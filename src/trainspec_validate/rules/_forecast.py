@@ -1,4 +1,4 @@
-"""The only place that gives a rule the prediction of a plan on its cluster, and says how far it is trusted."""
+"""Gives a rule the prediction of a plan on its cluster, with its tolerance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that tells a rule about ranks and fabrics that it cannot judge because documents lack them."""
+"""Gives a rule the ranks and the fabric of a plan, or the reason why documents lack them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that predicts the least memory that a rank of a plan can need, for rules that speak only then."""
+"""Predicts the least memory that a rank of a plan can need, for rules that speak only then."""
 
 from __future__ import annotations
 

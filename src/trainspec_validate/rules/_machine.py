@@ -1,4 +1,4 @@
-"""The only place that gives a rule the machine of a plan, and places in it."""
+"""Gives a rule the machine of a plan, and places in it."""
 
 from __future__ import annotations
 

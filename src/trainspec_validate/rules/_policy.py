@@ -1,4 +1,4 @@
-"""The only place for what rules read off a checkpoint policy: intervals, the tier that protects, places, rates."""
+"""Gives a rule figures of a checkpoint policy: intervals, the tier that protects, places, rates."""
 
 from __future__ import annotations
 

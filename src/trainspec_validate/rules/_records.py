@@ -1,4 +1,4 @@
-"""The only place that makes a copy of a part of a document with other values, for rules that compare."""
+"""Makes a copy of a part of a document with other values, for rules that compare."""
 
 from __future__ import annotations
 

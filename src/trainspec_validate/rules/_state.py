@@ -1,4 +1,4 @@
-"""The only place that gives a rule the memory section of a plan."""
+"""Gives a rule the memory section of a plan."""
 
 from __future__ import annotations
 

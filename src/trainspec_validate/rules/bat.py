@@ -1,4 +1,4 @@
-"""The only place for the rules on the size of a batch, the controllers that change it, and elasticity."""
+"""Rules on the size of a batch, the controllers that change it, and elasticity."""
 
 from __future__ import annotations
 

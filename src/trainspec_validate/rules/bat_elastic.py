@@ -1,4 +1,4 @@
-"""The only place for the rules on elastic sizes that need memory, nodes or a search."""
+"""Rules on elastic sizes that need memory, nodes or a search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that predicts whether an elastic job still fits into memory at each of its sizes."""
+"""Predicts whether an elastic job still fits into memory at each of its sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the rules on how gradient noise is estimated."""
+"""Rules on how gradient noise is estimated."""
 
 from __future__ import annotations
 

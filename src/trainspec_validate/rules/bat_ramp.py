@@ -1,4 +1,4 @@
-"""The only place for the rules on batch ramps and the learning rate that follows them."""
+"""Rules on batch ramps and the learning rate that follows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the rules on the interval between saves and the facts that it follows from."""
+"""Rules on the interval between saves and the facts that it follows from."""
 
 from __future__ import annotations
 

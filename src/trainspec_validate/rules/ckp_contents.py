@@ -1,4 +1,4 @@
-"""The only place for the rules on how checkpoints are committed, kept whole, and what they hold."""
+"""Rules on how checkpoints are committed and kept whole, and on their contents."""
 
 from __future__ import annotations
 

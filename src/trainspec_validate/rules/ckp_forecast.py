@@ -1,4 +1,4 @@
-"""The only place that holds the step time of a checkpoint policy against the one that is predicted for its plan."""
+"""Compares the step time of a checkpoint policy with the time that is predicted for its plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the rules on how faults are noticed and how a job comes back from them."""
+"""Rules on how faults are detected and how a job recovers from them."""
 
 from __future__ import annotations
 

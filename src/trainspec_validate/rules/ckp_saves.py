@@ -1,4 +1,4 @@
-"""The only place for the rules on what a save costs and what a fault may."""
+"""Rules on the cost of a save and the work that a fault may lose."""
 
 from __future__ import annotations
 

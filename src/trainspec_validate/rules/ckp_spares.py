@@ -1,4 +1,4 @@
-"""The only place for the rules on the nodes of a job, what stands in for lost ones, and when a job stops trying."""
+"""Rules on the nodes of a job, the spares for lost nodes, and the limit of restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the rules on the tiers that hold checkpoints."""
+"""Rules on the tiers that hold checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that checks totals, names and accelerators of a cluster profile."""
+"""Checks totals, names and accelerators of a cluster profile."""
 
 from __future__ import annotations
 

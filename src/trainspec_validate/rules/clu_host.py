@@ -1,4 +1,4 @@
-"""The only place that checks hosts, host links and peer-to-peer settings of a cluster profile."""
+"""Checks hosts, host links and peer-to-peer settings of a cluster profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that checks the explicit nodes, switches and links of a cluster profile."""
+"""Checks the explicit nodes, switches and links of a cluster profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that checks measured collectives and software versions of a cluster profile."""
+"""Checks measured collectives and software versions of a cluster profile."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def software_versions(cluster: ClusterProfile) -> Iterator[Violation]:
     if not components and not own:
         raise NotApplicable("no software and no measurement of the own machine is given")
     for pointer, component in components:
-        if component.version is not None and _RANGE.search(component.version):
+        if component.version is not None and _RANGE.search(str(component.version)):
             message = f"{component.version!r} is not one version of {component.name}"
             yield Violation(at(cluster, *pointer, "version"), message, "write the version that was used")
     if not own:

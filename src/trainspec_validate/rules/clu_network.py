@@ -1,4 +1,4 @@
-"""The only place that checks the network interfaces of a cluster profile."""
+"""Checks the network interfaces of a cluster profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that holds what collective libraries reported against what a cluster profile declares."""
+"""Compares the reports of collective libraries with the declarations of a cluster profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that checks storage, reliability and clocks of a cluster profile."""
+"""Checks storage, reliability and clocks of a cluster profile."""
 
 from __future__ import annotations
 

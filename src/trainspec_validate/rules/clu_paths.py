@@ -1,4 +1,4 @@
-"""The only place that checks how accelerators reach their network interfaces."""
+"""Checks how accelerators reach their network interfaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that checks power and carbon figures of a cluster profile."""
+"""Checks power and carbon figures of a cluster profile."""
 
 from __future__ import annotations
 

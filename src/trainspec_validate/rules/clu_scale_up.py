@@ -1,4 +1,4 @@
-"""The only place that checks the scale-up domains of a cluster profile."""
+"""Checks the scale-up domains of a cluster profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the rules on communication as a whole: library, network, time-outs, averaging."""
+"""Rules on communication as a whole: library, network, time-outs, averaging."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the rules on the algorithm of each collective: what runs where, for which sizes."""
+"""Rules on the algorithm of each collective: which one runs where, for which sizes."""
 
 from __future__ import annotations
 

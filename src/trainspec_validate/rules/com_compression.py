@@ -1,4 +1,4 @@
-"""The only place for the rules on lossy compression of gradients."""
+"""Rules on lossy compression of gradients."""
 
 from __future__ import annotations
 

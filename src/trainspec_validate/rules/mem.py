@@ -1,4 +1,4 @@
-"""The only place that judges the memory plan: state, peak, reserve, offload and micro-batches in flight."""
+"""Judges the memory plan: state, peak, reserve, offload and micro-batches in flight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the rules on memory that need a prediction on a machine: peak against capacity, host traffic."""
+"""Rules on memory that need a prediction on a machine: peak against capacity, host traffic."""
 
 from __future__ import annotations
 

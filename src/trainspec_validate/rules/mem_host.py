@@ -1,4 +1,4 @@
-"""The only place that judges the flow between host and device: traffic, pinned memory, prefetch, loaders."""
+"""Judges the flow between host and device: traffic, pinned memory, prefetch, loaders."""
 
 from __future__ import annotations
 

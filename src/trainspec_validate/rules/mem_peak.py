@@ -1,4 +1,4 @@
-"""The only place that compares the peak of a plan with the one that its layout predicts, whatever the machine."""
+"""Compares the peak of a plan with the one that its layout predicts, whatever the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that judges how energy and carbon of a job are accounted."""
+"""Judges how energy and carbon of a job are accounted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the rules on parallel degrees, pipelines and synchrony."""
+"""Rules on parallel degrees, pipelines and synchrony."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the rules on performance figures: speeds, operations, utilisations and durations."""
+"""Rules on performance figures: speeds, operations, utilisation and durations."""
 
 from __future__ import annotations
 

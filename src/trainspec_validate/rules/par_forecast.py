@@ -1,4 +1,4 @@
-"""The only place that compares the speed that a plan states with the one that is predicted on its cluster."""
+"""Compares the speed that a plan states with the one that is predicted on its cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the rules on ceilings, data stalls and the length of a job."""
+"""Rules on ceilings, data stalls and the length of a job."""
 
 from __future__ import annotations
 

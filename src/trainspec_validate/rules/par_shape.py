@@ -1,4 +1,4 @@
-"""The only place for the rules on the shape of the model and how it divides over ranks."""
+"""Rules on the shape of the model and how it divides over ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that judges number formats: loss scaling, master copies, sums, and what stays wide."""
+"""Judges number formats: loss scaling, FP32 master weights, sums, and tensors kept in FP32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that judges kernel floors and the shapes that matrix units like."""
+"""Judges kernel floors and the shapes that suit matrix units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that judges low-precision recipes and the state that scaling leaves in checkpoints."""
+"""Judges low-precision recipes and the state that scaling leaves in checkpoints."""
 
 from __future__ import annotations
 

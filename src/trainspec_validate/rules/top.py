@@ -1,4 +1,4 @@
-"""The only place for the rules on fabrics: NICs, planes, rails, failover and latency."""
+"""Rules on fabrics: NICs, planes, rails, failover and latency."""
 
 from __future__ import annotations
 

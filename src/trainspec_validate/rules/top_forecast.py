@@ -1,4 +1,4 @@
-"""The only place for the rules on placement that compare predictions."""
+"""Rules on placement that compare predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the rules on what the accelerators of a single listed node share."""
+"""Rules on the resources that the accelerators of a single listed node share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the rules on paths and loss: packet order, flow control and who chooses routes."""
+"""Rules on paths and loss: packet order, flow control and the choice of routes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the rules on placement: which ranks share a node, a scale-up domain or a tier."""
+"""Rules on placement: which ranks share a node, a scale-up domain or a tier."""
 
 from __future__ import annotations
 

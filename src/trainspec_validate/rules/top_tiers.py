@@ -1,4 +1,4 @@
-"""The only place for the rules on the tiers of a fabric: ports, cables, groups and capacity."""
+"""Rules on the tiers of a fabric: ports, cables, groups and capacity."""
 
 from __future__ import annotations
 

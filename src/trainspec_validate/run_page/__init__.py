@@ -1,4 +1,4 @@
-"""The only place that makes the page of a run: one HTML file that needs nothing beside itself."""
+"""Makes the page of a run: one self-contained HTML file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that lays values out on an axis: nice ticks, logarithms, times of the day, units with prefixes."""
+"""Lays values out on an axis: nice ticks, logarithms, times of the day, units with prefixes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that draws a chart over the time of a run, and tells it without a picture."""
+"""Draws a chart over the time of a run, with a text alternative."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that makes charts of metrics: of the job, and of many subjects in a band; or says what is missing."""
+"""Makes charts of metrics: of the job, and of many subjects in a band; or says what is missing."""
 
 from __future__ import annotations
 

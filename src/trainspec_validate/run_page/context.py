@@ -1,4 +1,4 @@
-"""The only place that holds what every section of a run page is made from, and says what a run has no values of."""
+"""Holds the inputs of every section of a run page, and lists the values that a run lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that lays out the time axis that all charts of a run share."""
+"""Lays out the time axis that all charts of a run share."""
 
 from __future__ import annotations
 

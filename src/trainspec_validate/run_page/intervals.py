@@ -1,4 +1,4 @@
-"""The only place that pairs the events that open and close an interval."""
+"""Pairs the events that open and close an interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says what is marked in the charts of a run: attempts, faults, checkpoints, evaluations, gaps."""
+"""Lists the marks in the charts of a run: attempts, faults, checkpoints, evaluations, gaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns text into HTML: what is not HTML already is escaped, whoever calls."""
+"""Turns text into HTML, and escapes whatever is not HTML already."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that computes the figures of a run that several sections of its page show."""
+"""Computes the figures of a run that several sections of its page show."""
 
 from __future__ import annotations
 

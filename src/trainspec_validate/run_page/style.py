@@ -1,4 +1,4 @@
-"""The only place that decides how a run page looks: on light and dark screens, and in print."""
+"""Decides how a run page looks: on light and dark screens, and in print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that adds up the series of ranks, devices and hosts over attempts."""
+"""Adds up the series of ranks, devices and hosts over attempts."""
 
 from __future__ import annotations
 

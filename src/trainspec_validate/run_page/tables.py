@@ -1,4 +1,4 @@
-"""The only place that lays out tables of a run page, none longer than a reader reads."""
+"""Lays out the tables of a run page, and bounds their length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that draws what happened in a run as lanes of bars over its time."""
+"""Draws what happened in a run as lanes of bars over its time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that thins the series of a run to what a chart can show, without losing a spike or hiding a hole."""
+"""Thins the series of a run to the resolution of a chart, and keeps spikes and gaps."""
 
 from __future__ import annotations
 

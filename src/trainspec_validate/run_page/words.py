@@ -1,4 +1,4 @@
-"""The only place that writes the values of a run page: moments, times, quantities, counts."""
+"""Writes the values of a run page: moments, times, quantities, counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that starts documents, for an accelerator of the catalog and a number of nodes."""
+"""Starts documents, for an accelerator of the catalog and a number of nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes a checkpoint policy from its figures, with a comment on where each comes from."""
+"""Writes a checkpoint policy from its figures, with a comment on where each comes from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes the starter of a cluster profile."""
+"""Writes the starter of a cluster profile."""
 
 from __future__ import annotations
 

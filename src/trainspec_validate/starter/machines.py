@@ -1,4 +1,4 @@
-"""The only place that knows how nodes are customarily built around each accelerator."""
+"""Lists the customary node around each accelerator."""
 
 from __future__ import annotations
 

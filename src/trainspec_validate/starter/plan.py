@@ -1,4 +1,4 @@
-"""The only place that writes the starter of a training plan."""
+"""Writes the starter of a training plan."""
 
 from __future__ import annotations
 

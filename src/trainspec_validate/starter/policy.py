@@ -1,4 +1,4 @@
-"""The only place that works out the figures of the starter of a checkpoint policy."""
+"""Works out the figures of the starter of a checkpoint policy."""
 
 from __future__ import annotations
 

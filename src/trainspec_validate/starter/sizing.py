@@ -1,4 +1,4 @@
-"""The only place that works out the figures of starter documents, so that all three agree with each other."""
+"""Works out the figures of starter documents, so that all three agree with each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns foreign values into ones that a record can hold; None where they do not fit."""
+"""Turns foreign values into ones that a record can hold; None where they do not fit."""
 
 from __future__ import annotations
 

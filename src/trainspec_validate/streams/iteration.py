@@ -1,4 +1,4 @@
-"""The only place that holds the fields of a line of Megatron-LM against each other, and against the line before."""
+"""Compares the fields of a line of Megatron-LM with each other, and with the line before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that takes the key of a value apart into metric and attributes, and puts it together."""
+"""Splits the key of a value into metric and attributes, and joins them again."""
 
 from __future__ import annotations
 

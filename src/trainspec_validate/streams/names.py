@@ -1,4 +1,4 @@
-"""The only place that turns what another program calls a value into a metric of the catalog, in its unit."""
+"""Turns the names of values in other programs into metrics of the catalog, in their units."""
 
 from __future__ import annotations
 

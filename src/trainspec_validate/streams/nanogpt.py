@@ -1,4 +1,4 @@
-"""The only place that reads the log of modded-nanogpt: lines with step:, a loss and the time since some start."""
+"""Reads the log of modded-nanogpt: lines with step:, a loss and the time since some start."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from trainspec_validate.documents.stream import AttributeValue, Head, MetricValue
 from trainspec_validate.streams import fit
-from trainspec_validate.streams.items import Refusal
-from trainspec_validate.streams.read import Found
+from trainspec_validate.streams.items import Found, Refusal
 from trainspec_validate.streams.transcript import Transcript
 
 _LINE = re.compile(

@@ -1,4 +1,4 @@
-"""The only place that counts what a conversion loses, each thing once with the place where it was met first."""
+"""Counts the losses of a conversion, each kind once with the place where it was met first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes what a reader finds as records, and says in their head what they are worth."""
+"""Writes the output of a reader as records, and states their provenance in the stream header."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that knows the three ways of silencing a finding, and in which order they are tried."""
+"""Lists the three ways of silencing a finding, in the order in which they are tried."""
 
 from __future__ import annotations
 

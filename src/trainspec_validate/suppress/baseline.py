@@ -1,4 +1,4 @@
-"""The only place that reads, applies and writes a baseline: known findings, so that only new ones fail."""
+"""Reads, applies and writes a baseline: known findings, so that only new ones fail."""
 
 from __future__ import annotations
 

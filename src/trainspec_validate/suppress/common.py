@@ -1,4 +1,4 @@
-"""The only place that defines what the three ways of silencing share: the run, the tally, the complaints."""
+"""Defines what the three ways of silencing share: the run, the tally, the complaints."""
 
 from __future__ import annotations
 

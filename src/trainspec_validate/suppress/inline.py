@@ -1,4 +1,4 @@
-"""The only place that reads `# trainspec: ignore[...]` comments and silences what they name."""
+"""Reads `# trainspec: ignore[...]` comments and silences the findings that they name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that applies waivers: findings that a named person has agreed to live with, until a day."""
+"""Applies waivers: findings that a named person has accepted until a date."""
 
 from __future__ import annotations
 

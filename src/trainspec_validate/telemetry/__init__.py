@@ -1,1 +1,1 @@
-"""The only place that judges streams of metrics: it folds records into a mergeable digest and checks the digest."""
+"""Judges streams of metrics: it folds records into a mergeable digest and checks the digest."""

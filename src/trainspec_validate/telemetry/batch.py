@@ -1,4 +1,4 @@
-"""The only place that holds decoded records as columns, and puts them into the order in which they were written."""
+"""Holds decoded records as columns, and puts them into the order in which they were written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns a digest into what checks see of a run."""
+"""Turns a digest into the view that checks see of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that holds values of records as the columns that they were read from, and takes them out of there."""
+"""Holds values of records as the columns that they were read from."""
 
 from __future__ import annotations
 

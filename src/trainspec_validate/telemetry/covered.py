@@ -1,4 +1,4 @@
-"""The only place that says how much of what a run owes its streams hold."""
+"""Computes the coverage of the metrics that a run requires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that cuts the records of a table into chunks of one writer and subject, for each of its columns."""
+"""Cuts the records of a table into chunks of one writer and subject, for each of its columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that folds batches of records into a digest of the run."""
+"""Folds batches of records into a digest of the run."""
 
 from __future__ import annotations
 

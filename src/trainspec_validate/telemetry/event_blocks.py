@@ -1,4 +1,4 @@
-"""The only place that keeps many things of one kind in blocks on disk, and gives them back one after another.
+"""Keeps many things of one kind in blocks on disk, and iterates over them.
 
 Blocks are compressed. While all of them are small they stay in memory.
 """

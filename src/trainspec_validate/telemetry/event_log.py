@@ -1,4 +1,4 @@
-"""The only place that keeps the events of a run: in a list while they are few, in blocks on disk beyond that."""
+"""Keeps the events of a run: in a list while they are few, in blocks on disk beyond that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that fits windows of values and instants of comparison to the length of a run."""
+"""Fits windows of values and instants of comparison to the length of a run."""
 
 from __future__ import annotations
 

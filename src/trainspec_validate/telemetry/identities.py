@@ -1,4 +1,4 @@
-"""The only place that finds the writers and subjects of many records at once, by the coordinates that they name."""
+"""Finds the writers and subjects of many records at once, by the coordinates that they name."""
 
 from __future__ import annotations
 

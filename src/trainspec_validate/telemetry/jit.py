@@ -1,4 +1,4 @@
-"""The only place that compiles the loops over records, and knows whether it can."""
+"""Compiles the loops over records where a compiler is installed."""
 
 from __future__ import annotations
 

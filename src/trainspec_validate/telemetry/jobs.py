@@ -1,4 +1,4 @@
-"""The only place that keeps every value of the series of the whole job."""
+"""Keeps every value of the series of the whole job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that folds runs that are too large to be held: in stretches, on several processes, in order."""
+"""Folds runs that exceed the memory: in stretches, on several processes, in order."""
 
 from __future__ import annotations
 

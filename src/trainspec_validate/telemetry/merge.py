@@ -1,4 +1,4 @@
-"""The only place that merges the digest of a stretch with that of the stretch that follows it."""
+"""Merges the digests of two successive stretches of a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that gives numbers to what streams name: keys of metrics, subjects, and writers."""
+"""Numbers the names in streams: keys of metrics, subjects, and writers."""
 
 from __future__ import annotations
 

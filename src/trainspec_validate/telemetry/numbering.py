@@ -1,4 +1,4 @@
-"""The only place that remembers the numbers of codes from one batch to the next."""
+"""Keeps the numbers of codes from one batch to the next."""
 
 from __future__ import annotations
 

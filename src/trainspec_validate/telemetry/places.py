@@ -1,4 +1,4 @@
-"""The only place that says how places in files, subjects and series are named."""
+"""Names places in files, subjects and series."""
 
 from __future__ import annotations
 

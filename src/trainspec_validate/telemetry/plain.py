@@ -1,4 +1,4 @@
-"""The only place that runs the loops without a compiler: on lists and dictionaries, quick in plain Python."""
+"""Runs the loops without a compiler: on lists and dictionaries, quick in plain Python."""
 
 from __future__ import annotations
 

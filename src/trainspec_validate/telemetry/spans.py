@@ -1,4 +1,4 @@
-"""The only place that says what is kept of events, heads, attempts, emitters, names, damage and files."""
+"""Declares what is kept of events, headers, attempts, emitters, names, damage and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that folds a run on Apache Spark: the same stretches, the same folds, the same merge."""
+"""Folds a run on Apache Spark: the same stretches, the same folds, the same merge."""
 
 from __future__ import annotations
 

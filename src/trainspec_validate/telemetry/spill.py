@@ -1,4 +1,4 @@
-"""The only place that puts a run in order that is too large to be sorted in memory: through files, writer by writer."""
+"""Sorts a run that exceeds the memory, through files, writer by writer."""
 
 from __future__ import annotations
 

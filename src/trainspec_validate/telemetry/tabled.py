@@ -1,4 +1,4 @@
-"""The only place that turns the arrays of a digest into the tables and trails that checks see."""
+"""Turns the arrays of a digest into the tables and trails that checks see."""
 
 from __future__ import annotations
 

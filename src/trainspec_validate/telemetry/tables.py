@@ -1,4 +1,4 @@
-"""The only place that says what is kept of values: by series, of the whole job, by window, and rank against rank."""
+"""Declares what is kept of values: by series, of the whole job, by window, and rank against rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that gathers what the fold noticed: how often, on what, and the first places."""
+"""Gathers the observations of the fold: how often, on what, and the first places."""
 
 from __future__ import annotations
 

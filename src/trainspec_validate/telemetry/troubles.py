@@ -1,4 +1,4 @@
-"""The only place that says what the fold notices in series of values."""
+"""Lists the anomalies that the fold detects in series of values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says what checks see of a run: what was folded out of its streams, never the records."""
+"""Declares the view of a run that checks see: the folded digest of its streams, never the records."""
 
 from __future__ import annotations
 

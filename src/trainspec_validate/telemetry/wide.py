@@ -1,4 +1,4 @@
-"""The only place that folds values that are whole columns into a digest."""
+"""Folds values that are whole columns into a digest."""
 
 from __future__ import annotations
 

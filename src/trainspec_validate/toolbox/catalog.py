@@ -1,4 +1,4 @@
-"""The only place that shows the published figures of accelerators and the shapes of models to a person."""
+"""Shows the published figures of accelerators and the shapes of models to a person."""
 
 from __future__ import annotations
 

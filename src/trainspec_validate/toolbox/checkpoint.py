@@ -1,4 +1,4 @@
-"""The only place that seals checkpoints for people, and verifies them with the rate beside that of a plain read."""
+"""Seals and verifies checkpoints at the command line, and reports the rate next to a plain read's."""
 
 from __future__ import annotations
 

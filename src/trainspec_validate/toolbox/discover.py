@@ -1,4 +1,4 @@
-"""The only place that writes a document of the machine that the command runs on."""
+"""Writes a document of the machine that the command runs on."""
 
 from __future__ import annotations
 

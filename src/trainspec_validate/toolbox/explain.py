@@ -1,4 +1,4 @@
-"""The only place that tells a person what a requirement wants, why, and how it is checked."""
+"""Explains a requirement to a person: its text, its reason, and its check."""
 
 from __future__ import annotations
 

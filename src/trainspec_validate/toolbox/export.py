@@ -1,4 +1,4 @@
-"""The only place that reads a job from its documents and writes it for launchers and frameworks."""
+"""Reads a job from its documents and writes it for launchers and frameworks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads typed documents for a command, and writes the files that it makes."""
+"""Reads typed documents for a command, and writes the files that it makes."""
 
 from __future__ import annotations
 

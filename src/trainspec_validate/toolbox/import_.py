@@ -1,4 +1,4 @@
-"""The only place that finds the files of an import, and turns what cannot be read into messages."""
+"""Finds the files of an import, and turns read failures into messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that hands an imported document over: to standard output or a file, with a summary beside it."""
+"""Writes an imported document to standard output or a file, with a summary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes starter documents to disk."""
+"""Writes starter documents to disk."""
 
 from __future__ import annotations
 

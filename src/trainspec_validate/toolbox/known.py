@@ -1,4 +1,4 @@
-"""The only place that reads what a person knows of a run and a file does not tell: KEY=VALUE on the command line."""
+"""Reads facts about a run that its files lack: KEY=VALUE on the command line."""
 
 from __future__ import annotations
 

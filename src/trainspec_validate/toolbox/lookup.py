@@ -1,4 +1,4 @@
-"""The only place that turns a word of the command line into what it names, or says which word was meant."""
+"""Turns a word of the command line into what it names, or says which word was meant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that shows the metrics and events of a training run, and finds them by the names of other programs."""
+"""Shows the metrics and events of a training run, and finds them by the names of other programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that plans a job at the command line."""
+"""Plans a job at the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that shows the plans of a ranking side by side, as a table or as JSON."""
+"""Shows the plans of a ranking side by side, as a table or as JSON."""
 
 from __future__ import annotations
 

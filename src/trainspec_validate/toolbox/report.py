@@ -1,4 +1,4 @@
-"""The only place that writes the page of a run at the command line."""
+"""Writes the page of a run at the command line."""
 
 from __future__ import annotations
 

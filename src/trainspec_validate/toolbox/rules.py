@@ -1,4 +1,4 @@
-"""The only place that lists the requirements and shows that each of them has its check."""
+"""Lists the requirements and shows that each of them has its check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that prints the packaged JSON Schemas."""
+"""Prints the packaged JSON Schemas."""
 
 from __future__ import annotations
 

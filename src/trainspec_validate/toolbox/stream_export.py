@@ -1,4 +1,4 @@
-"""The only place that writes a stream in the formats of other programs."""
+"""Writes a stream in the formats of other programs."""
 
 from __future__ import annotations
 

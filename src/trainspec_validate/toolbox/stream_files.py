@@ -1,4 +1,4 @@
-"""The only place that finds the streams among the files of a command, and tells what a conversion refused and lost."""
+"""Finds the streams among the files of a command, and reports refusals and losses of a conversion."""
 
 from __future__ import annotations
 

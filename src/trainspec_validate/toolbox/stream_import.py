@@ -1,4 +1,4 @@
-"""The only place that imports streams of other formats: one metric stream of what several files tell."""
+"""Imports streams of other formats: several files into one metric stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes rows of text: as a table at a terminal, as plain columns everywhere else."""
+"""Writes rows of text: as a table at a terminal, as plain columns everywhere else."""
 
 from __future__ import annotations
 

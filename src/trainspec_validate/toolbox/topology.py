@@ -1,4 +1,4 @@
-"""The only place that shows the graph of a machine at the command line, and the roles of ranks in it."""
+"""Shows the graph of a machine at the command line, and the roles of ranks in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that puts the graph of a machine and the roles of its ranks into words and plain values."""
+"""Writes the graph of a machine and the roles of its ranks as words and plain values."""
 
 from __future__ import annotations
 

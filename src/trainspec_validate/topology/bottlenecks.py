@@ -1,4 +1,4 @@
-"""The only place that finds what is narrow or uneven in a machine: bisection, narrow blocks, unlike accelerators."""
+"""Finds what is narrow or uneven in a machine: bisection, narrow blocks, unlike accelerators."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The only place that builds the graph of a node group: nested blocks of ranks with the links between them.
+"""Builds the graph of a node group: nested blocks of ranks with the links between them.
 
-A block stands for all of its kind, so that 131,072 accelerators are a handful of values.
+A block represents all of its kind, so that 131,072 accelerators are a handful of values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The only place that lists the latency of a message where a profile states none, by kind of link, with its source."""
+"""Lists the latency of a message where a profile states none, by kind of link, with its source."""
 
 from __future__ import annotations
 

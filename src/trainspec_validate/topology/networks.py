@@ -1,4 +1,4 @@
-"""The only place that answers what the members of a parallel group talk over, given where ranks are placed."""
+"""Finds the network between the members of a parallel group, given the placement of ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that assigns the roles of ranks: groups, ring neighbours, tree parents, edges between stages."""
+"""Assigns the roles of ranks: groups, ring neighbours, tree parents, edges between stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that runs rules which users write, in YAML or Python, on the records of runs."""
+"""Runs rules which users write, in YAML or Python, on the records of runs."""
 
 from __future__ import annotations
 

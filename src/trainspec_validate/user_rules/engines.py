@@ -1,4 +1,4 @@
-"""The only place that opens the tables on an engine: DuckDB, Polars or Spark, behind the lazy tables of Narwhals."""
+"""Opens the tables on an engine: DuckDB, Polars or Spark, behind the lazy tables of Narwhals."""
 
 from __future__ import annotations
 

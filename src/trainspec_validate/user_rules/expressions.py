@@ -1,4 +1,4 @@
-"""The only place that turns an expression written as data into one that an engine can run; no text is ever executed."""
+"""Turns an expression written as data into one that an engine can run; no text is ever executed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that runs the rules of users on the records of runs, and makes findings of the rows they return."""
+"""Runs the rules of users on the records of runs, and makes findings of the rows they return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that fills the message of a rule with the values of a row."""
+"""Fills the message of a rule with the values of a row."""
 
 from __future__ import annotations
 

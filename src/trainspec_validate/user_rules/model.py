@@ -1,4 +1,4 @@
-"""The only place that says what a rule of a user is, whichever way it was written."""
+"""Declares a user rule, whichever way it was written."""
 
 from __future__ import annotations
 

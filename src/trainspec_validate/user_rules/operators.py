@@ -1,4 +1,4 @@
-"""The only place that says what the operators on the values of one row do."""
+"""Defines the operators on the values of one row."""
 
 from __future__ import annotations
 

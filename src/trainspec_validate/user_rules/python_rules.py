@@ -1,4 +1,4 @@
-"""The only place that runs a Python file of rules, and only one that the command line names."""
+"""Runs a Python file of rules, and only one that the command line names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes the records of runs as the tables that rules of users look at."""
+"""Writes the records of runs as the tables that rules of users look at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says what the operators over several rows do: of a group, of a series, or up to the own row."""
+"""Defines the operators over several rows: of a group, of a series, or up to the current row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads rules written in YAML: they are data, and are checked before anything runs."""
+"""Reads rules written in YAML: they are data, and are checked before anything runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that gives `jsonschema` the face of `jsonschema_rs`, which has no wheel for Pyodide.
+"""Gives `jsonschema` the interface of `jsonschema_rs`, which has no wheel for Pyodide.
 
 The validator of the playground imports this module under that name; only what the validator uses of it is here.
 """

@@ -1,4 +1,4 @@
-"""The only place that runs the validator for the playground: texts by file name in, what was found as JSON out."""
+"""Runs the validator for the playground: texts by file name in, what was found as JSON out."""
 
 from __future__ import annotations
 

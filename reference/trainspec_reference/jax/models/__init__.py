@@ -1,4 +1,4 @@
-"""The only place that finds the network of a family, and how tensor ranks may split its parameters."""
+"""Finds the network of a family, and how tensor ranks may split its parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that computes the residual convolutional network: stem, residual blocks, mean pool, head."""
+"""Computes the residual convolutional network: stem, residual blocks, mean pool, head."""
 
 # ruff: noqa: N803, N806 - shapes stand in names
 

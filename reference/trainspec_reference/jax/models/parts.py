@@ -1,4 +1,4 @@
-"""The only place that holds what the networks share: reading of layers, norms, dropout and loss."""
+"""Holds the parts that the networks share: reading of layers, norms, dropout and loss."""
 
 # ruff: noqa: N803, N806 - shapes stand in names
 

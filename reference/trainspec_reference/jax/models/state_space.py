@@ -1,4 +1,4 @@
-"""The only place that computes the state-space network: gated diagonal linear recurrences, tied output head."""
+"""Computes the state-space network: gated diagonal linear recurrences, tied output head."""
 
 # ruff: noqa: N803, N806 - shapes stand in names
 

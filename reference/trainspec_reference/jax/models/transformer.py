@@ -1,4 +1,4 @@
-"""The only place that computes the decoder-only transformer: pre-norm, causal attention, tied output head."""
+"""Computes the decoder-only transformer: pre-norm, causal attention, tied output head."""
 
 # ruff: noqa: N803, N806 - shapes stand in names
 

@@ -1,4 +1,4 @@
-"""The only place that makes a network of a family from its global parameters."""
+"""Makes a network of a family from its global parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes the layers that networks of several families share."""
+"""Writes the layers that networks of several families share."""
 
 # ruff: noqa: N803 - shapes stand in names
 

@@ -1,4 +1,4 @@
-"""The only place that writes the convolutional network: residual blocks over images, to one class each."""
+"""Writes the convolutional network: residual blocks over images, to one class each."""
 
 # ruff: noqa: N803, N806 - shapes stand in names
 

@@ -1,4 +1,4 @@
-"""The only place that writes the state-space network: a gated diagonal linear recurrence in each layer."""
+"""Writes the state-space network: a gated diagonal linear recurrence in each layer."""
 
 # ruff: noqa: N803, N806 - shapes stand in names
 

@@ -1,4 +1,4 @@
-"""The only place that writes the transformer: causal, norm first, with one table for input and output."""
+"""Writes the transformer: causal, norm first, with one table for input and output."""
 
 # ruff: noqa: N803, N806 - shapes stand in names
 

@@ -1,4 +1,4 @@
-"""The only place that knows what an artifact check is: a generator over checkpoints, registered under a requirement."""
+"""Defines an artifact check: a generator over checkpoints, registered under a requirement."""
 
 from __future__ import annotations
 

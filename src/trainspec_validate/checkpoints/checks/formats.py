@@ -1,4 +1,4 @@
-"""The only place that judges what the readers of the formats found, one matter for each requirement."""
+"""Judges what the readers of the formats found, one matter for each requirement."""
 
 from __future__ import annotations
 

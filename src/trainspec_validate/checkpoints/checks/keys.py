@@ -1,4 +1,4 @@
-"""The only place that looks for the items of a policy among the names of state in a checkpoint."""
+"""Searches the names of state in a checkpoint for the items of a policy."""
 
 from __future__ import annotations
 

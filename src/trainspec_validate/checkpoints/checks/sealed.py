@@ -1,4 +1,4 @@
-"""The only place that compares a checkpoint with its manifest, and payloads with the checksums of their format."""
+"""Compares a checkpoint with its manifest, and payloads with the checksums of their format."""
 
 from __future__ import annotations
 

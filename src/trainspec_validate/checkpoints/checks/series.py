@@ -1,4 +1,4 @@
-"""The only place that judges the checkpoints of one run beside each other, and the pointers to the newest of them."""
+"""Judges the checkpoints of one run together, and the pointers to the newest of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that judges which step checkpoints hold, and when their files were written."""
+"""Judges which step checkpoints hold, and when their files were written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that judges the values of tensors; it reads them where that is asked for."""
+"""Judges the values of tensors; it reads them where that is asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that lists the formats; each reader adds what its format says of a checkpoint."""
+"""Lists the formats; each reader adds what its format says of a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads the index of a checkpoint of TensorFlow: which tensors it holds, and where they lie."""
+"""Reads the index of a checkpoint of TensorFlow: its tensors, and their offsets."""
 
 from __future__ import annotations
 

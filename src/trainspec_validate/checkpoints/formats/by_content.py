@@ -1,4 +1,4 @@
-"""The only place that looks into files whose names say no format: loaders unpickle what they get, under any name."""
+"""Recognises formats by content where names show none: loaders unpickle a file under any name."""
 
 from __future__ import annotations
 

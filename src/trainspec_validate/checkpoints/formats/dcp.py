@@ -1,4 +1,4 @@
-"""The only place that reads the index of PyTorch's distributed checkpoints, without PyTorch and without running it."""
+"""Reads the index of PyTorch's distributed checkpoints, without PyTorch and without running it."""
 
 from __future__ import annotations
 

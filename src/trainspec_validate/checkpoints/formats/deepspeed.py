@@ -1,4 +1,4 @@
-"""The only place that knows the files of DeepSpeed: which of them there are for each rank, and what they say."""
+"""Reads the files of a DeepSpeed checkpoint: which of them exist for each rank, and their contents."""
 
 from __future__ import annotations
 

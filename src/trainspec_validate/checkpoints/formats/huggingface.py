@@ -1,4 +1,4 @@
-"""The only place that knows what the Trainer of Hugging Face leaves in `checkpoint-N`."""
+"""Reads the files that the Trainer of Hugging Face leaves in `checkpoint-N`."""
 
 from __future__ import annotations
 

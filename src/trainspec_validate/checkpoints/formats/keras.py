@@ -1,4 +1,4 @@
-"""The only place that reads files of Keras: archives of a model, and containers of HDF5, without its library."""
+"""Reads files of Keras: archives of a model, and containers of HDF5, without its library."""
 
 from __future__ import annotations
 

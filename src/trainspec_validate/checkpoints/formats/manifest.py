@@ -1,4 +1,4 @@
-"""The only place that reads the manifest of a checkpoint, and says which of its paths are safe."""
+"""Reads the manifest of a checkpoint, and says which of its paths are safe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that knows what Megatron adds to a distributed checkpoint: configuration, common state, digests."""
+"""Reads what Megatron adds to a distributed checkpoint: configuration, common state, digests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that knows checkpoints that libraries keep near the nodes: those of NVRx, DLRover and VELOC."""
+"""Recognises checkpoints that libraries keep near the nodes: NVRx, DLRover and VELOC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads what Orbax leaves: metadata of the save, trees of arrays, and its two kinds of storage."""
+"""Reads what Orbax leaves: metadata of the save, trees of arrays, and its two kinds of storage."""
 
 from __future__ import annotations
 

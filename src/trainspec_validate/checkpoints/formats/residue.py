@@ -1,4 +1,4 @@
-"""The only place that knows what unfinished saves leave behind."""
+"""Recognises the remains of unfinished saves."""
 
 from __future__ import annotations
 

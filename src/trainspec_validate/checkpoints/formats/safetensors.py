@@ -1,4 +1,4 @@
-"""The only place that reads headers of safetensors files, and the indexes that join such files to one model."""
+"""Reads headers of safetensors files, and the indexes that join such files to one model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that judges checkpoints of TensorFlow: an index with the place and the checksum of each tensor."""
+"""Judges checkpoints of TensorFlow: an index with the place and the checksum of each tensor."""
 
 from __future__ import annotations
 

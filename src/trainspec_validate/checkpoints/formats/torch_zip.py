@@ -1,4 +1,4 @@
-"""The only place that reads what `torch.save` writes: zip containers around a pickle, and old bare pickles."""
+"""Reads what `torch.save` writes: zip containers around a pickle, and old bare pickles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns a configuration of accelerate into parts of a plan."""
+"""Turns a configuration of accelerate into parts of a plan."""
 
 from __future__ import annotations
 

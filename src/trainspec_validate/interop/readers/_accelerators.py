@@ -1,4 +1,4 @@
-"""The only place that turns product names and PCI identifiers of accelerators into names of the catalog."""
+"""Turns product names and PCI identifiers of accelerators into names of the catalog."""
 
 from __future__ import annotations
 

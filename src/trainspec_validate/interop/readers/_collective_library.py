@@ -1,4 +1,4 @@
-"""The only place that knows the log lines of NCCL and RCCL, and what they show of one job."""
+"""Reads the log lines of NCCL and RCCL, and the facts of one job in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that knows what a log of NCCL or RCCL says of driver, run-time and network plug-in below it."""
+"""Reads the driver, run-time and network plug-in from a log of NCCL or RCCL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that knows the lines of nccl-tests and rccl-tests: ranks with hosts, and tables of sizes and times."""
+"""Reads the lines of nccl-tests and rccl-tests: ranks with hosts, and tables of sizes and times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns the sections of a DeepSpeed configuration into parts of a plan."""
+"""Turns the sections of a DeepSpeed configuration into parts of a plan."""
 
 from __future__ import annotations
 

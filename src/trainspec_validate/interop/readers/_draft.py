@@ -1,4 +1,4 @@
-"""The only place that collects what a node-level reader finds, key by key, and hands it over as a fragment."""
+"""Collects what a node-level reader finds, key by key, and hands it over as a fragment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that repeats how DeepSpeed chooses the batch and the world sizes of an elastic job."""
+"""Computes the batch and the world sizes of an elastic job as DeepSpeed does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that expands host list expressions such as `node[001-128,130]`, within bounds."""
+"""Expands host list expressions such as `node[001-128,130]`, within bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns a model configuration of transformers into the model of a plan."""
+"""Turns a model configuration of transformers into the model of a plan."""
 
 from __future__ import annotations
 

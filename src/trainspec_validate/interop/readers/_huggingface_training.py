@@ -1,4 +1,4 @@
-"""The only place that turns arguments of the transformers Trainer into parts of a plan."""
+"""Turns arguments of the transformers Trainer into parts of a plan."""
 
 from __future__ import annotations
 

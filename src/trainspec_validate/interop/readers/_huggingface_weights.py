@@ -1,4 +1,4 @@
-"""The only place that judges which weights a Trainer's job holds: loaded in a format, quantised, or with adapters."""
+"""Judges which weights a Trainer's job holds: loaded in a format, quantised, or with adapters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads the distance matrices of hwloc: links between accelerators and to their switches."""
+"""Reads the distance matrices of hwloc: links between accelerators and to their switches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that knows the lines of ibnetdiscover."""
+"""Parses the lines of ibnetdiscover."""
 
 from __future__ import annotations
 

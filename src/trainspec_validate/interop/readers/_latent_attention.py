@@ -1,4 +1,4 @@
-"""The only place that counts the projections of latent attention, which the shape of a plan does not hold."""
+"""Counts the projections of latent attention, which the shape of a plan does not hold."""
 
 from __future__ import annotations
 

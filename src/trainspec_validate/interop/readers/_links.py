@@ -1,4 +1,4 @@
-"""The only place that finds the shape of a scale-up domain from the links between the accelerators of a node."""
+"""Finds the shape of a scale-up domain from the links between the accelerators of a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that cuts the device matrices of nvidia-smi and rocm-smi into rows and cells."""
+"""Cuts the device matrices of nvidia-smi and rocm-smi into rows and cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that multiplies the mesh axes of MaxText, inside slices and between them, to degrees."""
+"""Multiplies the mesh axes of MaxText, inside slices and between them, to degrees."""
 
 from __future__ import annotations
 

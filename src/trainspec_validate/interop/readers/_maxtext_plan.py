@@ -1,4 +1,4 @@
-"""The only place that turns settings of MaxText, by their names, into parts of a plan."""
+"""Turns settings of MaxText, by their names, into parts of a plan."""
 
 from __future__ import annotations
 

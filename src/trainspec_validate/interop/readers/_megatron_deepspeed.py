@@ -1,4 +1,4 @@
-"""The only place that knows how Megatron-DeepSpeed, a fork of Megatron-LM, reads its arguments."""
+"""Reads the arguments of Megatron-DeepSpeed, a fork of Megatron-LM, by its own rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that takes back defaults of Megatron-LM's command line, where they do not hold."""
+"""Withdraws defaults of Megatron-LM's command line where they do not hold."""
 
 from __future__ import annotations
 

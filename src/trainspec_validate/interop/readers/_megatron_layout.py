@@ -1,4 +1,4 @@
-"""The only place that reads how Megatron-LM's layout strings and lists split layers over the chunks of a pipeline."""
+"""Reads how Megatron-LM's layout strings and lists split layers over the chunks of a pipeline."""
 
 from __future__ import annotations
 

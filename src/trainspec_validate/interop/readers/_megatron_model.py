@@ -1,4 +1,4 @@
-"""The only place that turns arguments of Megatron-LM on the shape of a model into the model of a plan."""
+"""Turns arguments of Megatron-LM on the shape of a model into the model of a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns arguments of Megatron-LM, by their names, into parts of a plan."""
+"""Turns arguments of Megatron-LM, by their names, into parts of a plan."""
 
 from __future__ import annotations
 

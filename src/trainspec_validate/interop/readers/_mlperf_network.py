@@ -1,4 +1,4 @@
-"""The only place that records the network of an MLPerf system description: interfaces by role, and the fabric."""
+"""Records the network of an MLPerf system description: interfaces by role, and the fabric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that records the node of an MLPerf system description: accelerator, host and scale-up links."""
+"""Records the node of an MLPerf system description: accelerator, host and scale-up links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that records the software of an MLPerf system description."""
+"""Records the software of an MLPerf system description."""
 
 from __future__ import annotations
 

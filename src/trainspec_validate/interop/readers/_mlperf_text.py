@@ -1,4 +1,4 @@
-"""The only place that understands the free texts of MLPerf system descriptions: amounts, accelerators, links, NICs."""
+"""Parses the free texts of MLPerf system descriptions: amounts, accelerators, links, NICs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that takes one value out of an MLPerf system description as text."""
+"""Takes one value out of an MLPerf system description as text."""
 
 from __future__ import annotations
 

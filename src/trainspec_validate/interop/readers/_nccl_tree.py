@@ -1,4 +1,4 @@
-"""The only place that walks the tree of an NCCL or RCCL topology file and turns its elements into devices."""
+"""Walks the tree of an NCCL or RCCL topology file and turns its elements into devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes the devices of one node into a draft: counts, slots, interfaces and how near they are."""
+"""Writes the devices of one node into a draft: counts, slots, interfaces and how near they are."""
 
 from __future__ import annotations
 

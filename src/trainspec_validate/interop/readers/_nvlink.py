@@ -1,4 +1,4 @@
-"""The only place that writes the NVLinks between the accelerators of one node into a draft."""
+"""Writes the NVLinks between the accelerators of one node into a draft."""
 
 from __future__ import annotations
 

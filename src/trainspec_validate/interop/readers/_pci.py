@@ -1,4 +1,4 @@
-"""The only place that knows PCI: device classes, link speeds, and the path class between two devices of a tree."""
+"""Facts about PCI: device classes, link speeds, and the path class between two devices of a tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that completes an imported plan by the identities that its settings obey."""
+"""Completes an imported plan by the identities that its settings obey."""
 
 from __future__ import annotations
 

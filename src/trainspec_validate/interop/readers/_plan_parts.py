@@ -1,4 +1,4 @@
-"""The only place that collects the facts of a plan from the named settings of a launch configuration."""
+"""Collects the facts of a plan from the named settings of a launch configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that knows where a plan states what settings say that no reader of plans takes over."""
+"""Maps settings that no reader of plans takes over to the keys of a plan that state the same."""
 
 from __future__ import annotations
 

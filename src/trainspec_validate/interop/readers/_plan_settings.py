@@ -1,4 +1,4 @@
-"""The only place that turns the text of a launch configuration into settings with dotted names and their lines."""
+"""Turns the text of a launch configuration into settings with dotted names and their lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns surveyed switch ports into fabric tiers, and tells uplinks that are missing."""
+"""Turns surveyed switch ports into fabric tiers, and reports missing uplinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes what the accelerators of a node are and how many packages they make up."""
+"""Writes what the accelerators of a node are and how many packages they make up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes devices that a vendor's tool lists into a draft: product, memory, power and slot."""
+"""Writes devices that a vendor's tool lists into a draft: product, memory, power and slot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads what NVIDIA's tools list of the devices of one node."""
+"""Reads what NVIDIA's tools list of the devices of one node."""
 
 from __future__ import annotations
 

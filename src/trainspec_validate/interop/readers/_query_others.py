@@ -1,4 +1,4 @@
-"""The only place that reads what the tools of AMD and Google list of the devices of one node."""
+"""Reads what the tools of AMD and Google list of the devices of one node."""
 
 from __future__ import annotations
 

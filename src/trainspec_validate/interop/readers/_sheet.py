@@ -1,4 +1,4 @@
-"""The only place that collects what a network, system or log reader finds, and keeps out what no key takes."""
+"""Collects what a network, system or log reader finds, and keeps out what no key takes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The only place that holds what a script leaves to a branch, a loop or its caller: values with their alternatives.
+"""Holds values that a script leaves to a branch, a loop or its caller, with their alternatives.
 
-In a text an alternative stands as a mark, two private characters around a number, so that it goes through assignments
-and substitutions like any other text.
+In a text an alternative appears as a mark, two private characters around a number, so that it passes through
+assignments and substitutions like any other text.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The only place that follows a shell script from assignment to command; nothing of it is ever run.
+"""Follows a shell script from assignment to command; nothing of it is ever run.
 
 What a branch, a loop or the caller decides becomes a choice between every value that it may have (`_shell_choices`).
 """

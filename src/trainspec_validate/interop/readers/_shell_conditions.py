@@ -1,4 +1,4 @@
-"""The only place that decides conditions of a shell script, and counts its sums, from values that are known."""
+"""Decides conditions of a shell script, and counts its sums, from values that are known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns words of a command into options, and reads from them how many ranks are started."""
+"""Turns words of a command into options, and reads from them how many ranks are started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that finds the branches, loops and functions in the words of a shell script."""
+"""Finds the branches, loops and functions in the words of a shell script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that cuts a shell script into words with lines; nothing of it is ever run."""
+"""Cuts a shell script into words with lines; nothing of it is ever run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that records the shapes of Slurm other than trees: blocks, rings, tori and flat networks."""
+"""Records the shapes of Slurm other than trees: blocks, rings, tori and flat networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns a tree of switches with nodes below into the tiers of a fabric."""
+"""Turns a tree of switches with nodes below into the tiers of a fabric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns the tables of a torchtitan job into parts of a plan."""
+"""Turns the tables of a torchtitan job into parts of a plan."""
 
 from __future__ import annotations
 

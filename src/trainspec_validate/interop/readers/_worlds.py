@@ -1,7 +1,7 @@
-"""The only place that keeps a plan from resting on a setting that a branch, a caller or another program decides.
+"""Keeps a plan from resting on a setting that a branch, a caller or another program decides.
 
-A plan is made once for every value that such a setting may have. What is alike in all of them stays; what is not stays
-open, with the values that it would have.
+A plan is made once for every value that such a setting may have. Facts that are alike in all of them stay; all others
+are left open, with their possible values.
 """
 
 from __future__ import annotations

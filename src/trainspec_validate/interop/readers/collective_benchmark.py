@@ -1,4 +1,4 @@
-"""The only place that reads what nccl-tests and rccl-tests print."""
+"""Reads what nccl-tests and rccl-tests print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads logs of the collective libraries NCCL and RCCL."""
+"""Reads logs of the collective libraries NCCL and RCCL."""
 
 from __future__ import annotations
 

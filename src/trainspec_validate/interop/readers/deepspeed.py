@@ -1,4 +1,4 @@
-"""The only place that reads configuration files of DeepSpeed."""
+"""Reads configuration files of DeepSpeed."""
 
 from __future__ import annotations
 

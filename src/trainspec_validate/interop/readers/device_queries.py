@@ -1,4 +1,4 @@
-"""The only place that lists the formats in which vendors' tools name the devices of one node."""
+"""Lists the formats in which vendors' tools name the devices of one node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads files of Hugging Face: model configurations, Trainer arguments and accelerate."""
+"""Reads files of Hugging Face: model configurations, Trainer arguments and accelerate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads the XML of hwloc (lstopo): sockets, cores, PCI devices and distances of one node."""
+"""Reads the XML of hwloc (lstopo): sockets, cores, PCI devices and distances of one node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads the output of ibnetdiscover: switches, adapters, cables and lane rates."""
+"""Reads the output of ibnetdiscover: switches, adapters, cables and lane rates."""
 
 from __future__ import annotations
 

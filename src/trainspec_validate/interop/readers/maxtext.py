@@ -1,4 +1,4 @@
-"""The only place that reads how MaxText was started: YAML, launch scripts and logged settings."""
+"""Reads how MaxText was started: YAML, launch scripts and logged settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads how Megatron-LM was started: launch scripts, argument lists and logged arguments."""
+"""Reads how Megatron-LM was started: launch scripts, argument lists and logged arguments."""
 
 from __future__ import annotations
 

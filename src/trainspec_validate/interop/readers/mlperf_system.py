@@ -1,4 +1,4 @@
-"""The only place that reads system descriptions of MLPerf Training submissions."""
+"""Reads system descriptions of MLPerf Training submissions."""
 
 from __future__ import annotations
 

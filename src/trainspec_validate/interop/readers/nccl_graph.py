@@ -1,4 +1,4 @@
-"""The only place that reads the graph files of NCCL and RCCL: the rings and trees that the library chose on a node."""
+"""Reads the graph files of NCCL and RCCL: the rings and trees that the library chose on a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads the topology files of NCCL and RCCL: processors, PCI devices and links of one node."""
+"""Reads the topology files of NCCL and RCCL: processors, PCI devices and links of one node."""
 
 from __future__ import annotations
 

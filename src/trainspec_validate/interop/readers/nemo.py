@@ -1,4 +1,4 @@
-"""The only place that reads configurations of NeMo's Megatron models and of Megatron Bridge."""
+"""Reads configurations of NeMo's Megatron models and of Megatron Bridge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads the JSON of NetQ: its topology graph, and its list of compute nodes."""
+"""Reads the JSON of NetQ: its topology graph, and its list of compute nodes."""
 
 from __future__ import annotations
 

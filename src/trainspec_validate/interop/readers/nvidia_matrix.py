@@ -1,4 +1,4 @@
-"""The only place that reads the matrix of `nvidia-smi topo -m`: links, distances and affinity of one node."""
+"""Reads the matrix of `nvidia-smi topo -m`: links, distances and affinity of one node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads the matrices of `rocm-smi --showtopo`: weights, hops and link types of one node."""
+"""Reads the matrices of `rocm-smi --showtopo`: weights, hops and link types of one node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads network descriptions of the simulator ASTRA-sim."""
+"""Reads network descriptions of the simulator ASTRA-sim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads the topology files of the Slurm scheduler, topology.conf and topology.yaml."""
+"""Reads the topology files of the Slurm scheduler, topology.conf and topology.yaml."""
 
 from __future__ import annotations
 

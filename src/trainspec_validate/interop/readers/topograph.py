@@ -1,4 +1,4 @@
-"""The only place that reads the cluster models of Topograph: switches, blocks of nodes, and accelerator domains."""
+"""Reads the cluster models of Topograph: switches, blocks of nodes, and accelerator domains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that reads job configurations of torchtitan in TOML."""
+"""Reads job configurations of torchtitan in TOML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns the algorithms of a plan into NCCL_ALGO and NCCL_PROTO, where these can say it."""
+"""Turns the algorithms of a plan into NCCL_ALGO and NCCL_PROTO, where these can express them."""
 
 from __future__ import annotations
 

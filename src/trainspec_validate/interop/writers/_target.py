@@ -1,4 +1,4 @@
-"""The only place that defines what a writer gets and gives: a job, a text, and what the text cannot say."""
+"""Defines the input and output of a writer: a job, a text, and the parts of the job that the text cannot state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns a plan into a configuration file for DeepSpeed."""
+"""Turns a plan into a configuration file for DeepSpeed."""
 
 from __future__ import annotations
 

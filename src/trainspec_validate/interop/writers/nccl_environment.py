@@ -1,4 +1,4 @@
-"""The only place that turns a job into environment variables for NCCL or RCCL and for PyTorch's watchdog."""
+"""Turns a job into environment variables for NCCL or RCCL and for PyTorch's watchdog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns a job into a batch script for Slurm."""
+"""Turns a job into a batch script for Slurm."""
 
 from __future__ import annotations
 

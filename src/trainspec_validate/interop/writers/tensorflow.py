@@ -1,4 +1,4 @@
-"""The only place that turns a job into TF_CONFIG and the strategy that reads it."""
+"""Turns a job into TF_CONFIG and the strategy that reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns a job into a torchrun line: nodes, ranks, rendezvous, rank order and restarts."""
+"""Turns a job into a torchrun line: nodes, ranks, rendezvous, rank order and restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns a plan into a configuration file for torchtitan, with the least TOML that this takes."""
+"""Turns a plan into a configuration file for torchtitan, in a small subset of TOML."""
 
 from __future__ import annotations
 

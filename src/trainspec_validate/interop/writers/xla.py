@@ -1,4 +1,4 @@
-"""The only place that turns a plan into flags of XLA for JAX on GPUs."""
+"""Turns a plan into flags of XLA for JAX on GPUs."""
 
 from __future__ import annotations
 

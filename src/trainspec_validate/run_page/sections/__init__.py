@@ -1,4 +1,4 @@
-"""The only place that lists the sections of a run page, in the order in which they are read."""
+"""Lists the sections of a run page, in the order in which they are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that shows what of a run was seen: metrics of those expected, ranks, devices, time."""
+"""Shows the coverage of a run: metrics of those expected, ranks, devices, time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that shows what the devices did: busy, matrix units, memory and power, in a band over all of them."""
+"""Shows the load of the devices: busy, matrix units, memory and power, in a band over all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that shows the energy of a run: by counters, by power over time, and for each token."""
+"""Shows the energy of a run: by counters, by power over time, and for each token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that shows faults with the recoveries that answered them."""
+"""Shows faults with the recoveries that answered them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that shows findings: by requirement, each with its place, its evidence and what would be right."""
+"""Shows findings: by requirement, each with its place, its evidence and what would be right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that shows what the time of a run went to, and whether its categories add up to it."""
+"""Shows what the time of a run went to, and whether its categories add up to it."""
 
 from __future__ import annotations
 

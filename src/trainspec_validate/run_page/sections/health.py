@@ -1,4 +1,4 @@
-"""The only place that shows how far the telemetry itself can be trusted: losses, delays, holes, clocks, odd values."""
+"""Shows how far the telemetry itself can be trusted: losses, delays, holes, clocks, odd values."""
 
 from __future__ import annotations
 

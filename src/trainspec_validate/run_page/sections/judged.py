@@ -1,4 +1,4 @@
-"""The only place that says what was not judged, and why: nothing seen is never a pass."""
+"""Shows what was not judged, and why: missing input never yields a pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that shows how a run learned: loss, gradient norm, and the noise of the gradient with its interval."""
+"""Shows how a run learned: loss, gradient norm, and the noise of the gradient with its interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that shows how fast a run went: time of an update, tokens per second, utilisation of the peak."""
+"""Shows how fast a run went: time of an optimizer step, tokens per second, MFU."""
 
 from __future__ import annotations
 

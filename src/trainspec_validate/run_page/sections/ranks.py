@@ -1,4 +1,4 @@
-"""The only place that shows how ranks differ: the slowest, how far apart they are, stragglers, slow pairs of nodes."""
+"""Shows how ranks differ: the slowest, how far apart they are, stragglers, slow pairs of nodes."""
 
 from __future__ import annotations
 

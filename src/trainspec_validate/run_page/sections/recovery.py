@@ -1,4 +1,4 @@
-"""The only place that shows saves, faults and recoveries: on a time line and in tables."""
+"""Shows saves, faults and recoveries: on a time line and in tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that shows a run at a glance: what it is, how it went in figures, and the verdict."""
+"""Shows a run at a glance: what it is, how it went in figures, and the verdict."""
 
 from __future__ import annotations
 

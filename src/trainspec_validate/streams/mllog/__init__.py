@@ -1,1 +1,1 @@
-"""The only place that reads the log of MLPerf."""
+"""Reads the log of MLPerf."""

@@ -1,12 +1,11 @@
-"""The only place that judges how the processes of a log of MLPerf start: how far apart, and whether they are done."""
+"""Judges how the processes of a log of MLPerf start: how far apart, and whether all have started."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from statistics import median_low
 
-from trainspec_validate.streams.items import Refusal
-from trainspec_validate.streams.read import Found
+from trainspec_validate.streams.items import Found, Refusal
 from trainspec_validate.streams.transcript import Transcript
 
 STARTS = ("init_start", "cache_clear")

@@ -1,4 +1,4 @@
-"""The only place that holds a log of MLPerf back until it shows how often it reports updates, which its head says."""
+"""Holds a log of MLPerf back until the interval of its reports is known, which its stream header states."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from trainspec_validate.documents.stream import ScopeName
-from trainspec_validate.streams.read import Found
+from trainspec_validate.streams.items import Found
 from trainspec_validate.streams.transcript import Transcript
 
 _MAX_HELD = 100_000

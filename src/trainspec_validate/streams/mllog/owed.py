@@ -1,11 +1,10 @@
-"""The only place that knows which keys a log of MLPerf owes, and of which kind their entries are."""
+"""Lists the keys that a log of MLPerf requires, and the kinds of their entries."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.streams.items import Refusal
-from trainspec_validate.streams.read import Found
+from trainspec_validate.streams.items import Found, Refusal
 
 SETTINGS = ("submission_benchmark", "global_batch_size")
 """What a log states once before or while it runs. Source: mlcommons/logging, compliance_checker/training_5.1.0."""

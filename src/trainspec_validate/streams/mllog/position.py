@@ -1,4 +1,4 @@
-"""The only place that knows what `step`, `samples_count` and `epoch_num` of a log of MLPerf count."""
+"""Gives the units of `step`, `samples_count` and `epoch_num` of a log of MLPerf."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The only place that reads and writes OTLP/JSON, the format of OpenTelemetry in files."""
+"""Reads and writes OTLP/JSON, the format of OpenTelemetry in files."""

@@ -1,4 +1,4 @@
-"""The only place that turns histograms of OTLP into those of records."""
+"""Turns histograms of OTLP into histograms of records."""
 
 from __future__ import annotations
 

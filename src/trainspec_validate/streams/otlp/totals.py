@@ -1,4 +1,4 @@
-"""The only place that makes counters of deltas, and windows of histograms that count from a start."""
+"""Makes counters of deltas, and windows of histograms that count from a start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that turns plain values into those of OTLP/JSON and back, and knows the names of coordinates there."""
+"""Turns plain values into values of OTLP/JSON and back, and names the coordinates there."""
 
 from __future__ import annotations
 

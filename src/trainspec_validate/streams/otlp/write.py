@@ -1,9 +1,9 @@
-"""The only place that writes records as OTLP/JSON, a few on each line, so that they come back as they were.
+"""Writes records as OTLP/JSON, a few on each line, so that they can be read back unchanged.
 
-A head becomes the attributes of a resource, each value of a sample a data point, and an event a log record with its
-`eventName`. What OTLP has no place for is in attributes that start with `trainspec.`. Step and sequence number are
-attributes of an exemplar of the first point of a sample: they tell no series apart, and so no backend keeps a series
-for each of them. The points of a sample follow each other.
+A stream header becomes the attributes of a resource, each value of a sample a data point, and an event a log record
+with its `eventName`. Fields for which OTLP has no place are in attributes that start with `trainspec.`. Step and
+sequence number are attributes of an exemplar of the first point of a sample: they do not identify series, and so no
+backend keeps a series for each of them. The points of a sample follow each other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trainspec_validate.documents.stream import (
 from trainspec_validate.metrics import by_name, catalog
 from trainspec_validate.streams import keys
 from trainspec_validate.streams.items import Record
-from trainspec_validate.streams.native import encoded
+from trainspec_validate.streams.json_text import encoded
 from trainspec_validate.streams.otlp.values import COORDINATES, OWN, SCOPE, Unwritable, attributes, written_double
 
 Signal = Literal["all", "metrics", "logs"]

@@ -1,1 +1,1 @@
-"""The only place that reads and writes expositions of Prometheus and OpenMetrics."""
+"""Reads and writes expositions of Prometheus and OpenMetrics."""

@@ -1,4 +1,4 @@
-"""The only place that knows the grammar of one line of an exposition of Prometheus or OpenMetrics."""
+"""Parses one line of an exposition of Prometheus or OpenMetrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that writes the last value of every series of a stream as an exposition of Prometheus."""
+"""Writes the last value of every series of a stream as an exposition of Prometheus."""
 
 from __future__ import annotations
 

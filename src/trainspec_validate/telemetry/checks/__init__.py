@@ -1,4 +1,4 @@
-"""The only place that knows what a stream check is: a generator over a run, registered under its requirement's id."""
+"""Defines a stream check: a generator over a run, registered under its requirement's id."""
 
 from __future__ import annotations
 

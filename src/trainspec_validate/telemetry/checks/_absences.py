@@ -1,4 +1,4 @@
-"""The only place that knows which ranks, hosts and devices a run says that it lost, so that they may be silent."""
+"""Lists the ranks, hosts and devices that a run reports as lost, so that they may be silent."""
 
 from __future__ import annotations
 

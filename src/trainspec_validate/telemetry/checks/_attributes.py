@@ -1,4 +1,4 @@
-"""The only place that reads attributes of events as texts and whole numbers; one of another type counts as absent."""
+"""Reads attributes of events as texts and whole numbers; one of another type counts as absent."""
 
 from __future__ import annotations
 

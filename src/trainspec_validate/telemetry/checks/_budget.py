@@ -1,4 +1,4 @@
-"""The only place that finds what a policy promises for a fault of the run."""
+"""Finds the budget of a policy for a fault of the run."""
 
 from __future__ import annotations
 

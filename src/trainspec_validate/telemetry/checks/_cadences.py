@@ -1,4 +1,4 @@
-"""The only place that tells checks how often the series of a run are to be written."""
+"""Gives checks the expected intervals of the series of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that takes what many series show at the same time for one thing with one cause."""
+"""Groups simultaneous observations in many series as one occurrence with one cause."""
 
 from __future__ import annotations
 

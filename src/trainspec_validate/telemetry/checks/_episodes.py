@@ -1,4 +1,4 @@
-"""The only place that follows a fault until the job has caught up: the marks of a recovery, with their records."""
+"""Follows a fault until the job has caught up: the marks of a recovery, with their records."""
 
 from __future__ import annotations
 

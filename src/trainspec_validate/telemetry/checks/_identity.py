@@ -1,4 +1,4 @@
-"""The only place that notices that a rank or a device has moved, or that one thing goes by two names."""
+"""Detects that a rank or a device has moved, or that one thing has two names."""
 
 from __future__ import annotations
 

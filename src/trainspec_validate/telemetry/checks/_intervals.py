@@ -1,4 +1,4 @@
-"""The only place that pairs the events that open and close intervals, by the catalog and their `id`."""
+"""Pairs the events that open and close intervals, by the catalog and their `id`."""
 
 from __future__ import annotations
 

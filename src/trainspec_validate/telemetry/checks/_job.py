@@ -1,4 +1,4 @@
-"""The only place that cuts and aligns series of the whole job for checks that hold one against another."""
+"""Cuts and aligns series of the whole job for checks that compare them."""
 
 from __future__ import annotations
 

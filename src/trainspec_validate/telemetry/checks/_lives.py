@@ -1,4 +1,4 @@
-"""The only place that says between which of its events a run is over: it can be started again after its end."""
+"""Finds the stretches in which a run is over: it can be started again after its end."""
 
 from __future__ import annotations
 

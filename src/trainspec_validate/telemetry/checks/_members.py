@@ -1,4 +1,4 @@
-"""The only place that lists the ranks, hosts and devices of a run as its series name them."""
+"""Lists the ranks, hosts and devices of a run as its series name them."""
 
 from __future__ import annotations
 

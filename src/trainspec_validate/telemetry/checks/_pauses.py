@@ -1,4 +1,4 @@
-"""The only place that knows when a job stands, or its streams are silent, for a reason that the run itself states."""
+"""Finds when a job pauses, or its streams are silent, for a reason that the run itself states."""
 
 from __future__ import annotations
 

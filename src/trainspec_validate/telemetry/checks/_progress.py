@@ -1,4 +1,4 @@
-"""The only place that knows which updates a job says it completed, and when: `train.step.count` of each attempt."""
+"""Finds which updates a job reports as complete, and when: `train.step.count` of each attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that puts the values of updates that a run executed again beside those of the first time."""
+"""Pairs the values of repeated updates with those of their first execution."""
 
 from __future__ import annotations
 

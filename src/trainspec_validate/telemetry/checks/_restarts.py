@@ -1,4 +1,4 @@
-"""The only place that knows from what state each attempt of a run goes on."""
+"""Finds the state from which each attempt of a run continues."""
 
 from __future__ import annotations
 

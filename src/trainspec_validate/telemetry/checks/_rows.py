@@ -1,4 +1,4 @@
-"""The only place that picks rows of the table of series for checks, and makes few findings of many rows."""
+"""Picks rows of the table of series for checks, and makes few findings of many rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that knows what a run saved: begins, commits, failures and deletions of each checkpoint."""
+"""Collects the saves of a run: begins, commits, failures and deletions of each checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says what batch a plan asks for at each position of a run."""
+"""Computes the batch that a plan requires at each position of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that says which metrics a run has values of, by writer and by attempt, and how far attempts came."""
+"""Lists the metrics that a run has values of, by writer and by attempt, and how far attempts came."""
 
 from __future__ import annotations
 

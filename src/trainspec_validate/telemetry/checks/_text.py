@@ -1,4 +1,4 @@
-"""The only place that puts times, amounts, values, subjects and series into the words of a finding."""
+"""Writes times, amounts, values, subjects and series in the words of a finding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that measures how far apart the saves of a run are: updates and productive time without one."""
+"""Measures how far apart the saves of a run are: updates and productive time without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that finds slow stretches in logs whose lines have no times: their updates say how long they took."""
+"""Finds slow stretches in logs whose lines have no times, by the durations of their updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that makes few findings of many occurrences."""
+"""Makes few findings of many occurrences."""
 
 from __future__ import annotations
 

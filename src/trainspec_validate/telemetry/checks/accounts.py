@@ -1,4 +1,4 @@
-"""The only place that checks what a run says it lost: skipped updates and time by category."""
+"""Checks the losses that a run reports: skipped updates and time by category."""
 
 from __future__ import annotations
 

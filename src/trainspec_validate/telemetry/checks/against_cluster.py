@@ -1,4 +1,4 @@
-"""The only place for the checks of devices of a run against the cluster profile: memory and power."""
+"""Checks devices of a run against the cluster profile: memory and power."""
 
 from __future__ import annotations
 

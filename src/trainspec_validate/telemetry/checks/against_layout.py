@@ -1,4 +1,4 @@
-"""The only place for the checks of a run against the layout of its plan: ranks, and their parallel coordinates."""
+"""Checks a run against the layout of its plan: ranks, and their parallel coordinates."""
 
 from __future__ import annotations
 

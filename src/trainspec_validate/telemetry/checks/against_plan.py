@@ -1,4 +1,4 @@
-"""The only place for the checks of a run against its plan: batch, tokens of an update, and learning rate of a ramp."""
+"""Checks a run against its plan: batch, tokens of an update, and learning rate of a ramp."""
 
 from __future__ import annotations
 

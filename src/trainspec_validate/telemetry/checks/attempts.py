@@ -1,4 +1,4 @@
-"""The only place for the checks on how attempts follow each other: limits, fences, sizes, nodes that were drained."""
+"""Checks how attempts follow each other: limits, fences, sizes, drained nodes."""
 
 from __future__ import annotations
 

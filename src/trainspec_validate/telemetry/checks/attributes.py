@@ -1,4 +1,4 @@
-"""The only place for the check on attributes of metrics, heads and events: they are there, and their values known."""
+"""Checks that metrics, headers and events have their attributes, with known values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the check that the time of a recovery is booked as such."""
+"""Checks that the time of a recovery is booked as such."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that checks how regularly the series of a run are written: late values, gaps, bursts and silence."""
+"""Checks how regularly the series of a run are written: late values, gaps, bursts and silence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that checks that clocks agree well enough, and that the network is probed as it was said."""
+"""Checks that clocks agree well enough, and that the network is probed as declared."""
 
 from __future__ import annotations
 

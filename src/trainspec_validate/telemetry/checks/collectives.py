@@ -1,4 +1,4 @@
-"""The only place that checks that the ranks of a process group complete the same collective operations."""
+"""Checks that the ranks of a process group complete the same collective operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that holds rates of a run against its counts, and utilisation against rates."""
+"""Compares rates of a run with its counts, and utilisation with rates."""
 
 from __future__ import annotations
 

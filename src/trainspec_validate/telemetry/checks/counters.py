@@ -1,4 +1,4 @@
-"""The only place that checks that counters count up, and start again openly."""
+"""Checks that counters count up, and that their resets are declared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the check of the failure rate of the cluster against the faults of the run."""
+"""Checks the failure rate of the cluster against the faults of the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the checks that faults have an outcome, and that the policy foresaw them."""
+"""Checks that faults have an outcome, and that the policy foresaw them."""
 
 from __future__ import annotations
 

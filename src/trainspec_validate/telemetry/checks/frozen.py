@@ -1,4 +1,4 @@
-"""The only place that checks that what is computed or read anew does not stand still."""
+"""Checks that values which are computed or read anew do not freeze."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the check that what a run begins also ends."""
+"""Checks that intervals that a run begins also end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the check that the records of a job come in the order of its life."""
+"""Checks that the events of a job follow the order of its life cycle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the checks of the work that faults cost: updates that are lost, and that are done again."""
+"""Checks the work that faults cost: lost updates and recomputed ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that checks who takes part in a run: ranks, devices, their identity, and the size of the job."""
+"""Checks the members of a run: ranks, devices, their identity, and the size of the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the checks on the names of metrics and events, and on unit, instrument and scope behind a name."""
+"""Checks the names of metrics and events, and the unit, instrument and scope behind a name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the checks on what a run owes: scopes that somebody writes, and metrics that have values."""
+"""Checks that a run has what it requires: a writer for each scope, and values for each metric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that checks the pace of a run: slow ranks, slow stretches, and durations against the clock."""
+"""Checks the pace of a run: slow ranks, slow stretches, and durations against the clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that holds a run against the machine that it is said to be of."""
+"""Checks a run against the profile of the machine that it declares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that checks that a run advances, step by step, on all ranks together."""
+"""Checks that a run advances, step by step, on all ranks together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the checks that a recovery is told of in full, in order, and with times that add up."""
+"""Checks that a recovery is reported in full, in order, and with times that add up."""
 
 from __future__ import annotations
 

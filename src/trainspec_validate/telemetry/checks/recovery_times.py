@@ -1,4 +1,4 @@
-"""The only place for the checks of recovery times against the budgets of the policy."""
+"""Checks recovery times against the budgets of the policy."""
 
 from __future__ import annotations
 

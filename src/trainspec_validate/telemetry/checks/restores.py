@@ -1,4 +1,4 @@
-"""The only place for the checks on what an attempt goes on from: a good checkpoint, its step, and the same data."""
+"""Checks the start of an attempt: a good checkpoint, its step, and the same data."""
 
 from __future__ import annotations
 

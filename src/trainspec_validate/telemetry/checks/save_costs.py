@@ -1,4 +1,4 @@
-"""The only place for the checks on what saves cost against the policy: time that they block, time to be safe, bytes."""
+"""Checks the cost of saves against the policy: checkpoint stall, time to durable, bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the checks on how often a job saves, and on whether what it restores was saved."""
+"""Checks how often a job saves, and whether the checkpoints that it restores were saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the check on values that look as if they were in another unit than that of their metric."""
+"""Checks for values that appear to be in another unit than the unit of their metric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the checks on the form of a stream: its records, heads, writers, times and sequence numbers."""
+"""Checks the form of a stream: its records, headers, writers, times and sequence numbers."""
 
 from __future__ import annotations
 

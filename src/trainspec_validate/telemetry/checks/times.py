@@ -1,4 +1,4 @@
-"""The only place for the check on times: that they are microseconds of the run, and not yet to come."""
+"""Checks that times are microseconds within the run, and not in the future."""
 
 from __future__ import annotations
 

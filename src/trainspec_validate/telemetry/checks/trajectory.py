@@ -1,4 +1,4 @@
-"""The only place for the checks that updates which are executed again are the same updates."""
+"""Checks that recomputed updates equal their first execution."""
 
 from __future__ import annotations
 

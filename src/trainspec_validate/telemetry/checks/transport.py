@@ -1,4 +1,4 @@
-"""The only place for the checks on what happens to a stream on its way: delay, loss, and the number of its series."""
+"""Checks the delivery of a stream: delay, loss, and the number of its series."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place for the checks on single values: their range, codes for no value, and what is not finite."""
+"""Checks single values: their range, codes for a missing value, and non-finite numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that checks that devices that read busy also work and draw power, as their counters say."""
+"""Checks that devices that read busy also work and draw power, as their counters say."""
 
 from __future__ import annotations
 

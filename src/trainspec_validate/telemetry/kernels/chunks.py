@@ -1,4 +1,4 @@
-"""The only place that cuts records into chunks of one writer and subject, and says what the times of each tell."""
+"""Cuts records into chunks of one writer and subject, and summarises the times of each."""
 
 from __future__ import annotations
 

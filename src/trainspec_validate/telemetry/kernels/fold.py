@@ -1,4 +1,4 @@
-"""The only place that folds values into series, one after another in the order of writing."""
+"""Folds values into series, one after another in the order of writing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that joins the state of a series with its state in the next stretch of the stream."""
+"""Joins the state of a series with its state in the next stretch of the stream."""
 
 from __future__ import annotations
 

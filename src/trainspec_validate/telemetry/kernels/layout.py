@@ -1,4 +1,4 @@
-"""The only place that says how the fold keeps its state in memory: one record type for each thing that it counts."""
+"""Declares the state of the fold in memory: one record type for each thing that it counts."""
 
 from __future__ import annotations
 

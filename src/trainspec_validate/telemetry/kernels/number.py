@@ -1,4 +1,4 @@
-"""The only place that reads a JSON number out of bytes, exactly as the float that is nearest to it."""
+"""Reads a JSON number out of bytes, exactly as the float that is nearest to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that gives numbers to codes in the order in which they first appear, and puts numbers in order."""
+"""Numbers codes in the order in which they first appear, and sorts numbers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The only place that judges a value against the one before it in its series, and folds the pair into the series.
+"""Judges a value against the one before it in its series, and folds the pair into the series.
 
-What is noticed comes back as bits, so that these functions touch nothing but the row of the series.
+Observations are returned as bits, so that these functions touch nothing but the row of the series.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The only place that reads records of the common form out of bytes: it takes only what it can prove to be right.
+"""Reads records of the common form out of bytes, as far as it can prove them to be right.
 
-What it does not take is read by `lines`, which then also says what is wrong: names that were not seen before, texts
-with escapes, attributes, histograms, numbers of very many digits, and everything that is no record.
+Everything else is read by `lines`, which then also names the fault: names that were not seen before, texts with
+escapes, attributes, histograms, numbers of very many digits, and everything that is no record.
 """
 
 from __future__ import annotations

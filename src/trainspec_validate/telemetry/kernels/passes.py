@@ -1,4 +1,4 @@
-"""The only place that folds many values of one series at once, one thing after another; the same as value by value."""
+"""Folds many values of one series at once, one thing after another; the same as value by value."""
 
 from __future__ import annotations
 

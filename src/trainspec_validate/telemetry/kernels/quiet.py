@@ -1,6 +1,6 @@
-"""The only place that folds values of a series among which nothing is to be noticed: all of them in one loop.
+"""Folds values of a series without anomalies: all of them in one loop.
 
-What the series has then is the same, bit by bit, as with the loops of `passes`, which fold all other values.
+The resulting series is the same, bit by bit, as with the loops of `passes`, which fold all other values.
 """
 
 from __future__ import annotations

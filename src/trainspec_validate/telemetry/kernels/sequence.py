@@ -1,4 +1,4 @@
-"""The only place that follows the sequence numbers of writers."""
+"""Follows the sequence numbers of writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The only place that finds texts in bytes: names that were seen before, and the ends of texts, values and lines."""
+"""Finds texts in bytes: known names, and the ends of texts, values and lines."""
 
 from __future__ import annotations
 

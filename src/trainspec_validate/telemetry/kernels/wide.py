@@ -1,4 +1,4 @@
-"""The only place that folds whole columns of values: series by series, each by loops over one thing at a time."""
+"""Folds whole columns of values: series by series, each by loops over one thing at a time."""
 
 from __future__ import annotations
 

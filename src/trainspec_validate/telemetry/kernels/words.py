@@ -1,4 +1,4 @@
-"""The only place that looks at eight bytes of a text at once: whether they are those of another, and their digits.
+"""Compares eight bytes of a text at once, and reads their digits.
 
 The first byte of a text is the lowest of its word.
 """

@@ -1,0 +1,1 @@
+"""Adapters of the recorder to training frameworks: one module for each, loaded on demand."""

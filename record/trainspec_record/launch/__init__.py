@@ -1,0 +1,1 @@
+"""Starts a training program so that it follows its plan and is recorded."""

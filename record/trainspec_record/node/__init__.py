@@ -1,0 +1,1 @@
+"""Reads the hardware of a node."""

@@ -1,0 +1,233 @@
+"""Reads the streams of earlier attempts of a run, so that a new attempt continues from them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trainspec_record.ledger import CATEGORIES
+from trainspec_record.stream import file_name
+
+TAIL_BYTES = 2_000_000
+"""What is read from the end of a file: thousands of updates."""
+MAX_SEARCHED_BYTES = 64_000_000
+"""What is read at most to find the counters of one update."""
+COUNTERS = ("train.step.skipped", "train.sample.count", "train.token.count", "train.gradient.clip.count")
+"""Counters that a restore sets back to where they stood at the restored update."""
+STEPS = "train.step.count"
+GOODPUT = "train.goodput.time"
+
+Record = dict[str, Any]
+
+
+class OpenFault(NamedTuple):
+    """A fault that the run has not caught up with yet."""
+
+    id: str
+    attempt: int
+    """Attempt in which it was detected."""
+    detected_us: int
+    alive_us: int
+    """The last sign of life before."""
+    recovery: str | None = None
+    """Identifier of the action against it that goes on."""
+    began_us: int | None = None
+    """When the first action against it began."""
+
+
+def recovery_id(fault: OpenFault, action: str, attempt: int) -> str:
+    """Identifier of an action against a fault."""
+    return f"{fault.id}/{action}/{attempt}"
+
+
+def action_of(fault: OpenFault) -> str:
+    """The action against a fault that goes on."""
+    parts = (fault.recovery or "").split("/")
+    return parts[-2] if len(parts) > 2 else "restart"
+
+
+class Past(NamedTuple):
+    """What a job knows of its earlier attempts."""
+
+    files: tuple[Path, ...] = ()
+    """Files of the job, one for each earlier attempt, in order."""
+    start_us: int | None = None
+    """When the run started."""
+    totals_us: dict[str, int] = {}  # noqa: RUF012 - never changed
+    """Time by category up to the last sign of life."""
+    largest_step: int = 0
+    num_repeated: int = 0
+    checkpoint_step: int = 0
+    alive_us: int = 0
+    """The last sign of life of the newest attempt."""
+    step: int = 0
+    """Updates that were completed then."""
+    next_seq: int = 0
+    end_reason: str | None = None
+    """How the newest attempt ended; None where it ended without a word."""
+    has_ended: bool = False
+    """Whether the run ended with the newest attempt."""
+    attempt: int = -1
+    """The newest attempt."""
+    faults: tuple[OpenFault, ...] = ()
+    num_faults: int = 0
+
+
+def attempts_of(folder: Path, emitter: str) -> list[tuple[int, Path]]:
+    """Attempts that an emitter has written files of, in order."""
+    prefix, found = f"{file_name(emitter)}.", []
+    for path in folder.glob(f"{prefix}*.jsonl"):
+        number = path.name[len(prefix) : -len(".jsonl")]
+        if number.isascii() and number.isdecimal():
+            found.append((int(number), path))
+    return sorted(found)
+
+
+def read_past(folder: Path, attempt: int) -> Past:
+    """What the job wrote before an attempt."""
+    found = [(number, path) for number, path in attempts_of(folder, "job") if number < attempt]
+    past = Past(tuple(path for _, path in found))
+    for number, path in found:
+        past = _after(past, number, _first(path), list(_records(_tail(path))))
+    return past
+
+
+def counters_at(files: tuple[Path, ...], step: int) -> dict[str, float]:
+    """Where the counters stood when an update was completed, by the newest attempt that did; empty where none did."""
+    for path in reversed(files):
+        for record in _records_backwards(path):
+            values = record.get("m", {})
+            if record.get("k") == "m" and values.get(STEPS) == step:
+                return {key: value for key, value in values.items() if key.partition("{")[0] in COUNTERS}
+    return {}
+
+
+def mend(path: Path) -> None:
+    """Cut off the half line that a killed writer left at the end of its file."""
+    with path.open("rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - TAIL_BYTES))
+        content = file.read()
+        if content and not content.endswith(b"\n"):
+            file.truncate(size - len(content) + content.rfind(b"\n") + 1)
+
+
+def _after(past: Past, attempt: int, head: Record, records: list[Record]) -> Past:
+    """What is known after one more attempt."""
+    samples = [record for record in records if record.get("k") == "m"]
+    steps = [int(record["m"][STEPS]) for record in samples if STEPS in record["m"]]
+    ended = _newest(records, "train.attempt.end")
+    alive_us = ended["time_us"] if ended else max((record["time_us"] for record in records), default=past.alive_us)
+    return Past(
+        files=past.files,
+        start_us=past.start_us or head.get("counters_start_us") or head.get("time_us"),
+        totals_us=_totals(samples, alive_us) or past.totals_us,
+        largest_step=max([past.largest_step, *steps]),
+        num_repeated=int(_last(samples, "train.step.repeated", past.num_repeated)),
+        checkpoint_step=int(_last(records, "train.checkpoint.step", past.checkpoint_step)),
+        alive_us=alive_us,
+        step=steps[-1] if steps else past.step,
+        next_seq=records[-1]["seq"] + 1 if records else 0,
+        end_reason=ended["a"].get("train.attempt.reason") if ended else None,
+        has_ended=_newest(records, "train.run.end") is not None,
+        attempt=attempt,
+        faults=_open_faults(past.faults, attempt, records, alive_us),
+        num_faults=past.num_faults + sum(record.get("name") == "train.fault.detected" for record in records),
+    )
+
+
+def _totals(samples: list[Record], alive_us: int) -> dict[str, int]:
+    """Time by category as last reported, with that of updates since; what is left until the end was a fault's."""
+    at = next(
+        (n for n in range(len(samples) - 1, -1, -1) if any(key.startswith(GOODPUT) for key in samples[n]["m"])), -1
+    )
+    if at < 0:
+        return {}
+    found = dict.fromkeys(CATEGORIES, 0)
+    for key, value in samples[at]["m"].items():
+        if key.startswith(GOODPUT):
+            found[key.partition("=")[2].rstrip("}")] = round(value * 1e6)
+    left_us = max(0, alive_us - samples[at]["time_us"])
+    trained = sum(record["m"].get("train.step.duration", 0.0) for record in samples[at + 1 :])
+    trained_us = min(left_us, round(trained * 1e6))
+    found["productive"] += trained_us
+    found["fault_wait"] += left_us - trained_us
+    return found
+
+
+def _open_faults(
+    before: tuple[OpenFault, ...], attempt: int, records: list[Record], alive_us: int
+) -> tuple[OpenFault, ...]:
+    found = {fault.id: fault for fault in before}
+    last_us = records[0]["time_us"] if records else alive_us
+    for record in records:
+        name, identifier = record.get("name"), str(record["a"].get("train.fault.id"))
+        if name == "train.fault.detected":
+            found[identifier] = OpenFault(identifier, attempt, record["time_us"], last_us)
+        elif name == "train.fault.cleared":
+            found.pop(identifier, None)
+        elif name == "train.recovery.begin" and identifier in found:
+            began_us = found[identifier].began_us or record["time_us"]
+            found[identifier] = found[identifier]._replace(recovery=str(record.get("id")), began_us=began_us)
+        elif name == "train.recovery.end" and identifier in found:
+            found[identifier] = found[identifier]._replace(recovery=None)
+        if STEPS in record["m"]:
+            last_us = max(last_us, record["time_us"])
+    return tuple(found.values())
+
+
+def _newest(records: list[Record], name: str) -> Record | None:
+    return next((record for record in reversed(records) if record.get("name") == name), None)
+
+
+def _last(records: list[Record], key: str, otherwise: float) -> float:
+    return next((float(record["m"][key]) for record in reversed(records) if key in record["m"]), otherwise)
+
+
+# --- lines --------------------------------------------------------------------------------------------------
+
+
+def _first(path: Path) -> Record:
+    with path.open("rb") as file:
+        return next(iter(_records([file.readline(TAIL_BYTES)], heads=True)), {})
+
+
+def _tail(path: Path) -> list[bytes]:
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - TAIL_BYTES))
+        lines = file.read().split(b"\n")
+    return lines[1:] if size > TAIL_BYTES else lines
+
+
+def _records_backwards(path: Path) -> Iterator[Record]:
+    with path.open("rb") as file:
+        end = size = file.seek(0, os.SEEK_END)
+        rest = b""
+        while end > 0 and size - end < MAX_SEARCHED_BYTES:
+            begin = max(0, end - TAIL_BYTES)
+            file.seek(begin)
+            first, *lines = (file.read(end - begin) + rest).split(b"\n")
+            yield from _records(reversed(lines))
+            rest, end = first, begin
+
+
+def _records(lines: Any, *, heads: bool = False) -> Iterator[Record]:
+    """Records that can be read, with `m` and `a` filled in; a half line is none."""
+    for line in lines:
+        try:
+            record = json.loads(line)
+            if record["k"] == "head":
+                if heads:
+                    yield record
+                continue
+            record.setdefault("m", {})
+            record.setdefault("a", {})
+            record["time_us"] = int(record["time_us"])
+            record["seq"] = int(record["seq"])
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            continue
+        yield record

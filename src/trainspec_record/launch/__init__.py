@@ -1,1 +1,0 @@
-"""The only place that starts a training program so that it follows its plan and is recorded."""
