@@ -77,7 +77,7 @@ LAYERS: dict[str, set[str]] = {
     # checkpoints on disk
     "checkpoints": {"answers", "atomic", "boundary", "budget", "findings", "documents", "registry", "requirements"},
     "stored": {
-        *("boundary", "checkpoints", "collect", "documents", "engine", "findings"),
+        *("answers", "boundary", "checkpoints", "collect", "documents", "engine", "findings"),
         *("requirements", "selection", "streamed"),
     },
     "check": {
@@ -95,8 +95,8 @@ LAYERS: dict[str, set[str]] = {
         *("registry", "requirements", "schema", "streams", "suggest", "units"),
     },
     "streamed": {
-        *("boundary", "budget", "findings", "documents", "checkpoints", "collect", "reading", "requirements"),
-        *("selection", "streams", "telemetry", "user_rules"),
+        *("answers", "boundary", "budget", "findings", "documents", "checkpoints", "collect", "reading"),
+        *("requirements", "selection", "streams", "telemetry", "user_rules"),
     },
     # from findings to text
     "neutral": set(),

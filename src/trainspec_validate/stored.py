@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainspec_validate.answers import without_documents
 from trainspec_validate.boundary import UnreadableError, unreadable, untrusted
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
 from trainspec_validate.collect import STREAM_SUFFIXES, SUFFIXES
@@ -17,7 +18,6 @@ from trainspec_validate.findings import DocumentSummary, Finding, Outcome, Unjud
 from trainspec_validate.requirements import Index
 from trainspec_validate.selection import Selection
 from trainspec_validate.streamed import Streams, belonging, num_given
-from trainspec_validate.unjudged import without_documents
 
 if TYPE_CHECKING:
     from trainspec_validate.checkpoints.inventory import Group

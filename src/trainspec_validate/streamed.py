@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from trainspec_validate.answers import without_documents
 from trainspec_validate.boundary import TogetherOverLimitError, UnreadableError, open_regular, untrusted
 from trainspec_validate.boundary import unreadable as failure_of
 from trainspec_validate.checkpoints.view import SavedStep
@@ -17,7 +18,6 @@ from trainspec_validate.documents import CheckpointPolicy, Document, TrainingPla
 from trainspec_validate.findings import Coverage, DocumentSummary, Finding, Outcome, Unjudged, Verdict
 from trainspec_validate.requirements import Index
 from trainspec_validate.selection import Selection
-from trainspec_validate.unjudged import without_documents
 
 if TYPE_CHECKING:
     from trainspec_validate.telemetry.reader import RunFile

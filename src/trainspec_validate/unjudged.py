@@ -47,21 +47,6 @@ def unjudged_of(
     return tuple(sorted(found, key=lambda entry: (entry.path, entry.reason)))
 
 
-def without_documents(
-    path: str, things: str, outcomes: Iterable[Outcome], given: Mapping[str, int]
-) -> Iterator[Unjudged]:
-    """What was not judged on streams or checkpoints for lack of documents; `given` counts the documents by kind."""
-    by_kinds: dict[tuple[str, ...], list[str]] = {}
-    for outcome in outcomes:
-        if outcome.absent:
-            by_kinds.setdefault(outcome.absent, []).append(outcome.requirement)
-    for kinds, ids in sorted(by_kinds.items()):
-        several = [f"{given[kind]} of kind {kind}" for kind in kinds if given.get(kind, 0) > 1]
-        remedy = f"give the {' and the '.join(kinds)} of the run together with the {things}"
-        more = f"; which one it is of {' and '.join(several)} is not known" if several else ""
-        yield Unjudged(path, f"is judged without a {' and a '.join(kinds)}", remedy + more, tuple(sorted(ids)))
-
-
 def _lacking(lacks: Iterable[Lack]) -> Iterator[Unjudged]:
     """What documents do not give and rules need."""
     by_path: dict[str, list[Lack]] = {}
