@@ -131,6 +131,8 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
         "streams.json_text",
         "streams.native",
         "telemetry.event_blocks",
+        "telemetry.event_log",
+        "telemetry.spans",
         "checkpoints.signature",
     ),
     "cryptography": ("checkpoints.signature",),
