@@ -112,8 +112,7 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
         raise InputError(*(state.failures or [_NOTHING + ", ".join(arguments or ["no argument"])]))
     waiver_file = _waiver_file(state, terms) if terms.waivers is not None else None
     absent, bound = _complete(state, dependents=terms.dependents), _bind(state)
-    outcomes, unjudged = _run_rules(state, selection, bound, absent)
-    bound = _whole(state, bound)
+    (outcomes, unjudged), bound = _run_rules(state, selection, bound, absent), _whole(state, bound)
     if streams.candidates or streams.rules:
         _judge_streams(state, selection, bound, streams)
     if stored.groups:
@@ -127,11 +126,10 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
     tally.complaints = [one for one in tally.complaints if not is_below(one.path, terms.settings_from)]
     if recorded and recorded.source:
         state.sources[recorded.path] = recorded.source
-    without = (*streams.unjudged, *stored.unjudged)
-    outcomes += with_reasons(together([*streams.outcomes, *stored.outcomes]), without)
+    outcomes += with_reasons(together([*streams.outcomes, *stored.outcomes]), [*streams.unjudged, *stored.unjudged])
     report = _report(state, selection, outcomes, tally)
     documents = (*report.documents, *streams.documents, *stored.documents)
-    left_open = unexplained((*unjudged, *without), report.findings)
+    left_open = unexplained((*unjudged, *streams.unjudged, *stored.unjudged), report.findings)
     report = replace(report, documents=documents, coverage=tuple(streams.coverage), unjudged=left_open)
     if state.failures:
         raise PartialInputError(state.failures, report)

@@ -21,6 +21,7 @@ from trainspec_validate.streamed import Streams, belonging, num_given
 
 if TYPE_CHECKING:
     from trainspec_validate.checkpoints.inventory import Group
+    from trainspec_validate.checkpoints.judge import Judgement
 
 _TEXTS = (*SUFFIXES, *STREAM_SUFFIXES)
 """Ends of names of documents and streams, which are no checkpoints."""
@@ -46,6 +47,13 @@ class Stored:
     outcomes: list[Outcome] = field(default_factory=list)
     documents: list[DocumentSummary] = field(default_factory=list)
     unjudged: list[Unjudged] = field(default_factory=list)
+
+    def add(self, judgement: Judgement, documents: Iterable[DocumentSummary], unjudged: Iterable[Unjudged]) -> None:
+        """Keep what came of one series."""
+        self.findings += judgement.findings
+        self.outcomes += judgement.outcomes
+        self.documents += documents
+        self.unjudged += unjudged
 
     @property
     def paths(self) -> frozenset[str]:
@@ -129,12 +137,9 @@ def judge_stored(
             failures.append(str(error))
             continue
         judgement = judge_series(series, wanted, index, beside, seen)
-        stored.findings += judgement.findings
-        stored.outcomes += judgement.outcomes
         found = [_summary(one, reads_values=stored.reads_values) for one in series.checkpoints]
-        stored.documents += found
         path = found[0].path if found else group.root.as_posix()
-        stored.unjudged += without_documents(path, "checkpoints", judgement.outcomes, given)
+        stored.add(judgement, found, without_documents(path, "checkpoints", judgement.outcomes, given))
     return failures
 
 
