@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from trainspec_validate.discover import nvml_answer
-from trainspec_validate.discover.host import describe_host
-from trainspec_validate.discover.machine import LocalMachine, Machine, RecordedMachine
-from trainspec_validate.discover.sysfs import describe_devices
-from trainspec_validate.discover.tools import NVIDIA, TOOLS, Answer, ask, others
+from trainspec_validate.interop.discover import nvml_answer
+from trainspec_validate.interop.discover.host import describe_host
+from trainspec_validate.interop.discover.machine import LocalMachine, Machine, RecordedMachine
+from trainspec_validate.interop.discover.sysfs import describe_devices
+from trainspec_validate.interop.discover.tools import NVIDIA, TOOLS, Answer, ask, others
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._draft import Draft, plain_int
 

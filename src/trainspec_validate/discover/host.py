@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from trainspec_validate.discover.machine import Machine
+from trainspec_validate.interop.discover.machine import Machine
 from trainspec_validate.interop.readers._draft import Draft, as_name, plain_int
 
 _NODES = "/sys/devices/system/node"

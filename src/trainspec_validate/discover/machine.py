@@ -19,7 +19,7 @@ from typing import Protocol
 _MAX_FILE_BYTES = 4 * 2**20
 _MAX_NAMES = 65_536
 _READ_BYTES = 65_536
-_NVML = "trainspec_validate.discover.nvml"
+_NVML = "trainspec_validate.interop.discover.nvml"
 _PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 

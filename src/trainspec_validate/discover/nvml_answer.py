@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainspec_validate.discover.machine import Machine
-from trainspec_validate.discover.nvml_links import Ends, describe_links
-from trainspec_validate.discover.tools import NVIDIA, Answer
+from trainspec_validate.interop.discover.machine import Machine
+from trainspec_validate.interop.discover.nvml_links import Ends, describe_links
+from trainspec_validate.interop.discover.tools import NVIDIA, Answer
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers import _query
 from trainspec_validate.interop.readers._draft import Draft

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from trainspec_validate.discover.machine import Machine
+from trainspec_validate.interop.discover.machine import Machine
 from trainspec_validate.interop.readers import _pci
 from trainspec_validate.interop.readers._accelerators import by_device
 from trainspec_validate.interop.readers._draft import Draft, as_name, plain_int, shown

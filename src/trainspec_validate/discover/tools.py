@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from trainspec_validate.discover.machine import Machine
+from trainspec_validate.interop.discover.machine import Machine
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers import device_queries, hwloc, nvidia_matrix, rocm_matrix
