@@ -30,6 +30,8 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
         "telemetry.formats.json_text",
         "telemetry.formats.native",
         "telemetry.view.event_blocks",
+        "telemetry.view.event_log",
+        "telemetry.view.run_records",
         "checkpoints.signature",
     ),
     "cryptography": ("checkpoints.signature",),

@@ -45,10 +45,6 @@ class Refusal(NamedTuple):
     help: str
 
 
-class InputError(Exception):
-    """What the user named cannot be judged: it does not exist, cannot be read, or holds nothing of ours."""
-
-
 class UnreadableError(InputError):
     """One file of several cannot be read; it travels between processes."""
 
