@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_machines import h100_node
 from recorded_nvml import binding, recorded
-from trainspec_validate.interop.discover.machine import Machine
-from trainspec_validate.interop.discover.nvml import survey
 
 from trainspec_validate.interop.discover import LocalMachine, RecordedMachine, discover
+from trainspec_validate.interop.discover.machine import Machine
+from trainspec_validate.interop.discover.nvml import survey
 from trainspec_validate.interop.document import document, facts_of
 from trainspec_validate.interop.fragment import Fragment
 from trainspec_validate.interop.merge import merge
