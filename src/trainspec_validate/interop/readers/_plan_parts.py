@@ -145,6 +145,10 @@ class Draft:
     attention_parameters: int | None = None
     """Parameters of the attention of one layer, where they do not follow from heads alone."""
     _open: dict[str, str] = field(default_factory=dict)
+    idle: list[str] = field(default_factory=list)
+    """Settings that were read and without which the plan is the same."""
+    elsewhere: list[str] = field(default_factory=list)
+    """Settings that nobody read, of branches that these values do not come from."""
     told: list[tuple[str, str | int | None]] = field(default_factory=list)
     """Remarks, each with a line, or the setting whose line it is about."""
 
@@ -303,8 +307,11 @@ class Draft:
             Remark(message, lines.get(place) if isinstance(place, str) else place) for message, place in self.told
         ]
         unread = (name for name, value in self.values.items() if name not in self.used and value not in (None, {}, []))
-        rest = [self.origins.get(name, name) for name in unread]
+        rest = [self.origins.get(name, name) for name in (*unread, *self.elsewhere)]
         remarks.extend(_unread(rest))
+        if self.idle:
+            idle = _listed([self.origins.get(name, name) for name in self.idle])
+            remarks.append(Remark(f"read, and the plan would be the same without it: {idle}"))
         open_keys = [
             Unknown(pointer, why) for pointer, why in self.unknown.items() if self.get(*map(str, pointer)) is None
         ]
