@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("benchmarks", "conformance", "integrations", "reference", "src", "tests", "tools")
+FOLDERS = ("benchmarks", "conformance", "integrations", "record", "reference", "src", "tests", "tools")
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

@@ -13,7 +13,7 @@ from promql import Names
 
 from schemas import SITE
 from trainspec_validate._version import SPECIFICATION_VERSION
-from trainspec_validate.metrics import Attribute, Event, Metric, MetricCatalog
+from trainspec_validate.model.metrics import Attribute, Event, Metric, MetricCatalog
 
 EXAMPLES = {
     "train.run.id": "llama-70b-2026-03",

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 from trainspec_validate._version import __version__
 
 if TYPE_CHECKING:
-    from trainspec_validate.boundary import InputError
-    from trainspec_validate.check import validate
-    from trainspec_validate.findings import Finding, Report, Severity
-    from trainspec_validate.selection import Selection
+    from trainspec_validate.checking.selection import Selection
+    from trainspec_validate.model.finding import Finding, Report, Severity
+    from trainspec_validate.pipeline.validation import validate
+    from trainspec_validate.system.boundary import InputError
 
 __all__ = ["Finding", "InputError", "Report", "Selection", "Severity", "__version__", "validate"]
 
 _HOMES = {
-    "Finding": "findings",
-    "InputError": "boundary",
-    "Report": "findings",
-    "Selection": "selection",
-    "Severity": "findings",
-    "validate": "check",
+    "Finding": "model.finding",
+    "InputError": "system.boundary",
+    "Report": "model.finding",
+    "Selection": "checking.selection",
+    "Severity": "model.finding",
+    "validate": "pipeline.validation",
 }
 """Module of each public name; it is imported when the name is first used (PEP 562)."""
 

@@ -9,11 +9,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.trees import build
-from trainspec_validate.check import InputError, validate
+from trainspec_validate.checking.selection import Selection
 from trainspec_validate.checkpoints.inventory import find
-from trainspec_validate.cli import command as gate
-from trainspec_validate.findings import Verdict
-from trainspec_validate.selection import Selection
+from trainspec_validate.cli.validate import command as gate
+from trainspec_validate.model.finding import Verdict
+from trainspec_validate.pipeline.validation import validate
+from trainspec_validate.system.boundary import InputError
 
 ONE = "safetensors weight=F32[4]"
 
@@ -59,10 +60,12 @@ def test_every_requirement_gets_a_verdict_and_nothing_seen_is_no_pass(tmp_path: 
         "TS-CKP-072": "no trainspec-manifest.json that can be read",
         "TS-CKP-080": "no format with a completion mark",
         "TS-CKP-091": "no pointer beside checkpoints",
-        "TS-CKP-095": "no CheckpointPolicy beside the checkpoints",
         "TS-SEC-001": "no pickle",
     }.items():
         assert (outcomes[identifier].verdict, outcomes[identifier].reason) == (Verdict.NOT_APPLICABLE, words)
+    without = outcomes["TS-CKP-095"]
+    assert without.verdict is Verdict.NOT_RUN
+    assert without.reason.endswith("step-60 is judged without a CheckpointPolicy")
 
 
 def test_a_manifest_that_cannot_be_read_is_told_once(tmp_path: Path) -> None:
@@ -91,7 +94,7 @@ def test_the_gate_tells_files_in_every_format_and_exits_by_them(tmp_path: Path) 
         assert "model.safetensors" in result.stdout, style
     told = invoke(tmp_path, "--format", "concise").stdout
     assert place in told
-    assert told.endswith("2 errors in 1 of 1 document\n")
+    assert "\n2 errors in 1 of 1 document; 4 requirements not judged: " in told
 
 
 def test_checkpoints_are_listed(tmp_path: Path) -> None:

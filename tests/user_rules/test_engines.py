@@ -14,8 +14,8 @@ from rule_makers import all_rows, files_in, shown_in_guide, tables_of
 from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
 from tests.streams_made.write import by_emitter, put
-from trainspec_validate.user_rules import read_rules
-from trainspec_validate.user_rules.model import Engine
+from trainspec_validate.telemetry.user_rules import read_rules
+from trainspec_validate.telemetry.user_rules.model import Engine
 
 Rows = dict[str, list[dict[str, Any]]]
 ROUNDED = {"mean", "mean_of_three", "usual", "ratio", "seconds"}

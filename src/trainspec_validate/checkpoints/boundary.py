@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from trainspec_validate.budget import OverLimitError
 from trainspec_validate.checkpoints.limits import AmbiguousError
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError
 from trainspec_validate.checkpoints.view import Checkpoint
+from trainspec_validate.system.budget import OverLimitError
 
 AMBIGUOUS = "do not load it; save the state anew with the program that wrote it"
 BROKEN = "restore the file from another copy"

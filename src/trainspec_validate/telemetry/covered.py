@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from trainspec_validate.documents import ClusterProfile, Document
-from trainspec_validate.findings import Coverage, Outcome, Verdict
-from trainspec_validate.metrics import metrics
-from trainspec_validate.telemetry.view import RunView
+from trainspec_validate.documents.types import ClusterProfile, Document
+from trainspec_validate.model.finding import Coverage, Outcome, Verdict
+from trainspec_validate.model.metrics import metrics
+from trainspec_validate.telemetry.view.run_view import RunView
 
 
 def coverage_of(view: RunView, documents: Mapping[type[Document], Document], outcomes: Iterable[Outcome]) -> Coverage:
@@ -47,7 +47,7 @@ def _subjects(view: RunView) -> tuple[int, int, int]:
     import numpy as np  # noqa: PLC0415
 
     used = {view.series.subjects[number] for number in np.unique(view.series.rows["subject"]).tolist()}
-    used |= {event.subject for event in view.events}
+    used |= view.event_facts.subjects
     return (
         len({subject.rank for subject in used} - {None}),
         len({subject.device for subject in used} - {None}),

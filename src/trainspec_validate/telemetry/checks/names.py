@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.metrics import by_alias, by_name, catalog, events, metrics
-from trainspec_validate.suggest import hint
+from trainspec_validate.model.metrics import by_alias, by_name, catalog, events, metrics
+from trainspec_validate.model.suggest import hint
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._seen import is_own, own_heads
 from trainspec_validate.telemetry.checks._words import counted, damaged, few, of_records, series_in_words
-from trainspec_validate.telemetry.view import KeyInfo, Location, Occurrence, PlacedHead, Trouble
+from trainspec_validate.telemetry.view.run_view import KeyInfo, Location, Occurrence, PlacedHead, Trouble
 
 RESERVED = "train."
 """Start of names that only the catalog gives."""
@@ -178,10 +178,12 @@ def _unknown_in_head(head: PlacedHead) -> Iterator[Deviation]:
 
 def _unknown_events(run: RunView) -> Iterator[Deviation]:
     counts: dict[str, int] = {}
-    for event in run.events:
-        if event.name.startswith(RESERVED) and event.name not in events() and is_own(run, event.location):
-            counts[event.name] = counts.get(event.name, 0) + 1
+    for name, by_file in run.event_facts.num_by_file.items():
+        if name.startswith(RESERVED) and name not in events():
+            counts[name] = sum(num for file, num in by_file.items() if is_own(run, Location(file, 0)))
     for name, count in counts.items():
+        if not count:
+            continue
         first = run.events_named(name)[0]
         message = f"{name} is no event of the catalog ({counted(count, 'record')})"
         evidence = Evidence(first_time_us=first.time_us, last_time_us=run.events_named(name)[-1].time_us, count=count)

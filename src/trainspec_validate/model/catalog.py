@@ -1,0 +1,151 @@
+"""Reads the published figures of accelerators, links and models that the specification carries."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_DATA = Path(__file__).resolve().parents[1] / "data"
+_BEST_KNOWN = {
+    "v100": "nvidia-v100-sxm2-32gb",
+    "a100": "nvidia-a100-sxm-80gb",
+    "h100": "nvidia-h100-sxm-80gb",
+    "h200": "nvidia-h200-sxm-141gb",
+}
+"""What a product name alone means where it is sold in several forms."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogAccelerator:
+    """Published figures of one accelerator package or chip; rates are dense."""
+
+    name: str
+    title: str
+    vendor: str
+    memory_bytes: float
+    source: str
+    peak_flops_per_second: Mapping[str, float]
+    memory_bandwidth_bytes_per_second: float | None = None
+    power_watts: float | None = None
+    measured_matmul_flops_per_second: float | None = None
+    scale_up: Mapping[str, str] = field(default_factory=dict)
+    """Technology and generation of the scale-up links; empty where there are none."""
+    no_scale_up: bool = False
+    """Whether a source says that it has no scale-up links, so that no sort of them is possible."""
+    bridge: Mapping[str, str] = field(default_factory=dict)
+    """Technology and generation of links that some machines have and others lack; empty where none are sold."""
+    num_dies: int = 1
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleUpLink:
+    """Nominal one-way figures of one generation of scale-up links."""
+
+    technology: str
+    generation: str
+    bandwidth_bytes_per_second: float
+    source: str
+    num_links: int | None = None
+    link_bandwidth_bytes_per_second: float | None = None
+    max_domain_num_accelerators: int | None = None
+    num_switch_ports: int | None = None
+    """Ports of one switch chip."""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """The table of links."""
+
+    scale_up: Mapping[tuple[str, str], ScaleUpLink]
+    pcie_bandwidth_bytes_per_second: Mapping[int, float]
+    """One-way rate of 16 lanes by PCIe generation."""
+    coherent_bandwidth_bytes_per_second: Mapping[str, float]
+    """One-way rate of named coherent host links."""
+    nic_rate_bytes_per_second: Mapping[tuple[str, str], float]
+    """Rate of one NIC by technology and generation."""
+    standard_rates_bytes_per_second: tuple[float, ...]
+    """Rates that network interfaces are built for."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogModel:
+    """The published shape of a model."""
+
+    name: str
+    title: str
+    source: str
+    model: Mapping[str, Any]
+    """The model section of a training plan, its name left out, in plain values."""
+
+
+def _read(name: str) -> Any:
+    return json.loads((_DATA / name).read_text(encoding="utf-8"))
+
+
+@cache
+def accelerators() -> Mapping[str, CatalogAccelerator]:
+    """All accelerators of the catalog, by name."""
+    rows = (CatalogAccelerator(**row) for row in _read("accelerators.json")["accelerators"])
+    return {row.name: row for row in rows}
+
+
+def accelerators_named(words: str) -> tuple[CatalogAccelerator, ...]:
+    """The accelerators whose name or title has all words of a name as people say it; the best-known form alone.
+
+    >>> [entry.name for entry in accelerators_named("H100")]
+    ['nvidia-h100-sxm-80gb']
+    >>> [entry.name for entry in accelerators_named("A100 PCIe")]
+    ['nvidia-a100-pcie-40gb', 'nvidia-a100-pcie-80gb']
+    """
+    known = accelerators()
+    wanted = _words(words)
+    if not wanted:
+        return ()
+    alone = _BEST_KNOWN.get("-".join(wanted - {entry.vendor for entry in known.values()}))
+    if alone:
+        return (known[alone],)
+    return tuple(entry for entry in known.values() if wanted <= _words(f"{entry.name} {entry.title}"))
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[a-z0-9]+", text[:200].casefold()))
+
+
+@cache
+def models() -> Mapping[str, CatalogModel]:
+    """All models of the catalog, by name."""
+    return {row["name"]: CatalogModel(**row) for row in _read("models.json")["models"]}
+
+
+@cache
+def links() -> Links:
+    """The table of links."""
+    raw = _read("links.json")
+    scale_up = (ScaleUpLink(**row) for row in raw["scale_up"])
+    host = raw["host_links"]
+    return Links(
+        scale_up={(row.technology, row.generation): row for row in scale_up},
+        pcie_bandwidth_bytes_per_second={
+            row["generation"]: row["bandwidth_bytes_per_second"] for row in host if row["technology"] == "pcie"
+        },
+        coherent_bandwidth_bytes_per_second={
+            row["technology"]: row["bandwidth_bytes_per_second"] for row in host if row["technology"] != "pcie"
+        },
+        nic_rate_bytes_per_second={
+            (row["technology"], row["generation"]): row["rate_bytes_per_second"] for row in raw["nics"]
+        },
+        standard_rates_bytes_per_second=tuple(raw["standard_rates_bytes_per_second"]),
+    )
+
+
+def pcie_bandwidth(generation: int, num_lanes: int) -> float | None:
+    """One-way bytes per second of a PCIe link; None for a generation that the table lacks."""
+    full = links().pcie_bandwidth_bytes_per_second.get(generation)
+    return None if full is None else full * num_lanes / 16

@@ -1,0 +1,256 @@
+"""Defines what a check produces: places, findings, verdicts and the report that carries them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+Pointer = tuple[str | int, ...]
+"""A path of keys and list indices from the document root; the empty tuple is the document itself."""
+
+
+class Severity(StrEnum):
+    """How much a finding weighs: as its requirement's level says, and a warning where the node group decides."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+    @property
+    def rank(self) -> int:
+        """0 for the lightest; higher weighs more."""
+        return _SEVERITY_ORDER.index(self)
+
+
+_SEVERITY_ORDER = (Severity.NOTE, Severity.WARNING, Severity.ERROR)
+
+
+class Verdict(StrEnum):
+    """What came of one requirement for one set of documents. Nothing seen is never a pass."""
+
+    PASS = "pass"  # noqa: S105
+    FAIL = "fail"
+    WARN = "warn"
+    NOT_APPLICABLE = "not-applicable"
+    UNSUPPORTED = "unsupported"
+    NOT_RUN = "not-run"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """A stretch of text: lines and columns count from 1, columns in code points, the end is exclusive."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """Another place that the reader of a finding wants to see, with a few words on why."""
+
+    message: str
+    path: str
+    pointer: Pointer
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a finding on a stream rests on: the series, the time it spans, how often it was seen, and some values."""
+
+    series: str = ""
+    """Name of the series, `name{key=value}`; empty where the finding is not about one."""
+    subjects: str = ""
+    """Ranks, hosts or devices that it was seen on, in words, such as `ranks 0-3, 7`."""
+    first_time_us: int | None = None
+    """First time that it was seen, in microseconds since 1970 UTC."""
+    last_time_us: int | None = None
+    """Last time that it was seen."""
+    count: int = 1
+    """How often it was seen."""
+    samples: tuple[str, ...] = ()
+    """Some of the values, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One violated requirement at one place: what is wrong, where, what would be right, and a link to the why."""
+
+    requirement: str
+    """Permanent id, for example `TS-PAR-001`."""
+    name: str
+    """Readable name, for example `world-size`; accepted wherever the id is."""
+    severity: Severity
+    message: str
+    """What is wrong, with the numbers; one sentence, no full stop, starts in lower case unless a name leads."""
+    path: str
+    """The file as the user named it, with forward slashes; `<stdin>` for standard input."""
+    pointer: Pointer = ()
+    points_at_key: bool = False
+    """True when the finding is about the key itself, for example an unknown one."""
+    span: Span | None = None
+    """None when the place has no text (a file that cannot be read)."""
+    help: str = ""
+    """What would be right, with the number; empty when the message says it all."""
+    url: str = ""
+    related: tuple[Related, ...] = ()
+    evidence: Evidence | None = None
+    """For findings on streams."""
+    source_line: str = ""
+    """Text of the line for an excerpt, where the file is too large to be kept."""
+
+
+Origin = Literal["given", "referenced", "named", "naming"]
+"""Why a file was judged: the user named it, a document refers to the file or to the name in it, or it refers to one."""
+
+
+class SuppressionKind(StrEnum):
+    """Which of the three ways silenced a finding."""
+
+    INLINE = "inline"
+    WAIVER = "waiver"
+    BASELINE = "baseline"
+
+
+@dataclass(frozen=True, slots=True)
+class Suppressed:
+    """A finding that was silenced, by what, and the reason that was given."""
+
+    finding: Finding
+    kind: SuppressionKind
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentSummary:
+    """One file that was judged: its kind and name, and the text that excerpts are cut from."""
+
+    path: str
+    kind: str
+    name: str
+    text: str = field(repr=False, default="")
+    origin: Origin = "given"
+
+
+@dataclass(frozen=True, slots=True)
+class Unjudged:
+    """Requirements that were not judged on a document, for one reason that the user can remove."""
+
+    path: str
+    reason: str
+    """What is absent, as it follows the name of the file: `names cluster 'c-1', which was not given`."""
+    help: str
+    requirements: tuple[str, ...]
+    """Their ids, sorted; empty where nothing of the file was judged."""
+    pointer: Pointer = ()
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The verdict on one requirement over all documents, with the reason when it was not judged."""
+
+    requirement: str
+    verdict: Verdict
+    num_findings: int = 0
+    reason: str = ""
+    absent: tuple[str, ...] = ()
+    """Kinds of documents that were not given, without which a stream or checkpoint was not judged by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What a run's streams hold of what was to be judged; told even when nothing is wrong."""
+
+    run: str
+    files: tuple[str, ...]
+    num_bytes: int
+    num_records: int
+    num_samples: int
+    first_time_us: int
+    """Microseconds since 1970 UTC; -1 where there is no record."""
+    last_time_us: int
+    covered_seconds: float
+    """Time from the first to the last record without the time between attempts."""
+    num_attempts: int
+    metrics_seen: tuple[str, ...]
+    metrics_absent: tuple[str, ...]
+    """Owed, and neither seen nor declared unsupported."""
+    metrics_unsupported: tuple[str, ...]
+    num_ranks_seen: int
+    num_ranks_expected: int | None
+    """None where nothing says how many there are."""
+    num_devices_seen: int
+    num_devices_expected: int | None
+    num_hosts_seen: int
+    not_judged: tuple[tuple[str, str], ...] = ()
+    """Requirements that were not judged, each with the reason."""
+
+    @property
+    def seconds(self) -> float:
+        """From the first to the last record."""
+        return (self.last_time_us - self.first_time_us) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What came of the checks on inputs of one kind."""
+
+    findings: tuple[Finding, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    documents: tuple[DocumentSummary, ...] = ()
+    """What was judged."""
+    coverage: tuple[Coverage, ...] = ()
+    failures: tuple[str, ...] = ()
+    """What could not be read."""
+    unjudged: tuple[Unjudged, ...] = ()
+    """What was not judged for lack of documents."""
+
+    def __add__(self, other: CheckResult) -> CheckResult:
+        return CheckResult(
+            self.findings + other.findings,
+            self.outcomes + other.outcomes,
+            self.documents + other.documents,
+            self.coverage + other.coverage,
+            self.failures + other.failures,
+            self.unjudged + other.unjudged,
+        )
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The files and directories that were judged."""
+        return frozenset(document.path for document in self.documents)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything one run found; the only argument of a reporter."""
+
+    findings: tuple[Finding, ...]
+    suppressed: tuple[Suppressed, ...] = ()
+    documents: tuple[DocumentSummary, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    specification_version: str = ""
+    tool_version: str = ""
+    coverage: tuple[Coverage, ...] = ()
+    """One for each run whose streams were judged."""
+    unjudged: tuple[Unjudged, ...] = ()
+    """What a complete input would have had judged."""
+
+    def at_or_above(self, severity: Severity) -> tuple[Finding, ...]:
+        """The findings that weigh at least `severity`."""
+        return tuple(f for f in self.findings if f.severity.rank >= severity.rank)
+
+
+def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """By file, then line and column, then requirement: the order in which a person mends a file."""
+
+    def key(finding: Finding) -> tuple[str, Span, str, str]:
+        return (finding.path, finding.span or Span(0, 0, 0, 0), finding.requirement, finding.message)
+
+    return tuple(sorted(findings, key=key))

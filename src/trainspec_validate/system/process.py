@@ -1,0 +1,163 @@
+"""Guards the resources of a process: its standard streams, its descriptors, its signals.
+
+A failed write to standard output is reported and fails the run; a failed write to standard error changes nothing. A
+signal that ends the process becomes an exception, so that cleanup runs.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+READER_GONE = 128 + 13
+"""As a shell tells the end by SIGPIPE."""
+_ENDING = ("SIGTERM", "SIGHUP")
+_OF_THE_SYSTEM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOLCK})
+_OF_A_STREAM = {"encoding": "utf-8", "errors": "strict"}
+_NO_PLACE = "No usable temporary directory"
+
+
+class Terminated(KeyboardInterrupt):
+    """The process was told to end by the signal with this number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
+
+
+class Guard:
+    """A standard stream as commands see it; None is one that was closed when the process began."""
+
+    def __init__(self, stream: IO[str] | None, refuse: Callable[[str], Exception] | None = None) -> None:
+        """Raise what `refuse` makes of the reason where the stream cannot be written; without it go on in silence."""
+        self.stream = stream
+        self.is_gone = False
+        """Whether its reader went away before it had everything."""
+        self.trouble = ""
+        """Why it cannot be written."""
+        self._refuse = refuse
+
+    def write(self, text: str) -> int:
+        """Write all of it, or say why not."""
+        if not isinstance(text, str):  # click finds out so whether a stream takes bytes
+            raise TypeError(f"text is wanted, not {type(text).__name__}")
+        if text:
+            self._try(lambda stream: stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Hand on what waits."""
+        if self.stream is not None:
+            self._try(lambda stream: stream.flush())
+
+    def isatty(self) -> bool:
+        """Whether a terminal is at its other end."""
+        return self.stream is not None and self.stream.isatty()
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else the stream has."""
+        if self.stream is None and name in _OF_A_STREAM:
+            return _OF_A_STREAM[name]
+        return getattr(self.stream, name)
+
+    def _try(self, action: Callable[[IO[str]], object]) -> None:
+        if self.is_gone or self.trouble:
+            return
+        try:
+            if self.stream is None:
+                raise ValueError("it is closed")
+            action(self.stream)
+        except BrokenPipeError:
+            self.is_gone = True
+        except (OSError, ValueError) as error:
+            self.trouble = (getattr(error, "strerror", None) or str(error)).lower()
+        if self.is_gone or self.trouble:
+            self._drop()
+        if self.trouble and self._refuse is not None:
+            raise self._refuse(self.trouble)
+
+    def _drop(self) -> None:
+        # The interpreter flushes once more at its end and would complain: https://docs.python.org/3/library/signal.html
+        if self.stream is None:
+            return
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.stream.fileno())
+            os.close(nowhere)
+
+
+def fill_descriptors() -> None:
+    """Open nothing in place of standard streams that are closed, so that no file of ours takes their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Turn the signals that end a process into `Terminated`, unless somebody ignores or handles them already."""
+    numbers = [getattr(signal, name) for name in _ENDING if hasattr(signal, name)]
+    process = os.getpid()
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        if os.getpid() != process:  # a copy of the process, which has nothing to clear up
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        raise Terminated(number)
+
+    taken = []
+    if threading.current_thread() is threading.main_thread():  # no other may set a handler
+        taken = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def die_quietly() -> None:
+    """In a worker: end by the signals that end the main process, and say nothing."""
+    for name in ("SIGINT", *_ENDING):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Let an interrupt wait; processes that are started meanwhile begin with it held, until they are ready."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def refusal_of_the_system(error: OSError) -> str:
+    """What the machine lacks, or says of a path that is none of ours; nothing where the error says something else."""
+    lacks = error.errno in _OF_THE_SYSTEM or str(error.strerror).startswith(_NO_PLACE)
+    if lacks or _is_of_the_user(error.filename):
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{(error.strerror or str(error)).lower()}"
+    return ""
+
+
+def _is_of_the_user(path: object) -> bool:
+    """Whether a path that the system refuses, such as one whose name is too long, lies outside of this package."""
+    return isinstance(path, str) and Path(__file__).resolve().parents[1] not in Path(path).absolute().parents
