@@ -40,7 +40,7 @@ def answer(case: Case, one: Check[Found], requirement: Requirement) -> tuple[lis
     """What a check finds, and the verdict."""
     absent = [kind.__name__ for _, kind in one.documents if kind not in case.documents]
     if absent:
-        return [], _not_applicable(requirement, f"no {' and no '.join(absent)} beside the {case.things}")
+        return [], _not_applicable(requirement, f"no {' and no '.join(absent)} next to the {case.things}")
     found: list[Found] = []
     try:
         for deviation in one.function(case.judged, **{name: case.documents[kind] for name, kind in one.documents}):

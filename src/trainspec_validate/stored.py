@@ -66,7 +66,7 @@ class Stored:
             return [str(error)]
         for group in groups:
             if group.is_cut:
-                words = f"{argument}: more than {ENTRIES.most:,} files lie below; not all was searched for checkpoints"
+                words = f"{argument}: more than {ENTRIES.most:,} files are below; not all was searched for checkpoints"
                 failures.append(f"{words}, name their directories")
             if group.members:
                 self.groups.setdefault(os.path.realpath(group.root), group)

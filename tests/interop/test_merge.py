@@ -114,7 +114,7 @@ def test_groups_that_do_not_match_stay_side_by_side_and_are_told() -> None:
     two = {"node_groups": [{"name": "a"}, {"name": "b"}]}
     merged = merge([part("one", two), part("two", {"node_groups": [{"name": "c"}]})])
     assert [group["name"] for group in merged.facts["node_groups"]] == ["a", "b", "c"]
-    assert told(merged) == ["node_groups: 2 entries stay beside 1 of two; none of them match"]
+    assert told(merged) == ["node_groups: 2 entries are kept next to 1 of two; none of them match"]
 
 
 def test_unknowns_and_derivations_follow_their_entry() -> None:

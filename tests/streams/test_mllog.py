@@ -94,7 +94,7 @@ def test_a_job() -> None:
         ([{"step": 0}, {"step": 1}], [1, 2], "from 0"),
         ([{"step": 1}, {"step": 2}], [1, 2], "completed updates"),
         ([{"step": 1, "samples_count": 32}, {"step": 2, "samples_count": 64}], [1, 2], "completed updates"),
-        ([{"step": 7}, {"step": 8}], [None, None], "not told"),
+        ([{"step": 7}, {"step": 8}], [None, None], "not stated"),
         ([{"step": 0.5}, {"step": [2, 608]}], [None, None], None),
         ([{"epoch_num": 32 * 64}, {"epoch_num": 2 * 32 * 64}], None, None),
     ],
@@ -211,7 +211,7 @@ def test_readings_outside_of_their_measurement() -> None:
     ("line", "words"),
     [
         (":::MLLOG {", "the line ends before its JSON does"),
-        (':::MLLOG {"key": "a", "key": "b", "time_ms": 1}', "key 'key' stands twice"),
+        (':::MLLOG {"key": "a", "key": "b", "time_ms": 1}', "key 'key' appears twice"),
         (":::MLLOG [1]", "stands no object"),
         (':::MLLOG {"time_ms": 1}', "has no key"),
         (':::MLLOG {"key": "a", "time_ms": -1}', "is no moment"),

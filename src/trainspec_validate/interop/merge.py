@@ -189,7 +189,7 @@ def _join_list(joint: _Joint, into: list[Any], new: list[Any], places: Places, o
         path = ".".join(map(str, places[0]))
         added = f"{len(into) - num_before} of {origin.name}"
         joint.remarks.append(
-            FileRemark("", Remark(f"{path}: {num_before} entries stay beside {added}; none of them match"))
+            FileRemark("", Remark(f"{path}: {num_before} entries are kept next to {added}; none of them match"))
         )
 
 

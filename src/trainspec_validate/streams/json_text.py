@@ -11,7 +11,7 @@ from trainspec_validate.streams.items import Refusal
 
 _MAX_DIGITS = 400
 _BRACKET_OR_TEXT = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]')
-_REPEATED = "key {!r} stands twice"
+_REPEATED = "key {!r} appears twice"
 
 
 class _UnfitError(ValueError):
@@ -61,7 +61,7 @@ def decode(text: str, *, not_finite: bool = False) -> Any:
     try:
         return (_LENIENT if not_finite else _STRICT).decode(text)
     except _UnfitError as error:
-        return Refusal(f"the line is no sound JSON: {error}", "mend the program that wrote it")
+        return Refusal(f"the line is no sound JSON: {error}", "fix the program that wrote it")
     except RecursionError:
         return Refusal("values nest too deeply", "no stream needs more than a dozen levels")
     except json.JSONDecodeError as error:

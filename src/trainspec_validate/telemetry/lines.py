@@ -133,7 +133,7 @@ def _explained(line: bytes) -> StreamRecord | LineFault:
         )
     except _RepeatedKeyError as error:
         remedy = "keep one; readers disagree on which of them counts"
-        return LineFault(RECORD, f"the key {str(error)[:60]!r} stands twice", remedy)
+        return LineFault(RECORD, f"the key {str(error)[:60]!r} appears twice", remedy)
     except _NoNumberError as error:
         remedy = 'write it as text: "NaN", "+Inf" or "-Inf"'
         return LineFault(NOT_FINITE, f"{error} is no JSON number", remedy)

@@ -68,7 +68,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option
         files = " ".join(path for path in (plan, cluster, policy) if path)
         found = f"{num_errors} error{'s' if num_errors > 1 else ''} in the documents, see: trainspec-validate {files}"
         if not force:
-            raise Failure(f"{found}, or go on with --force")
+            raise Failure(f"{found}, or continue with --force")
         terminal.tell(f"note: {found}")
     exported, notes = _write(job, name)
     _put(exported, output, several=several, force=force)

@@ -55,7 +55,7 @@ Examples:
 """
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--format", "format_name", metavar="NAME", help="Format of every file, where its content does not tell.")
+@click.option("--format", "format_name", metavar="NAME", help="Format of every file, if its content does not show it.")
 @click.option(
     "-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Where to write, instead of stdout."
 )
@@ -65,7 +65,7 @@ Examples:
     "--known",
     multiple=True,
     metavar="KEY=VALUE",
-    help="What a stream does not tell: run, attempt, emitter, host, rank, start, utc_offset, or a quantity of the job.",
+    help="Facts missing from a stream: run, attempt, emitter, host, rank, start, utc_offset, or a quantity of the job.",
 )
 @click.option(
     "--list",

@@ -148,7 +148,7 @@ def _place(row: Row) -> Location:
 def _finding(rule: Rule, row: Row, places: Places, more: int) -> Finding:
     evidence = _evidence(row)
     path, span, text = places.at(_place(row), evidence.series)
-    told = f"; {more:,} more rows break this rule, and are not told" if more else ""
+    told = f"; {more:,} more rows break this rule, and are not listed" if more else ""
     return Finding(
         requirement=rule.id,
         name=rule.name,

@@ -32,7 +32,7 @@ def interval_balanced(run: RunView) -> Iterator[Deviation]:
     if not may_grow(run):
         found += _unclosed(pairing)
     elif not found and not any(interval.closed for interval in pairing.intervals):
-        raise NotJudged("the run goes on, and nothing has ended yet")
+        raise NotJudged("the run continues, and nothing has ended yet")
     by_event: dict[str, list[Deviation]] = {}
     for name, deviation in found:
         by_event.setdefault(name, []).append(deviation)
@@ -47,7 +47,7 @@ Named = Iterable[tuple[str, Deviation]]
 
 def _untied(pairing: Pairing) -> Named:
     for event in pairing.untied:
-        message = f"{event.name} has no id, so nothing tells what it belongs to"
+        message = f"{event.name} has no id, so what it belongs to is unknown"
         yield event.name, Deviation(event.location, message, "give both events of an interval the same id")
 
 
