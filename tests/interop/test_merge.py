@@ -186,7 +186,7 @@ def test_the_explicit_node_of_one_description_does_not_stand_for_all() -> None:
     assert "layout" in merge([first], Choice(num_nodes=1)).facts
     alone = merge([first], Choice(num_nodes=3))
     assert "layout" not in alone.facts
-    assert "the explicit node node-0 stands for 3 nodes of nodes" in told(alone)[-1]
+    assert "the explicit node node-0 represents 3 nodes of nodes" in told(alone)[-1]
     assert (alone.unknown, [pointer for pointer in alone.derived if pointer[0] == "layout"]) == ((), [])
     listed = merge([first, topograph.read(fixture("model.yaml"))])
     assert [entry["name"] for entry in listed.facts["layout"]["nodes"]] == ["t1", "t2", "t3", "t4"]

@@ -212,7 +212,7 @@ def test_readings_outside_of_their_measurement() -> None:
     [
         (":::MLLOG {", "the line ends before its JSON does"),
         (':::MLLOG {"key": "a", "key": "b", "time_ms": 1}', "key 'key' appears twice"),
-        (":::MLLOG [1]", "stands no object"),
+        (":::MLLOG [1]", "no object follows"),
         (':::MLLOG {"time_ms": 1}', "has no key"),
         (':::MLLOG {"key": "a", "time_ms": -1}', "is no moment"),
         (':::MLLOG {"key": "a", "time_ms": "1"}', "is no moment"),
