@@ -36,6 +36,7 @@ UNFUSED = Given(
 KEEP = Given("keep", activations.ActivationPolicy("none"), "nothing recomputed, fused attention")
 FULL = Given("full", activations.ActivationPolicy("full"), "full recomputation")
 MIXED = Given("mixed", ADAM, "Adam in mixed precision, fp32 gradients, 18 bytes per parameter")
+VIT_B = Given("vit", model_families.VisionShape(12, 768, 3072, 224, 16, 3, 1000), "ViT-B/16, 224 pixels")
 SIXTEEN = Given(
     "sixteen",
     memory.model_state("fp16", "fp32", "fp16", "fp32"),
@@ -67,7 +68,7 @@ STATE_FORMULAS = (
             "parameters",
             "arXiv:2010.11929, section 3.1",
         ),
-        (Given("vit", model_families.VisionShape(12, 768, 3072, 224, 16, 3, 1000), "ViT-B/16, 224 pixels"),),
+        (VIT_B,),
         printed=(1e6, "million"),
     ),
     Formula(
@@ -77,7 +78,7 @@ STATE_FORMULAS = (
             "operations",
             "arXiv:2204.02311, appendix B",
         ),
-        (Given("vit", model_families.VisionShape(12, 768, 3072, 224, 16, 3, 1000), "ViT-B/16, 224 pixels"),),
+        (VIT_B,),
         printed=(1e9, "billion"),
     ),
     Formula(
