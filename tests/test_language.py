@@ -35,10 +35,11 @@ def prose(page: Path) -> Iterator[str]:
 
 
 def messages(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Texts of a module with their lines, docstrings left out."""
+    """Texts of a module with their lines; of docstrings only those of commands, which are their help."""
     docstrings = {
         id(statement.value)
         for node in ast.walk(tree)
+        if not any("command" in ast.unparse(decorator) for decorator in getattr(node, "decorator_list", ()))
         for statement in (getattr(node, "body", None) if isinstance(getattr(node, "body", None), list) else ())
         if isinstance(statement, ast.Expr)
     }

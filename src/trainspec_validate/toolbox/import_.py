@@ -89,9 +89,9 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option
 ) -> None:
     """Write one document or stream of what files of other programs say.
 
-    The format is recognised by content. What a file does not tell becomes a comment that starts with `unknown`.
-    Logs and telemetry become a metric stream; what it cannot hold is told on standard error.
-    A directory stands for the files in it; `-` is standard input.
+    The format is recognised by content. What a file does not state becomes a comment that starts with `unknown`.
+    Logs and telemetry become a metric stream; what it cannot hold is reported on standard error.
+    A directory means the files in it; `-` is standard input.
     """
     if check and output is None:
         raise click.UsageError("--check needs --output")
