@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 STACKS := .venv-stacks
 TORCH := 2.13.0
+# One distribution each.
+FOLDERS := . record reference conformance
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 READY := $(VENV)/.installed
@@ -29,8 +31,8 @@ $(VENV)/.locked: requirements/dev.txt
 	@$(PIP) install --require-hashes --requirement requirements/dev.txt
 	@touch $@
 
-$(READY): $(VENV)/.locked pyproject.toml
-	@$(PIP) install --no-deps --no-build-isolation --editable .
+$(READY): $(VENV)/.locked $(FOLDERS:%=%/pyproject.toml)
+	@$(PIP) install --no-deps --no-build-isolation $(FOLDERS:%=--editable %)
 	@touch $@
 	@echo "set-up: done"
 
@@ -71,7 +73,7 @@ format: $(READY) ## rewrite the sources in the house format
 	@$(BIN)/ruff check --fix --quiet
 	@$(BIN)/ruff format
 
-generate: $(READY) ## rewrite the generated files (schemas, index, rule pages)
+generate: $(READY) ## rewrite the generated files (schemas, index, tables, pages)
 	@$(BIN)/python tools/generate.py
 
 check-generated: $(READY) ## fail when a generated file is out of date
@@ -93,8 +95,8 @@ $(STACKS)/.locked: requirements/stacks.txt
 	@$(STACKS_PIP) install --require-hashes --requirement requirements/stacks.txt
 	@touch $@
 
-$(STACKS)/.installed: $(STACKS)/.locked pyproject.toml
-	@$(STACKS_PIP) install --no-deps --no-build-isolation --editable .
+$(STACKS)/.installed: $(STACKS)/.locked $(FOLDERS:%=%/pyproject.toml)
+	@$(STACKS_PIP) install --no-deps --no-build-isolation $(FOLDERS:%=--editable %)
 	@touch $@
 
 stacks-test: $(STACKS)/.installed ## run the tests of the adapters with all frameworks (long; not part of `make test`)
@@ -159,7 +161,7 @@ $(DOCS_READY): requirements/docs.txt
 	@touch $@
 
 site: $(DOCS_READY) ## build the site, with all its versions, into site/
-	@PYTHONPATH=tools $(DOCS)/bin/python -m trainspec_site
+	@PYTHONPATH=src:tools $(DOCS)/bin/python -m trainspec_site
 
 site-test: site ## use the site in a browser, and build it with Zensical (needs Chromium)
 	@echo "== site =="
@@ -174,17 +176,17 @@ $(DIST_READY): requirements/dist.txt
 	@$(DIST)/bin/python -m pip --quiet --quiet --disable-pip-version-check install --require-hashes --requirement $<
 	@touch $@
 
-dist: $(READY) $(DIST_READY) ## build the wheel and the source archive into dist/, twice, and check them
+dist: $(READY) $(DIST_READY) ## build the four wheels and source archives into dist/, twice, and check them
 	@rm -rf dist
 	@$(BIN)/python tools/distribution.py dist
 	@$(DIST)/bin/python -m twine check --strict dist/*
 
-lock: $(VENV)/.locked ## pin requirements/*.txt again from pyproject.toml (UPGRADE=--upgrade for newer versions)
+lock: $(VENV)/.locked ## pin requirements/*.txt again from the files pyproject.toml (UPGRADE=--upgrade for newer versions)
 	@$(LOCK) --output-file requirements/run.txt pyproject.toml
 	@$(LOCK) --output-file requirements/dev.txt --extra dev --all-build-deps \
 		--constraint requirements/run.txt pyproject.toml
-	@$(LOCK) --output-file requirements/conformance.txt --extra conformance \
-		--constraint requirements/dev.txt pyproject.toml
+	@$(BIN)/python tools/own_distributions.py trainspec-conformance > $(VENV)/conformance.in
+	@$(LOCK) --output-file requirements/conformance.txt --constraint requirements/dev.txt - < $(VENV)/conformance.in
 	@$(LOCK) --output-file requirements/stacks.txt --extra stacks --all-build-deps \
 		--constraint requirements/dev.txt pyproject.toml
 	@$(LOCK) --output-file requirements/build.txt --only-build-deps --all-build-deps \

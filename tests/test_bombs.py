@@ -139,7 +139,7 @@ BOMBS: dict[str, tuple[Callable[[Path, int], list[str]], int, int, str, int, tup
     ),
     "endless-line": (
         *(_stream("s.jsonl.gz", _line), 40, 3_000, "stream", STREAM),
-        *(("streams.source:MOST_OF_A_LINE", 20e6), "without the end of a line|times its size"),
+        *(("streams.source:_MOST_OF_A_LINE", 20e6), "without the end of a line|times its size"),
     ),
     "heads": (
         *(_stream("s.jsonl", lambda size: _heads(size * 1_000)), 5, 250, "stream", STREAM),
@@ -155,11 +155,11 @@ BOMBS: dict[str, tuple[Callable[[Path, int], list[str]], int, int, str, int, tup
     ),
     "otlp": (
         *(_stream("o.json", _otlp), 1, 17, "stream", STREAM),
-        *(("streams.native:_MOST_OBJECTS", 100_000), "objects and lists|longer than 16 MiB|fits no known"),
+        *(("streams.json_text:_MOST_OBJECTS", 100_000), "objects and lists|longer than 16 MiB|fits no known"),
     ),
     "otlp-import": (
         *(_stream("o.json", _otlp, "toolbox"), 1, 17, "stream", STREAM),
-        *(("streams.native:_MOST_OBJECTS", 100_000), "objects and lists|longer than 16 MiB|nothing was converted"),
+        *(("streams.json_text:_MOST_OBJECTS", 100_000), "objects and lists|longer than 16 MiB|nothing was converted"),
     ),
     "devices": (
         *(_stream("m.prom", _devices), 1, 60, "stream", STREAM),

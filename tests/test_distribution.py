@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import distribution
+import own_distributions
 import pytest
 import sbom
 
@@ -73,32 +74,35 @@ def test_pins_are_read_with_their_digests() -> None:
     ]
 
 
-def test_the_bill_lists_the_lock_and_nothing_else() -> None:
-    bill = json.loads(sbom.document(ROOT))
-    locked = {pin.name: pin for pin in sbom.pins((ROOT / "requirements" / "run.txt").read_text(encoding="utf-8"))}
+@pytest.mark.parametrize("path", sbom.BILLS)
+def test_the_bill_lists_the_lock_and_nothing_else(path: str) -> None:
+    bill = json.loads(sbom.documents(ROOT)[path])
+    _, lock, own = sbom.BILLS[path]
+    locked = {pin.name: pin for pin in sbom.pins((ROOT / "requirements" / lock).read_text(encoding="utf-8"))}
     assert len(locked) > 5
     assert {part["name"]: part["version"] for part in bill["components"]} == {
-        name: pin.version for name, pin in locked.items()
+        **{name: pin.version for name, pin in locked.items()},
+        **dict.fromkeys(own, __version__),
     }
     assert all(part["licenses"] for part in bill["components"])
-    assert all(
-        len(part["externalReferences"][0]["hashes"]) == len(locked[part["name"]].digests) for part in bill["components"]
-    )
+    third = [part for part in bill["components"] if part["name"] not in own]
+    assert all(len(part["externalReferences"][0]["hashes"]) == len(locked[part["name"]].digests) for part in third)
 
 
-def test_the_bill_knows_what_the_project_needs() -> None:
-    bill = json.loads(sbom.document(ROOT))
+@pytest.mark.parametrize("path", sbom.BILLS)
+def test_the_bill_knows_what_the_project_needs(path: str) -> None:
+    bill = json.loads(sbom.documents(ROOT)[path])
     needs = {entry["ref"]: entry["dependsOn"] for entry in bill["dependencies"]}
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    direct = {re.split(r"[<>=]", text)[0].lower() for text in project["dependencies"]}
-    own = needs[f"pkg:pypi/trainspec-validate@{__version__}"]
+    name = sbom.BILLS[path][0]
+    direct = {re.split(r"[<>=]", text)[0].lower() for text in own_distributions.project(name)["dependencies"]}
+    own = needs[f"pkg:pypi/{name}@{__version__}"]
     assert {reference.partition("/")[2].partition("@")[0] for reference in own} == direct
     references = {part["bom-ref"] for part in bill["components"]}
     assert set().union(*needs.values()) == references, "each component is needed by something"
 
 
 def test_the_bill_says_the_same_twice() -> None:
-    assert sbom.document(ROOT) == sbom.document(ROOT)
+    assert sbom.documents(ROOT) == sbom.documents(ROOT)
 
 
 # --- container ----------------------------------------------------------------------------------------------
@@ -124,6 +128,7 @@ def test_the_container_copies_what_exists_and_is_not_ignored() -> None:
 def test_the_container_holds_all_that_a_wheel_is_built_from() -> None:
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"]
     needed = [*wheel["wheel"]["packages"], *wheel["wheel"]["sbom-files"], "README.md", "LICENSE", "pyproject.toml"]
+    needed.append(own_distributions.FOLDERS["trainspec-record"])
     copied = " ".join(rest for word, rest in instructions() if word == "COPY").split()
     assert [name for name in needed if Path(name).parts[0] not in copied] == []
 

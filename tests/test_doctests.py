@@ -1,4 +1,4 @@
-"""Every worked example in a docstring of the package gives what it shows."""
+"""Every worked example in a docstring of the packages gives what it shows."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parents[1] / "src"
+ROOT = Path(__file__).resolve().parents[1]
 MODULES = [
-    ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
-    for path in sorted(SOURCE.rglob("*.py"))
+    ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__")
+    for source in (ROOT / "src", ROOT / "record")
+    for path in sorted(source.rglob("*.py"))
     if ">>> " in path.read_text(encoding="utf-8")
 ]
 

@@ -15,7 +15,7 @@ import pytest
 
 PACKAGE = "trainspec_validate"
 SOURCE = Path(__file__).resolve().parents[1] / "src" / PACKAGE
-RECORDER = SOURCE.parent / "trainspec_record"
+RECORDER = SOURCE.parents[1] / "record" / "trainspec_record"
 ANYTHING = {"*"}
 
 # A room is a module or a folder directly under the package; every room may import itself.
@@ -34,7 +34,7 @@ LAYERS: dict[str, set[str]] = {
     "aliases": set(),
     "quantities": set(),
     # from streams of other programs to records
-    "streams": {"boundary", "budget", "findings", "documents", "metrics", "suggest", "load"},
+    "streams": {"boundary", "budget", "findings", "documents", "metrics", "schema", "suggest", "load"},
     # from text to documents
     "collect": {"boundary", "budget", "suggest"},
     "named": {"boundary", "budget", "collect", "load", "references"},
@@ -123,13 +123,13 @@ LAYERS: dict[str, set[str]] = {
 # Third-party library: the modules below the package (patterns) that may import it.
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "yaml": ("load", "load.*"),
-    "jsonschema_rs": ("schema", "telemetry.lines"),
+    "jsonschema_rs": ("schema", "streams.native"),
     "click": ("cli", "cli.*", "toolbox", "toolbox.*", "terminal"),
     "msgspec": (
         "documents",
         "documents.*",
+        "streams.json_text",
         "streams.native",
-        "telemetry.lines",
         "telemetry.event_blocks",
         "checkpoints.signature",
     ),
@@ -285,8 +285,8 @@ WRITERS: dict[str, str] = {
     "src/trainspec_validate/telemetry/spill.py": "files of a temporary directory of its own",
     "src/trainspec_validate/user_rules/tables.py": "files of a temporary directory of its own",
     "src/trainspec_validate/streams/parquet.py": "Arrow, on a file of the caller",
-    "src/trainspec_record/*.py": "appends to streams; a training environment has no validator",
-    "src/trainspec_record/adapters/checkpoints.py": "a mark in a checkpoint that the trainer is writing",
+    "record/trainspec_record/*.py": "appends to streams; a training environment has no validator",
+    "record/trainspec_record/adapters/checkpoints.py": "a mark in a checkpoint that the trainer is writing",
     "conformance/trainspec_conformance/history.py": "appends to the trace of a trial",
     "conformance/trainspec_conformance/processes.py": "the log that a stack appends to",
     "conformance/trainspec_conformance/probing.py": "question and log of a probe, in a new directory of the trial",
@@ -342,7 +342,7 @@ def opens_for_writing(call: ast.Call, owner: str, *, is_method: bool) -> bool:
 @cache
 def writers() -> set[str]:
     found = set()
-    for folder in ("src", "conformance"):
+    for folder in ("src", "record", "conformance"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             name = path.relative_to(ROOT).as_posix()
             if name.startswith(PROGRAMS_OF_STACKS):
@@ -399,7 +399,7 @@ PRINTERS: dict[str, str] = {
     "src/trainspec_validate/terminal.py": "the one place",
     "src/trainspec_validate/toolbox/tables.py": "lays a table out, and hands the text on",
     "src/trainspec_validate/discover/nvml.py": "a process of its own, whose output is read by the one that started it",
-    "src/trainspec_record/printing.py": "the one place of the recorder",
+    "record/trainspec_record/printing.py": "the one place of the recorder",
     "conformance/trainspec_conformance/summary.py": "lays a table out, and hands the text on",
 }
 """Module to why it may print."""
@@ -412,7 +412,7 @@ _PRINTING = re.compile(
 
 def printers() -> set[str]:
     found = set()
-    for folder in ("src", "conformance/trainspec_conformance"):
+    for folder in ("src", "record", "conformance/trainspec_conformance"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             name = path.relative_to(ROOT).as_posix()
             text = path.read_text(encoding="utf-8")

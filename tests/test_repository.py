@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import own_distributions
 import pytest
 import target
 import yaml
@@ -26,7 +27,7 @@ from trainspec_validate.cli import command
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LOCKS = ("run", "dev", "build", "docs", "dist", "conformance")
-FOLDERS = ("src", "reference", "conformance", "integrations")
+FOLDERS = ("src", "record", "reference", "conformance", "integrations")
 MODULES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 MAX_MODULE_LINES = 500
 MAX_FUNCTION_LINES = 40
@@ -129,7 +130,7 @@ def test_a_lock_satisfies_the_project(name: str) -> None:
         "run": PROJECT["project"]["dependencies"],
         "dev": PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["dev"],
         "build": PROJECT["build-system"]["requires"],
-        "conformance": PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["conformance"],
+        "conformance": list(map(str, own_distributions.requirements("trainspec-conformance"))),
         "docs": PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["docs"],
         "dist": PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["dist"],
     }

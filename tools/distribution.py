@@ -1,4 +1,4 @@
-"""Builds what is published: wheel and source archive, twice, and compares them byte by byte."""
+"""Builds what is published, wheels and source archives, twice, and compares the two byte by byte."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from own_distributions import FOLDERS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -23,9 +25,10 @@ def epoch() -> str:
 
 
 def build(directory: Path, moment: str) -> dict[str, str]:
-    """SHA-256 of each built file by its name."""
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(directory), str(ROOT)]
-    subprocess.run(command, env={**os.environ, "SOURCE_DATE_EPOCH": moment}, check=True, stdout=subprocess.DEVNULL)
+    """SHA-256 of each built file by its name. Each wheel is built from its source archive."""
+    for folder in FOLDERS.values():
+        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(directory), str(ROOT / folder)]
+        subprocess.run(command, env={**os.environ, "SOURCE_DATE_EPOCH": moment}, check=True, stdout=subprocess.DEVNULL)
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(directory.iterdir())}
 
 

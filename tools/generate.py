@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "conformance"), str(Path(__file__).resolve().parent)]
+sys.path[:0] = [str(ROOT / folder) for folder in ("src", "record", "reference", "conformance", "tools")]
 sys.path.append(str(ROOT))
 
 import api_reference  # noqa: E402
@@ -19,6 +19,7 @@ import grafana_dashboard  # noqa: E402
 import hardware_pages  # noqa: E402
 import limit_table  # noqa: E402
 import metric_pages  # noqa: E402
+import own_distributions  # noqa: E402
 import prometheus_rules  # noqa: E402
 import recorder_catalog  # noqa: E402
 import recovery_figures  # noqa: E402
@@ -28,16 +29,13 @@ import schemastore  # noqa: E402
 import spec_text  # noqa: E402
 import verdict_tables  # noqa: E402
 import weaver_registry  # noqa: E402
+from trainspec_site import checked_by  # noqa: E402
 from trainspec_site import generated as site_pages  # noqa: E402
 from trainspec_site import navigation as site_navigation  # noqa: E402
 
 import schemas  # noqa: E402
 from trainspec_validate._version import SPECIFICATION_VERSION  # noqa: E402
-from trainspec_validate.checkpoints.checks import Check as ArtifactCheck  # noqa: E402
-from trainspec_validate.checkpoints.checks import all_checks as artifact_checks  # noqa: E402
 from trainspec_validate.rules import all_rules  # noqa: E402
-from trainspec_validate.telemetry.checks import Check as StreamCheck  # noqa: E402
-from trainspec_validate.telemetry.checks import all_checks  # noqa: E402
 
 SITE = f"{schemas.SITE}/v1/"
 
@@ -57,7 +55,8 @@ def outputs() -> dict[Path, str]:
         files[data / name] = text
     for name, text in {**appendix.pages(), **metric_pages.pages(ROOT / "spec" / "v1")}.items():
         files[ROOT / "spec" / "reference" / name] = text
-    files[ROOT / "sbom.cdx.json"] = sbom.document(ROOT)
+    repeated = {**own_distributions.versioned_files(ROOT), **sbom.documents(ROOT)}
+    files |= {ROOT / name: text for name, text in repeated.items()}
     files |= {ROOT / "schemas" / "schemastore" / name: text for name, text in schemastore.files().items()}
     files[ROOT / "spec" / "python.md"] = api_reference.page()
     files[ROOT / "spec" / "commands.md"] = cli_reference.page()
@@ -69,7 +68,7 @@ def outputs() -> dict[Path, str]:
     files |= {ROOT / path: text for path, text in of_the_metrics(ROOT / "spec" / "v1", entries).items()}
     indexed = [with_documents(entry) for entry in entries]
     files[ROOT / "mkdocs.yml"] = site_navigation.settings(ROOT)
-    pages = site_pages.pages(ROOT, indexed, sources(entries), SPECIFICATION_VERSION)
+    pages = site_pages.pages(ROOT, indexed, SPECIFICATION_VERSION)
     files |= {ROOT / "spec" / name: text for name, text in pages.items()}
     return files
 
@@ -77,7 +76,7 @@ def outputs() -> dict[Path, str]:
 def of_the_metrics(directory: Path, entries: list[dict[str, object]]) -> dict[str, str]:
     """Text of every file that other programs read the metrics from, by its path in the repository."""
     folders = {
-        "src/trainspec_record/catalog": recorder_catalog.modules(directory),
+        "record/trainspec_record/catalog": recorder_catalog.modules(directory),
         "integrations/prometheus": prometheus_rules.rules(directory, entries),
         "integrations/grafana": grafana_dashboard.dashboard(directory),
         "integrations/opentelemetry/registry": weaver_registry.registry(directory),
@@ -93,27 +92,15 @@ def index_text(entries: list[dict[str, object]]) -> str:
 
 def with_documents(entry: dict[str, object]) -> dict[str, object]:
     """The entry with the kinds of documents that its rule judges together."""
-    rule, check = all_rules().get(str(entry["id"])), _check(str(entry["id"]))
+    rule, check = all_rules().get(str(entry["id"])), checked_by.check_of(str(entry["id"]))
     kinds = rule.parameters if rule else check.documents if check else ()
     return {**entry, "documents": [kind.__name__ for _, kind in kinds]} if rule or check else entry
 
 
 def with_module(entry: dict[str, object]) -> dict[str, object]:
     """The entry with the module of its rule, so that the program need not import all of them."""
-    rule = all_rules().get(str(entry["id"])) or _check(str(entry["id"]))
+    rule = all_rules().get(str(entry["id"])) or checked_by.check_of(str(entry["id"]))
     return entry if rule is None else {**entry, "module": rule.function.__module__.rsplit(".", 1)[1]}
-
-
-def sources(entries: list[dict[str, object]]) -> dict[str, str]:
-    """Source file of the check of each requirement that a function judges."""
-    names = [str(entry["id"]) for entry in entries]
-    found = {name: all_rules().get(name) or _check(name) for name in names}
-    return {name: f"src/{one.function.__module__.replace('.', '/')}.py" for name, one in found.items() if one}
-
-
-def _check(identifier: str) -> StreamCheck | ArtifactCheck | None:
-    """What judges a stream or a checkpoint by this requirement."""
-    return all_checks().get(identifier) or artifact_checks().get(identifier)
 
 
 def main() -> int:

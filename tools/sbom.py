@@ -1,11 +1,11 @@
-"""Writes the bill of materials of the locked installation of the tool."""
+"""Writes the bills of materials: what a locked installation of the validator, or of the suite, consists of."""
 
 from __future__ import annotations
 
 import json
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import distribution
 from pathlib import Path
@@ -16,7 +16,14 @@ from packaging.utils import canonicalize_name
 
 from trainspec_validate._version import __version__
 
-NAME = "trainspec-validate"
+BILLS = {
+    "sbom.cdx.json": ("trainspec-validate", "run.txt", ()),
+    "conformance/sbom.cdx.json": (
+        *("trainspec-conformance", "conformance.txt"),
+        ("trainspec-record", "trainspec-reference", "trainspec-validate"),
+    ),
+}
+"""Distribution, lock and further own distributions of each bill, by its path in the repository."""
 PIN = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>\S+)")
 HASH = re.compile(r"--hash=sha256:(?P<digest>[0-9a-f]{64})")
 
@@ -44,13 +51,19 @@ def pins(lock: str) -> Iterator[Pin]:
             yield Pin(canonicalize_name(match["name"]), match["version"], digests)
 
 
-def document(directory: Path) -> str:
+def documents(directory: Path) -> dict[str, str]:
+    """Text of each bill of materials by its path in the repository."""
+    return {path: document(directory, *bill) for path, bill in BILLS.items()}
+
+
+def document(directory: Path, name: str, lock: str, own: Sequence[str]) -> str:
     """Text of the bill of materials in CycloneDX 1.6, https://cyclonedx.org/docs/1.6/json/.
 
     It has no time and a serial number that follows from its content, so that two builds are one.
     """
-    locked = {pin.name: pin for pin in pins((directory / "requirements" / "run.txt").read_text(encoding="utf-8"))}
-    root = Pin(NAME, __version__, ())
+    locked = {pin.name: pin for pin in pins((directory / "requirements" / lock).read_text(encoding="utf-8"))}
+    locked |= {one: Pin(one, __version__, ()) for one in own}
+    root = Pin(name, __version__, ())
     content = {
         "metadata": {"component": {**_component(root), "type": "application"}},
         "components": [_component(pin) for pin in locked.values()],
@@ -84,14 +97,14 @@ def _component(pin: Pin) -> dict[str, Any]:
 
 
 def _licences(name: str) -> list[dict[str, Any]]:
-    """The licence as the distribution states it: an SPDX expression, else the classifiers."""
+    """The licence as the distribution states it: an SPDX expression, else the classifiers, else the older field."""
     metadata = distribution(name).metadata
     expression = metadata.get("License-Expression")
     if expression:
         return [{"expression": expression}]
     classifiers = metadata.get_all("Classifier") or []
     names = [line.rsplit(" :: ", 1)[-1] for line in classifiers if line.startswith("License :: ")]
-    return [{"license": {"name": name}} for name in names]
+    return [{"license": {"name": name}} for name in names or metadata.get_all("License") or []]
 
 
 def _needs(pin: Pin, locked: dict[str, Pin]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ SOURCES = (
     "reference/trainspec_reference/common",
     "reference/trainspec_reference/plain",
     "src/trainspec_validate",
-    "src/trainspec_record",
+    "record/trainspec_record",
 )
 _SUFFIXES = {".py", ".yaml"}
 

@@ -112,18 +112,8 @@ def diff(context: click.Context, before: Path, after: Path, form: str) -> None:
 
 
 def _commands() -> ModuleType:
-    """What does the work; help needs none of it.
-
-    Raises:
-        terminal.Failure: the library that sees and ends processes is not installed.
-    """
-    try:
-        return importlib.import_module("trainspec_conformance.commands")
-    except ModuleNotFoundError as error:
-        if error.name != "psutil":
-            raise
-        hint = "pip install 'trainspec-validate[conformance]'"
-        raise terminal.Failure(f"{PROGRAM} needs psutil: {hint}") from None
+    """What does the work; help needs none of it."""
+    return importlib.import_module("trainspec_conformance.commands")
 
 
 def main() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from trainspec_conformance.records import Streamed
 from trainspec_validate.documents.stream import Event, Head, HistogramValue, Sample, StreamRecord
-from trainspec_validate.streams.source import SourceError
-from trainspec_validate.telemetry.lines import LineFault, read_line
-from trainspec_validate.telemetry.source import blocks
+from trainspec_validate.streams.items import Refusal
+from trainspec_validate.streams.native import read_line
+from trainspec_validate.streams.source import SourceError, blocks
 
 MAX_RECORDS = 50_000
 """Of all streams of a trial; a stack that writes more is read no further, and its later values are not judged."""
@@ -36,7 +36,7 @@ def _records(path: Path) -> Iterator[tuple[int, Streamed]]:
             for line in block.content.splitlines():
                 number += 1
                 record = read_line(line)
-                if isinstance(record, LineFault):
+                if isinstance(record, Refusal):
                     continue
                 if isinstance(record, Head):
                     head = record

@@ -26,7 +26,9 @@ class Program:
     """What an action installs and runs."""
 
     module: str
-    extra: str
+    distribution: str
+    folders: tuple[str, ...]
+    """Directories of this checkout that hold it, and what it needs of the project."""
     lock: str
     directory: str
     """Name of the directory of this action below RUNNER_TEMP."""
@@ -36,14 +38,16 @@ class Program:
 
 VALIDATOR = Program(
     module="trainspec_validate",
-    extra="",
+    distribution="trainspec-validate",
+    folders=(".",),
     lock="run.txt",
     directory="trainspec",
     files=frozenset({"--waivers", "--baseline", "--rules", "--config"}),
 )
 SUITE = Program(
     module="trainspec_conformance",
-    extra="[conformance]",
+    distribution="trainspec-conformance",
+    folders=(".", "record", "reference", "conformance"),
     lock="conformance.txt",
     directory="trainspec-conformance",
     files=frozenset({"--gaps"}),
@@ -67,9 +71,10 @@ def install(job: Job, program: Program) -> None:
     locks = [ROOT / "requirements" / name for name in (program.lock, *(() if version else ("build.txt",)))]
     call([*pip, "--require-hashes", *(f"--requirement={lock}" for lock in locks)], job)
     if version:
-        call([*pip, f"trainspec-validate{program.extra}=={version}"], job)
+        call([*pip, f"{program.distribution}=={version}"], job)
     else:
-        call([*pip, "--no-deps", "--no-build-isolation", os.fspath(ROOT)], job)
+        folders = [os.fspath(ROOT / folder) for folder in program.folders]
+        call([*pip, "--no-deps", "--no-build-isolation", *folders], job)
 
 
 def settings(job: Job, program: Program) -> None:

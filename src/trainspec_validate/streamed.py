@@ -71,9 +71,9 @@ def is_stream(candidate: Candidate) -> bool:
         return b'"resourceMetrics"' in start or b'"resourceLogs"' in start
     if start.startswith((b"PAR1", *_COMPRESSED)) or any(mark in start for mark in _MARKS):
         return True
-    from trainspec_validate.telemetry.foreign import is_known  # noqa: PLC0415
+    from trainspec_validate.streams.format import detect  # noqa: PLC0415
 
-    return is_known(start)
+    return detect(start) is not None
 
 
 def _is_ours(path: Path) -> bool:

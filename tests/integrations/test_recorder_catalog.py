@@ -20,7 +20,7 @@ MODULES = recorder_catalog.modules(ROOT / "spec" / "v1")
 
 @pytest.mark.parametrize("name", MODULES)
 def test_modules_are_as_generated(name: str) -> None:
-    path = ROOT / "src" / "trainspec_record" / "catalog" / name
+    path = ROOT / "record" / "trainspec_record" / "catalog" / name
     assert path.read_text(encoding="utf-8") == MODULES[name], "run: make generate"
 
 

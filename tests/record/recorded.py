@@ -20,7 +20,8 @@ from trainspec_validate.documents.stream import StreamRecord
 from trainspec_validate.findings import Severity
 from trainspec_validate.schema import load_schema
 
-SOURCE = str(Path(__file__).resolve().parents[2] / "src")
+SOURCE = str(Path(__file__).resolve().parents[2] / "record")
+"""Where programs find the recorder, and nothing else of the project."""
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainspec_validate.documents.stream import Event, Head, Sample, encode_record
 from trainspec_validate.streams import FORMATS, Given, Item, Losses, Record, Refusal, detect, lines_of, read
-from trainspec_validate.streams.native import record_of
+from trainspec_validate.streams.native import read_line
 from trainspec_validate.streams.source import rejoined
 
 SAMPLES = Path(os.environ.get("TRAINSPEC_SAMPLES") or Path(__file__).parents[3] / "shared" / "samples")
@@ -63,7 +63,7 @@ def _nothing() -> Any:
 def assert_sound(result: Result) -> None:
     """Every record is one by the schema, a head comes first, and numbers count up for each emitter and attempt."""
     for record in result.records:
-        assert record_of(encode_record(record).decode()) == record
+        assert read_line(encode_record(record)) == record
     assert not result.records or isinstance(result.records[0], Head)
     assert result.losses.num_records == len(result.records)
     assert result.losses.num_refusals == len(result.refusals)

@@ -113,9 +113,10 @@ def test_a_line_beyond_the_limit_is_refused_and_the_next_is_read(name: str) -> N
 @pytest.mark.parametrize("name", TEXTS)
 def test_what_is_not_utf8_is_refused_with_its_place(name: str) -> None:
     found = read_bytes(b"\n\xff\xfe\n", name)
-    assert [(offset, item.message) for offset, item in found.items if item in found.refusals] == [  # type: ignore[union-attr]
-        (1, "byte 0xff is not UTF-8")
-    ]
+    told = [(1, "byte 0xff is not UTF-8")]
+    if name == "metric-stream":  # as strict as validating it
+        told = [(0, "the line is empty"), (1, "byte 1 is not UTF-8")]
+    assert [(offset, item.message) for offset, item in found.items if item in found.refusals] == told  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -211,5 +212,5 @@ def test_foreign_parquet_is_refused(tmp_path_factory: pytest.TempPathFactory) ->
         pa.concat_tables([odd, odd.set_column(odd.schema.get_field_index("json"), "json", sound["json"])]), path
     )
     *found, losses = list(parquet.read(path))
-    assert [(place, getattr(entry, "code", "")) for place, entry in found] == [(0, "cut-off"), (1, "value")]
+    assert [(place, getattr(entry, "code", "")) for place, entry in found] == [(0, "cut-off"), (1, "time")]
     assert losses[1].num_refusals == 2  # type: ignore[union-attr]

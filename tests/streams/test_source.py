@@ -67,9 +67,8 @@ def test_a_small_file_that_grows_without_end() -> None:
 @pytest.mark.parametrize("what", ["absent", "directory"])
 def test_what_is_no_file(tmp_path: Path, what: str) -> None:
     path = tmp_path / "missing" if what == "absent" else tmp_path
-    with pytest.raises(SourceError) as caught, opened(path):
+    with pytest.raises(OSError, match=r"[Nn]o such file|not a regular file"), opened(path):
         pass
-    assert str(caught.value)
 
 
 def test_without_the_library_of_zstd(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,8 +82,8 @@ def test_without_the_library_of_zstd(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_head_of_damaged_data(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(packed("gzip")[:40])
-    with opened(tmp_path / "f") as stream:
-        assert len(head_bytes(stream, 65_536)) < 65_536
+    with pytest.raises(SourceError, match="the compressed data end early"), opened(tmp_path / "f") as stream:
+        head_bytes(stream, 65_536)
 
 
 @given(st.binary(max_size=200), st.integers(0, 200))

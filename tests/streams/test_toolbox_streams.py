@@ -13,7 +13,7 @@ from test_formats import STARTS
 
 from trainspec_validate.documents.stream import Head, Sample
 from trainspec_validate.streams import records
-from trainspec_validate.streams.native import record_of
+from trainspec_validate.streams.native import read_line
 from trainspec_validate.toolbox import PROGRAM, command
 
 MLLOG = """:::MLLOG {"key": "global_batch_size", "value": 32, "time_ms": 1000}
@@ -37,7 +37,7 @@ def invoke(*arguments: str, stdin: bytes | None = None) -> Result:
 
 def stream(text: str | bytes) -> list[object]:
     text = text.decode() if isinstance(text, bytes) else text
-    return [record_of(line) for line in text.splitlines()]
+    return [read_line(line.encode()) for line in text.splitlines()]
 
 
 def test_a_log_becomes_a_stream() -> None:

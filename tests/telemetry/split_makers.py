@@ -18,9 +18,9 @@ from tests.streams_made.emitter import Stream
 from trainspec_validate.documents.stream import Event, Head, Sample
 from trainspec_validate.requirements import load_index
 from trainspec_validate.streams import parquet
+from trainspec_validate.streams.native import read_line
 from trainspec_validate.telemetry.engine import run_file
 from trainspec_validate.telemetry.judge import judge_view
-from trainspec_validate.telemetry.lines import read_line
 from trainspec_validate.telemetry.reader import RunFile
 from trainspec_validate.telemetry.view import RunView, Series
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from trainspec_validate.requirements import load_index
+from trainspec_validate.streams.native import MAX_LINE_BYTES
 from trainspec_validate.telemetry import names as reading
 from trainspec_validate.telemetry.checks import all_checks, owed, scale, times, transport
 from trainspec_validate.telemetry.kernels import fold
-from trainspec_validate.telemetry.lines import MAX_LINE_BYTES
 
 DAY_US = 86_400_000_000
 MINE = [f"TS-TEL-{number:03}" for number in (*range(1, 20), 51, 52, 53, *range(70, 74))]

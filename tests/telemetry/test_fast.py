@@ -9,12 +9,12 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from line_texts import lines
 
+from trainspec_validate.streams.source import Block
 from trainspec_validate.telemetry import jit
 from trainspec_validate.telemetry.batch import RECORD_COLUMNS, Batch, join
 from trainspec_validate.telemetry.names import Names
 from trainspec_validate.telemetry.reader import BlockDecoder
 from trainspec_validate.telemetry.rows import FileFacts, RowBuilder
-from trainspec_validate.telemetry.source import Block
 
 if not jit.can_compile():
     pytest.skip("numba is not installed", allow_module_level=True)

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from line_texts import EVENT, HEAD, MORE, MOST_BYTES, MOST_DEPTH, SAMPLE, VALUES, by_schema, lines
 
 from trainspec_validate.documents.stream import Head, Sample
-from trainspec_validate.telemetry.lines import MAX_DEPTH, MAX_LINE_BYTES, LineFault, read_line
+from trainspec_validate.streams import FORMATS, read
+from trainspec_validate.streams.items import Refusal
+from trainspec_validate.streams.native import MAX_DEPTH, MAX_LINE_BYTES, read_line
 
 
 def text(fields: dict[str, str], **more: str) -> bytes:
@@ -20,10 +22,10 @@ def text(fields: dict[str, str], **more: str) -> bytes:
 def assert_as_the_schema_says(line: bytes) -> None:
     found, wanted = read_line(line), by_schema(line)
     if wanted is None:
-        assert isinstance(found, LineFault), f"the schema refuses {line!r}"
+        assert isinstance(found, Refusal), f"the schema refuses {line!r}"
         assert f"{found.message} {found.help}".encode()
         return
-    assert not isinstance(found, LineFault), f"the schema takes {line!r}: {found}"
+    assert not isinstance(found, Refusal), f"the schema takes {line!r}: {found}"
     assert (found.time_us, found.run, found.emitter) == tuple(map(wanted.get, ("time_us", "run", "emitter")))
     if isinstance(found, Sample):
         plain = {name: value for name, value in wanted["m"].items() if not isinstance(value, dict)}
@@ -107,7 +109,7 @@ FAULTS = {
 @pytest.mark.parametrize(("line", "said"), FAULTS.items(), ids=[said[1] for said in FAULTS.values()])
 def test_what_is_said_of_a_line_that_is_no_record(line: bytes, said: tuple[str, str, str]) -> None:
     found = read_line(line)
-    assert isinstance(found, LineFault)
+    assert isinstance(found, Refusal)
     requirement, message, remedy = said
     assert found.requirement == requirement
     assert message in found.message
@@ -118,3 +120,20 @@ def test_a_record_with_escapes_is_one() -> None:
     found = read_line(text(SAMPLE, host=json.dumps("a\\b \u00e9")))
     assert isinstance(found, Sample)
     assert found.host == "a\\b \u00e9"
+
+
+@pytest.mark.parametrize(
+    ("line", "is_record"),
+    [
+        (b'{"k":"m","time_us":1,"seq":0,"m":{"train.loss.mean":2.5},"step":null}', False),
+        (b'{"k":"m","time_us":1,"seq":0,"m":{"train.loss.mean":2.5},"host":"a\\n"}', False),
+        (b'{"k":"m","time_us":1.0,"seq":0,"m":{"train.loss.mean":2.5}}', True),
+        (b'{"k":"m","time_us":1,"seq":0,"seq":0,"m":{}}', False),
+        (b"", False),
+        (b'\xef\xbb\xbf{"k":"m","time_us":1,"seq":0,"m":{}}', False),
+    ],
+)
+def test_a_conversion_takes_the_records_that_validating_takes(line: bytes, is_record: bool) -> None:
+    found = next(item for _, item in read([(0, line)], "a.jsonl", FORMATS["metric-stream"]))
+    assert found == read_line(line)
+    assert isinstance(found, Refusal) != is_record

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rule_makers import GUIDE, START_US, files_in, tables_of, write_stream
 
-from trainspec_validate.telemetry.source import lines_at
+from trainspec_validate.streams.source import lines_at
 from trainspec_validate.user_rules import Tables
 from trainspec_validate.user_rules.tables import COLUMNS, attribute_columns, location_of
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from trainspec_site import downloads
+from trainspec_site import checked_by, downloads, rule_pages
 from trainspec_site.redirects import redirects
 
 LINK = re.compile(r"\]\((?P<target>(?![a-z]+:|#|/)[^)\s#]+)(?P<rest>#[^)]*)?\)")
@@ -34,9 +34,12 @@ def stage(root: Path, target: Path, repository: str) -> None:
     """
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(root / "spec", target, ignore=shutil.ignore_patterns(*NOT_PAGES))
+    for path, text in rule_pages_of(root).items():
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        (target / path).write_text(text, encoding="utf-8")
     for page in sorted(target.rglob("*.md")):
         source = root / "spec" / page.relative_to(target)
-        text = with_repository_links(source, root, repository)
+        text = with_repository_links(page.read_text(encoding="utf-8"), source, root, repository)
         page.write_text(MADE_BY.sub(lambda found: found["settings"] or "", text), encoding="utf-8")
     shutil.copytree(root / "schemas", target / "schemas", ignore=shutil.ignore_patterns("*.md"))
     for name in TABLES:
@@ -48,6 +51,12 @@ def stage(root: Path, target: Path, repository: str) -> None:
         (target / path).write_text(text, encoding="utf-8")
 
 
+def rule_pages_of(root: Path) -> dict[str, str]:
+    """Text of the pages of the requirements, by their path below the pages."""
+    pages = rule_pages.pages(requirements(root), root / "schemas" / "v1", checked_by.files(root))
+    return {f"rules/{name}": text for name, text in pages.items()}
+
+
 def requirements(root: Path) -> list[dict[str, Any]]:
     """The entries of the published index."""
     index = json.loads((root / "spec" / "v1" / "requirements.json").read_text(encoding="utf-8"))
@@ -55,8 +64,8 @@ def requirements(root: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def with_repository_links(page: Path, root: Path, repository: str) -> str:
-    """The text of a page whose links to files outside the pages lead to the repository."""
+def with_repository_links(text: str, page: Path, root: Path, repository: str) -> str:
+    """The text of this page with links to files outside the pages that lead to the repository."""
     pages = root / "spec"
 
     def follow(link: re.Match[str]) -> str:
@@ -67,7 +76,7 @@ def with_repository_links(page: Path, root: Path, repository: str) -> str:
             raise BrokenLinkError(f"{page.relative_to(root)}: {link['target']} does not exist")
         return f"]({repository}/{file.relative_to(root).as_posix()}{link['rest'] or ''})"
 
-    return _outside_fences(page.read_text(encoding="utf-8"), lambda text: LINK.sub(follow, text))
+    return _outside_fences(text, lambda part: LINK.sub(follow, part))
 
 
 def _outside_fences(text: str, change: Callable[[str], str]) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from trainspec_validate.streams.format import FORMATS, HEAD_BYTES, StreamFormat, detect
+from trainspec_validate.streams.format import FORMATS, StreamFormat, detect
 from trainspec_validate.streams.items import Clock, Given, Item, Loss, Losses, Record, Refusal
 from trainspec_validate.streams.read import read, records
-from trainspec_validate.streams.source import SourceError, head_bytes, lines_of, opened, uncompressed
+from trainspec_validate.streams.source import HEAD_BYTES, SourceError, head_bytes, lines_of, opened, uncompressed
 from trainspec_validate.streams.transcript import ORIGIN, UNKNOWN_RUN
 
 __all__ = [

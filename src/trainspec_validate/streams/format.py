@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainspec_validate.streams.items import Clock
+from trainspec_validate.streams.source import HEAD_BYTES, PARQUET
 
-HEAD_BYTES = 65_536
-"""Bytes from the start of a file, uncompressed, that tell its format."""
 _MLLOG_METRICS = frozenset(
     {
         *("train.step.count", "train.step.duration", "train.sample.count", "train.token.count", "train.token.rate"),
@@ -78,7 +77,10 @@ _IS_TRACE = _search(r'"log_type_name"\s{0,8}:')
 _PROMETHEUS_LINE = (
     r"[a-zA-Z_:][a-zA-Z0-9_:]{0,300}\{[^\n]{0,2000}\}[ \t]+[-+0-9NI][^ \t\n]{0,40}(?:[ \t][^\n]{0,300})?\r?$"
 )
-_IS_EXPOSITION = _search(rf"^(?:# (?:TYPE|HELP|UNIT) [a-zA-Z_:]|{_PROMETHEUS_LINE})")
+_PROMETHEUS_TYPES = "counter|gauge|histogram|gaugehistogram|stateset|info|summary|unknown|untyped"
+_IS_EXPOSITION = _search(
+    rf"^(?:# TYPE [a-zA-Z_:][a-zA-Z0-9_:]{{0,300}} (?:{_PROMETHEUS_TYPES})[ \t]*\r?$|{_PROMETHEUS_LINE})"
+)
 
 
 def _is_native(head: bytes) -> bool:
@@ -99,7 +101,7 @@ def _is_exposition(head: bytes) -> bool:
 
 _FORMATS = (
     StreamFormat("metric-stream", "TrainSpec metric stream, JSON Lines", _is_native, sequenced=True, module="native"),
-    StreamFormat("parquet", "TrainSpec metric stream, Parquet", lambda head: head[:4] == b"PAR1", sequenced=True),
+    StreamFormat("parquet", "TrainSpec metric stream, Parquet", lambda head: head.startswith(PARQUET), sequenced=True),
     StreamFormat("otlp", "OpenTelemetry metrics and logs, OTLP/JSON", _is_otlp, ordered=False, module="otlp.reader"),
     StreamFormat(
         *("prometheus", "Prometheus or OpenMetrics text", _is_exposition),
@@ -161,6 +163,11 @@ _FORMATS = (
 )
 FORMATS = {entry.name: entry for entry in _FORMATS}
 """Every format by its name, the specification's own first."""
+
+
+def holds_record(head: bytes) -> bool:
+    """Whether a line of a file that begins so is a record of a metric stream, whatever its first line is."""
+    return _IS_RECORD(head)
 
 
 def detect(head: bytes) -> StreamFormat | None:

@@ -25,9 +25,24 @@ RefusalCode = Literal[
     "not-finite",
     "rate",
     "skip",
+    "head",
 ]
 """What is against the rules: the form of a line, a value, a time, a pair of entries, a number, a unit, a length, an
-end, a key that is owed, a name, a value that is not finite, a rate, or a count of skipped updates."""
+end, a key that is owed, a name, a value that is not finite, a rate, a count of skipped updates, or the version of a
+head."""
+_REQUIREMENTS: Mapping[RefusalCode, str] = {
+    "time": "TS-TEL-016",
+    "interval": "TS-TEL-043",
+    "unit": "TS-TEL-007",
+    "sequence": "TS-TEL-019",
+    "absent": "TS-TEL-004",
+    "name": "TS-TEL-005",
+    "not-finite": "TS-TEL-015",
+    "rate": "TS-TEL-038",
+    "skip": "TS-TEL-042",
+    "head": "TS-TEL-002",
+}
+"""Requirement that a code breaks; TS-TEL-001 for all others."""
 LossReason = Literal[
     "unknown-name", "unit", "quantity", "attribute", "identity", "value", "time", "step", "meaning", "text"
 ]
@@ -40,6 +55,15 @@ class Refusal:
     message: str
     help: str = ""
     code: RefusalCode = "syntax"
+
+    @property
+    def requirement(self) -> str:
+        """Id of the requirement that the line breaks."""
+        return _REQUIREMENTS.get(self.code, "TS-TEL-001")
+
+
+Found = tuple[int, Record | Refusal]
+"""Bytes before the line, and what it gives."""
 
 
 @dataclass(frozen=True, slots=True)

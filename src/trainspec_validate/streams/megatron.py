@@ -9,10 +9,9 @@ from datetime import UTC, datetime, timedelta
 from trainspec_validate.documents.stream import MetricValue
 from trainspec_validate.metrics import Alias
 from trainspec_validate.streams import fit
-from trainspec_validate.streams.items import Refusal
+from trainspec_validate.streams.items import Found, Refusal
 from trainspec_validate.streams.iteration import Iterations
 from trainspec_validate.streams.names import IMPLIED, Names
-from trainspec_validate.streams.read import Found
 from trainspec_validate.streams.tally import Tally
 from trainspec_validate.streams.transcript import Transcript
 

@@ -8,8 +8,7 @@ from statistics import median
 
 from trainspec_validate.documents.stream import ExtensionMetric, Head, MetricValue
 from trainspec_validate.streams import fit
-from trainspec_validate.streams.items import Refusal
-from trainspec_validate.streams.read import Found
+from trainspec_validate.streams.items import Found, Refusal
 from trainspec_validate.streams.transcript import Transcript
 
 _COLUMNS = ["worker", "gpu", "time", "batch_time_norm"]

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from trainspec_validate.documents.stream import AttributeValue, Head, MetricValue
 from trainspec_validate.streams import fit
-from trainspec_validate.streams.items import Refusal
-from trainspec_validate.streams.read import Found
+from trainspec_validate.streams.items import Found, Refusal
 from trainspec_validate.streams.transcript import Transcript
 
 _LINE = re.compile(

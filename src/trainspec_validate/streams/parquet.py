@@ -24,7 +24,7 @@ from trainspec_validate.budget import Limit
 from trainspec_validate.documents.stream import Sample, encode_record
 from trainspec_validate.streams.fit import told
 from trainspec_validate.streams.items import Item, Losses, Record, Refusal
-from trainspec_validate.streams.native import record_from, record_of
+from trainspec_validate.streams.native import read_line, record_from
 from trainspec_validate.streams.source import SourceError
 from trainspec_validate.streams.thrift import RECORDS, check_records
 
@@ -150,7 +150,7 @@ class _Rows:
         """The record of a row."""
         text = self.text[row]
         if text is not None:
-            return record_of(text)
+            return read_line(text.encode("utf-8", "surrogatepass"))
         found = {name: column[row] for name, column in self.coordinates.items() if column[row] is not None}
         values = {key: told(value) for key, column in self.numbers.items() if (value := column[row]) is not None}
         return record_from({"k": "m", "m": values, **found})

@@ -8,12 +8,12 @@ from typing import Final, Protocol
 
 from trainspec_validate.budget import Limit
 from trainspec_validate.streams.format import StreamFormat
-from trainspec_validate.streams.items import Given, Item, Losses, Record, Refusal
-from trainspec_validate.streams.source import MAX_LINE_BYTES, SourceError
+from trainspec_validate.streams.items import Found, Given, Item, Losses, Record, Refusal
+from trainspec_validate.streams.native import read_lines
+from trainspec_validate.streams.source import MAX_LINE_BYTES, SourceError, cut_off
 from trainspec_validate.streams.transcript import Transcript
 
 _MOST_BLANK: Final = Limit("a stream", 5_000_000, "blank lines in a row")
-Found = tuple[int, Record | Refusal]
 
 
 class Reader(Protocol):
@@ -45,9 +45,13 @@ def read(
     if not format.module:
         raise ValueError(f"{format.name} has no lines; `parquet.read` reads it")
     transcript = Transcript(format, name, given or Given(), clock=format.clock)
-    reader: Reader = importlib.import_module(f"{__package__}.{format.module}").Reader(transcript)
+    if format.module == "native":
+        entries = read_lines(lines, transcript)
+    else:
+        reader: Reader = importlib.import_module(f"{__package__}.{format.module}").Reader(transcript)
+        entries = _found(lines, reader)
     offset = 0
-    for found in _found(lines, reader):
+    for found in entries:
         offset = found[0]
         transcript.num_refusals += isinstance(found[1], Refusal)
         yield found
@@ -68,7 +72,7 @@ def _found(lines: Iterable[tuple[int, bytes]], reader: Reader) -> Iterator[Found
                 num_blank += 1
                 _MOST_BLANK.check(num_blank)
     except SourceError as error:
-        yield offset, Refusal(str(error), error.help, "cut-off")
+        yield offset, cut_off(error)
     yield from reader.end()
 
 

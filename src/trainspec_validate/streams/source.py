@@ -1,26 +1,40 @@
-"""Opens a stream: gzip and zstd by content, and lines of bounded length with their offsets."""
+"""Opens streams: plain, gzip and zstd by content; reads their start, their blocks of whole lines, and their lines."""
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
-from trainspec_validate.boundary import open_regular, untrusted, words_of
+from trainspec_validate.boundary import open_regular, words_of
 from trainspec_validate.budget import Limit
+from trainspec_validate.streams.items import Refusal
 
+HEAD_BYTES = 65_536
+"""Bytes from the start of a file, uncompressed, that tell its format."""
+BLOCK_BYTES = 8_000_000
 MAX_LINE_BYTES = int(Limit("a line of another program", 16 * 1024 * 1024, "bytes").most)
 """A longer line is handed on with one byte more than this, which its reader refuses."""
-MOST_OF_A_LINE: Final = Limit("a stream", 1024**3, "bytes without the end of a line")
+_MOST_OF_A_LINE: Final = Limit("a stream", 1024**3, "bytes without the end of a line")
 _MOST_UNPACKED: Final = Limit("a compressed stream", 300, "times its size, where it unpacks to more than 200 MB")
 _FREE_BYTES = 200_000_000
 _MAX_WINDOW_BYTES = 128 * 1024 * 1024
 _END = b"end of the file\n"
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+COMPRESSED = (_GZIP, _ZSTD)
+"""First bytes of compressed files."""
+PARQUET = b"PAR1"
+"""First bytes of Parquet."""
+_SHOWN_BYTES = 4_000
+_SKIPPED_BYTES = 1_000_000
+_DAMAGED = (OSError, EOFError, zlib.error)
+"""What damaged content raises, as does storage, which `_damage` tells apart."""
 
 
 class SourceError(Exception):
@@ -29,6 +43,11 @@ class SourceError(Exception):
     def __init__(self, message: str, help: str = "") -> None:  # noqa: A002
         super().__init__(message)
         self.help = help
+
+
+def cut_off(error: SourceError) -> Refusal:
+    """What to say of the place in a stream where it cannot be read on."""
+    return Refusal(str(error), error.help, "cut-off")
 
 
 class _Rejoined(io.RawIOBase):
@@ -174,56 +193,214 @@ class _Zstd(io.RawIOBase):
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """The uncompressed bytes of a regular file.
+    """The uncompressed bytes of a regular file; a plain file can be searched by offset.
 
     Raises:
-        SourceError: it cannot be opened, or is no regular file.
+        SourceError: the file is zstd, and the library for that is not installed.
+        OSError: the file cannot be opened, or is no regular file.
     """
-    with _raw(path) as file:
-        yield uncompressed(file)
+    with open_regular(path) as file:
+        is_packed = file.read(4).startswith(COMPRESSED)
+        file.seek(0)
+        yield uncompressed(file) if is_packed else file
 
 
-def _raw(path: Path) -> BinaryIO:
-    with untrusted(SourceError):
-        return open_regular(path)
+def is_compressed(path: Path) -> bool:
+    """Whether a file is gzip or zstd, by its first bytes."""
+    with open_regular(path) as file:
+        return file.read(4).startswith(COMPRESSED)
 
 
-def head_bytes(stream: BinaryIO, size: int) -> bytes:
-    """The first bytes of a stream, fewer where it ends or its compressed data are damaged."""
-    found = b""
+def head_of(path: Path, size: int = HEAD_BYTES) -> bytes:
+    """The first bytes of a file, uncompressed; of damaged data those before the damage.
+
+    Raises:
+        SourceError: the compressed data are damaged from the start.
+        OSError: the file cannot be read.
+    """
+    with opened(path) as file:
+        return head_bytes(file, size)
+
+
+def head_bytes(stream: BinaryIO, size: int = HEAD_BYTES) -> bytes:
+    """The first bytes of a stream; of damaged data those before the damage.
+
+    Raises:
+        SourceError: the compressed data are damaged from the start.
+        OSError: the stream cannot be read.
+    """
     try:
-        while len(found) < size and (piece := stream.read(size - len(found))):
-            found += piece
-    except (SourceError, EOFError, zlib.error, gzip.BadGzipFile):
-        pass
-    return found
+        return _Patient(stream).read(size)
+    except _DAMAGED as error:
+        raise _damage(error) from error
 
 
-def lines_of(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Every line with the bytes before it, without its line end.
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole lines of a file, or its last line without an end."""
+
+    offset: int
+    """Of the first byte, in the uncompressed text."""
+    content: bytes
+    is_tail: bool = False
+    """Whether it is the last line, and the line end is missing."""
+
+
+def blocks(path: Path, start: int = 0, end: int | None = None, size: int = BLOCK_BYTES) -> Iterator[Block]:
+    """Whole lines from those that begin at or after `start` up to the one that begins before `end`.
 
     Raises:
         SourceError: the compressed data end early or are damaged.
+        OSError: the file cannot be read.
         OverLimitError: a line has no end within 1 GiB, or there is far more in compressed data than in most.
     """
-    offset = 0
+    with opened(path) as file:
+        try:
+            offset = start - 1 + _skip_line(file, start - 1) if start else 0
+            yield from _blocks(_Patient(file), offset, end, size)
+        except _DAMAGED as error:
+            raise _damage(error) from error
+
+
+def lines_of(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Every line with the bytes before it, without its line end; raises as `blocks`."""
     try:
-        while line := stream.readline(MAX_LINE_BYTES + 1):
-            yield offset, line.rstrip(b"\r\n")
-            offset += len(line)
-            if len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
-                offset += _skip_line(stream)
-    except EOFError:
-        raise SourceError("the compressed data end early", "copy the file again, or keep what was read") from None
-    except (zlib.error, gzip.BadGzipFile) as error:
-        raise SourceError(f"the compressed data are damaged: {words_of(error)}", "copy the file again") from None
+        for block in _blocks(_Patient(stream), 0, None, BLOCK_BYTES):
+            yield from lines(block)
+    except _DAMAGED as error:
+        raise _damage(error) from error
 
 
-def _skip_line(stream: BinaryIO) -> int:
+def _skip_line(file: BinaryIO, start: int) -> int:
+    """Go on behind the line end at or after a place; returns how many bytes that is."""
+    file.seek(start)
     skipped = 0
-    while line := stream.readline(MAX_LINE_BYTES):
-        skipped += len(line)
-        if line.endswith(b"\n"):
+    while piece := file.readline(_SKIPPED_BYTES):
+        skipped += len(piece)
+        if piece.endswith(b"\n"):
             break
-        MOST_OF_A_LINE.check(skipped)
     return skipped
+
+
+class _Patient:
+    """A file that gives all that can be read before it says that no more can."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+        self.error: Exception | None = None
+
+    def read(self, size: int) -> bytes:
+        """The next bytes; empty at the end."""
+        if self.error is not None:
+            raise self.error
+        found: list[bytes] = []
+        left = size
+        try:
+            while left > 0 and (piece := self.file.read1(left)):
+                found.append(piece)
+                left -= len(piece)
+        except (*_DAMAGED, SourceError) as error:
+            if not found:
+                raise
+            self.error = error
+        return b"".join(found)
+
+
+def _blocks(file: _Patient | _Chain, offset: int, end: int | None, size: int) -> Iterator[Block]:
+    rest = b""
+    while end is None or offset < end:
+        chunk = file.read(size)
+        if not chunk:
+            break
+        cut = chunk.rfind(b"\n") + 1
+        if cut == 0:
+            rest += chunk
+            if len(rest) > MAX_LINE_BYTES:
+                yield from _overlong(file, Block(offset, rest[: MAX_LINE_BYTES + 1] + b"\n"), len(rest), end)
+                return
+            continue
+        content = b"".join((rest, memoryview(chunk)[:cut]))
+        rest, cut = chunk[cut:], len(content)
+        if end is not None and offset + cut > end:
+            last = content.find(b"\n", max(0, end - offset - 1), cut) + 1
+            yield Block(offset, content[:last])
+            return
+        yield Block(offset, content)
+        offset += cut
+    if rest and (end is None or offset < end):
+        yield Block(offset, rest, is_tail=True)
+
+
+def _overlong(file: _Patient | _Chain, start: Block, length: int, end: int | None) -> Iterator[Block]:
+    """A line beyond all limits, told by its start; what follows the `length` bytes of it is read on."""
+    yield start
+    offset = start.offset + length
+    while chunk := file.read(BLOCK_BYTES):
+        place = chunk.find(b"\n") + 1
+        if place:
+            rest = _Chain(io.BytesIO(chunk[place:]), file)
+            yield from _blocks(rest, offset + place, end, BLOCK_BYTES)
+            return
+        offset += len(chunk)
+        _MOST_OF_A_LINE.check(offset - start.offset)
+
+
+class _Chain:
+    """Two files as one."""
+
+    def __init__(self, *files: BinaryIO | _Patient | _Chain) -> None:
+        self.files = list(files)
+
+    def read(self, size: int) -> bytes:
+        """The next bytes; empty at the end of the last file."""
+        while self.files:
+            found = self.files[0].read(size)
+            if found:
+                return found
+            self.files.pop(0)
+        return b""
+
+
+def lines(block: Block) -> Iterator[tuple[int, bytes]]:
+    """The lines of a block with their offsets, without line ends."""
+    place = 0
+    content = block.content
+    while place < len(content):
+        end = content.find(b"\n", place)
+        if end < 0:
+            end = len(content)
+        yield block.offset + place, content[place:end].removesuffix(b"\r")
+        place = end + 1
+
+
+def lines_at(path: Path, offsets: Iterable[int]) -> dict[int, tuple[int, str]]:
+    """The line, from 1, that begins at each offset of the uncompressed text, with its first characters.
+
+    Of a compressed file that ends early, those that can be read.
+    """
+    found: dict[int, tuple[int, str]] = {}
+    number, place = 1, 0
+    pending = iter(sorted(set(offsets)))
+    target = next(pending, None)
+    with opened(path) as stream, contextlib.suppress(SourceError, *_DAMAGED):
+        file = _Patient(stream)
+        while target is not None and (chunk := file.read(BLOCK_BYTES)):
+            seen = 0
+            while target is not None and target < place + len(chunk):
+                number += chunk.count(b"\n", seen, target - place)
+                seen = target - place
+                start = chunk[seen : seen + _SHOWN_BYTES].partition(b"\n")[0]
+                found[target] = (number, start.decode("utf-8", errors="replace"))
+                target = next(pending, None)
+            number += chunk.count(b"\n", seen)
+            place += len(chunk)
+    return found
+
+
+def _damage(error: Exception) -> Exception:
+    """What to raise: an error of the storage as it is, damage of the compressed data in words."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error
+    if isinstance(error, EOFError):
+        return SourceError("the compressed data end early", "copy the file again, or keep what was read")
+    return SourceError(f"the compressed data are damaged: {words_of(error)}", "copy the file again")

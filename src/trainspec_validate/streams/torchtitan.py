@@ -8,10 +8,9 @@ from typing import Any
 
 from trainspec_validate.documents.stream import AttributeValue, HistogramValue, MetricValue
 from trainspec_validate.streams import fit
-from trainspec_validate.streams.items import Refusal
+from trainspec_validate.streams.items import Found, Refusal
 from trainspec_validate.streams.json_text import decode
 from trainspec_validate.streams.names import Names
-from trainspec_validate.streams.read import Found
 from trainspec_validate.streams.transcript import Transcript, producer
 
 _PHASES = {

@@ -12,13 +12,14 @@ import numpy as np
 
 from trainspec_validate.documents.stream import Head
 from trainspec_validate.streams import parquet
+from trainspec_validate.streams.items import Refusal
+from trainspec_validate.streams.native import read_line
 from trainspec_validate.telemetry import jit
 from trainspec_validate.telemetry.batch import Batch, join, take
 from trainspec_validate.telemetry.columns import Column, Table, spread
 from trainspec_validate.telemetry.digest import Digest
 from trainspec_validate.telemetry.identities import Identities
 from trainspec_validate.telemetry.kernels.parse import MOST_ATTEMPT, MOST_TIME
-from trainspec_validate.telemetry.lines import RECORD, LineFault, read_line
 from trainspec_validate.telemetry.names import Interner
 from trainspec_validate.telemetry.reader import Stretch, note_damage, note_head
 from trainspec_validate.telemetry.rows import FileFacts, RowBuilder
@@ -39,7 +40,7 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
 _LONGEST_KEY = 512
 
 
-def head_of(path: Path) -> Head | None:
+def first_head(path: Path) -> Head | None:
     """The head that a file begins with.
 
     Raises:
@@ -78,7 +79,7 @@ def arrow_batches(stretch: Stretch, digest: Digest, facts: FileFacts, *, in_colu
         for row in np.flatnonzero(is_odd).tolist():
             content = parquet.content_of(text[row])
             record = read_line(content)
-            if isinstance(record, LineFault):
+            if isinstance(record, Refusal):
                 note_damage(facts, first_row + row, record)
             else:
                 if isinstance(record, Head):
@@ -105,7 +106,7 @@ def _pieces(stretch: Stretch, facts: FileFacts) -> Iterator[tuple[int, Any]]:
         wrong = {name for name in parquet.metric_columns(batch.schema) if not _is_metric(name)}
         for name in sorted(wrong - refused):
             message = f"the column {name[:60]!r} has no name of a metric"
-            note_damage(facts, 0, LineFault(RECORD, message, "name columns by the keys of metrics"))
+            note_damage(facts, 0, Refusal(message, "name columns by the keys of metrics"))
         refused |= wrong
         yield first_row, batch.select([name for name in batch.schema.names if name not in wrong])
 
@@ -159,7 +160,7 @@ def _sound(whole: dict[str, Any], named: dict[str, Any], is_plain: Any, first_ro
             wrong |= (column < low) | (column > high)
     for row in np.flatnonzero(wrong & is_plain).tolist():
         message = "the row has a time, a number, a name, a step, a rank or an attempt that no record can have"
-        note_damage(facts, first_row + row, LineFault(RECORD, message, "see the schema of records"))
+        note_damage(facts, first_row + row, Refusal(message, "see the schema of records"))
     return ~wrong
 
 

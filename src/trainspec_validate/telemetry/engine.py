@@ -9,13 +9,14 @@ from pathlib import Path
 from trainspec_validate.boundary import TogetherOverLimitError
 from trainspec_validate.budget import OverLimitError
 from trainspec_validate.documents.stream import Head
+from trainspec_validate.streams.format import FORMATS, detect, holds_record
+from trainspec_validate.streams.native import MAX_LINE_BYTES, read_line
+from trainspec_validate.streams.source import SourceError, head_of, is_compressed
 from trainspec_validate.telemetry import jit
 from trainspec_validate.telemetry.batch import Batch, in_order, join
 from trainspec_validate.telemetry.build import Circumstances, view_of
 from trainspec_validate.telemetry.digest import Digest
-from trainspec_validate.telemetry.lines import MAX_LINE_BYTES, read_line
 from trainspec_validate.telemetry.reader import NATIVE, RunFile, Stretch, batches, check_facts, have_order
-from trainspec_validate.telemetry.source import PARQUET, first_bytes, is_compressed
 from trainspec_validate.telemetry.view import RunView, StreamFile
 
 AT_ONCE_BYTES = 32_000_000
@@ -24,7 +25,6 @@ AT_ONCE_BYTES = 32_000_000
 
 _MOST_AT_ONCE = 8_000_000
 """Records and values that are held at once, however well they were compressed."""
-_START_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +46,18 @@ def run_file(number: int, path: Path, name: str) -> RunFile:
         SourceError: the file cannot be read.
     """
     size = path.stat().st_size
-    start = first_bytes(path, _START_BYTES)
+    start = head_of(path)
     if b"\n" not in start and b'"head"' in start:
-        start = first_bytes(path, MAX_LINE_BYTES + 2)
-    if start.startswith(PARQUET):
-        from trainspec_validate.telemetry.arrow import head_of  # noqa: PLC0415
+        start = head_of(path, MAX_LINE_BYTES + 2)
+    found = detect(start)
+    if found is not None and found.name == "parquet":
+        from trainspec_validate.telemetry.arrow import first_head  # noqa: PLC0415
 
-        return RunFile(number, path, name, "parquet", size, head_of(path))
+        return RunFile(number, path, name, found.name, size, first_head(path))
     head = _head(start)
-    kind = NATIVE if head or _is_native(start) else _foreign_format(start)
+    if found is None and not head and not holds_record(start):
+        raise SourceError("this is no stream of a known format: " + ", ".join(FORMATS))
+    kind = NATIVE if head or found is None else found.name
     return RunFile(number, path, name, kind, size, head, is_compressed(path))
 
 
@@ -62,17 +65,6 @@ def _head(start: bytes) -> Head | None:
     line = start.partition(b"\n")[0].removesuffix(b"\r")
     record = read_line(line) if b'"head"' in line else None
     return record if isinstance(record, Head) else None
-
-
-def _is_native(start: bytes) -> bool:
-    """Whether a text without a head is still one of ours: one of its first lines names its kind of record."""
-    return any(b'"k":' in line.replace(b" ", b"") for line in start.split(b"\n")[:3])
-
-
-def _foreign_format(start: bytes) -> str:
-    from trainspec_validate.telemetry.foreign import format_of  # noqa: PLC0415
-
-    return format_of(start)
 
 
 def read_run(files: Sequence[RunFile], options: Options | None = None) -> RunView:
@@ -127,8 +119,6 @@ def _digest_at_once(files: Sequence[RunFile]) -> Digest | None:
 
 def circumstances(files: Sequence[RunFile], digest: Digest, options: Options) -> Circumstances:
     """What the caller knows of a run beside its records."""
-    from trainspec_validate.streams.format import FORMATS  # noqa: PLC0415
-
     return Circumstances(
         files=tuple(_stream_files(files, digest, options)),
         is_live=options.is_live,

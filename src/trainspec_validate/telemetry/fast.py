@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from trainspec_validate.streams.source import Block
 from trainspec_validate.telemetry.batch import Batch, join, take
 from trainspec_validate.telemetry.identities import Identities
 from trainspec_validate.telemetry.kernels import parse as parsing
@@ -17,7 +18,6 @@ from trainspec_validate.telemetry.kernels.texts import Table
 from trainspec_validate.telemetry.names import Names
 from trainspec_validate.telemetry.reader import take_line
 from trainspec_validate.telemetry.rows import RowBuilder
-from trainspec_validate.telemetry.source import Block
 from trainspec_validate.telemetry.view import Location
 
 _BYTES_OF_A_VALUE = 8

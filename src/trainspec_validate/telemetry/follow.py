@@ -12,16 +12,15 @@ from trainspec_validate.boundary import untrusted
 from trainspec_validate.documents import Document
 from trainspec_validate.findings import Finding
 from trainspec_validate.requirements import Index, Requirement
-from trainspec_validate.streams.source import SourceError
+from trainspec_validate.streams.native import MAX_LINE_BYTES
+from trainspec_validate.streams.source import Block, SourceError, blocks, head_of
 from trainspec_validate.telemetry.batch import Batch, in_order, join
 from trainspec_validate.telemetry.build import view_of
 from trainspec_validate.telemetry.digest import Digest
 from trainspec_validate.telemetry.engine import Options, circumstances, run_file
 from trainspec_validate.telemetry.judge import Judgement, judge_view
-from trainspec_validate.telemetry.lines import MAX_LINE_BYTES
 from trainspec_validate.telemetry.reader import NATIVE, RunFile, decoder_of
 from trainspec_validate.telemetry.rows import RowBuilder
-from trainspec_validate.telemetry.source import Block, blocks, first_bytes
 
 Told = tuple[str, str, int, str]
 """What tells findings apart while their numbers grow: requirement, file, line and series."""
@@ -109,7 +108,7 @@ class Follower:
         try:
             with untrusted(SourceError):
                 status = _status(path)
-                if b"\n" not in first_bytes(path, MAX_LINE_BYTES + 2):
+                if b"\n" not in head_of(path, MAX_LINE_BYTES + 2):
                     return  # the head is not on its line yet; the next look will tell
                 file = run_file(len(self.followed), path, name)
         except SourceError as error:

@@ -5,45 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainspec_validate.documents.stream import Head
-from trainspec_validate.streams.format import FORMATS, detect
+from trainspec_validate.streams.format import FORMATS
 from trainspec_validate.streams.items import Losses, Refusal
 from trainspec_validate.streams.read import read
 from trainspec_validate.streams.source import SourceError, lines_of, opened
 from trainspec_validate.telemetry.batch import Batch
 from trainspec_validate.telemetry.digest import Digest
-from trainspec_validate.telemetry.lines import RECORD, TIME, LineFault
 from trainspec_validate.telemetry.reader import RunFile, note_damage, note_head
 from trainspec_validate.telemetry.rows import FileFacts, RowBuilder
 
 _AT_ONCE = 50_000
-_REQUIREMENTS = {
-    "time": TIME,
-    "interval": "TS-TEL-043",
-    "unit": "TS-TEL-007",
-    "sequence": "TS-TEL-019",
-    "absent": "TS-TEL-004",
-    "name": "TS-TEL-005",
-    "not-finite": "TS-TEL-015",
-    "rate": "TS-TEL-038",
-    "skip": "TS-TEL-042",
-}
-
-
-def is_known(start: bytes) -> bool:
-    """Whether some format begins so."""
-    return detect(start) is not None
-
-
-def format_of(start: bytes) -> str:
-    """Name of the format that begins so.
-
-    Raises:
-        SourceError: no format does.
-    """
-    found = detect(start)
-    if found is None:
-        raise SourceError("this is no stream of a known format: " + ", ".join(FORMATS))
-    return found.name
 
 
 def foreign_batches(file: RunFile, digest: Digest, facts: FileFacts) -> Iterator[Batch]:
@@ -63,8 +34,7 @@ def _batches(file: RunFile, builder: RowBuilder) -> Iterator[Batch]:
         number = 0
         for offset, item in read(lines_of(stream), file.name, FORMATS[file.format]):
             if isinstance(item, Refusal):
-                requirement = _REQUIREMENTS.get(item.code, RECORD)
-                note_damage(facts, offset, LineFault(requirement, item.message, item.help))
+                note_damage(facts, offset, item)
             elif isinstance(item, Losses):
                 facts.losses = item
             else:

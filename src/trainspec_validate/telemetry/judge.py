@@ -13,11 +13,11 @@ from trainspec_validate.derived.groups import narrowed
 from trainspec_validate.documents import ClusterProfile, Document, TrainingPlan
 from trainspec_validate.findings import Coverage, Finding, Outcome, Related, Span
 from trainspec_validate.requirements import Index, Requirement
+from trainspec_validate.streams.source import lines_at
 from trainspec_validate.telemetry.checks import Deviation, checks_of
 from trainspec_validate.telemetry.covered import coverage_of
 from trainspec_validate.telemetry.engine import Options, read_run
 from trainspec_validate.telemetry.reader import RunFile
-from trainspec_validate.telemetry.source import lines_at
 from trainspec_validate.telemetry.view import NOWHERE, Location, RunView
 
 

@@ -11,13 +11,13 @@ from typing import Final
 from trainspec_validate.boundary import UnreadableError, unreadable, untrusted
 from trainspec_validate.budget import Count, Limit, OverLimitError
 from trainspec_validate.documents.stream import Head
-from trainspec_validate.streams.source import SourceError
+from trainspec_validate.streams.items import Refusal
+from trainspec_validate.streams.native import read_line
+from trainspec_validate.streams.source import Block, SourceError, blocks, lines
 from trainspec_validate.telemetry import jit
 from trainspec_validate.telemetry.batch import Batch
 from trainspec_validate.telemetry.digest import MAX_DAMAGE, Digest
-from trainspec_validate.telemetry.lines import RECORD, LineFault, read_line
 from trainspec_validate.telemetry.rows import FileFacts, RowBuilder
-from trainspec_validate.telemetry.source import Block, blocks, lines
 from trainspec_validate.telemetry.view import Damage, Location
 
 NATIVE = "metric-stream"
@@ -89,7 +89,7 @@ def batches(stretch: Stretch, digest: Digest, *, in_columns: bool = False) -> It
             digest.know((stretch.file.head, *stretch.heads))
             yield from _batches(stretch, digest, facts, in_columns=in_columns)
     except SourceError as error:
-        note_damage(facts, 0, LineFault(RECORD, f"the file ends early: {error}", "was the writer stopped?"))
+        note_damage(facts, 0, Refusal(f"the file ends early: {error}", "was the writer stopped?"))
 
 
 def _batches(stretch: Stretch, digest: Digest, facts: FileFacts, *, in_columns: bool) -> Iterator[Batch]:
@@ -158,7 +158,7 @@ def take_line(builder: RowBuilder, offset: int, line: bytes, *, is_tail: bool = 
     record = read_line(line)
     if isinstance(record, Head):
         note_head(facts, len(line))
-    if isinstance(record, LineFault):
+    if isinstance(record, Refusal):
         if is_tail:
             facts.tail = (offset, len(line), record)
             return
@@ -189,7 +189,7 @@ def check_facts(facts: FileFacts) -> None:
     _MOST_DAMAGED.check(facts.num_unread)
 
 
-def note_damage(facts: FileFacts, offset: int, fault: LineFault) -> None:
+def note_damage(facts: FileFacts, offset: int, fault: Refusal) -> None:
     """Keep the damage of a line; the first ones in words, all in number.
 
     Raises:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from trainspec_validate.documents.stream import Event, Head, HistogramValue, MetricValue, Sample, StreamRecord
-from trainspec_validate.streams.items import Losses
+from trainspec_validate.streams.items import Losses, Refusal
 from trainspec_validate.telemetry.batch import EVENT, RECORD_COLUMNS, WARMUP, Batch, from_columns
-from trainspec_validate.telemetry.lines import LineFault
 from trainspec_validate.telemetry.names import Names, Writer
 from trainspec_validate.telemetry.view import Damage, Location, Subject
 
@@ -43,7 +42,7 @@ class FileFacts:
     num_records: int = 0
     losses: Losses | None = None
     """What the conversion of a file of another format lost."""
-    tail: tuple[int, int, LineFault] | None = None
+    tail: tuple[int, int, Refusal] | None = None
     """Offset and bytes of a last line without an end that is no record, and why."""
 
 

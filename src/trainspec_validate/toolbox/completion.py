@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
-from importlib.util import find_spec
+from importlib.metadata import entry_points
 
 import click
 from click.shell_completion import get_completion_class
 
 from trainspec_validate import terminal
 
-_PROGRAMS = {
-    "trainspec": "trainspec_validate.toolbox",
-    "trainspec-validate": "trainspec_validate.cli",
-    "trainspec-conformance": "trainspec_conformance.cli",
-}
-"""Module that holds the command of each program which is made with click."""
-_RECORDER = "trainspec_record.command"
+_GROUP = "trainspec.programs"
+"""Entry points by which a distribution gives the click command of its program, or a function that lists its words."""
 _OF_WORDS = {
     "bash": "complete -o default -W '{words}' {program}",
     "zsh": "compctl -f -k '({words})' {program}",
     "fish": "complete --command {program} --arguments '{words}'",
 }
-"""Completion of fixed words, for the recorder, which has no dependency."""
+"""Completion of fixed words, for a program without click."""
 
 
 @click.command(
@@ -45,12 +39,10 @@ def _scripts(shell: str) -> Iterator[str]:
     kind = get_completion_class(shell)
     if kind is None:
         raise click.UsageError(f"click has no completion for {shell}")
-    for program, module in _PROGRAMS.items():
-        if find_spec(module.partition(".")[0]):
-            variable = f"_{program.replace('-', '_')}_COMPLETE".upper()
-            found: click.Command = importlib.import_module(module).command
-            yield kind(found, {}, program, variable).source()
-    if find_spec(_RECORDER.partition(".")[0]):
-        recorder = importlib.import_module(_RECORDER)
-        words = " ".join(recorder.words())
-        yield _OF_WORDS[shell].format(words=words, program=recorder.PROGRAM)
+    for name in sorted(entry_points(group=_GROUP).names):
+        (program, *_) = entry_points(group=_GROUP, name=name)
+        found = program.load()
+        if isinstance(found, click.Command):
+            yield kind(found, {}, name, f"_{name.replace('-', '_')}_COMPLETE".upper()).source()
+        else:
+            yield _OF_WORDS[shell].format(words=" ".join(found()), program=name)

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from trainspec_validate.documents.stream import Head
 from trainspec_validate.findings import Finding, Span
 from trainspec_validate.requirements import load_index
-from trainspec_validate.telemetry.lines import HEAD, RECORD, LineFault, read_line
+from trainspec_validate.streams.items import Refusal
+from trainspec_validate.streams.native import read_line
 
 SUFFIX = ".jsonl"
 MAX_FINDINGS = 1_000
-NO_HEAD = LineFault(HEAD, "the first record is no head", 'start the file with a record whose "k" is "head"')
-EMPTY = LineFault(RECORD, "the stream has no record", "paste at least a head and one sample or event")
+NO_HEAD = Refusal("the first record is no head", 'start the file with a record whose "k" is "head"', "head")
+EMPTY = Refusal("the stream has no record", "paste at least a head and one sample or event")
 
 
 @dataclass(slots=True)
@@ -48,12 +49,12 @@ def judge_records(name: str, text: str) -> Judged:
     return judged
 
 
-def _faults(number: int, line: str, judged: Judged) -> Iterator[LineFault]:
+def _faults(number: int, line: str, judged: Judged) -> Iterator[Refusal]:
     if number == 1 and not line.strip():
         yield EMPTY
         return
     record = read_line(line.encode("utf-8", "surrogatepass"))
-    if isinstance(record, LineFault):
+    if isinstance(record, Refusal):
         yield record
         return
     judged.num_records += 1
@@ -61,7 +62,7 @@ def _faults(number: int, line: str, judged: Judged) -> Iterator[LineFault]:
         yield NO_HEAD
 
 
-def _finding(name: str, number: int, line: str, fault: LineFault) -> Finding:
+def _finding(name: str, number: int, line: str, fault: Refusal) -> Finding:
     index = load_index()
     requirement = index.by_id[fault.requirement]
     return Finding(

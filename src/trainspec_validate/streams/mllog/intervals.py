@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainspec_validate.documents.stream import MetricValue
-from trainspec_validate.streams.items import Refusal
-from trainspec_validate.streams.read import Found
+from trainspec_validate.streams.items import Found, Refusal
 from trainspec_validate.streams.transcript import Transcript
 
 _STARTS = {"run_start": "run", "block_start": "block", "eval_start": "eval", "epoch_start": "epoch"}

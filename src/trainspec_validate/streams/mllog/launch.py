@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median_low
 
-from trainspec_validate.streams.items import Refusal
-from trainspec_validate.streams.read import Found
+from trainspec_validate.streams.items import Found, Refusal
 from trainspec_validate.streams.transcript import Transcript
 
 STARTS = ("init_start", "cache_clear")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from trainspec_validate.documents.stream import ScopeName
-from trainspec_validate.streams.read import Found
+from trainspec_validate.streams.items import Found
 from trainspec_validate.streams.transcript import Transcript
 
 _MAX_HELD = 100_000

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.streams.items import Refusal
-from trainspec_validate.streams.read import Found
+from trainspec_validate.streams.items import Found, Refusal
 
 SETTINGS = ("submission_benchmark", "global_batch_size")
 """What a log states once before or while it runs. Source: mlcommons/logging, compliance_checker/training_5.1.0."""

@@ -10,7 +10,7 @@ from typing import Any
 from trainspec_validate.documents.stream import MetricValue
 from trainspec_validate.metrics import Alias
 from trainspec_validate.streams import fit
-from trainspec_validate.streams.items import Refusal
+from trainspec_validate.streams.items import Found, Refusal
 from trainspec_validate.streams.json_text import decode
 from trainspec_validate.streams.mllog.intervals import Intervals
 from trainspec_validate.streams.mllog.launch import Launch
@@ -18,7 +18,6 @@ from trainspec_validate.streams.mllog.opening import Opening
 from trainspec_validate.streams.mllog.owed import Owed
 from trainspec_validate.streams.mllog.position import Position
 from trainspec_validate.streams.names import IMPLIED, Names
-from trainspec_validate.streams.read import Found
 from trainspec_validate.streams.transcript import Transcript
 
 _MARK = ":::MLLOG"

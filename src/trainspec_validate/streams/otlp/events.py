@@ -8,10 +8,9 @@ from typing import Any
 from trainspec_validate.documents.stream import MetricValue
 from trainspec_validate.metrics import by_name, catalog
 from trainspec_validate.streams import fit, keys
-from trainspec_validate.streams.items import Refusal
+from trainspec_validate.streams.items import Found, Refusal
 from trainspec_validate.streams.otlp.owner import Owner, first
 from trainspec_validate.streams.otlp.values import plain_attributes, unix_us
-from trainspec_validate.streams.read import Found
 from trainspec_validate.streams.transcript import Transcript
 
 _ID = ("event.id", "train.event.id", "id")

@@ -9,13 +9,12 @@ from typing import Any
 from trainspec_validate.documents.stream import HistogramValue, MetricValue
 from trainspec_validate.metrics import Metric, by_name, catalog
 from trainspec_validate.streams import fit, keys
-from trainspec_validate.streams.items import Refusal
+from trainspec_validate.streams.items import Found, Refusal
 from trainspec_validate.streams.names import Names
 from trainspec_validate.streams.otlp.histograms import explicit, exponential
 from trainspec_validate.streams.otlp.owner import Owner, first
 from trainspec_validate.streams.otlp.totals import Totals
 from trainspec_validate.streams.otlp.values import double, objects, plain_attributes, unix_us
-from trainspec_validate.streams.read import Found
 from trainspec_validate.streams.transcript import Transcript
 
 ECOSYSTEMS = ("opentelemetry", "megatron-otel", "dcgm", "amd", "node-exporter", "nccl")

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainspec_validate.streams import keys
-from trainspec_validate.streams.items import Record, Refusal
-from trainspec_validate.streams.native import record_from, record_of
+from trainspec_validate.streams.items import Found, Record, Refusal
+from trainspec_validate.streams.native import read_line, record_from
 from trainspec_validate.streams.otlp.values import COORDINATES, OWN, double, objects, plain_attributes, unix_us
 from trainspec_validate.streams.otlp.write import RAW
-from trainspec_validate.streams.read import Found
 
 _INDEX = f"{OWN}head.index"
 _KINDS = ("gauge", "sum", "histogram")
@@ -30,7 +29,7 @@ def head_of(resource: Mapping[str, Any]) -> Record | Refusal:
     """The head that became the attributes of a resource."""
     text = resource.get(f"{OWN}head.json")
     if isinstance(text, str):
-        return record_of(text)
+        return read_line(text.strip().encode("utf-8", "surrogatepass"))
     fields = {name: resource[attribute] for name, attribute in COORDINATES.items() if attribute in resource}
     start = f"{OWN}head."
     fields |= {name.removeprefix(start): value for name, value in resource.items() if name.startswith(start)}
@@ -107,7 +106,11 @@ def event_of(entry: Mapping[str, Any]) -> Record | Refusal:
     if entry.get("eventName") == RAW:
         body = entry.get("body")
         text = body.get("stringValue") if isinstance(body, dict) else None
-        return record_of(text) if isinstance(text, str) else Refusal("a record without text", "", "value")
+        return (
+            read_line(text.strip().encode("utf-8", "surrogatepass"))
+            if isinstance(text, str)
+            else Refusal("a record without text", "", "value")
+        )
     plain = plain_attributes(entry.get("attributes"))
     own = {name.removeprefix(OWN): value for name, value in plain.items() if name.startswith(OWN)}
     rest = {name: value for name, value in plain.items() if not name.startswith(OWN)}

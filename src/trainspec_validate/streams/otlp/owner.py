@@ -11,7 +11,7 @@ from typing import Any
 from trainspec_validate.documents.stream import Event, Sample, ScopeName
 from trainspec_validate.metrics import by_name, events
 from trainspec_validate.streams import fit, keys
-from trainspec_validate.streams.read import Found
+from trainspec_validate.streams.items import Found
 from trainspec_validate.streams.transcript import Transcript, producer
 
 _MAX_OWNERS = 100_000

@@ -6,15 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from trainspec_validate.budget import Limit
-from trainspec_validate.streams.items import Refusal
-from trainspec_validate.streams.json_text import open_brackets
-from trainspec_validate.streams.native import plain_of
+from trainspec_validate.streams.items import Found, Refusal
+from trainspec_validate.streams.json_text import open_brackets, plain_of
 from trainspec_validate.streams.otlp import own
 from trainspec_validate.streams.otlp.events import Events
 from trainspec_validate.streams.otlp.metrics import Metrics
 from trainspec_validate.streams.otlp.owner import Owners
 from trainspec_validate.streams.otlp.values import SCOPE, objects, plain_attributes
-from trainspec_validate.streams.read import Found
 from trainspec_validate.streams.transcript import Transcript
 
 _MAX_DOCUMENT_BYTES = int(Limit("a text of OTLP/JSON", 64 * 1024 * 1024, "bytes").most)

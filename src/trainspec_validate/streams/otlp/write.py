@@ -25,7 +25,7 @@ from trainspec_validate.documents.stream import (
 from trainspec_validate.metrics import by_name, catalog
 from trainspec_validate.streams import keys
 from trainspec_validate.streams.items import Record
-from trainspec_validate.streams.native import encoded
+from trainspec_validate.streams.json_text import encoded
 from trainspec_validate.streams.otlp.values import COORDINATES, OWN, SCOPE, Unwritable, attributes, written_double
 
 Signal = Literal["all", "metrics", "logs"]

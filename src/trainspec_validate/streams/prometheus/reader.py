@@ -12,10 +12,9 @@ from trainspec_validate.documents.stream import HistogramValue, MetricValue, Sco
 from trainspec_validate.metrics import Metric, catalog, metrics
 from trainspec_validate.metrics.prometheus import HISTOGRAM_SERIES, prometheus_label, prometheus_names
 from trainspec_validate.streams import fit, keys
-from trainspec_validate.streams.items import Refusal
+from trainspec_validate.streams.items import Found, Refusal
 from trainspec_validate.streams.names import Names
 from trainspec_validate.streams.prometheus.line import Comment, Point, parse
-from trainspec_validate.streams.read import Found
 from trainspec_validate.streams.transcript import Transcript
 
 ECOSYSTEMS = ("opentelemetry", "dcgm", "amd", "node-exporter", "nccl")
