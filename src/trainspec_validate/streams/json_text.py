@@ -62,7 +62,7 @@ def decode(text: str, *, not_finite: bool = False) -> Any:
     `not_finite` takes NaN and Infinity without quotes, which some programs write.
 
     >>> decode('{"a": 1}'), decode('{"a": 1, "a": 2}').message
-    ({'a': 1}, "the line is no sound JSON: key 'a' stands twice")
+    ({'a': 1}, "the line is no sound JSON: key 'a' appears twice")
     """
     try:
         return (_LENIENT if not_finite else _STRICT).decode(text)
