@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from trainspec_validate import validate
+from trainspec_validate import Selection, validate
 from trainspec_validate.documents import KINDS, UnknownValueError, read, read_partial
 from trainspec_validate.documents.partial import Unknown
 from trainspec_validate.findings import Report, Verdict
@@ -226,3 +226,80 @@ def test_a_key_that_is_known_to_be_unknown_has_no_default() -> None:
     assert plan.precision.accumulation == whole.precision.accumulation
     with pytest.raises(UnknownValueError, match=r"does not give precision\.loss_scaling"):
         bool(plan.precision.loss_scaling)
+
+
+# --- unknowns -----------------------------------------------------------------------------------------------
+
+
+def test_a_listed_key_has_no_default_in_a_later_check() -> None:
+    change("plan.yaml", "  context: 1\n", "")
+    before = validate(["."])
+    assert verdicts(before)["TS-PAR-001"] is Verdict.PASS
+    change("plan.yaml", "batch:\n", "unknowns: [parallelism.context]\nbatch:\n")
+    report = validate(["."])
+    assert report.findings == ()
+    [entry] = report.unjudged
+    assert entry.reason == "does not give parallelism.context"
+    assert "TS-PAR-001" in entry.requirements
+    changed = {name for name, verdict in verdicts(report).items() if verdict is not verdicts(before)[name]}
+    assert changed == set(entry.requirements)
+    assert {d.path: d.kind for d in report.documents}["plan.yaml"] == "TrainingPlan"
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ("parallelism.context", "is listed as unknown, and the document gives it"),
+        ("parallelism.contxt", "is no key of a TrainingPlan"),
+        ("kernels.0.operation", "is listed as unknown, and the document gives it"),
+        ("kernels.operation", "is no key of a TrainingPlan"),
+    ],
+)
+def test_a_listed_key_is_one_that_is_absent(entry: str, told: str) -> None:
+    change("plan.yaml", "batch:\n", f"unknowns: [{entry}]\nbatch:\n")
+    report = validate(["."])
+    assert [(f.requirement, f.message) for f in report.findings] == [("TS-DOC-021", f"{entry!r} {told}")]
+    assert report.unjudged == ()
+    assert validate(["."], Selection(select=("TS-PAR",))).findings == ()
+
+
+def test_a_list_of_unknowns_with_mistakes_is_told() -> None:
+    change("plan.yaml", "batch:\n", "unknowns: [Parallelism!, 3, batch.ramp]\nbatch:\n")
+    report = validate(["."])
+    assert [f.pointer for f in report.findings] == [("unknowns", 0), ("unknowns", 1)]
+    assert [entry.reason for entry in report.unjudged] == ["does not give batch.ramp"]
+
+
+SCRIPT = """\
+#!/bin/bash
+if [ "$LONG" = 1 ]; then CP=4; else CP=2; fi
+torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 \\
+  --context-parallel-size $CP --micro-batch-size 1 --global-batch-size 64 --bf16 --train-iters 100
+"""
+
+
+def test_an_imported_document_that_is_validated_later_takes_no_default_for_what_is_unknown() -> None:
+    code, told = checked(SCRIPT, "train.sh")
+    assert (code, "no findings" in told) == (0, True)
+    report = validate(["made.yaml"])
+    assert {finding.requirement for finding in report.findings} == {"TS-DOC-006"}
+    reasons = {entry.reason: entry.requirements for entry in report.unjudged}
+    [lacks] = [reason for reason in reasons if "parallelism.context" in reason]
+    assert "TS-PAR-001" in reasons[lacks]
+    listed = load_text(Path("made.yaml").read_text(encoding="utf-8"), "made.yaml").data["unknowns"]
+    assert {"parallelism.context", "model.sequence_length"} <= set(listed)
+
+
+def test_a_shape_that_no_file_tells_is_no_finding_of_an_import() -> None:
+    code, told = checked(SCRIPT.replace("--num-attention-heads 32 ", ""), "train.sh")
+    assert (code, "TS-PAR-013" in told) == (0, False)
+
+
+@pytest.mark.parametrize("name", ["made.yaml", "made.yml", "made.json", "made.jsonl"])
+def test_the_stream_of_a_log_is_judged_as_one_under_every_name(name: str) -> None:
+    line = ':::MLLOG {"key": "tracked_stats", "time_ms": 5, "value": {"train_loss": 1}, "metadata": {"step": 5}}\n'
+    Path("run.log").write_text(line, encoding="utf-8")
+    result = CliRunner().invoke(command, ["import", "run.log", "--output", name, "--check"])
+    assert "TS-DOC" not in result.stderr
+    assert "TS-TEL-" in result.stderr
+    assert [d.kind for d in validate([name]).documents] == ["MetricStream"]

@@ -15,7 +15,14 @@ import appendix_reliability
 import appendix_step_time
 from appendix_text import page, section, table
 
-COSTS = Path(__file__).resolve().parent.parent / "src" / "trainspec_validate" / "costs"
+ROOT = Path(__file__).resolve().parent.parent
+COSTS = ROOT / "src" / "trainspec_validate" / "costs"
+MODELS = {
+    **{path: f"trainspec_validate.costs.{path.stem}" for path in COSTS.glob("[!_]*.py")},
+    **{path: f"appendix_models.{path.stem}" for path in (ROOT / "tools" / "appendix_models").glob("[!_]*.py")},
+    ROOT / "reference" / "trainspec_reference" / "common" / "noise_scale.py": "trainspec_reference.common.noise_scale",
+}
+"""Module of each file that holds models."""
 MENTION = re.compile(r"`(?P<module>[a-z_]+)\.(?P<name>[A-Za-z_]\w*)`")
 WRITERS = {
     "collectives.md": appendix_collectives.write,
@@ -38,9 +45,10 @@ The models behind the predictions and recommendations of the tools: formulas, wo
 is computed by the code that the tools run, so a page cannot depart from it. These pages are informative: the chapters
 state the requirements, and nothing here adds one.
 
-`trainspec_validate.costs` holds the models. They are pure functions over plain numbers. Each cites its source and has a
-worked example that the tests execute. Where constants are fitted, the page says to what, and how far off the model was
-on data that it was not fitted to.
+`trainspec_validate.costs` holds the models that the validator uses, `trainspec_reference.common.noise_scale` that of
+gradient noise, and `tools/appendix_models` those that only these pages show. They are pure functions over plain
+numbers. Each cites its source and has a worked example that the tests execute. Where constants are fitted, the page
+says to what, and how far off the model was on data that it was not fitted to.
 """
 
 
@@ -66,7 +74,7 @@ def mentions(text: str) -> set[tuple[str, str]]:
 def models() -> dict[str, str]:
     """First sentence of the docstring of each module of the models, by module."""
     found = {}
-    for path in sorted(COSTS.glob("[!_]*.py")):
+    for path in sorted(MODELS, key=lambda path: path.stem):
         words = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
         found[path.stem] = " ".join(words.split("\n\n")[0].split()).split(". ")[0]
     return found

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from appendix_batch_formulas import NODES, NOISE, OLMO, SIGNAL, SIZES, SPEEDS, batch_formulas, expected_norms, uneven
+from appendix_models import batch_cost, critical_batch
 from appendix_text import digits, fixed, formulas, page, percent, section, table
 
-from trainspec_validate.costs import batch_schedule, critical_batch, elastic, learning_rate
+from trainspec_validate.costs import batch_schedule, elastic, learning_rate
 
 RATIOS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 GROWTHS = (0.5, 2.0, 4.0, 16.0)
@@ -56,7 +57,7 @@ def ramps() -> Iterator[tuple[str, ...]]:
     """The ramp of OLMO, stage by stage."""
     for total in (168e9, 503e9, 600e9):
         steps = batch_schedule.num_steps(OLMO.value, total)
-        yield digits(total / 1e9), digits(steps), percent(batch_schedule.steps_saved(OLMO.value, total))
+        yield digits(total / 1e9), digits(steps), percent(batch_cost.steps_saved(OLMO.value, total))
 
 
 def groups() -> Iterator[tuple[str, ...]]:

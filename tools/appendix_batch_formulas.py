@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from appendix_models import batch_cost, critical_batch, elastic_search
 from appendix_text import Formula, Given
+from trainspec_reference.common import noise_scale
 
-from trainspec_validate.costs import batch_schedule, critical_batch, elastic, elastic_search, learning_rate, noise_scale
+from trainspec_validate.costs import batch_schedule, elastic, learning_rate
 
 SIZES = (1, 2, 4, 9)
 """Noise units of four groups of unequal size."""
@@ -178,9 +180,9 @@ SCHEDULE_FORMULAS = (
         (OLMO, 600e9),
     ),
     Formula(batch_schedule.batch_at, ("linear between two stages", "tokens", "definition"), (OLMO, 200e9)),
-    Formula(batch_schedule.steps_saved, ("1 - steps x first batch / tokens", "share", "counting"), (OLMO, 655e9)),
+    Formula(batch_cost.steps_saved, ("1 - steps x first batch / tokens", "share", "counting"), (OLMO, 655e9)),
     Formula(
-        batch_schedule.schedule_cost,
+        batch_cost.schedule_cost,
         ("progress of a step 1 / (1 + N / B), by midpoints", "steps", f"{MCCANDLISH}, section 2.3"),
         (
             Given("flat", (batch_schedule.Stage(0, 1000.0),), "a batch of 1,000 throughout"),

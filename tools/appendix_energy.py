@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from appendix_machines import peak_flops
+from appendix_models import power_samples
 from appendix_text import Formula, Given, digits, fixed, formulas, page, percent, section, signed_percent, table
 
 from benchmarks import score_energy
 from trainspec_validate.catalog import accelerators, models
-from trainspec_validate.costs import energy, power_samples
+from trainspec_validate.costs import energy
 
 KILOWATT_HOUR = energy.JOULES_PER_KILOWATT_HOUR
 NODES, SECONDS, DEVICE_WATTS = 64, 3412, 700

@@ -11,6 +11,7 @@ from registry import mutant
 from trainspec_reference.common import batch_schedule, loss_scale, noise
 from trainspec_reference.common.backend import Gradients, MicroBatch
 from trainspec_reference.common.batch_schedule import StepBatch
+from trainspec_reference.common.noise_scale import GradientNoise, NoiseAverages, gradient_noise
 from trainspec_reference.common.probe_parts import Formats
 from trainspec_reference.common.rates import LearningRates
 from trainspec_reference.plain import backend, compression, exchange, formats, optimizer, probes, reduction
@@ -18,7 +19,6 @@ from trainspec_reference.plain.backend import PlainBackend
 from trainspec_reference.plain.compression import GradientCompressor
 
 from trainspec_validate.costs import elastic, transformer
-from trainspec_validate.costs.noise_scale import GradientNoise, NoiseAverages, gradient_noise
 from trainspec_validate.documents.precision import LossScaling
 
 LAYOUT = "another layout adds in another order there"

@@ -30,7 +30,6 @@ from trainspec_validate.verdicts import NAME_TAKEN, judged_on, outcomes_of_form,
 if TYPE_CHECKING:
     from datetime import date
 
-    from trainspec_validate.findings import Pointer
     from trainspec_validate.suppress.baseline import Baseline
     from trainspec_validate.suppress.waivers import WaiverFile
     from trainspec_validate.user_rules import RuleSet
@@ -70,8 +69,6 @@ class Terms:
     """Whether documents of the tree that name one of these are judged too."""
     values: bool = False
     """Whether the values of tensors in checkpoints are read too."""
-    unknown: Mapping[str, frozenset[Pointer]] = field(default_factory=dict)
-    """Keys by real path of a document that are unknown where they are absent; no default stands for them."""
     settings_from: str | None = None
     """A copy of another state of the working directory; waivers and baselines in it speak of the working directory."""
 
@@ -107,7 +104,7 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
     selection = terms.selection
     streams = Streams(num_workers=terms.num_workers, engine=terms.engine, seen=terms.seen, rules=terms.rules)
     stored = Stored(terms.progress, terms.values)
-    state = State(terms.rules.known_to(load_index()) if terms.rules else load_index(), unknown=terms.unknown)
+    state = State(terms.rules.known_to(load_index()) if terms.rules else load_index())
     arguments = [os.fspath(path) for path in paths]
     recorded = _baseline(terms.baseline)
     _read_all(state, arguments, terms, streams, stored)
@@ -365,7 +362,7 @@ def _located(state: State, selection: Selection) -> list[Finding]:
     findings = []
     for finding in state.findings:
         taken = selection.takes(state.index, finding.requirement)
-        blocking = finding.path not in state.members and not selection.leaves_out(state.index, finding.requirement)
+        blocking = finding.path not in state.complete and not selection.leaves_out(state.index, finding.requirement)
         if taken or blocking:
             findings.append(finding)
     return _with_spans(state, findings)
@@ -396,8 +393,8 @@ def _report(state: State, selection: Selection, outcomes: list[Outcome], tally: 
 
 
 def _summary(state: State, path: str) -> DocumentSummary:
-    member = state.members.get(path)
-    if member is None:
+    member = state.judged.get(path)
+    if member is None or path not in state.complete:
         return DocumentSummary(path, "", "", state.texts[path], state.origins[path])
     kind, name = type(member.document).__name__, member.document.metadata.name
     return DocumentSummary(path, kind, name, state.texts[path], state.origins[path])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ LOAD_REQUIREMENTS: Mapping[str, str] = {
 """Requirement that each failure to load belongs to; all others are TS-DOC-001."""
 SYNTAX = "TS-DOC-001"
 AMBIGUOUS = "TS-DOC-020"
+NOT_ABSENT = "TS-DOC-021"
 _SMALL = 100_000
 """Characters of a file up to which the typed reader alone is quicker than starting the schema validator."""
 
@@ -50,8 +51,8 @@ class State:
     """The documents that satisfy their schema."""
     partial: dict[str, Member] = field(default_factory=dict)
     """The documents that lack something or have a mistake; rules that do not need the value judge them."""
-    unknown: Mapping[str, frozenset[Pointer]] = field(default_factory=dict)
-    """Keys by real path that are unknown where they are absent; no default stands for them."""
+    complete: set[str] = field(default_factory=set)
+    """The documents that satisfy their schema, those that list unknown keys among them."""
     waivers: dict[str, list[tuple[int, Waiver]]] = field(default_factory=dict)
     """The waivers that satisfy their schema, with their place in the list."""
     findings: list[Finding] = field(default_factory=list)
@@ -87,6 +88,7 @@ class State:
         """Take back what was kept of a file that turned out to be unreadable."""
         for kept in (self.texts, self.sources, self.kinds, self.members, self.partial, self.waivers):
             kept.pop(path, None)
+        self.complete.discard(path)
         self.findings = [finding for finding in self.findings if finding.path != path]
 
     def add(  # noqa: PLR0913
@@ -157,11 +159,12 @@ def _judge_form(state: State, source: Source) -> None:
     if kind is None:
         return
     state.kinds[path] = kind
-    unknown = state.unknown.get(os.path.realpath(path), frozenset()) if state.unknown else frozenset()
-    if kind in KINDS and len(source.text) <= _SMALL and not unknown:
+    listed = source.data.get("unknowns")
+    if kind in KINDS and len(source.text) <= _SMALL and not listed:
         document = read_plain(kind, source.data)
         if document is not None:
             state.members[path] = Member(path, document)
+            state.complete.add(path)
             return
     wrong = misnamed(kind, source.data)
     if wrong:
@@ -175,12 +178,54 @@ def _judge_form(state: State, source: Source) -> None:
         state.add(failure.requirement, path, failure.message, failure.help, pointer=place[0], points_at_key=place[1])
     if kind == "Waivers":
         state.waivers[path] = _waivers(source.data, {failure.pointer for failure in failures})
-    elif not failures and kind in KINDS and not unknown:
-        state.members[path] = Member(path, read(kind, source.data))
     elif kind in KINDS:
-        document = _rest(source, kind, failures, unknown)
-        if document is not None:
-            state.partial[path] = Member(path, document)
+        _keep_document(state, source, kind, failures)
+
+
+def _keep_document(state: State, source: Source, kind: str, failures: Sequence[SchemaFailure]) -> None:
+    """Keep a document for the rules: whole, or without what is wrong and what it lists as unknown."""
+    path = source.path
+    if not failures:
+        state.complete.add(path)
+        if not source.data.get("unknowns"):
+            state.members[path] = Member(path, read(kind, source.data))
+            return
+    unknown = _unknowns(state, source, kind, {failure.pointer for failure in failures})
+    document = _rest(source, kind, failures, unknown)
+    if document is not None:
+        state.partial[path] = Member(path, document)
+
+
+def _unknowns(state: State, source: Source, kind: str, wrong: Set[Pointer]) -> frozenset[Pointer]:
+    """The keys that a document lists as unknown, after reporting those that it gives or cannot have."""
+    from trainspec_validate.schema import has_place  # noqa: PLC0415
+
+    listed = source.data.get("unknowns")
+    found = set()
+    for number, text in enumerate(listed if isinstance(listed, list) else ()):
+        place = ("unknowns", number)
+        if place in wrong or not isinstance(text, str):
+            continue
+        pointer = tuple(int(step) if step.isdecimal() else step for step in text.split("."))
+        if not has_place(kind, pointer):
+            message = f"{text!r} is no key of a {kind}"
+            state.add(NOT_ABSENT, source.path, message, "write the keys from the root, with dots", pointer=place)
+        elif _given(source.data, pointer):
+            message = f"{text!r} is listed as unknown, and the document gives it"
+            state.add(NOT_ABSENT, source.path, message, "remove the entry, or the key", pointer=place)
+        else:
+            found.add(pointer)
+    return frozenset(found)
+
+
+def _given(value: Any, pointer: Pointer) -> bool:
+    """Whether plain data has a value at a place."""
+    for step in pointer:
+        if isinstance(value, dict):
+            value = value.get(step)
+        else:
+            value = value[step] if isinstance(value, list) and isinstance(step, int) and step < len(value) else None
+    return value is not None
 
 
 def _rest(source: Source, kind: str, failures: Sequence[SchemaFailure], unknown: frozenset[Pointer]) -> Document | None:

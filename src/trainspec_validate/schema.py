@@ -86,6 +86,26 @@ def failures(kind: str, data: Any) -> Iterator[SchemaFailure]:
     yield last if next(errors, None) is None else replace(last, help="; ".join(filter(None, (last.help, _MORE))))
 
 
+def has_place(kind: str, pointer: Pointer) -> bool:
+    """Whether documents of a kind have a place, if their lists are long enough.
+
+    >>> has_place("TrainingPlan", ("parallelism", "context")), has_place("TrainingPlan", ("parallelism", 0))
+    (True, False)
+    """
+    schema = load_schema(kind)
+    here: Any = schema
+    for step in pointer:
+        if isinstance(step, int):
+            here = here.get("items")
+        else:
+            here = here.get("properties", {}).get(step, here.get("additionalProperties"))
+        if not isinstance(here, dict):
+            return False
+        if "$ref" in here:
+            here = schema["$defs"][here["$ref"].rsplit("/", 1)[1]]
+    return True
+
+
 def _has_few_values(data: Any) -> bool:
     found, pending = 0, [data]
     while pending and found <= MAX_VALUES_AT_ONCE:

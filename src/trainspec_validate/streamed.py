@@ -64,11 +64,14 @@ def is_stream(candidate: Candidate) -> bool:
     """
     if candidate.path.name.endswith(STREAM_SUFFIXES):
         return not candidate.found or _is_ours(candidate.path)
-    if candidate.found or candidate.path.suffix in SUFFIXES - {".json"}:
+    if candidate.found:
         return False
     start = _start(candidate.path)
-    if candidate.path.suffix == ".json":
-        return b'"resourceMetrics"' in start or b'"resourceLogs"' in start
+    if candidate.path.suffix in SUFFIXES:
+        first = start.lstrip().partition(b"\n")[0]
+        if first.startswith((b"{", b":::MLLOG")) and any(mark in first for mark in _MARKS):
+            return True
+        return candidate.path.suffix == ".json" and (b'"resourceMetrics"' in start or b'"resourceLogs"' in start)
     if start.startswith((b"PAR1", *_COMPRESSED)) or any(mark in start for mark in _MARKS):
         return True
     from trainspec_validate.streams.format import detect  # noqa: PLC0415

@@ -41,7 +41,7 @@ def judged_on(
             those = elsewhere[state.index.by_id[identifier].check]
             return identifier in answered and any(path == one or path.startswith(f"{one}/") for one in those)
         if identifier in _NEEDS_OTHERS:
-            return path in state.members and len(state.members) > 1
+            return path in state.complete and len(state.complete) > 1
         return path in state.kinds
 
     return judged

@@ -81,15 +81,6 @@ def test_init_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert [path.name for path in tmp_path.iterdir()] == ["shim.py"]
 
 
-def test_the_extra_that_is_missing_is_named() -> None:
-    code = "import sys; sys.modules['psutil'] = None; from trainspec_conformance.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "list"], check=False, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 2
-    assert "pip install 'trainspec-validate[conformance]'" in done.stderr
-
-
 def test_the_demonstration_is_there() -> None:
     stack = read(DEMO_STACK, StackDescriptor)
     assert not [name for name in DEMO_SCENARIOS if lacking(stack, all_scenarios()[name])]

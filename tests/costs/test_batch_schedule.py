@@ -1,4 +1,4 @@
-"""Steps and costs of batch ramps against stepping through them and against published runs."""
+"""Steps of batch ramps against stepping through them and against published runs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainspec_validate.costs import batch_schedule
-from trainspec_validate.costs.batch_schedule import Stage, batch_at, num_steps, schedule_cost, steps_saved
-from trainspec_validate.costs.critical_batch import adaptive_batch, adaptive_gain
+from trainspec_validate.costs.batch_schedule import Stage, batch_at, num_steps
 
 OLMO = [Stage(0, 2**22), Stage(168e9, 2**23), Stage(503e9, 2**24)]
 LLAMA = [Stage(0, 4194304), Stage(252e6, 8388608), Stage(2.87e12, 16777216)]
@@ -47,8 +46,6 @@ def test_a_linear_ramp_agrees_with_a_run_step_by_step() -> None:
 def test_olmo_warm_up() -> None:
     # arXiv:2505.23971, table 1: 75 % fewer steps with the largest batch throughout, 43 % with the warm-up.
     assert 1 - num_steps([Stage(0, 2**24)], 6e11) * 2**22 / 6e11 == pytest.approx(0.75)
-    assert steps_saved(OLMO, 655e9) == pytest.approx(0.43, abs=0.002)
-    assert 0.40 < steps_saved(OLMO, 610e9) < 0.43
 
 
 def test_llama_ramp() -> None:
@@ -64,54 +61,7 @@ def test_llama_ramp() -> None:
 
 def test_a_run_that_ends_early_never_sees_the_later_stages() -> None:
     assert num_steps(OLMO, 100e9) == 100e9 / 2**22
-    assert steps_saved(OLMO, 100e9) == 0
     assert num_steps([Stage(0, 10, linear=True), Stage(100, 30)], 50) == pytest.approx(50 * math.log(2) / 10)
-
-
-def test_a_ramp_that_follows_the_noise_has_the_adaptive_gain() -> None:
-    """Two noise scales, and the best batch for each: progress as tokens, overheads on the curve of the gain."""
-    noises, exchange = (100.0, 2500.0), 300.0
-    batches = [adaptive_batch(noise, exchange) for noise in noises]
-    # The same number of steps without noise in each half.
-    lengths = [1e4 * (batch + noise) for batch, noise in zip(batches, noises, strict=True)]
-    stages = [Stage(0, batches[0]), Stage(lengths[0], batches[1])]
-    total = sum(lengths)
-    cost = schedule_cost(stages, total, lambda seen: noises[0] if seen < lengths[0] else noises[1])
-    product = (cost.num_steps / cost.least_steps - 1) * (total / cost.least_samples - 1)
-    assert product == pytest.approx(adaptive_gain(noises), rel=1e-6)
-    assert product < 0.7
-
-
-def test_the_cost_of_a_linear_ramp_agrees_with_its_steps() -> None:
-    """Each step adds its progress, at the batch and the noise of its middle."""
-    stages, total = [Stage(0, 1e3, linear=True), Stage(1e7, 1e4)], 2e7
-
-    def noise(seen: float) -> float:
-        return 500 + seen / 1e4
-
-    seen = progress = samples = 0.0
-    while seen < total:
-        batch = batch_at(stages, seen)
-        middle = noise(seen + batch / 2)
-        progress += batch / (batch + middle)
-        samples += batch * middle / (batch + middle)
-        seen += batch
-    cost = schedule_cost(stages, total, noise)
-    assert cost.least_steps == pytest.approx(progress, rel=2e-3)
-    assert cost.least_samples == pytest.approx(samples, rel=2e-3)
-
-
-def test_a_batch_above_the_noise_shows_at_its_worst_moment() -> None:
-    """A large batch from the start, while the critical batch grows as the root of the tokens seen."""
-
-    def critical(seen: float) -> float:
-        return 2**24 * math.sqrt(seen / 600e9)
-
-    large = schedule_cost([Stage(0, 2**24)], 600e9, critical)
-    ramp = schedule_cost(OLMO, 600e9, critical)
-    assert large.largest_samples_ratio > ramp.largest_samples_ratio
-    assert ramp.least_samples > large.least_samples
-    assert ramp.num_steps > large.num_steps
 
 
 @pytest.mark.parametrize(
@@ -126,8 +76,6 @@ def test_a_batch_above_the_noise_shows_at_its_worst_moment() -> None:
         lambda: num_steps([Stage(0, 1, linear=True)], 1),
         lambda: batch_at([Stage(0, 1)], -1),
         lambda: batch_at([], 1),
-        lambda: schedule_cost([Stage(0, 1)], 1, lambda seen: 0.0),
-        lambda: schedule_cost([Stage(0, 1)], 1, lambda seen: 1.0, num_points=0),
     ],
 )
 def test_nonsense_is_refused(call) -> None:
@@ -137,5 +85,5 @@ def test_nonsense_is_refused(call) -> None:
 
 def test_examples() -> None:
     result = doctest.testmod(batch_schedule)
-    assert result.attempted >= 7
+    assert result.attempted >= 3
     assert result.failed == 0

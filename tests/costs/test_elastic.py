@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import doctest
 import math
-import random
-from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from trainspec_validate.costs import elastic, elastic_search
+from tests.costs.elastic_cases import MICROS, bounds, brute_force
+from trainspec_validate.costs import elastic
 from trainspec_validate.costs.elastic import (
     Bounds,
     Scale,
@@ -24,28 +23,6 @@ from trainspec_validate.costs.elastic import (
     scales,
     slowest_seconds,
 )
-from trainspec_validate.costs.elastic_search import best_batch
-
-MICROS = st.lists(st.integers(1, 12), min_size=1, max_size=4)
-
-
-@st.composite
-def bounds(draw: st.DrawFn) -> Bounds:
-    least = draw(st.sampled_from((1, 1, 2, 5, 20)))
-    most = least + draw(st.integers(0, 200))
-    return Bounds(least, most, draw(st.sampled_from((1, 1, 2, 3, 8))), draw(st.sampled_from((1, 1, 4, 8))))
-
-
-def brute_force(batch: int, micros: Sequence[int], limits: Bounds) -> set[tuple[int, int, int, int]]:
-    """Every world, data degree, micro-batch and accumulation, by trying all of them."""
-    return {
-        (world, world // limits.model_parallel, micro, steps)
-        for world in range(limits.min_accelerators, limits.max_accelerators + 1)
-        if world % limits.model_parallel == 0 and world % limits.ranks_per_node == 0
-        for micro in micros
-        for steps in [batch // (micro * (world // limits.model_parallel))]
-        if steps >= 1 and micro * steps * (world // limits.model_parallel) == batch
-    }
 
 
 @given(st.integers(1, 2000), MICROS, bounds())
@@ -54,51 +31,6 @@ def test_scales_are_exactly_those_of_brute_force(batch: int, micros: list[int], 
     assert len(found) == len(set(found))
     assert set(found) == brute_force(batch, micros, limits)
     assert data_degrees(batch, micros, limits) == sorted({data for _, data, _, _ in found})
-
-
-@settings(deadline=None)
-@given(st.integers(1, 400), MICROS, bounds(), st.booleans())
-def test_the_best_batch_is_that_of_brute_force(most: int, micros: list[int], limits: Bounds, larger: bool) -> None:
-    counts = {batch: len({s[0] for s in brute_force(batch, micros, limits)}) for batch in range(1, most + 1)}
-    wanted = max(counts, key=lambda batch: (counts[batch], batch if larger else -batch))
-    choice = best_batch(most, micros, limits, prefer_larger=larger)
-    if counts[wanted] == 0:
-        assert choice is None
-    else:
-        assert choice is not None
-        assert (choice.global_sequences, len(choice.data_degrees)) == (wanted, counts[wanted])
-
-
-@pytest.mark.parametrize("larger", [True, False])
-def test_the_search_agrees_with_the_table(larger: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The search is what large cases use; here it runs where the table can check it."""
-    source = random.Random(12)
-    for _ in range(1200):
-        most, least = source.randint(1, 3000), source.choice((1, 1, 1, 2, 5, 20))
-        micros = [source.randint(1, 14) for _ in range(source.randint(1, 4))]
-        model, node = source.choice((1, 1, 2, 3, 8)), source.choice((1, 1, 4, 8))
-        limits = Bounds(least, least + source.choice((3, 40, 400)), model, node)
-        monkeypatch.setattr(elastic_search, "MAX_TABLE", 10**9)
-        table = best_batch(most, micros, limits, prefer_larger=larger)
-        monkeypatch.setattr(elastic_search, "MAX_TABLE", 0)
-        assert best_batch(most, micros, limits, prefer_larger=larger) == table, (most, micros, limits)
-
-
-def test_a_hundred_thousand_ranks() -> None:
-    choice = best_batch(1_000_000, [1], Bounds(1, 100_000))
-    assert choice is not None
-    # 720,720 has 240 divisors, the most below a million; 7 of them are above 100,000 (its 1/1 to 1/7).
-    assert choice.global_sequences == 720_720
-    assert len(choice.data_degrees) == 240 - 7
-    assert len(data_degrees(720_720, [1], Bounds(1, 100_000))) == 233
-
-
-def test_deepspeed_example() -> None:
-    # Documentation of DeepSpeed's elasticity: at most 10,000, micro-batches 8, 12, 16 and 17, 32 to 1,500 GPUs.
-    choice = best_batch(10_000, [8, 12, 16, 17], Bounds(32, 1500))
-    assert choice is not None
-    assert choice.global_sequences == 9792
-    assert len(choice.data_degrees) == 23
 
 
 def test_llama_3_keeps_its_batch_on_half_of_the_cluster() -> None:
@@ -112,22 +44,11 @@ def test_replicas_that_do_not_fill_nodes_make_no_world() -> None:
     # Two ranks of model parallelism on nodes of eight: data degrees come in fours.
     assert data_degrees(48, [1], Bounds(1, 64, 2, 8)) == [4, 8, 12, 16, 24]
     assert data_degrees(48, [1], Bounds(65, 66, 2, 8)) == []
-    assert best_batch(100, [1], Bounds(3, 5, 2, 8)) is None
-    assert best_batch(7, [8], Bounds(1, 8)) is None
 
 
 def test_a_job_that_shrinks_takes_the_largest_world_left() -> None:
     assert nearest_scale(2048, [1, 2], Bounds(64, 1024, ranks_per_node=8), 1016) == Scale(512, 512, 2, 2)
     assert nearest_scale(2048, [1], Bounds(64, 1024), 63) is None
-
-
-def test_a_search_that_would_take_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elastic_search, "MAX_TABLE", 0)
-    monkeypatch.setattr(elastic_search, "MAX_VISITS", 10)
-    with pytest.raises(ValueError, match="too many batches"):
-        best_batch(10_000, [1], Bounds(500, 510))
-    with pytest.raises(ValueError, match="data degrees"):
-        best_batch(10**12, [1], Bounds(1, 10**12))
 
 
 @given(st.integers(1, 10**6))
@@ -195,7 +116,6 @@ def test_equal_speeds_give_equal_shares_on_many_ranks() -> None:
         lambda: data_degrees(8, [], Bounds(1, 1)),
         lambda: data_degrees(8, [0], Bounds(1, 1)),
         lambda: data_degrees(10**13, [1], Bounds(1, 1)),
-        lambda: best_batch(0, [1], Bounds(1, 1)),
         lambda: prime_factors(0),
         lambda: proportional_shares(8, []),
         lambda: proportional_shares(8, [1, math.inf]),
@@ -210,8 +130,7 @@ def test_nonsense_is_refused(call) -> None:
         call()
 
 
-@pytest.mark.parametrize("module", [elastic, elastic_search])
-def test_examples(module) -> None:
-    result = doctest.testmod(module)
+def test_examples() -> None:
+    result = doctest.testmod(elastic)
     assert result.attempted >= 2
     assert result.failed == 0

@@ -88,8 +88,8 @@ def test_a_rack_is_told_by_its_name() -> None:
 
 
 def test_an_accelerator_that_the_catalog_lacks() -> None:
-    fragment = changed(accelerator_model_name="AMD Instinct MI350X", accelerator_interconnect="XGMI")
-    assert value(fragment, *GROUP, "accelerator", "model") == "AMD-Instinct-MI350X"
+    fragment = changed(accelerator_model_name="AMD Instinct MI100", accelerator_interconnect="XGMI")
+    assert value(fragment, *GROUP, "accelerator", "model") == "AMD-Instinct-MI100"
     assert value(fragment, *GROUP, "accelerator", "vendor") == "amd"
     assert any(entry.pointer == (*GROUP, "accelerator", "peak_rates") for entry in fragment.unknown)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from trainspec_reference.common import noise_scale
 
 import trainspec_record
 from trainspec_record.noise import Averages, NoiseMeter, NoiseSettings, Norms
 from trainspec_record.noise.estimate import student_quantile
-from trainspec_validate.costs import noise_scale
 
 from .recorded import errors, records
 

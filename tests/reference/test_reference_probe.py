@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from trainspec_reference.common.noise_scale import gradient_noise
 from trainspec_reference.common.probe import OPERATIONS, answer
 from trainspec_reference.common.probe_arrays import ProbeInputError
-
-from trainspec_validate.costs.noise_scale import gradient_noise
 
 
 @pytest.fixture

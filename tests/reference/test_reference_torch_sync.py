@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch_tasks as tasks
 from torch_crew import crew
-
-from trainspec_validate.costs.noise_scale import gradient_noise
+from trainspec_reference.common.noise_scale import gradient_noise
 
 EXACT = 1e-12
 """Relative tolerance of sums in fp64 whose order differs."""

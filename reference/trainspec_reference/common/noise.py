@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainspec_reference.common.backend import Gradients
-from trainspec_validate.costs.noise_scale import GradientNoise, gradient_noise
+from trainspec_reference.common.noise_scale import GradientNoise, gradient_noise
 from trainspec_validate.documents.batch import NoiseScale
 
 

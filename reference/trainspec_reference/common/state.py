@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from trainspec_reference.common.loss_scale import LossScale
-from trainspec_validate.costs.noise_scale import NoiseAverages
+from trainspec_reference.common.noise_scale import NoiseAverages
 from trainspec_validate.documents.plan import TrainingPlan
 
 DEFAULT_HALF_LIFE_STEPS = 100.0

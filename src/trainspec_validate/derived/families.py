@@ -14,9 +14,29 @@ from trainspec_validate.costs.transformer import Shape, parameters
 from trainspec_validate.derived.plan import shape_of
 from trainspec_validate.documents.model import Model, StateSpace
 
+TRANSFORMERS = frozenset({"dense-transformer", "moe-transformer"})
 HEAD_SIZE = 64
 """Channels of a head of Mamba-2 by default: state-spaces/mamba, mamba_ssm/modules/mamba2.py."""
 _VERSIONS = {"mamba": 1, "mamba-2": 2}
+
+
+def shape_lacks(model: Model) -> list[str]:
+    """The keys that the shape of a transformer needs and does not give."""
+    keys = ["num_layers", "hidden_size", "num_attention_heads", "vocabulary_size", "sequence_length"]
+    lacking = [key for key in keys if getattr(model, key) is None]
+    experts = model.experts
+    if model.family == "moe-transformer":
+        if experts is None:
+            return [*lacking, "experts"]
+        if experts.ffn_hidden_size is None:
+            lacking.append("experts.ffn_hidden_size")
+        if model.num_active_parameters is None:
+            lacking.append("num_active_parameters")
+    some_dense = experts is None or (experts.num_layers or 0) < (model.num_layers or 0)
+    all_experts = experts is not None and experts.num_layers is None
+    if some_dense and not all_experts and model.ffn_hidden_size is None:
+        lacking.append("ffn_hidden_size")
+    return lacking
 
 
 def vision_shape(model: Model) -> VisionShape | None:

@@ -36,6 +36,8 @@ Fraction = Annotated[float, _quantity("1", 0, 1)]
 Ratio = Annotated[float, _quantity("1", 0.01, 1000)]
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")]
 Text = Annotated[str, Meta(min_length=1, max_length=4000)]
+KeyPath = Annotated[str, Meta(max_length=400, pattern=r"^[a-z][A-Za-z0-9_]*([.][A-Za-z0-9_-]+)*$")]
+"""Keys from the root of a document, and numbers of list entries from 0, such as `node_groups.0.host.num_cores`."""
 Extensions = dict[
     Annotated[str, Meta(pattern=r"^[a-z0-9]+(\.[a-z0-9-]+)+$", description="Reverse domain name of the owner.")],
     Any,

@@ -13,6 +13,7 @@ from trainspec_validate.documents.base import (
     Count,
     Extensions,
     Fraction,
+    KeyPath,
     Metadata,
     Name,
     Parameters,
@@ -295,5 +296,8 @@ class CheckpointPolicy(Record, frozen=True, kw_only=True, tag_field="kind", tag=
     """Share of checkpoints that are test-restored."""
     notes: Text | None = None
     """Anything a reader should know."""
+    unknowns: tuple[KeyPath, ...] = ()
+    """Keys that are absent because their values are not known, such as `parallelism.context`; requirements that need
+    one are not judged, and no default takes its place."""
     extensions: Extensions = msgspec.field(default_factory=dict)
     """Vendor data, keyed by reverse domain name."""

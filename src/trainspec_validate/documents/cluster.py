@@ -13,6 +13,7 @@ from trainspec_validate.documents.base import (
     Count,
     CountOrZero,
     Extensions,
+    KeyPath,
     LinkBytesPerSecond,
     Metadata,
     Name,
@@ -209,5 +210,8 @@ class ClusterProfile(Record, frozen=True, kw_only=True, tag_field="kind", tag="C
     """What the collective library of real jobs reported, to hold against what is declared."""
     notes: Text | None = None
     """Anything a reader should know."""
+    unknowns: tuple[KeyPath, ...] = ()
+    """Keys that are absent because their values are not known, such as `parallelism.context`; requirements that need
+    one are not judged, and no default takes its place."""
     extensions: Extensions = msgspec.field(default_factory=dict)
     """Vendor data, keyed by reverse domain name; never interpreted by the specification."""

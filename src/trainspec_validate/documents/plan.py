@@ -14,6 +14,7 @@ from trainspec_validate.documents.base import (
     Extensions,
     FlopsPerSecond,
     Fraction,
+    KeyPath,
     Metadata,
     Name,
     Parameters,
@@ -198,5 +199,8 @@ class TrainingPlan(Record, frozen=True, kw_only=True, tag_field="kind", tag="Tra
     """Low-rank adapters; the parameters of the model are then frozen."""
     notes: Text | None = None
     """Anything a reader should know."""
+    unknowns: tuple[KeyPath, ...] = ()
+    """Keys that are absent because their values are not known, such as `parallelism.context`; requirements that need
+    one are not judged, and no default takes its place."""
     extensions: Extensions = msgspec.field(default_factory=dict)
     """Vendor data, keyed by reverse domain name."""

@@ -15,7 +15,7 @@ from trainspec_validate.interop.fragment import Unknown
 from trainspec_validate.interop.merge import Merged
 from trainspec_validate.interop.shape import missing, ordered
 from trainspec_validate.quantities import written
-from trainspec_validate.schema import schema_file
+from trainspec_validate.schema import has_place, schema_file
 
 _SITE = "https://trainspec.org/schemas/v1"
 _API_VERSION = "trainspec/v1"
@@ -30,7 +30,12 @@ _SILENCER = re.compile(r"trainspec\s*:", re.IGNORECASE)
 
 def facts_of(merged: Merged) -> dict[str, Any]:
     """Everything that the document says, with the keys that select its schema, in the order of the schema."""
-    return ordered(merged.kind, {"apiVersion": _API_VERSION, "kind": merged.kind, **merged.facts})
+    facts = {"apiVersion": _API_VERSION, "kind": merged.kind, **merged.facts}
+    needed = set(missing(merged.kind, facts))
+    listed = [e.pointer for e in merged.unknown if e.pointer not in needed and has_place(merged.kind, e.pointer)]
+    if listed:
+        facts["unknowns"] = sorted({".".join(map(str, pointer)) for pointer in listed})
+    return ordered(merged.kind, facts)
 
 
 def unknowns(merged: Merged) -> list[Unknown]:

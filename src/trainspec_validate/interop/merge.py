@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainspec_validate.derived.families import TRANSFORMERS, shape_lacks
+from trainspec_validate.documents import read_partial
+from trainspec_validate.documents.model import Model
 from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.completion import complete
 from trainspec_validate.interop.fragment import ForeignFormatError, Fragment, Kind, Remark, Unknown
@@ -113,9 +116,15 @@ def merge(fragments: Sequence[Fragment], choice: Choice | None = None) -> Merged
     )
 
 
+def _untold_shape(model: Any) -> list[Unknown]:
+    """What the shape of a transformer needs and no file tells."""
+    found = read_partial(Model, model, "") if isinstance(model, dict) and model.get("family") in TRANSFORMERS else None
+    return [Unknown(("model", *key.split(".")), "no file tells it") for key in (shape_lacks(found) if found else ())]
+
+
 def _again(joint: _Joint, outdated: Sequence[Unknown]) -> list[str]:
     """Facts that files computed from what gave way, and that were computed again; those that were not are unknown."""
-    joint.unknown.extend(outdated)
+    joint.unknown += [*outdated, *_untold_shape(joint.facts.get("model"))]
     found = dict.fromkeys(entry.pointer for entry in outdated if value_at(joint.facts, entry.pointer) is not None)
     names = ", ".join(".".join(map(str, pointer)) for pointer in found)
     return [f"computed again from what all files say: {names}"] if found else []

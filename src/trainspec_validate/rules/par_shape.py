@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from trainspec_validate.costs.transformer import parameters
-from trainspec_validate.derived.families import implied_parameters
+from trainspec_validate.derived.families import TRANSFORMERS, implied_parameters, shape_lacks
 from trainspec_validate.derived.plan import shape_of
 from trainspec_validate.documents import TrainingPlan
-from trainspec_validate.documents.model import Model
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.units import billions, number
 
-TRANSFORMERS = frozenset({"dense-transformer", "moe-transformer"})
 PARAMETER_TOLERANCE = 0.003
 """For biases, norms of queries and keys, and the like, which the shape leaves out."""
 HEADS_FACTOR = 4
@@ -26,7 +24,7 @@ def shape_keys(plan: TrainingPlan) -> Iterator[Violation]:
     model = plan.model
     if model.family not in TRANSFORMERS:
         raise NotApplicable(f"the model is of family {model.family}")
-    lacking = _lacking(model)
+    lacking = shape_lacks(model)
     if lacking:
         message = f"the shape of a {model.family} lacks {', '.join(lacking)}"
         yield Violation(
@@ -37,24 +35,6 @@ def shape_keys(plan: TrainingPlan) -> Iterator[Violation]:
             if getattr(model, key) is not None:
                 message = f"{key} is given, but the family is dense-transformer"
                 yield Violation(at(plan, "model", key), message, "set family: moe-transformer, or leave it out")
-
-
-def _lacking(model: Model) -> list[str]:
-    keys = ["num_layers", "hidden_size", "num_attention_heads", "vocabulary_size", "sequence_length"]
-    lacking = [key for key in keys if getattr(model, key) is None]
-    experts = model.experts
-    if model.family == "moe-transformer":
-        if experts is None:
-            return [*lacking, "experts"]
-        if experts.ffn_hidden_size is None:
-            lacking.append("experts.ffn_hidden_size")
-        if model.num_active_parameters is None:
-            lacking.append("num_active_parameters")
-    some_dense = experts is None or (experts.num_layers or 0) < (model.num_layers or 0)
-    all_experts = experts is not None and experts.num_layers is None
-    if some_dense and not all_experts and model.ffn_hidden_size is None:
-        lacking.append("ffn_hidden_size")
-    return lacking
 
 
 @rule("TS-PAR-014")

@@ -37,7 +37,10 @@ def document(path: str, kind: str, *, allow_errors: bool = False) -> Document:
         raise Failure(f"{path}: {found}; see: trainspec-validate {path}, or continue with --force")
     for entry in report.documents:
         if entry.path == path and entry.kind == kind:
-            return read(kind, load_text(entry.text.encode(), path).data)
+            data = load_text(entry.text.encode(), path).data
+            if data.get("unknowns"):
+                terminal.tell(f"{path}: not known, and taken by its default: {', '.join(data['unknowns'])}")
+            return read(kind, data)
     if kinds:
         raise Failure(f"{path}: a {kind} is wanted, this is a {kinds[0]}")
     why = f"{found}, and no {kind} can be read; " if errors else f"this is no {kind} that can be read; "

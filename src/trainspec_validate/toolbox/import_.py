@@ -15,8 +15,6 @@ from trainspec_validate import terminal
 from trainspec_validate.boundary import untrusted
 from trainspec_validate.budget import Limit
 from trainspec_validate.documents import KINDS
-from trainspec_validate.findings import Pointer
-from trainspec_validate.interop.document import unknowns
 from trainspec_validate.interop.formats import Format, by_name, formats, recognise
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.merge import Choice
@@ -114,8 +112,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option
         raise Failure(_told("", error)) from None
     hand_over(merged, fragments, output, force=force)
     if check and output:
-        told = frozenset(entry.pointer for entry in unknowns(merged))
-        click.get_current_context().exit(_judge(output, told))
+        click.get_current_context().exit(_judge(output))
 
 
 def valid_name(name: str | None) -> str | None:
@@ -226,14 +223,13 @@ def _told(path: str, error: ForeignFormatError) -> str:
     return f"{place}{error}" + (f" ({error.help})" if error.help else "")
 
 
-def _judge(path: str, told: frozenset[Pointer] = frozenset()) -> int:
+def _judge(path: str) -> int:
     """Findings of the written document on standard error, and the exit code that they mean.
 
-    What no file tells is no finding, and no default stands for it: the comments of the document say so. `told` are
-    those keys. A document of which no rule could judge
-    anything is no pass either.
+    What no file tells is no finding: the document says so. A document of which no rule could judge anything does not
+    pass either.
     """
-    from trainspec_validate.check import InputError, Terms, examine  # noqa: PLC0415 - only a check pays for the rules
+    from trainspec_validate.check import InputError, validate  # noqa: PLC0415 - only a check pays for the rules
     from trainspec_validate.findings import Severity  # noqa: PLC0415
     from trainspec_validate.report import concise  # noqa: PLC0415
     from trainspec_validate.report.options import Options  # noqa: PLC0415
@@ -242,7 +238,7 @@ def _judge(path: str, told: frozenset[Pointer] = frozenset()) -> int:
     from trainspec_validate.schema import ABSENT  # noqa: PLC0415
 
     try:
-        report = examine([path], Terms(unknown={os.path.realpath(path): told}))
+        report = validate([path])
     except InputError as error:
         raise Failure("\n".join(map(str, error.args))) from error
     lacks = [found.message for found in report.findings if found.requirement == ABSENT]

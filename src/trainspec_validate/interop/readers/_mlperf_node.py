@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainspec_validate.catalog import CatalogAccelerator, accelerators, links
+from trainspec_validate.catalog import CatalogAccelerator, links
 from trainspec_validate.findings import Pointer
+from trainspec_validate.interop.readers._accelerator_names import meant_by
 from trainspec_validate.interop.readers._mlperf_text import (
     Interconnect,
-    accelerator_model,
     interconnect,
     memory_bytes,
     vendor,
@@ -35,11 +35,17 @@ _RACK_SIZE = 72
 def put_accelerator(sheet: Sheet, said: Mapping[str, Any]) -> CatalogAccelerator | None:
     """Record model and memory; returns the catalog's row where there is one."""
     title = words(said, "accelerator_model_name")
-    name = accelerator_model(title)
-    known = accelerators().get(name) if name else None
+    written = words(said, "accelerator_memory_capacity")
+    size = memory_bytes(written)
+    meant = meant_by(title)
+    if meant.entry is None and size is not None:
+        meant = meant_by(title, size)
+    known = meant.entry
     place = (*_GROUP, "accelerator")
     if known is not None:
         sheet.put((*place, "model"), known.name, f"the catalog's name for {title}")
+    elif meant.alternatives:
+        sheet.unknown((*place, "model"), f"{title} leaves open which it is of {', '.join(meant.alternatives)}")
     elif as_label(title):
         sheet.put((*place, "model"), as_label(title), "accelerator_model_name, with other characters as hyphens")
         if vendor(title):
@@ -47,8 +53,6 @@ def put_accelerator(sheet: Sheet, said: Mapping[str, Any]) -> CatalogAccelerator
         sheet.unknown((*place, "peak_rates"), f"{title} is not in the catalog; see the maker's data sheet")
     else:
         sheet.unknown((*place, "model"), "accelerator_model_name says nothing")
-    written = words(said, "accelerator_memory_capacity")
-    size = memory_bytes(written)
     if size is not None:
         sheet.put((*place, "memory_bytes"), size, f"accelerator_memory_capacity says {written}")
         if known and abs(size / known.memory_bytes - 1) > _MEMORY_TOLERANCE:

@@ -11,28 +11,6 @@ from trainspec_validate.catalog import links
 _AMOUNT = re.compile(r"(?P<number>\d{1,6}(?:\.\d{1,4})?)\s*(?P<unit>[KMGT]i?B?)", re.IGNORECASE)
 _SCALES = {"M": 1e6, "G": 1e9, "T": 1e12, "MI": 2.0**20, "GI": 2.0**30, "TI": 2.0**40}
 
-# Accelerators as submitters write them, most telling first; the memory parts those that come in two sizes.
-_MODELS: tuple[tuple[str, str], ...] = (
-    (r"\bgb300\b", "nvidia-gb300-288gb"),
-    (r"\bgb200\b", "nvidia-gb200-186gb"),
-    (r"\bb300[- ]sxm", "nvidia-b300-sxm-288gb"),
-    (r"\bb200[- ]sxm", "nvidia-b200-sxm-180gb"),
-    (r"\bh200[- ]sxm", "nvidia-h200-sxm-141gb"),
-    (r"\bh100[- ]sxm|\bh100 80gb hbm3", "nvidia-h100-sxm-80gb"),
-    (r"\bh100[- ]pcie", "nvidia-h100-pcie-80gb"),
-    (r"\ba100[- ]sxm4?[- ]80gb", "nvidia-a100-sxm-80gb"),
-    (r"\ba100[- ]sxm4?[- ]40gb", "nvidia-a100-sxm-40gb"),
-    (r"\bv100[- ]sxm2[- ]32gb", "nvidia-v100-sxm2-32gb"),
-    (r"\bmi300x\b", "amd-mi300x-192gb"),
-    (r"\bmi325x\b", "amd-mi325x-256gb"),
-    (r"\bmi355x\b", "amd-mi355x-288gb"),
-    (r"\bgaudi ?3\b", "intel-gaudi3-128gb"),
-    (r"\bgaudi ?2\b", "intel-gaudi2-96gb"),
-    (r"\btpu[- ]v4\b", "google-tpu-v4"),
-    (r"\btpu[- ]v5e\b", "google-tpu-v5e"),
-    (r"\btpu[- ]v5p\b", "google-tpu-v5p"),
-    (r"\btpu[- ](trillium|v6e)\b", "google-tpu-v6e"),
-)
 _VENDORS = (("nvidia", "nvidia"), ("amd", "amd"), ("intel", "intel"), ("tpu", "google"), ("h100", "nvidia"))
 
 
@@ -45,16 +23,6 @@ def memory_bytes(text: str) -> float | None:
     match = _AMOUNT.fullmatch(text.strip())
     scale = _SCALES.get(match["unit"].upper().removesuffix("B")) if match else None
     return float(match["number"]) * scale if match and scale else None
-
-
-def accelerator_model(text: str) -> str | None:
-    """Name of the catalog for an accelerator as submitters write it; None where it has none.
-
-    >>> accelerator_model("NVIDIA Blackwell GPU (GB200)"), accelerator_model("NVIDIA L40S")
-    ('nvidia-gb200-186gb', None)
-    """
-    plain = " ".join(re.sub(r"\(r\)|\(tm\)", "", text.casefold()).split())[:200]
-    return next((name for pattern, name in _MODELS if re.search(pattern, plain)), None)
 
 
 def vendor(text: str) -> str | None:

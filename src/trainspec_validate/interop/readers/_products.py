@@ -48,6 +48,10 @@ def accelerator_model(
         if len(models) > 1:
             draft.remark(f"accelerators differ within the node: {', '.join(name or 'unnamed' for name in models)}")
         return 1
+    if match.alternatives:
+        reason = f"the name {match.model} leaves open which it is of {', '.join(match.alternatives)}"
+        draft.group_unknown("accelerator", "model", reason=reason)
+        return 1
     draft.group("accelerator", "model", value=match.model, how=how)
     if match.entry is None:
         for key in ("memory_bytes", "memory_bandwidth_bytes_per_second", "peak_rates"):

@@ -7,11 +7,8 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from trainspec_validate.costs import blast_radius as module
-from trainspec_validate.costs.blast_radius import (
+from appendix_models import blast_radius as module
+from appendix_models.blast_radius import (
     ORDER,
     Domain,
     LossModel,
@@ -20,6 +17,9 @@ from trainspec_validate.costs.blast_radius import (
     lost_accelerator_hours_per_day,
     replica_coupling,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from trainspec_validate.costs.layout import Layout
 from trainspec_validate.costs.reliability import job_mtbf_seconds, time_shares
 

@@ -6,11 +6,8 @@ import doctest
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from trainspec_validate.costs import critical_batch
-from trainspec_validate.costs.critical_batch import (
+from appendix_models import critical_batch
+from appendix_models.critical_batch import (
     adaptive_batch,
     adaptive_gain,
     batch_for_samples_ratio,
@@ -25,6 +22,8 @@ from trainspec_validate.costs.critical_batch import (
     zhang_data_critical_batch,
     zhang_size_critical_batch,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 SIZES = st.floats(1e-3, 1e9)
 

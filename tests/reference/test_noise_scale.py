@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 
 import pytest
-
-from trainspec_validate.costs import noise_scale
-from trainspec_validate.costs.noise_scale import (
+from trainspec_reference.common import noise_scale
+from trainspec_reference.common.noise_scale import (
     GradientNoise,
     NoiseAverages,
     gradient_noise,

@@ -1,0 +1,1 @@
+"""Models of the appendix that no program needs: pure functions over plain numbers, each with its source."""
