@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
+import shutil
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
-import change_files
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-DAY = dt.date(2027, 1, 31)
-LOG = """# Changelog
+from tests.every import every
 
-Words.
+ROOT = Path(__file__).resolve().parent.parent
+FILES = [path for path in sorted((ROOT / "changes").iterdir()) if path.name not in {"README.md", ".template.md.jinja"}]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["towncrier"]
+KINDS = {kind["directory"] for kind in SETTINGS["type"]}
+LOG = """# Changelog
 
 ## [Unreleased]
 
-### Added
+Words.
 
-- A first line
-  that goes on.
+<!-- towncrier release notes start -->
 
 ## [0.1.0] - 2026-12-01
 
@@ -30,66 +33,54 @@ Words.
 """
 
 
-def test_the_files_of_the_repository_have_their_form() -> None:
-    assert set(change_files.read(ROOT / "changes")) <= set(change_files.KINDS)
+@every("path", FILES, ids=lambda path: path.name)
+def test_a_change_has_its_form(path: Path) -> None:
+    match = re.fullmatch(r"[a-z0-9][a-z0-9-]*\.(?P<kind>[a-z]+)\.md", path.name)
+    assert match, "a name is <what>.<kind>.md"
+    assert match["kind"] in KINDS
+    text = path.read_text(encoding="utf-8").strip()
+    assert text.endswith(".")
+    assert not text.startswith(("-", "#")), "sentences, without a bullet or a heading"
 
 
-def write(directory: Path, **files: str) -> Path:
-    for name, text in files.items():
-        (directory / name.replace("__", ".").replace("_", "-")).write_text(text, encoding="utf-8")
-    return directory
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """A folder with the settings of this repository, a changelog and two changes."""
+    pytest.importorskip("towncrier")
+    (tmp_path / "changes").mkdir()
+    for name in ("pyproject.toml", "changes/.template.md.jinja", "changes/README.md"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "CHANGELOG.md").write_text(LOG, encoding="utf-8")
+    (tmp_path / "changes" / "a.fixed.md").write_text("Mended.\n" + "word " * 30 + "end.\n", encoding="utf-8")
+    (tmp_path / "changes" / "b.added.md").write_text("New.\n", encoding="utf-8")
+    return tmp_path
 
 
-def test_entries_are_read_by_kind(tmp_path: Path) -> None:
-    write(
-        tmp_path, b__added__md="Second\nthing.\n", a__added__md="First thing.", c__fixed__md="Mended.", README__md="#"
-    )
-    assert change_files.read(tmp_path) == {"added": ["First thing.", "Second thing."], "fixed": ["Mended."]}
+def build(folder: Path, version: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "towncrier", "build", "--yes", "--version", version, "--date", "2027-01-31"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("a__new__md", "A."), ("a__md", "A."), ("a__added__txt", "A."), ("a__added__md", "- A."), ("a__added__md", "A")],
-)
-def test_a_file_without_its_form_is_refused(tmp_path: Path, name: str, text: str) -> None:
-    with pytest.raises(change_files.ChangeError, match=r"^changes/a\."):
-        change_files.read(write(tmp_path, **{name: text}))
-
-
-def test_a_release_takes_what_was_unreleased_and_the_files() -> None:
-    text = change_files.released(LOG, {"fixed": ["Mended. " + "word " * 30 + "end."], "added": ["New."]}, "0.2.0", DAY)
+def test_a_release_moves_the_files_into_the_changelog(release: Path) -> None:
+    done = build(release, "0.2.0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = (release / "CHANGELOG.md").read_text(encoding="utf-8")
     sections = re.split(r"^## ", text, flags=re.MULTILINE)
     assert [section.splitlines()[0] for section in sections[1:]] == [
         "[Unreleased]",
         "[0.2.0] - 2027-01-31",
         "[0.1.0] - 2026-12-01",
     ]
-    assert sections[1] == "[Unreleased]\n\n"
-    assert "### Added\n\n- A first line\n  that goes on.\n- New.\n\n### Fixed\n\n- Mended. word" in sections[2]
-    assert max(map(len, text.splitlines())) <= change_files.WIDTH
+    assert sections[2].partition("\n")[2].startswith("\n### Added\n\n- New.\n\n### Fixed\n\n- Mended. word")
+    assert max(map(len, text.splitlines())) <= 120
     assert sections[3] == LOG.partition("## [0.1.0]")[1].removeprefix("## ") + LOG.partition("## [0.1.0]")[2]
+    assert sorted(path.name for path in (release / "changes").iterdir()) == [".template.md.jinja", "README.md"]
+    assert build(release, "0.2.0").returncode != 0, "a version is released once"
 
 
-@pytest.mark.parametrize("version", ["0.1.0", "1.2", "v1.2.3"])
-def test_a_version_that_cannot_be_is_refused(version: str) -> None:
-    with pytest.raises(change_files.ChangeError, match=re.escape(version)):
-        change_files.released(LOG, {}, version, DAY)
-
-
-def test_a_release_without_changes_is_refused() -> None:
-    empty = LOG.replace("### Added\n\n- A first line\n  that goes on.\n\n## [0.1.0]", "## [0.1.0]")
-    with pytest.raises(change_files.ChangeError, match="nothing changed"):
-        change_files.released(empty, {}, "0.2.0", DAY)
-
-
-def test_a_release_writes_and_deletes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "changes").mkdir()
-    (tmp_path / "CHANGELOG.md").write_text(LOG, encoding="utf-8")
-    write(tmp_path / "changes", a__removed__md="Gone.", README__md="# Changes\n")
-    monkeypatch.setattr(change_files, "ROOT", tmp_path)
-    assert change_files.main([]) == 0
-    assert (tmp_path / "CHANGELOG.md").read_text(encoding="utf-8") == LOG
-    assert change_files.main(["0.2.0"]) == 0
-    assert "### Removed\n\n- Gone." in (tmp_path / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert [path.name for path in (tmp_path / "changes").iterdir()] == ["README.md"]
-    assert change_files.main(["0.2.0"]) == 1
+def test_a_kind_that_does_not_exist_is_refused(release: Path) -> None:
+    (release / "changes" / "c.new.md").write_text("A.\n", encoding="utf-8")
+    done = build(release, "0.2.0")
+    assert done.returncode != 0
+    assert "c.new.md" in done.stdout + done.stderr
+    assert (release / "CHANGELOG.md").read_text(encoding="utf-8") == LOG

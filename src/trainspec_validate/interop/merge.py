@@ -119,7 +119,7 @@ def merge(fragments: Sequence[Fragment], choice: Choice | None = None) -> Merged
 def _untold_shape(model: Any) -> list[Unknown]:
     """What the shape of a transformer needs and no file tells."""
     found = read_partial(Model, model, "") if isinstance(model, dict) and model.get("family") in TRANSFORMERS else None
-    return [Unknown(("model", *key.split(".")), "no file tells it") for key in (shape_lacks(found) if found else ())]
+    return [Unknown(("model", *key.split(".")), "no file states it") for key in (shape_lacks(found) if found else ())]
 
 
 def _again(joint: _Joint, outdated: Sequence[Unknown]) -> list[str]:
