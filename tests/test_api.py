@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import inspect
 import subprocess
 import sys
@@ -97,3 +98,19 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     code = f"import sys, trainspec_validate; sys.exit(', '.join({heavy} & set(sys.modules)) or 0)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_of_the_caller_is_left_alone(enabled: bool, tmp_path: Path) -> None:
+    """Also while it validates: other threads of the process go on."""
+    (tmp_path / "plan.yaml").write_text("apiVersion: trainspec/v1\nkind: TrainingPlan\n")
+    seen = []
+    before = gc.isenabled(), gc.get_threshold()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        validate([tmp_path], progress=lambda *_: seen.append(gc.isenabled()))
+        assert set(seen) == {enabled}
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if before[0] else gc.disable)()
+    assert (gc.isenabled(), gc.get_threshold()) == before

@@ -274,14 +274,14 @@ def test_what_changes_between_search_and_reading_fails_alone(
 ) -> None:
     stream("b") if suffix == "jsonl" else write("b.yaml", BAD)
     write("a.yaml", BAD)
-    search = check.collect
+    search = check.search
 
     def changing(*arguments: Any) -> Any:
         found = search(*arguments)
         _change(Path(f"b.{suffix}"), change)
         return found
 
-    monkeypatch.setattr(check, "collect", changing)
+    monkeypatch.setattr(check, "search", changing)
     result = invoke(".")
     assert result.exit_code in {1, 2}, result.exception
     assert "a.yaml" in result.stdout

@@ -151,7 +151,7 @@ def test_3_for_a_mistake_of_ours(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     def broken(*_: object) -> None:
         raise ZeroDivisionError("seven")
 
-    monkeypatch.setattr(check, "read_candidate", broken)
+    monkeypatch.setattr(check, "read_document", broken)
     write("plan.yaml", GOOD)
     assert terminal.run(command, PROGRAM, ["plan.yaml"]) == 3
     told = capsys.readouterr().err
@@ -194,7 +194,7 @@ def test_130_for_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(check, "read_candidate", interrupted)
+    monkeypatch.setattr(check, "read_document", interrupted)
     assert terminal.run(command, PROGRAM, [write("plan.yaml", GOOD)]) == 130
 
 

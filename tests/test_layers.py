@@ -36,8 +36,8 @@ LAYERS: dict[str, set[str]] = {
     # from streams of other programs to records
     "streams": {"boundary", "budget", "findings", "documents", "metrics", "schema", "suggest", "load"},
     # from text to documents
-    "collect": {"boundary", "budget", "suggest"},
-    "named": {"boundary", "budget", "collect", "load", "references"},
+    "pipeline": {"boundary", "budget", "checkpoints", "load", "streams", "suggest"},
+    "named": {"boundary", "budget", "load", "pipeline", "references"},
     "load": {"boundary", "budget", "findings"},
     "requirements": {"findings"},
     "keys": {"findings", "aliases", "suggest"},
@@ -48,7 +48,7 @@ LAYERS: dict[str, set[str]] = {
     "kind": {"findings", "documents", "schema", "suggest"},
     "reading": {
         *("findings", "documents", "engine", "kind"),
-        *("collect", "load", "requirements", "schema"),
+        *("boundary", "load", "pipeline", "requirements", "schema"),
     },
     # what judges: rules and checks
     "registry": {"documents"},
@@ -73,16 +73,16 @@ LAYERS: dict[str, set[str]] = {
     "discover": {"findings", "documents", "catalog", "interop"},
     "engine": {"findings", "documents", "quantities", "requirements", "rules"},
     "references": {"findings", "documents", "engine", "suggest"},
-    "suppress": {"atomic", "budget", "findings", "documents", "suggest", "collect", "load", "requirements"},
+    "suppress": {"atomic", "budget", "findings", "documents", "suggest", "boundary", "load", "requirements"},
     # checkpoints on disk
     "checkpoints": {"answers", "atomic", "boundary", "budget", "findings", "documents", "registry", "requirements"},
     "stored": {
-        *("boundary", "checkpoints", "collect", "documents", "engine", "findings"),
+        *("boundary", "checkpoints", "documents", "engine", "findings"),
         *("requirements", "selection", "streamed"),
     },
     "check": {
         *("_version", "boundary", "findings", "documents", "catalog", "suggest"),
-        *("collect", "load", "reading", "requirements", "schema", "selection"),
+        *("checkpoints", "load", "pipeline", "reading", "requirements", "schema", "selection"),
         *("rules", "engine", "references", "suppress", "stored", "streamed", "user_rules", "verdicts"),
         *("named", "unjudged"),
     },
@@ -95,7 +95,7 @@ LAYERS: dict[str, set[str]] = {
         *("registry", "requirements", "schema", "streams", "suggest", "units"),
     },
     "streamed": {
-        *("boundary", "budget", "findings", "documents", "checkpoints", "collect", "reading", "requirements"),
+        *("boundary", "budget", "findings", "documents", "checkpoints", "pipeline", "reading", "requirements"),
         *("selection", "streams", "telemetry", "user_rules"),
     },
     # from findings to text
@@ -284,6 +284,7 @@ WRITERS: dict[str, str] = {
     "src/trainspec_validate/telemetry/large.py": "files of a temporary directory of its own",
     "src/trainspec_validate/telemetry/spill.py": "files of a temporary directory of its own",
     "src/trainspec_validate/user_rules/tables.py": "files of a temporary directory of its own",
+    "src/trainspec_validate/pipeline/files.py": "standard input, in a temporary directory of its own",
     "src/trainspec_validate/streams/parquet.py": "Arrow, on a file of the caller",
     "record/trainspec_record/*.py": "appends to streams; a training environment has no validator",
     "record/trainspec_record/adapters/checkpoints.py": "a mark in a checkpoint that the trainer is writing",

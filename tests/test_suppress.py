@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from trainspec_validate.boundary import InputError
 from trainspec_validate.check import Selection, validate
-from trainspec_validate.collect import InputError
 from trainspec_validate.findings import Report, SuppressionKind
 from trainspec_validate.suppress import NEVER_SILENCED
 from trainspec_validate.suppress.baseline import Baseline

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from trainspec_validate._version import __version__
 
 if TYPE_CHECKING:
+    from trainspec_validate.boundary import InputError
     from trainspec_validate.check import validate
-    from trainspec_validate.collect import InputError
     from trainspec_validate.findings import Finding, Report, Severity
     from trainspec_validate.selection import Selection
 
@@ -25,7 +25,7 @@ __all__ = ["Finding", "InputError", "Report", "Selection", "Severity", "__versio
 
 _HOMES = {
     "Finding": "findings",
-    "InputError": "collect",
+    "InputError": "boundary",
     "Report": "findings",
     "Selection": "selection",
     "Severity": "findings",

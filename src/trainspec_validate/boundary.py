@@ -41,16 +41,19 @@ class Refusal(NamedTuple):
     help: str
 
 
-class UnreadableError(Exception):
+class InputError(Exception):
+    """What the user named cannot be judged: it does not exist, cannot be read, or holds nothing of ours."""
+
+
+class UnreadableError(InputError):
     """One file of several cannot be read; it travels between processes."""
 
     def __init__(self, name: str, reason: str, help: str) -> None:  # noqa: A002
-        super().__init__(name, reason, help)
-        self.name = name
+        super().__init__(f"{name}: {reason}; {help}")
+        self.name, self.reason, self.help = name, reason, help
 
-    def __str__(self) -> str:
-        name, reason, remedy = self.args
-        return f"{name}: {reason}; {remedy}"
+    def __reduce__(self) -> tuple[type[UnreadableError], tuple[str, str, str]]:
+        return UnreadableError, (self.name, self.reason, self.help)
 
 
 class TogetherOverLimitError(Exception):

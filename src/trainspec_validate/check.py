@@ -4,25 +4,37 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainspec_validate._version import __version__
-from trainspec_validate.boundary import untrusted
-from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect, unreadable
+from trainspec_validate.boundary import InputError, UnreadableError, unreadable, untrusted
 from trainspec_validate.engine import Binding, Member, not_together, run_rules, wanted_places, with_spans
-from trainspec_validate.findings import DocumentSummary, Finding, Outcome, Report, Span, Unjudged, sort_findings
-from trainspec_validate.load import MAX_BYTES, LoadError, paused_collector
-from trainspec_validate.named import Absent, Search
-from trainspec_validate.reading import State, read_candidate, read_content, read_named
+from trainspec_validate.findings import (
+    CheckResult,
+    DocumentSummary,
+    Finding,
+    Outcome,
+    Report,
+    Span,
+    Unjudged,
+    sort_findings,
+)
+from trainspec_validate.load import MAX_BYTES, LoadError
+from trainspec_validate.named import Absent, Trees
+from trainspec_validate.pipeline.detect import Search as Found
+from trainspec_validate.pipeline.detect import detect, of_content, search
+from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, File, kept
+from trainspec_validate.reading import State, read_content, read_document, read_named
 from trainspec_validate.references import DANGLING, ReferenceFailure, bindings, links, referenced_files
 from trainspec_validate.requirements import load_index
 from trainspec_validate.rules import rules_of
 from trainspec_validate.selection import Selection
-from trainspec_validate.stored import Stored, judge_stored
-from trainspec_validate.streamed import Seen, Streams, is_stream, judge_streams, together
+from trainspec_validate.stored import judge_stored
+from trainspec_validate.streamed import Seen, judge_by_rules, judge_streams, open_streams, together
 from trainspec_validate.suppress import Run, Tally, is_below, silence
 from trainspec_validate.unjudged import unexplained, unjudged_of, with_reasons
 from trainspec_validate.verdicts import NAME_TAKEN, judged_on, outcomes_of_form, without_input
@@ -30,6 +42,8 @@ from trainspec_validate.verdicts import NAME_TAKEN, judged_on, outcomes_of_form,
 if TYPE_CHECKING:
     from datetime import date
 
+    from trainspec_validate.checkpoints.inventory import Group
+    from trainspec_validate.checkpoints.view import SavedStep
     from trainspec_validate.suppress.baseline import Baseline
     from trainspec_validate.suppress.waivers import WaiverFile
     from trainspec_validate.user_rules import RuleSet
@@ -38,6 +52,7 @@ Progress = Callable[[int, int], None]
 """Called with the number of files read so far and the number of files."""
 
 _NOTHING = "nothing to judge: no TrainSpec document, no stream and no checkpoint in "
+_MOST_NAMED = 5
 
 
 class PartialInputError(InputError):
@@ -93,7 +108,6 @@ def validate(  # noqa: PLR0913
     return examine(paths, Terms(selection or Selection(), stdin_name, waivers, baseline, today, progress))
 
 
-@paused_collector()
 def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
     """Judge on terms.
 
@@ -101,38 +115,39 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
         PartialInputError: as `validate`.
         InputError: as `validate`.
     """
+    with ExitStack() as stack:
+        return _examine([os.fspath(path) for path in paths], terms, stack)
+
+
+def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> Report:
     selection = terms.selection
-    streams = Streams(num_workers=terms.num_workers, engine=terms.engine, seen=terms.seen, rules=terms.rules)
-    stored = Stored(terms.progress, terms.values)
     state = State(terms.rules.known_to(load_index()) if terms.rules else load_index())
-    arguments = [os.fspath(path) for path in paths]
     recorded = _baseline(terms.baseline)
-    _read_all(state, arguments, terms, streams, stored)
-    if not (state.texts or streams.candidates or stored.groups):
-        raise InputError(*(state.failures or [_NOTHING + ", ".join(arguments or ["no argument"])]))
+    inputs = _read_all(state, arguments, terms, stack)
+    if not (state.texts or inputs.streams or inputs.checkpoints):
+        raise InputError(*(inputs.failures or [_NOTHING + ", ".join(arguments or ["no argument"])]))
     waiver_file = _waiver_file(state, terms) if terms.waivers is not None else None
     absent, bound = _complete(state, dependents=terms.dependents), _bind(state)
     outcomes, unjudged = _run_rules(state, selection, bound, absent)
     bound = _whole(state, bound)
-    if streams.candidates or streams.rules:
-        _judge_streams(state, selection, bound, streams)
-    if stored.groups:
-        state.failures += judge_stored(stored, selection, state.index, bound, streams)
-    elsewhere = dict.fromkeys(("stream", "user"), streams.paths) | {"artifact": stored.paths}
-    judged = judged_on(state, selection, bound, [*outcomes, *streams.outcomes, *stored.outcomes], elsewhere)
+    streamed, saved = _judge_streams(state, inputs, terms, bound)
+    stored = _judge_checkpoints(state, inputs, terms, bound, saved)
+    elsewhere = dict.fromkeys(("stream", "user"), streamed.paths) | {"artifact": stored.paths}
+    both = streamed + stored
+    judged = judged_on(state, selection, bound, [*outcomes, *both.outcomes], elsewhere)
     outcomes += [*outcomes_of_form(state, selection, judged), *without_input(state, selection, elsewhere)]
     run = Run(state.index, state.sources, tuple(state.texts), judged)
-    found = [*_located(state, selection), *streams.findings, *stored.findings]
-    tally = silence(found, run, waiver_file, recorded, terms.today)
+    tally = silence([*_located(state, selection), *both.findings], run, waiver_file, recorded, terms.today)
     tally.complaints = [one for one in tally.complaints if not is_below(one.path, terms.settings_from)]
     if recorded and recorded.source:
         state.sources[recorded.path] = recorded.source
-    report = _report(state, selection, outcomes + together([*streams.outcomes, *stored.outcomes]), tally)
-    documents = (*report.documents, *streams.documents, *stored.documents)
-    left_open = unexplained(unjudged, report.findings)
-    report = replace(report, documents=documents, coverage=tuple(streams.coverage), unjudged=left_open)
-    if state.failures:
-        raise PartialInputError(state.failures, report)
+    report = _report(state, selection, outcomes + together(both.outcomes), tally)
+    left_open = unexplained([*unjudged, *inputs.left_out], report.findings)
+    documents = (*report.documents, *both.documents)
+    report = replace(report, documents=documents, coverage=both.coverage, unjudged=left_open)
+    failures = [*inputs.failures, *state.failures, *both.failures]
+    if failures:
+        raise PartialInputError(failures, report)
     return report
 
 
@@ -144,60 +159,122 @@ def _baseline(baseline: Baseline | str | os.PathLike[str] | None) -> Baseline | 
     return baseline if isinstance(baseline, Baseline) else Baseline(os.fspath(baseline))
 
 
-def _judge_streams(state: State, selection: Selection, bound: Sequence[Binding], streams: Streams) -> None:
+def _judge_streams(
+    state: State, inputs: Inputs, terms: Terms, bound: Sequence[Binding]
+) -> tuple[CheckResult, tuple[SavedStep, ...] | None]:
+    """What came of the streams, and the saves that the only run reports."""
+    if not (inputs.streams or terms.rules):
+        return CheckResult(), None
+    opened, unread = open_streams(inputs.streams)
     documents = [{kind: member.document for kind, member in binding.items()} for binding in bound]
-    state.failures += judge_streams(streams, selection, state.index, documents)
+    result, saved = judge_streams(
+        opened,
+        terms.selection,
+        state.index,
+        documents,
+        engine=terms.engine,
+        num_workers=terms.num_workers,
+        seen=terms.seen,
+    )
+    if terms.rules is not None:
+        judged = [file for file in opened if file.name in result.paths]
+        result += judge_by_rules(judged, terms.rules, terms.selection, state.index)
+    return replace(result, failures=unread + result.failures), saved[0] if len(saved) == 1 else None
 
 
-def _read_all(state: State, arguments: Sequence[str], terms: Terms, streams: Streams, stored: Stored) -> None:
-    """Read everything that was named; what cannot be read is kept as a failure and hinders nothing else."""
-    if STDIN in arguments:
-        _read_stdin(state, terms.stdin_name)
+def _judge_checkpoints(
+    state: State, inputs: Inputs, terms: Terms, bound: Sequence[Binding], saved: tuple[SavedStep, ...] | None
+) -> CheckResult:
+    if not inputs.checkpoints:
+        return CheckResult()
+    return judge_stored(
+        inputs.checkpoints,
+        terms.selection,
+        state.index,
+        bound,
+        saved,
+        reads_values=terms.values,
+        progress=terms.progress,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What was found besides documents."""
+
+    streams: tuple[File, ...] = ()
+    checkpoints: tuple[Group, ...] = ()
+    left_out: tuple[Unjudged, ...] = ()
+    """Files whose names are those of streams and whose content is of no known format."""
+    failures: tuple[str, ...] = ()
+    """What could not be read."""
+
+
+def _read_all(state: State, arguments: Sequence[str], terms: Terms, stack: ExitStack) -> Inputs:
+    """Read the documents, and find the rest; a file that cannot be read hinders no other."""
+    streams: list[File] = []
     failures: list[InputError] = []
-    named = [argument for argument in arguments if argument != STDIN]
-    state.failures += [failure for argument in named for failure in stored.find(argument)]
-    others = [argument for argument in named if argument not in stored.files]
-    candidates = [found for found in collect(others, failures) if not (found.found and stored.holds(found.path))]
-    for number, candidate in enumerate(candidates):
-        if terms.progress:
-            terms.progress(number, len(candidates))
+    if STDIN in arguments:
         try:
-            with untrusted(unreadable(candidate.name)):
-                if is_stream(candidate):
-                    streams.candidates.append(candidate)
-                else:
-                    read_candidate(state, candidate)
+            with untrusted(unreadable(terms.stdin_name)):
+                streams += _read_stdin(state, terms.stdin_name, stack)
+        except UnreadableError as error:
+            failures.append(error)
+            state.forget(terms.stdin_name)
+    found = search(arguments)
+    failures += found.failures
+    taken, left_out = set(found.with_checkpoints), list[File]()
+    for number, file in enumerate(found.files):
+        if terms.progress:
+            terms.progress(number, len(found.files))
+        try:
+            with untrusted(unreadable(file.name)):
+                source = detect(file)
+                if source.kind == "document":
+                    read_document(state, file)
         except InputError as error:
             failures.append(error)
-            state.forget(candidate.name)
+            state.forget(file.name)
+            continue
         except Exception as error:
-            error.add_note(f"while reading {candidate.name}")
+            error.add_note(f"while reading {file.name}")
             raise
+        if source.kind != "other":
+            taken.add(file.argument)
+        streams += [file] if source.kind == "stream" else []
+        left_out += [file] if source.is_unknown_stream else []
     if terms.progress:
-        terms.progress(len(candidates), len(candidates))
-    state.failures += [str(f) for f in failures if getattr(f, "argument", None) not in stored.arguments]
-    taken = {candidate.argument for candidate in candidates if candidate.name in state.texts}
-    taken |= {candidate.argument for candidate in streams.candidates} | stored.arguments
-    searched = dict.fromkeys(candidate.argument for candidate in candidates if candidate.found)
-    refused = {str(failure).partition(":")[0] for failure in failures}
-    state.failures += [_NOTHING + one for one in searched if one not in taken and not _any_below(refused, one)]
+        terms.progress(len(found.files), len(found.files))
+    told = [str(failure) for failure in failures]
+    told += _nothing_in(found, taken, left_out, told)
+    return Inputs(tuple(streams), found.checkpoints, tuple(map(_unknown_stream, left_out)), tuple(told))
 
 
-def _any_below(paths: Iterable[str], argument: str) -> bool:
-    """Whether a file that was found by an argument is among those that are reported already."""
-    return any(path.startswith(argument) for path in paths)
+def _nothing_in(found: Found, taken: set[str], left_out: Sequence[File], failures: Sequence[str]) -> Iterator[str]:
+    """The directories and patterns by which nothing was found to judge, and nothing that is reported already."""
+    refused = {failure.partition(":")[0] for failure in failures}
+    for argument in dict.fromkeys(file.argument for file in found.files if file.found):
+        if argument not in taken and not any(path.startswith(argument) for path in refused):
+            names = [file.name for file in left_out if file.argument == argument]
+            more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+            told = f"; of no known format: {', '.join(names[:_MOST_NAMED])}{more}" if names else ""
+            yield f"{_NOTHING}{argument}{told}"
 
 
-def _read_stdin(state: State, name: str) -> None:
+def _unknown_stream(file: File) -> Unjudged:
+    return Unjudged(file.name, "is no stream of a known format", "see: trainspec import --list", ())
+
+
+def _read_stdin(state: State, name: str, stack: ExitStack) -> Iterator[File]:
+    """Read the document on standard input, or give the file that its stream is kept in."""
     if sys.stdin is None:
         raise InputError("standard input is closed")
-    try:
-        with untrusted(unreadable(name)):
-            # One byte more than a document may have, which its reader refuses.
-            read_content(state, sys.stdin.buffer.read(MAX_BYTES + 1), name)
-    except InputError as error:
-        state.failures.append(str(error))
-        state.forget(name)
+    # One byte more than a document may have, which its reader refuses.
+    start = sys.stdin.buffer.read(MAX_BYTES + 1)
+    if of_content(name, start).kind == "stream":
+        yield stack.enter_context(kept(start, sys.stdin.buffer, name))
+    else:
+        read_content(state, start, name)
 
 
 def _waiver_file(state: State, terms: Terms) -> WaiverFile:
@@ -223,17 +300,17 @@ def _complete(state: State, *, dependents: bool) -> dict[tuple[str, str], Absent
 
     With `dependents`, load what refers to them too.
     """
-    search, pending = Search(), list(state.judged.values())
+    trees, pending = Trees(), list(state.judged.values())
     while True:
         _follow_references(state, pending)
-        pending = _search_dependents(state, search) if dependents else []
-        absent, found = _search_names(state, search)
+        pending = _search_dependents(state, trees) if dependents else []
+        absent, found = _search_names(state, trees)
         pending += found
         if not pending:
             return absent
 
 
-def _search_names(state: State, search: Search) -> tuple[dict[tuple[str, str], Absent], list[Member]]:
+def _search_names(state: State, trees: Trees) -> tuple[dict[tuple[str, str], Absent], list[Member]]:
     """Load the documents that are named and were not given, from the trees of those that name them."""
     absent: dict[tuple[str, str], Absent] = {}
     found: list[Member] = []
@@ -243,7 +320,7 @@ def _search_names(state: State, search: Search) -> tuple[dict[tuple[str, str], A
             declared = {m.document.metadata.name for m in state.judged.values() if isinstance(m.document, link.kind)}
             if link.reference.file or not name or name in declared or state.may_be_unread(kind, name):
                 continue
-            target = search.named(member.path, link.key, kind, name)
+            target = trees.named(member.path, link.key, kind, name)
             if isinstance(target, Absent):
                 absent[member.path, link.key] = target
                 continue
@@ -258,14 +335,14 @@ def _search_names(state: State, search: Search) -> tuple[dict[tuple[str, str], A
     return absent, found
 
 
-def _search_dependents(state: State, search: Search) -> list[Member]:
+def _search_dependents(state: State, trees: Trees) -> list[Member]:
     """Load the documents that name one that was given, or one that names it, from the tree of that one."""
     found: list[Member] = []
     for member in state.judged.values():
         kind, name = type(member.document).__name__, member.document.metadata.name
         if state.origins[member.path] not in {"given", "naming"}:
             continue
-        for path in search.naming(member.path, kind, name):
+        for path in trees.naming(member.path, kind, name):
             known = path.as_posix()
             if _known_as(state, path) is None:
                 try:

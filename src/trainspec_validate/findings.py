@@ -196,6 +196,33 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What came of the checks on inputs of one kind."""
+
+    findings: tuple[Finding, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    documents: tuple[DocumentSummary, ...] = ()
+    """What was judged."""
+    coverage: tuple[Coverage, ...] = ()
+    failures: tuple[str, ...] = ()
+    """What could not be read."""
+
+    def __add__(self, other: CheckResult) -> CheckResult:
+        return CheckResult(
+            self.findings + other.findings,
+            self.outcomes + other.outcomes,
+            self.documents + other.documents,
+            self.coverage + other.coverage,
+            self.failures + other.failures,
+        )
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The files and directories that were judged."""
+        return frozenset(document.path for document in self.documents)
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Everything one run found; the only argument of a reporter."""
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from trainspec_validate.boundary import untrusted
 from trainspec_validate.budget import Count, Limit, OverLimitError
-from trainspec_validate.collect import MARK, SUFFIXES, walk
 from trainspec_validate.load import LoadError, load_text, read_file
+from trainspec_validate.pipeline.files import MARK, is_document_name, walk
 from trainspec_validate.references import tree_of
 
 MAX_ENTRIES = Limit("a search for documents by name", 100_000, "files and directories")
@@ -53,7 +53,7 @@ class _Text:
 
 
 @dataclass(slots=True)
-class Search:
+class Trees:
     """The documents of the trees that were searched so far; each tree is read once."""
 
     _trees: dict[str, list[_Text]] = field(default_factory=dict)
@@ -86,8 +86,8 @@ class Search:
             self._trees[key] = []
             entries, num_bytes = Count(MAX_ENTRIES), Count(MAX_BYTES)
             try:
-                for file in walk(place, entries.add, deep=deep):
-                    text = _read(file, num_bytes)
+                for file in walk(place, is_document_name, entries.add, deep=deep):
+                    text = _read(file, num_bytes) if isinstance(file, Path) else None
                     if text is not None:
                         self._trees[key].append(text)
             except OverLimitError as error:
@@ -103,7 +103,7 @@ def _read(path: Path, num_bytes: Count) -> _Text | None:
     """A regular file that claims to be a document of ours."""
     try:
         state = path.lstat()
-        if path.suffix not in SUFFIXES or not stat.S_ISREG(state.st_mode):
+        if not stat.S_ISREG(state.st_mode):
             return None
         num_bytes.add(state.st_size)
         content = read_file(path)

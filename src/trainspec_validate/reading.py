@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from trainspec_validate.collect import SUFFIXES, Candidate, InputError, is_ours
+from trainspec_validate.boundary import UnreadableError
 from trainspec_validate.documents import KINDS, Document, Waiver, read, read_partial, read_plain, read_waiver, without
 from trainspec_validate.engine import Member
 from trainspec_validate.findings import Finding, Origin, Pointer, Span
 from trainspec_validate.kind import KindFailure, kind_of, misnamed
 from trainspec_validate.load import LoadError, Source, load_text, read_file
+from trainspec_validate.pipeline.files import SUFFIXES, File
 from trainspec_validate.requirements import Index
 
 if TYPE_CHECKING:
@@ -109,24 +110,23 @@ class State:
         self.findings.append(Finding(known.id, known.name, known.severity, message, *place, help_text, url))
 
 
-def read_candidate(state: State, candidate: Candidate) -> None:
-    """Read one file that was named or found.
+def read_document(state: State, file: File) -> None:
+    """Read one document that was named or found.
 
     Raises:
-        InputError: the file cannot be read.
+        UnreadableError: the file cannot be read.
     """
     try:
-        content = read_file(candidate.path)
+        content = read_file(file.path)
     except LoadError as error:
         if error.code == "unreadable":
-            raise InputError(f"{candidate.name}: {error.message}; {error.help}") from error
-        state.texts[candidate.name] = ""
-        state.origins[candidate.name] = "given"
-        state.names[os.path.realpath(candidate.name)] = candidate.name
-        _load_failure(state, candidate.name, error)
+            raise UnreadableError(file.name, error.message, error.help) from error
+        state.texts[file.name] = ""
+        state.origins[file.name] = "given"
+        state.names[os.path.realpath(file.name)] = file.name
+        _load_failure(state, file.name, error)
         return
-    if not candidate.found or is_ours(candidate, content):
-        read_content(state, content, candidate.name)
+    read_content(state, content, file.name)
 
 
 def read_named(state: State, path: Path, name: str, origin: Origin = "given") -> None:

@@ -7,7 +7,8 @@ import io
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import IO, Any, TextIO, TypeVar, cast
 
 import click
@@ -267,3 +268,18 @@ class Bar:
         """Take the bar away."""
         if self._bar is not None:
             self._bar.stop()
+
+
+@contextmanager
+def paused_collector() -> Iterator[None]:
+    """Cyclic collection is off inside: it would visit every new container again, and none are in cycles.
+
+    For the programs alone: the collector belongs to the process.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from trainspec_validate.boundary import InputError
 from trainspec_validate.check import validate
-from trainspec_validate.collect import InputError
 from trainspec_validate.findings import Finding
 
 from .damage import BASES, Damage, undamaged

@@ -13,8 +13,8 @@ from telemetry_makers import Stream, micros
 from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
 from tests.streams_made.write import by_emitter, together
+from trainspec_validate.boundary import InputError
 from trainspec_validate.check import PartialInputError, validate
-from trainspec_validate.collect import InputError
 from trainspec_validate.documents.stream import encode_record
 from trainspec_validate.findings import Report
 from trainspec_validate.telemetry.engine import read_run, run_file

@@ -8,16 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainspec_validate import terminal
+from trainspec_validate.boundary import InputError
 from trainspec_validate.cli.gate import Request, selection_of, threshold_of
-from trainspec_validate.collect import InputError, collect
 from trainspec_validate.findings import Finding, Report
 from trainspec_validate.neutral import printable
+from trainspec_validate.pipeline.detect import Source, detect, search
 from trainspec_validate.report import render
 from trainspec_validate.report.evidence import coverage_lines
 from trainspec_validate.requirements import load_index
-from trainspec_validate.streamed import documents_beside, is_stream
+from trainspec_validate.streamed import documents_beside
 from trainspec_validate.telemetry.follow import Follower
 from trainspec_validate.telemetry.judge import Judgement
+from trainspec_validate.telemetry.reader import NATIVE
 from trainspec_validate.terminal import Failure
 
 
@@ -56,6 +58,8 @@ class _Told:
     worst_rank: int = -1
     judgement: Judgement | None = None
     refused: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Files that were found and are not followed, and why."""
 
     def tell(self, findings: list[Finding], judgement: Judgement | None, refused: Mapping[str, str]) -> None:
         """One line for each new finding and for each file that is refused, at once."""
@@ -79,6 +83,8 @@ class _Told:
         Raises:
             Failure: nothing was judged.
         """
+        for name, reason in sorted(self.left_out.items()):
+            terminal.tell(f"left out: {name}: {reason}")
         if self.judgement is None:
             raise Failure("nothing was judged: no stream with a head came")
         if self.judgement.coverage is not None:
@@ -91,10 +97,26 @@ class _Told:
 
 
 def _streams(request: Request, told: _Told) -> Iterator[Path]:
-    for candidate in collect(request.paths or (".",), []):  # what is not there yet may come
+    for file in search(request.paths or (".",)).files:  # what is not there yet may come
         try:
-            if is_stream(candidate):
-                yield candidate.path
+            source = detect(file)
         except InputError as error:
-            if candidate.path.exists():  # else it has just gone; one that was followed is told by its follower
-                told.refuse(candidate.name, str(error).removeprefix(f"{candidate.path.as_posix()}: "))
+            if file.path.exists():  # else it has just gone; one that was followed is told by its follower
+                told.refuse(file.name, str(error).removeprefix(f"{file.name}: "))
+            continue
+        reason = _why_not_followed(source)
+        if reason:
+            told.left_out[file.name] = reason
+            continue
+        told.left_out.pop(file.name, None)  # its first line may just have come
+        if source.kind == "stream":
+            yield file.path
+
+
+def _why_not_followed(source: Source) -> str:
+    """Why a file that was found is left out; empty for any other."""
+    if source.is_unknown_stream:
+        return "it is no stream of a known format"
+    if source.kind == "stream" and source.file.found and source.format not in {"", NATIVE, "parquet"}:
+        return f"its format is {source.format}, and only metric streams in plain JSON Lines can be followed"
+    return ""

@@ -13,19 +13,18 @@ import click
 
 from trainspec_validate import terminal
 from trainspec_validate.atomic import refuse_link, write_atomically
-from trainspec_validate.boundary import untrusted
+from trainspec_validate.boundary import InputError, untrusted
 from trainspec_validate.check import PartialInputError, Terms, examine
 from trainspec_validate.cli.settings import UNJUDGED
-from trainspec_validate.collect import STDIN, STDIN_NAME, InputError, collect, is_ours, unreadable
 from trainspec_validate.findings import Report, Severity
-from trainspec_validate.load import LoadError, read_file
 from trainspec_validate.neutral import printable
 from trainspec_validate.outputs import FOR_PEOPLE, Output, OutputError, outputs
+from trainspec_validate.pipeline.detect import detect, search
+from trainspec_validate.pipeline.files import STDIN, STDIN_NAME
 from trainspec_validate.report import NOTATIONS, render
 from trainspec_validate.report.summary import nothing_judged
 from trainspec_validate.requirements import Index, load_index
 from trainspec_validate.selection import Selection, UnknownRequirementError, resolve
-from trainspec_validate.stored import Stored
 from trainspec_validate.suppress import is_below
 from trainspec_validate.terminal import Failure
 
@@ -212,7 +211,8 @@ def _judge(
             dependents=request.dependents,
             settings_from=request.settings_from,
         )
-        report = examine(paths, terms)
+        with terminal.paused_collector():
+            report = examine(paths, terms)
     except PartialInputError as error:
         return error.report, error.args
     except InputError as error:
@@ -259,25 +259,21 @@ def _write_baseline(baseline: Baseline, request: Request) -> tuple[str, ...]:
 
 
 def _list_files(paths: Sequence[str], stdin_name: str) -> int:
+    found = search(paths)
+    failures = [str(failure) for failure in found.failures]
     names = [stdin_name] if STDIN in paths else []
-    failures: list[InputError] = []
-    stored = Stored()
-    for path in paths:
-        failures += (InputError(words) for words in stored.find(path))
-    names += sorted(member.as_posix() for member in stored.members)
-    for candidate in collect((path for path in paths if path != STDIN), failures):
+    names += sorted(member.as_posix() for group in found.checkpoints for member in group.members)
+    for file in found.files:
         try:
-            if candidate.found and stored.holds(candidate.path):
-                continue
-            with untrusted(unreadable(candidate.name)):
-                if not candidate.found or is_ours(candidate, read_file(candidate.path)):
-                    names.append(candidate.name)
-        except LoadError as error:
-            failures.append(InputError(f"{candidate.name}: {error}"))
+            source = detect(file)
         except InputError as error:
-            failures.append(error)
+            failures.append(str(error))
+            continue
+        if source.kind != "other":
+            names.append(file.name)
+        elif source.is_unknown_stream:
+            terminal.tell(f"left out: {file.name}: it is no stream of a known format")
     terminal.emit("".join(f"{printable(name)}\n" for name in names))
-    told = [str(failure) for failure in failures if getattr(failure, "argument", None) not in stored.arguments]
-    if told:
-        raise Failure("\n".join(told))
+    if failures:
+        raise Failure("\n".join(failures))
     return terminal.OK

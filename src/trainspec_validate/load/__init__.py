@@ -16,7 +16,6 @@ from trainspec_validate.load._base import (
     Ambiguous,
     LoadError,
     LoadErrorCode,
-    paused_collector,
     span_of,
 )
 
@@ -29,7 +28,6 @@ __all__ = [
     "comments",
     "load_file",
     "load_text",
-    "paused_collector",
     "read_file",
 ]
 
@@ -63,8 +61,7 @@ class Source:
             from trainspec_validate.load._json_walk import locate  # noqa: PLC0415
         else:
             from trainspec_validate.load._yaml_walk import locate  # noqa: PLC0415
-        with paused_collector():
-            return locate(self.text, pointers)
+        return locate(self.text, pointers)
 
 
 def comments(source: Source, containing: str = "#") -> Iterator[tuple[int, int, str]]:
@@ -97,14 +94,13 @@ def load_text(text: str | bytes, path: str, format: Format | None = None) -> Sou
     Raises LoadError with the code of what is wrong and, wherever there is one, the place.
     """
     text = _decode(text)
-    with paused_collector():
-        if format == "yaml":
-            return _load_yaml(path, text)
-        if format == "json" or path.lower().endswith(".json"):
-            return _load_json(path, text)
-        if _STARTS_LIKE_JSON(text):
-            return _load_either(path, text)
+    if format == "yaml":
         return _load_yaml(path, text)
+    if format == "json" or path.lower().endswith(".json"):
+        return _load_json(path, text)
+    if _STARTS_LIKE_JSON(text):
+        return _load_either(path, text)
+    return _load_yaml(path, text)
 
 
 def _load_json(path: str, text: str) -> Source:

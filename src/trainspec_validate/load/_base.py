@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -149,15 +147,3 @@ def duplicate_key(key: str, first: Span, second: Span) -> LoadError:
         "keep one of the two; readers disagree on which one wins",
         second,
     )
-
-
-@contextmanager
-def paused_collector() -> Iterator[None]:
-    """Cyclic collection is off inside: it would visit every new container again, and none are in cycles."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

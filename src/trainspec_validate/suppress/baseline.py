@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainspec_validate.atomic import write_atomically
-from trainspec_validate.collect import InputError
+from trainspec_validate.boundary import InputError
 from trainspec_validate.findings import Finding, Pointer, Suppressed, SuppressionKind
 from trainspec_validate.load import LoadError, Source, load_text, read_file
 from trainspec_validate.suppress.common import UNKNOWN, UNUSED, Complaint, Run, Tally, home_of, lookup

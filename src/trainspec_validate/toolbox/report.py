@@ -74,15 +74,16 @@ def command(paths: tuple[str, ...], output: str | None, profile: str, waivers: s
 
 def _judged(paths: tuple[str, ...], profile: str, waivers: str | None) -> tuple[Report, list[RunView], tuple[str, ...]]:
     """The report, what was seen of each run, and what could not be read."""
+    from trainspec_validate.boundary import InputError  # noqa: PLC0415
     from trainspec_validate.check import PartialInputError, Terms, examine  # noqa: PLC0415
-    from trainspec_validate.collect import InputError  # noqa: PLC0415
     from trainspec_validate.selection import Selection  # noqa: PLC0415
 
     views: list[RunView] = []
     bar = terminal.Bar(wanted=True)
     terms = Terms(Selection(profile), waivers=waivers, progress=bar, seen=views.append)
     try:
-        return examine(paths, terms), views, ()
+        with terminal.paused_collector():
+            return examine(paths, terms), views, ()
     except PartialInputError as error:
         return error.report, views, error.args
     except InputError as error:

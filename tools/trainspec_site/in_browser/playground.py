@@ -11,8 +11,8 @@ from typing import Any
 
 from records import SUFFIX, judge_records
 
+from trainspec_validate.boundary import InputError
 from trainspec_validate.check import PartialInputError, validate
-from trainspec_validate.collect import InputError
 from trainspec_validate.findings import Finding, Report
 from trainspec_validate.report import render
 

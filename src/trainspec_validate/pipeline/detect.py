@@ -1,0 +1,214 @@
+"""Says what a file is, by its content: a document, a stream of a known format, a checkpoint, or something else."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from trainspec_validate.boundary import InputError, open_regular, unreadable, untrusted
+from trainspec_validate.load import MAX_BYTES
+from trainspec_validate.pipeline.files import MARK, STDIN, File, files_of, is_document_name, is_stream_name
+
+if TYPE_CHECKING:
+    from trainspec_validate.checkpoints.inventory import Group
+
+_OWN_STEMS = frozenset({"cluster", "plan", "checkpoint"})
+"""Starts of names of YAML and JSON files that are documents, whatever the files hold."""
+_OWN_SUFFIXES = (".prom", ".mllog")
+"""Ends of names that no other program uses: such a file is a stream, even where its format cannot be recognised."""
+_STRUCTURED = frozenset({"metric-stream", "parquet", "otlp", "torchtitan"})
+"""Formats that the form of a whole file shows; of the others one line is enough, which a document may quote."""
+_START_BYTES = 65_536
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file, and what it is."""
+
+    kind: Literal["document", "stream", "other"]
+    file: File
+    format: str = ""
+    """Name of the format of a stream; empty where it is unknown, which reading the stream reports."""
+
+    @property
+    def is_unknown_stream(self) -> bool:
+        """Whether the name is one of a stream and the content is of no known format."""
+        return self.kind == "other" and is_stream_name(self.file.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The files and checkpoints behind all arguments, and what could not be searched."""
+
+    files: tuple[File, ...]
+    """Each once, in the order of the arguments and then by name."""
+    checkpoints: tuple[Group, ...]
+    """Checkpoints that lie side by side, each group once."""
+    failures: tuple[InputError, ...]
+    with_checkpoints: frozenset[str]
+    """The arguments that are checkpoints or hold some."""
+
+
+def search(arguments: Iterable[str]) -> Search:
+    """The files and checkpoints behind arguments other than standard input."""
+    groups: dict[str, Group] = {}
+    files: dict[str, File] = {}
+    failures: list[InputError] = []
+    with_checkpoints: set[str] = set()
+    for argument in arguments:
+        if argument == STDIN:
+            continue
+        for group in _checkpoints(argument):
+            if isinstance(group, InputError):
+                failures.append(group)
+                continue
+            groups.setdefault(os.path.realpath(group.root), group)
+            with_checkpoints.add(argument)
+        if argument in with_checkpoints and not _is_directory(argument):
+            continue
+        listed = list(files_of(argument))
+        if not listed and argument not in with_checkpoints:
+            words = "the directory holds no YAML or JSON file, no stream and no checkpoint"
+            failures.append(InputError(f"{argument}: {words}"))
+        for file in listed:
+            if isinstance(file, InputError):
+                failures.append(file)
+            elif not file.found or os.path.realpath(file.path) not in files:
+                files[os.path.realpath(file.path)] = file
+    members = {member for group in groups.values() for member in group.members}
+    kept = (file for file in files.values() if not (file.found and _is_manifest(file.path, members)))
+    return Search(tuple(kept), tuple(groups.values()), tuple(failures), frozenset(with_checkpoints))
+
+
+def _is_directory(argument: str) -> bool:
+    return os.path.isdir(argument)  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+
+
+def _is_manifest(path: Path, members: set[Path]) -> bool:
+    """Whether a file belongs to a checkpoint and is no document of its own."""
+    if path.parent not in members:
+        return False
+    from trainspec_validate.checkpoints.view import MANIFEST_NAME  # noqa: PLC0415 - start-up
+
+    return path.name == MANIFEST_NAME
+
+
+def _checkpoints(argument: str) -> Iterator[Group | InputError]:
+    """The checkpoints at or below a directory, or the one that a file is, or whose files begin with the argument."""
+    if not _is_directory(argument):
+        group = None if is_document_name(argument) or is_stream_name(argument) else _named_checkpoint(argument)
+        if group is not None:
+            yield group
+        return
+    from trainspec_validate.checkpoints.inventory import find  # noqa: PLC0415 - start-up
+    from trainspec_validate.checkpoints.limits import ENTRIES  # noqa: PLC0415
+
+    try:
+        with untrusted(unreadable(argument)):
+            groups = list(find(Path(argument)))
+    except InputError as error:
+        yield error
+        return
+    for group in groups:
+        if group.is_cut:
+            words = f"{argument}: more than {ENTRIES.most:,} files are below; not all was searched for checkpoints"
+            yield InputError(f"{words}, name their directories")
+        if group.members:
+            yield group
+
+
+def _named_checkpoint(argument: str) -> Group | None:
+    """The checkpoint that a file is; a file that cannot be looked at is left to whoever reads it."""
+    from trainspec_validate.checkpoints.inventory import find_named  # noqa: PLC0415 - start-up
+
+    try:
+        with untrusted(unreadable(argument)):
+            return find_named(Path(argument))
+    except InputError:
+        return None
+
+
+def detect(file: File) -> Source:
+    """What a file is.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    with untrusted(unreadable(file.name)):
+        with open_regular(file.path) as opened:
+            start = opened.read(_START_BYTES)
+        if not start.startswith(_COMPRESSED):
+            return of_start(file, start)
+        from trainspec_validate.streams.source import SourceError, head_of  # noqa: PLC0415 - start-up
+
+        try:
+            return of_start(file, head_of(file.path), is_compressed=True)
+        except SourceError:
+            return Source("stream", file)
+
+
+def of_content(name: str, content: bytes) -> Source:
+    """What standard input is, whose first bytes are known."""
+    file = File(Path(name), name)
+    if not content.startswith(_COMPRESSED):
+        return of_start(file, content[:_START_BYTES])
+    from trainspec_validate.streams.source import SourceError, head_bytes, uncompressed  # noqa: PLC0415 - start-up
+
+    try:
+        return of_start(file, head_bytes(uncompressed(io.BytesIO(content))), is_compressed=True)
+    except SourceError:
+        return Source("stream", file)
+
+
+def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source:
+    """What a file is whose uncompressed content starts so.
+
+    A file that was found is a document only where its name is one of YAML or JSON and it claims to be ours. A file
+    that was named and is nothing else is judged as a document.
+    """
+    found = _format_of(file.name, start)
+    if found:
+        return Source("stream", file, found)
+    if is_stream_name(file.name):
+        is_stream = not file.found or file.name.endswith(_OWN_SUFFIXES) or not start.strip() or _has_record(start)
+        return Source("stream" if is_stream else "other", file)
+    if not file.found:
+        return Source("stream" if is_compressed else "document", file)
+    return Source("document" if is_document_name(file.name) and _claims(file.path) else "other", file)
+
+
+def _format_of(name: str, start: bytes) -> str:
+    """The format of a stream that starts so; empty where it is none."""
+    if is_document_name(name) and start.lstrip()[:1] != b"{":
+        return ""
+    from trainspec_validate.streams.format import detect as format_of  # noqa: PLC0415 - start-up
+
+    found = format_of(start)
+    return found.name if found and (found.name in _STRUCTURED or not is_document_name(name)) else ""
+
+
+def _has_record(start: bytes) -> bool:
+    from trainspec_validate.streams.format import holds_record  # noqa: PLC0415 - start-up
+
+    return holds_record(start)
+
+
+def _claims(path: Path) -> bool:
+    """Whether a YAML or JSON file claims to be one of ours, by its name or in its text."""
+    if path.name.split(".")[0] in _OWN_STEMS or ".trainspec." in path.name:
+        return True
+    with open_regular(path) as file:
+        rest = b""  # a longer file is no document
+        for _ in range(-(-MAX_BYTES // _START_BYTES)):
+            piece = file.read(_START_BYTES)
+            if not piece:
+                return False
+            if MARK in rest + piece:
+                return True
+            rest = piece[-len(MARK) :]
+    return False
