@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("benchmarks", "conformance", "integrations", "reference", "src", "tests", "tools")
+FOLDERS = ("benchmarks", "conformance", "integrations", "record", "reference", "src", "tests", "tools")
 FIGURATIVE = re.compile(
     r"\b(stands?|standing|stood|owe[sd]?|owing|tells?|telling|told|mend(s|ed|ing)?|beside|want of|lies?|lying"
     r"|com(e|es|ing) back|came back|go(es)? on|going on|went on|honest(ly)?|hopes?|nobody|talk(s|ed|ing)?"
@@ -64,7 +64,8 @@ def test_pages_use_the_terms_of_the_field(page: Path) -> None:
 def test_messages_use_the_terms_of_the_field() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {text}"
-        for path in sorted((ROOT / "src").rglob("*.py"))
+        for folder in ("record", "src")
+        for path in sorted((ROOT / folder).rglob("*.py"))
         for line, text in messages(ast.parse(path.read_text(encoding="utf-8")))
         if " " in text and FIGURATIVE.search(text)
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -84,6 +85,15 @@ def test_what_is_imported_is_declared(name: str) -> None:
 def test_what_is_declared_is_used(name: str) -> None:
     used = providers(foreign(name) & INSTALLED)
     assert declared(name, extras=False) - used - STARTED[name] == set()
+
+
+def test_the_recorder_loads_nothing_of_a_training_environment() -> None:
+    """Frameworks are installed here, and importing the recorder leaves them alone."""
+    program = "import sys; before = {*sys.modules}; import trainspec_record; print(*{*sys.modules} - before)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "trainspec_record" in loaded
+    assert loaded - {"trainspec_record", *sys.stdlib_module_names} == set()
 
 
 @pytest.mark.parametrize("name", FOLDERS)
