@@ -77,7 +77,7 @@ LAYERS: dict[str, set[str]] = {
     # checkpoints on disk
     "checkpoints": {"answers", "atomic", "boundary", "budget", "findings", "documents", "registry", "requirements"},
     "stored": {
-        *("boundary", "checkpoints", "documents", "engine", "findings"),
+        *("answers", "boundary", "checkpoints", "documents", "engine", "findings"),
         *("requirements", "selection", "streamed"),
     },
     "check": {
@@ -95,8 +95,8 @@ LAYERS: dict[str, set[str]] = {
         *("registry", "requirements", "schema", "streams", "suggest", "units"),
     },
     "streamed": {
-        *("boundary", "budget", "findings", "documents", "checkpoints", "pipeline", "reading", "requirements"),
-        *("selection", "streams", "telemetry", "user_rules"),
+        *("answers", "boundary", "budget", "findings", "documents", "checkpoints", "pipeline", "reading"),
+        *("requirements", "selection", "streams", "telemetry", "user_rules"),
     },
     # from findings to text
     "neutral": set(),
@@ -131,6 +131,8 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
         "streams.json_text",
         "streams.native",
         "telemetry.event_blocks",
+        "telemetry.event_log",
+        "telemetry.spans",
         "checkpoints.signature",
     ),
     "cryptography": ("checkpoints.signature",),

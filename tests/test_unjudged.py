@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.trees import build
 from trainspec_validate import named, validate
 from trainspec_validate.budget import Limit
 from trainspec_validate.cli import PROGRAM, command
 from trainspec_validate.findings import Report, Unjudged, Verdict
 from trainspec_validate.report import FORMATS, render
+from trainspec_validate.requirements import load_index
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
 NOT_GIVEN = "names cluster 'example-cluster', which was not given"
@@ -341,3 +343,64 @@ def test_a_fabric_that_is_not_there_leaves_what_is_asked_of_it_unjudged() -> Non
     assert entry.reason == "names communication.fabric 'zzz', which cluster example-cluster does not have"
     for requirement in entry.requirements:
         assert invoke("plans/plan.yaml", "--select", requirement, "--fail-on", "unjudged").exit_code == 1
+
+
+# --- streams and checkpoints --------------------------------------------------------------------------------
+
+
+def put_stream() -> None:
+    head = {"k": "head", "apiVersion": "trainspec/v1", "kind": "MetricStream", "run": "r", "att": 0, "emitter": "e"}
+    records = [
+        {**head, "time_us": 1_700_000_000_000_000, "scopes": ["job"]},
+        {"k": "m", "time_us": 1_700_000_001_000_000, "seq": 0, "m": {"train.step.count": 1}},
+    ]
+    Path("run.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
+
+
+def without(report: Report) -> dict[str, tuple[str, ...]]:
+    """Ids by reason, of the entries on the stream or the checkpoint."""
+    return {e.reason: e.requirements for e in report.unjudged if not e.path.endswith(".yaml")}
+
+
+@pytest.mark.parametrize("judged", ["run.jsonl", "saved"])
+def test_what_is_judged_without_its_documents_is_unjudged_in_every_format(judged: str) -> None:
+    put_stream()
+    build(
+        Path(),
+        "saved/step-60/model.safetensors  safetensors weight=F32[4]\nsaved/step-60/trainspec-manifest.json  sealed\n",
+    )
+    report = validate([judged])
+    found = without(report)
+    wanted = {"is judged without a CheckpointPolicy"}
+    assert wanted <= found.keys()
+    assert len(found) >= (3 if judged == "run.jsonl" else 1)
+    kinds = {"stream", "artifact"}
+    for ids in found.values():
+        for identifier in ids:
+            assert load_index().by_id[identifier].check in kinds
+            assert verdict(report, identifier) is Verdict.NOT_RUN
+    for name in FORMATS:
+        text = render(report, name)
+        for reason, ids in found.items():
+            assert reason in text, name
+            assert ids[0] in text, name
+    assert json.loads(render(report, "json"))["summary"]["unjudged"] == len({i for ids in found.values() for i in ids})
+    assert invoke(judged, "--fail-on", "never", "--fail-on", "unjudged").exit_code == 1
+
+
+def test_a_stream_with_its_documents_leaves_nothing_unjudged_for_lack_of_them() -> None:
+    put_stream()
+    put("cluster.yaml")
+    shutil.copy(BASE / "checkpoint.yaml", "policy.yaml")
+    assert without(validate(["."])) == {}
+    assert not {"is judged without a TrainingPlan"} & without(validate(["run.jsonl", "plans/plan.yaml"])).keys()
+    assert invoke("run.jsonl", "--select", "TS-TEL-001", "--fail-on", "never,unjudged").exit_code == 0
+
+
+def test_several_plans_leave_a_stream_without_one() -> None:
+    put_stream()
+    put("cluster.yaml")
+    text = Path("plans/plan.yaml").read_text(encoding="utf-8")
+    Path("plans/other.yaml").write_text(text.replace("name: example", "name: other", 1), encoding="utf-8")
+    entries = [e for e in validate(["."]).unjudged if e.reason == "is judged without a TrainingPlan"]
+    assert [e.help.rpartition("; ")[2] for e in entries] == ["which one it is of 2 of kind TrainingPlan is not known"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from trainspec_validate.documents import Document
-from trainspec_validate.findings import Outcome, Severity, Verdict
+from trainspec_validate.findings import Outcome, Severity, Unjudged, Verdict
 from trainspec_validate.registry import Check
 from trainspec_validate.requirements import Requirement
 
@@ -40,7 +40,8 @@ def answer(case: Case, one: Check[Found], requirement: Requirement) -> tuple[lis
     """What a check finds, and the verdict."""
     absent = [kind.__name__ for _, kind in one.documents if kind not in case.documents]
     if absent:
-        return [], _not_applicable(requirement, f"no {' and no '.join(absent)} next to the {case.things}")
+        reason = f"no {' and no '.join(absent)} next to the {case.things}"
+        return [], Outcome(requirement.id, Verdict.NOT_APPLICABLE, reason=reason, absent=tuple(absent))
     found: list[Found] = []
     try:
         for deviation in one.function(case.judged, **{name: case.documents[kind] for name, kind in one.documents}):
@@ -68,3 +69,18 @@ def _outcome(requirement: Requirement, num_findings: int) -> Outcome:
         return Outcome(requirement.id, Verdict.PASS)
     verdict = Verdict.FAIL if requirement.severity is Severity.ERROR else Verdict.WARN
     return Outcome(requirement.id, verdict, num_findings)
+
+
+def without_documents(
+    path: str, things: str, outcomes: Iterable[Outcome], given: Mapping[str, int]
+) -> Iterator[Unjudged]:
+    """What was not judged on streams or checkpoints for lack of documents; `given` counts the documents by kind."""
+    by_kinds: dict[tuple[str, ...], list[str]] = {}
+    for outcome in outcomes:
+        if outcome.absent:
+            by_kinds.setdefault(outcome.absent, []).append(outcome.requirement)
+    for kinds, ids in sorted(by_kinds.items()):
+        several = [f"{given[kind]} of kind {kind}" for kind in kinds if given.get(kind, 0) > 1]
+        remedy = f"give the {' and the '.join(kinds)} of the run together with the {things}"
+        more = f"; which one it is of {' and '.join(several)} is not known" if several else ""
+        yield Unjudged(path, f"is judged without a {' and a '.join(kinds)}", remedy + more, tuple(sorted(ids)))

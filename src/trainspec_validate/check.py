@@ -141,8 +141,9 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> Report
     tally.complaints = [one for one in tally.complaints if not is_below(one.path, terms.settings_from)]
     if recorded and recorded.source:
         state.sources[recorded.path] = recorded.source
-    report = _report(state, selection, outcomes + together(both.outcomes), tally)
-    left_open = unexplained([*unjudged, *inputs.left_out], report.findings)
+    outcomes += with_reasons(together(both.outcomes), both.unjudged)
+    report = _report(state, selection, outcomes, tally)
+    left_open = unexplained([*unjudged, *both.unjudged, *inputs.left_out], report.findings)
     documents = (*report.documents, *both.documents)
     report = replace(report, documents=documents, coverage=both.coverage, unjudged=left_open)
     failures = [*inputs.failures, *state.failures, *both.failures]

@@ -159,6 +159,8 @@ class Outcome:
     verdict: Verdict
     num_findings: int = 0
     reason: str = ""
+    absent: tuple[str, ...] = ()
+    """Kinds of documents that were not given, without which a stream or checkpoint was not judged by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +208,8 @@ class CheckResult:
     coverage: tuple[Coverage, ...] = ()
     failures: tuple[str, ...] = ()
     """What could not be read."""
+    unjudged: tuple[Unjudged, ...] = ()
+    """What was not judged for lack of documents."""
 
     def __add__(self, other: CheckResult) -> CheckResult:
         return CheckResult(
@@ -214,6 +218,7 @@ class CheckResult:
             self.documents + other.documents,
             self.coverage + other.coverage,
             self.failures + other.failures,
+            self.unjudged + other.unjudged,
         )
 
     @property

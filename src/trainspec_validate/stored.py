@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
+from trainspec_validate.answers import without_documents
 from trainspec_validate.boundary import UnreadableError, unreadable, untrusted
 from trainspec_validate.checkpoints.view import Checkpoint, SavedStep
 from trainspec_validate.engine import Binding
 from trainspec_validate.findings import CheckResult, DocumentSummary
 from trainspec_validate.requirements import Index
 from trainspec_validate.selection import Selection
-from trainspec_validate.streamed import belonging
+from trainspec_validate.streamed import belonging, num_given
 
 if TYPE_CHECKING:
     from trainspec_validate.checkpoints.inventory import Group
@@ -39,7 +40,8 @@ def judge_stored(  # noqa: PLR0913
     from trainspec_validate.checkpoints.read import read_group  # noqa: PLC0415
 
     wanted = [r for r in index.by_id.values() if r.check == "artifact" and selection.takes(index, r.id)]
-    beside = belonging({kind: member.document for kind, member in binding.items()} for binding in bound)
+    documents = [{kind: member.document for kind, member in binding.items()} for binding in bound]
+    beside, given = belonging(documents), num_given(documents)
     total = sum(len(group.members) + len(wanted) for group in groups)
     done = count(1)
     seen = (lambda: progress(next(done), total)) if progress else None
@@ -53,7 +55,9 @@ def judge_stored(  # noqa: PLR0913
             continue
         judgement = judge_series(series, wanted, index, beside, seen)
         judged = tuple(_summary(one, reads_values=reads_values) for one in series.checkpoints)
-        result += CheckResult(tuple(judgement.findings), tuple(judgement.outcomes), judged)
+        path = judged[0].path if judged else group.root.as_posix()
+        without = tuple(without_documents(path, "checkpoints", judgement.outcomes, given))
+        result += CheckResult(tuple(judgement.findings), tuple(judgement.outcomes), judged, unjudged=without)
     return result
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from trainspec_validate.answers import without_documents
 from trainspec_validate.boundary import TogetherOverLimitError, UnreadableError, open_regular, unreadable, untrusted
 from trainspec_validate.checkpoints.view import SavedStep
 from trainspec_validate.documents import CheckpointPolicy, Document, TrainingPlan
@@ -49,7 +51,7 @@ def judge_streams(  # noqa: PLR0913
     from trainspec_validate.telemetry.judge import judge_run  # noqa: PLC0415
 
     wanted = [r for r in index.by_id.values() if r.check == "stream" and selection.takes(index, r.id)]
-    beside = belonging(documents)
+    beside, given = belonging(documents), num_given(documents)
     options = Options(num_workers, engine, now_us=time.time_ns() // 1_000)
     result, saved = CheckResult(), []
     for those in runs(files):
@@ -62,7 +64,8 @@ def judge_streams(  # noqa: PLR0913
             seen(judgement.view)
         judged = tuple(DocumentSummary(file.name, "MetricStream", judgement.view.run) for file in run)
         covered = () if judgement.coverage is None else (judgement.coverage,)
-        result += CheckResult(tuple(judgement.findings), tuple(judgement.outcomes), judged, covered)
+        without = tuple(without_documents(run[0].name, "streams", judgement.outcomes, given))
+        result += CheckResult(tuple(judgement.findings), tuple(judgement.outcomes), judged, covered, unjudged=without)
     return result, saved
 
 
@@ -183,6 +186,11 @@ def belonging(bound: Iterable[Mapping[type[Document], Document]]) -> dict[type[D
             if kind in found and documents.get(kind) is found[kind] and not (alone and CheckpointPolicy in documents):
                 found = {**documents, **found}
     return found
+
+
+def num_given(bound: Iterable[Mapping[type[Document], Document]]) -> dict[str, int]:
+    """Number of documents of a run by kind."""
+    return Counter(type(one).__name__ for one in {id(one): one for each in bound for one in each.values()}.values())
 
 
 def runs(files: Iterable[RunFile]) -> list[list[RunFile]]:

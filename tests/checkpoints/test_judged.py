@@ -59,10 +59,12 @@ def test_every_requirement_gets_a_verdict_and_nothing_seen_is_no_pass(tmp_path: 
         "TS-CKP-072": "no trainspec-manifest.json that can be read",
         "TS-CKP-080": "no format with a completion mark",
         "TS-CKP-091": "no pointer next to checkpoints",
-        "TS-CKP-095": "no CheckpointPolicy next to the checkpoints",
         "TS-SEC-001": "no pickle",
     }.items():
         assert (outcomes[identifier].verdict, outcomes[identifier].reason) == (Verdict.NOT_APPLICABLE, words)
+    without = outcomes["TS-CKP-095"]
+    assert without.verdict is Verdict.NOT_RUN
+    assert without.reason.endswith("step-60 is judged without a CheckpointPolicy")
 
 
 def test_a_manifest_that_cannot_be_read_is_told_once(tmp_path: Path) -> None:
@@ -91,7 +93,7 @@ def test_the_gate_tells_files_in_every_format_and_exits_by_them(tmp_path: Path) 
         assert "model.safetensors" in result.stdout, style
     told = invoke(tmp_path, "--format", "concise").stdout
     assert place in told
-    assert told.endswith("2 errors in 1 of 1 document\n")
+    assert "\n2 errors in 1 of 1 document; 4 requirements not judged: " in told
 
 
 def test_checkpoints_are_listed(tmp_path: Path) -> None:

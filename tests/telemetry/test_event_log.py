@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from split_makers import places, put, said, seen
 from test_splits import damaged, in_processes, small_parts, spilled
 
+from trainspec_validate.boundary import TogetherOverLimitError
+from trainspec_validate.budget import Limit
 from trainspec_validate.documents.stream import Event
 from trainspec_validate.telemetry import event_blocks, event_log
 from trainspec_validate.telemetry.engine import read_run
@@ -81,3 +84,46 @@ def test_stored_events_come_in_order(rows: list[EventRow]) -> None:
             assert (list(mine), list(reversed(mine)), len(mine)) == (some, some[::-1], len(some))
             assert mine[:3] == some[:3]
             assert not some or (mine[0], mine[-1]) == (some[0], some[-1])
+
+
+HEAD = {"k": "head", "apiVersion": "trainspec/v1", "kind": "MetricStream", "run": "r", "emitter": "e"}
+
+
+def judged_of(num_attempts: int, directory: Path) -> tuple[int, int, int]:
+    """Events of a run of some attempts, how often its judgement reads one back, and the findings of the run."""
+    times = ((number, 1_700_000_000_000_000 + number * 1_000_000) for number in range(num_attempts * 10))
+    heads = [{**HEAD, "att": a, "time_us": 1_700_000_000_000_000, "scopes": ["job"]} for a in range(num_attempts)]
+    ends = {"train.run.status": "completed"}
+    events = [
+        {"k": "e", "time_us": time, "seq": number % 10, "att": number // 10, "emitter": "e", "name": name, "a": ends}
+        for number, time in times
+        for name in ("train.run.end" if number % 10 else "train.run.start",)
+    ]
+    lines = "".join(f"{json.dumps(record)}\n" for record in (*heads, *events))
+    with pytest.MonkeyPatch.context() as patch:
+        hold_few(patch)
+        files = put({"run.jsonl": lines.encode()}, directory / f"{num_attempts}")
+        view = read_run(files)
+        assert isinstance(view.events, StoredEvents)
+        num_read, place = 0, view.events._place
+
+        def counted(row: EventRow) -> PlacedEvent:
+            nonlocal num_read
+            num_read += 1
+            return place(row)
+
+        view.events._place = counted
+        return len(events), num_read, len(said(view, files))
+
+
+def test_stored_events_are_read_back_a_few_times_for_any_number_of_attempts(tmp_path: Path) -> None:
+    few, many = judged_of(5, tmp_path), judged_of(50, tmp_path)
+    assert min(few[2], many[2]) > 0
+    assert many[1] / many[0] <= 1.5 * few[1] / few[0]
+    assert many[1] <= 20 * many[0]
+
+
+def test_a_run_of_too_many_events_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_log, "_MOST_EVENTS", Limit("a run", 49, "events"))
+    with pytest.raises(TogetherOverLimitError, match="a run may have at most 49 events"):
+        judged_of(5, tmp_path)

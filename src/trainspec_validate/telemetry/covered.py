@@ -47,7 +47,7 @@ def _subjects(view: RunView) -> tuple[int, int, int]:
     import numpy as np  # noqa: PLC0415
 
     used = {view.series.subjects[number] for number in np.unique(view.series.rows["subject"]).tolist()}
-    used |= {event.subject for event in view.events}
+    used |= view.event_facts.subjects
     return (
         len({subject.rank for subject in used} - {None}),
         len({subject.device for subject in used} - {None}),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from trainspec_validate.telemetry.digest import Digest
+from trainspec_validate.telemetry.event_log import EventRow
 from trainspec_validate.telemetry.kernels import fold as folding
 from trainspec_validate.telemetry.kernels import joins
 from trainspec_validate.telemetry.kernels.layout import KEY_BITS, SKIP, WRITER, WRITER_BITS
@@ -167,11 +168,12 @@ def _add_skips(digest: Digest, skips: Any) -> None:
     digest.skip_counts[0] = start + len(kept)
 
 
+def _renumbered(row: EventRow, numbers: Numbers) -> tuple[int, int]:
+    return int(numbers.writers[row.writer]), int(numbers.subjects[row.subject])
+
+
 def _merge_facts(digest: Digest, later: Digest, numbers: Numbers) -> None:
-    digest.events.extend(
-        replace(row, writer=int(numbers.writers[row.writer]), subject=int(numbers.subjects[row.subject]))
-        for row in later.events
-    )
+    digest.events.extend(EventRow(row.file, row.offset, *_renumbered(row, numbers), row.record) for row in later.events)
     for number, facts in later.files.items():
         _merge_file(digest.facts(number), facts, numbers)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from trainspec_validate.documents.stream import Event, Head
 from trainspec_validate.metrics import Metric
 from trainspec_validate.telemetry.places import Key, Location, Subject
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedEvent:
+class PlacedEvent(msgspec.Struct, frozen=True):
     """An event with what the head adds to it."""
 
     record: Event
@@ -30,6 +31,11 @@ class PlacedEvent:
     def time_us(self) -> int:
         """When it happened."""
         return self.record.time_us
+
+    @property
+    def order(self) -> tuple[int, int, str, int]:
+        """What events are ordered by."""
+        return self.record.time_us, self.attempt, self.emitter, self.record.seq
 
     @property
     def seconds(self) -> float:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainspec_validate.telemetry.event_log import named
+from trainspec_validate.telemetry.event_facts import EventFacts, facts_of
+from trainspec_validate.telemetry.event_log import by_name, named
 from trainspec_validate.telemetry.places import NOWHERE, Key, Location, Subject
 from trainspec_validate.telemetry.spans import (
     AttemptSpan,
@@ -60,6 +61,8 @@ class RunView:
     now_us: int | None = None
     """Moment of judging, for times in the future; None where the caller gives none."""
     capabilities: frozenset[str] = field(default_factory=frozenset)
+    _event_facts: list[EventFacts] = field(default_factory=list, init=False, repr=False, compare=False)
+    """Once they were asked for."""
 
     # --- finding one's way
 
@@ -71,6 +74,17 @@ class RunView:
     def events_named(self, *names: str) -> Sequence[PlacedEvent]:
         """The events with these names, in order of time."""
         return named(self.events, *names)
+
+    def events_by_name(self) -> Iterator[tuple[str, Iterable[PlacedEvent]]]:
+        """The events of each name, in order of time."""
+        return by_name(self.events)
+
+    @property
+    def event_facts(self) -> EventFacts:
+        """What one pass over all events finds."""
+        if not self._event_facts:
+            self._event_facts.append(facts_of(self.events))
+        return self._event_facts[0]
 
     def attempt(self, number: int) -> AttemptSpan | None:
         """The attempt with this number."""

@@ -8,14 +8,12 @@ import numpy as np
 
 from trainspec_validate.metrics import by_name, events
 from trainspec_validate.telemetry.checks import RunView
-from trainspec_validate.telemetry.view import AttemptSpan, Location, PlacedEvent, PlacedHead, Trouble
+from trainspec_validate.telemetry.view import AttemptSpan, Location, PlacedHead, Trouble
 
 WITH_HEADS = frozenset({"metric-stream", "parquet"})
 """Formats that this specification defines; heads, numbers and names of others are made on reading."""
 OWING = WITH_HEADS | {"otlp"}
 """Formats that can carry every metric; a log of another program owes what its program writes into it."""
-_GIVEN_UP = frozenset({"aborted", "failed"})
-_OUTCOMES = ("train.evaluation.outcome", "train.recovery.outcome")
 
 
 def is_own(run: RunView, place: Location) -> bool:
@@ -41,10 +39,8 @@ def by_writer(run: RunView) -> dict[tuple[str, int], frozenset[str]]:
     for trail in run.trails_of(Trouble.SECOND_WRITER):
         for occurrence in trail.first:
             more.setdefault((occurrence.emitter, occurrence.attempt), set()).add(occurrence.key.metric)
-    for event in run.events:
-        if event.record.m:
-            names = {name.partition("{")[0] for name in event.record.m}
-            more.setdefault((event.emitter, event.attempt), set()).update(names)
+    for writer, carried_names in run.event_facts.metrics.items():
+        more.setdefault(writer, set()).update(carried_names)
     for writer, names in more.items():
         found[writer] = found.get(writer, frozenset()) | names
     return found
@@ -103,8 +99,8 @@ def num_updates(attempt: AttemptSpan, steps: tuple[int, int] | None) -> int:
 def carried(run: RunView, attempt: int) -> frozenset[str]:
     """Metrics that the events of an attempt are to carry a value of; what was given up has none."""
     known = events()
-    mine = (event for event in run.events if event.attempt == attempt and event.name in known)
-    return frozenset(name for event in mine if not _given_up(event) for name in known[event.name].values)
+    names = run.event_facts.completed.get(attempt, set()) & known.keys()
+    return frozenset(metric for name in names for metric in known[name].values)
 
 
 def heads_of(run: RunView, attempt: int) -> list[PlacedHead]:
@@ -121,7 +117,3 @@ def unsupported(heads: Iterable[PlacedHead]) -> dict[str, str]:
             metric = by_name(name)
             found.setdefault(metric.name if metric else name, reason)
     return found
-
-
-def _given_up(event: PlacedEvent) -> bool:
-    return any(event.attribute(name) in _GIVEN_UP for name in _OUTCOMES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from trainspec_validate.metrics import Metric, by_name, catalog, events
@@ -11,7 +12,7 @@ from trainspec_validate.suggest import hint
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._seen import by_writer, is_own, own_heads
 from trainspec_validate.telemetry.checks._words import few
-from trainspec_validate.telemetry.view import KeyInfo, PlacedEvent
+from trainspec_validate.telemetry.view import KeyInfo, Location, PlacedEvent
 
 COORDINATES = frozenset({"train.run.id", "train.run.attempt", "train.rank.id", "train.world.size", "host.id", "hw.id"})
 """Attributes that records and heads carry under keys of their own."""
@@ -28,11 +29,15 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 }
 
 
+def _files_of_events(run: RunView) -> set[int]:
+    return {file for by_file in run.event_facts.num_by_file.values() for file in by_file}
+
+
 @check("TS-TEL-011")
 def attributes_complete(run: RunView) -> Iterator[Deviation]:
     """Metrics, heads and events have the attributes that the catalog asks for, with values that it knows."""
     own = [key for key in run.keys if key.metric and is_own(run, key.location)]
-    if not own and not any(is_own(run, event.location) for event in run.events):
+    if not own and not any(is_own(run, Location(file, 0)) for file in _files_of_events(run)):
         raise NotJudged("no metric or event of the catalog")
     for key in own:
         yield from few(_of_series(key))
@@ -138,13 +143,13 @@ def _of_events(run: RunView) -> Iterator[Deviation]:
     first: dict[tuple[str, str], tuple[PlacedEvent, str, str]] = {}
     counts: dict[tuple[str, str], int] = {}
     last: dict[tuple[str, str], int] = {}
-    for event in run.events:
+    for event in chain.from_iterable(some for name, some in run.events_by_name() if name in events()):
         for name, message, help_text in _wrong_event(run, event):
             what = (event.name, name)
             first.setdefault(what, (event, message, help_text))
             counts[what] = counts.get(what, 0) + 1
             last[what] = event.time_us
-    for what, (event, message, help_text) in first.items():
+    for what, (event, message, help_text) in sorted(first.items(), key=lambda item: item[1][0].order):
         evidence = Evidence(first_time_us=event.time_us, last_time_us=last[what], count=counts[what])
         yield Deviation(event.location, f"{event.name}: {message}", help_text, evidence)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -27,8 +28,7 @@ LAST = "write train.run.end last, or train.run.start again where the run continu
 def lifecycle_order(run: RunView) -> Iterator[Deviation]:
     """Run, attempts, restores and updates come in this order, and a fault before its recovery."""
     updates = find_progress(run)
-    ordered = [event for event in run.events if event.name.startswith(("train.run.", "train.attempt.", RECOVERY))]
-    if not ordered:
+    if not any(name.startswith(("train.run.", "train.attempt.", RECOVERY)) for name in run.event_facts.num_by_file):
         raise NotJudged("no event says when the run, an attempt or a recovery starts or ends")
     found = [*_run_order(run), *_attempt_numbers(run), *_recoveries(run)]
     for span in run.attempts:
@@ -41,23 +41,35 @@ def lifecycle_order(run: RunView) -> Iterator[Deviation]:
 def _run_order(run: RunView) -> Iterator[Deviation]:
     for start in run.events_named(START)[:1]:
         for event in _of_job(run):
-            if event.time_us < start.time_us and event.name not in BEFORE_FIRST:
+            if event.time_us >= start.time_us:
+                break
+            if event.name not in BEFORE_FIRST:
                 message = f"{event.name} is {_apart(start.time_us, event.time_us)} before the run starts"
                 related = ((start.location, "where the run starts"),)
                 yield Deviation(event.location, message, "write train.run.start first", related=related)
-    for rest in rests(run):
-        yield from _after_end(run, rest)
+    over = list(rests(run))
+    yield from _events_after_end(run, over)
+    for rest in over:
+        yield from _values_after_end(run, rest)
 
 
-def _after_end(run: RunView, rest: Rest) -> Iterator[Deviation]:
-    """What the job tells of while it is over; agents of nodes may write a last value."""
+def _events_after_end(run: RunView, over: Sequence[Rest]) -> Iterator[Deviation]:
+    """What the job tells of while it is over, by events; agents of nodes may write a last value."""
+    ends = [rest.end.time_us for rest in over]
+    for event in _of_job(run) if over else ():
+        first = max(bisect_left(ends, event.time_us) - 1, 0)
+        for rest in over[first : bisect_right(ends, event.time_us)]:
+            allowed = {END} if rest.start is None else {END, *BEFORE_AGAIN}
+            end = rest.end
+            after = rest.holds(event.time_us) or (event.time_us == end.time_us and _follows(event, end))
+            if after and event.name not in allowed:
+                message = f"{event.name} is {_apart(event.time_us, end.time_us)} after the run has ended"
+                yield Deviation(event.location, message, LAST, related=((end.location, "where the run ends"),))
+
+
+def _values_after_end(run: RunView, rest: Rest) -> Iterator[Deviation]:
+    """What metrics of the job tell of while it is over."""
     end, related = rest.end, ((rest.end.location, "where the run ends"),)
-    allowed = {END} if rest.start is None else {END, *BEFORE_AGAIN}
-    for event in _of_job(run):
-        after = rest.holds(event.time_us) or (event.time_us == end.time_us and _follows(event, end))
-        if after and event.name not in allowed:
-            message = f"{event.name} is {_apart(event.time_us, end.time_us)} after the run has ended"
-            yield Deviation(event.location, message, LAST, related=related)
     for series in run.job.values():
         times = np.asarray(series.time_us)
         late = np.flatnonzero((times > end.time_us) & (times < (np.inf if rest.start is None else rest.start.time_us)))
@@ -68,10 +80,10 @@ def _after_end(run: RunView, rest: Rest) -> Iterator[Deviation]:
             yield Deviation(series.location(index), message, LAST, related=related)
 
 
-def _of_job(run: RunView) -> Iterator[PlacedEvent]:
+def _of_job(run: RunView) -> Sequence[PlacedEvent]:
     """Events of the job; those of nodes can come from agents that outlive it."""
-    known = events()
-    return (event for event in run.events if event.name not in known or known[event.name].scope == "job")
+    known, names = events(), run.event_facts.num_by_file
+    return run.events_named(*(name for name in names if name not in known or known[name].scope == "job"))
 
 
 def _follows(event: PlacedEvent, other: PlacedEvent) -> bool:

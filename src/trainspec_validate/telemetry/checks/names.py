@@ -178,10 +178,12 @@ def _unknown_in_head(head: PlacedHead) -> Iterator[Deviation]:
 
 def _unknown_events(run: RunView) -> Iterator[Deviation]:
     counts: dict[str, int] = {}
-    for event in run.events:
-        if event.name.startswith(RESERVED) and event.name not in events() and is_own(run, event.location):
-            counts[event.name] = counts.get(event.name, 0) + 1
+    for name, by_file in run.event_facts.num_by_file.items():
+        if name.startswith(RESERVED) and name not in events():
+            counts[name] = sum(num for file, num in by_file.items() if is_own(run, Location(file, 0)))
     for name, count in counts.items():
+        if not count:
+            continue
         first = run.events_named(name)[0]
         message = f"{name} is no event of the catalog ({counted(count, 'record')})"
         evidence = Evidence(first_time_us=first.time_us, last_time_us=run.events_named(name)[-1].time_us, count=count)

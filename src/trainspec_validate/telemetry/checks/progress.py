@@ -161,8 +161,7 @@ def _stands(run: RunView, known: Progress, mine: slice, pauses: Pauses, end: int
 def _updates_shown(run: RunView, known: Progress, mine: slice, last: int) -> int:
     """Updates beyond the last report of an attempt that its events show by their steps; at least 1."""
     attempt = int(known.series.attempt[mine.start])
-    steps = (event.record.step for event in run.events if event.attempt == attempt)
-    return max(1, max((step - last for step in steps if step is not None), default=1))
+    return max(1, run.event_facts.last_step.get(attempt, last) - last)
 
 
 def _busy(run: RunView, begin_us: int, end_us: int) -> str:
