@@ -13,9 +13,9 @@ from pathlib import Path
 
 from training_sets import Run
 
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.costs.step_time import Work
-from trainspec_validate.forecast.outlook import Recompute
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.step_time import Work
+from trainspec_validate.performance.forecast.outlook import Recompute
 from trainspec_validate.planner.space import RECOMPUTATIONS
 
 FILE = Path(__file__).resolve().parent / "published" / "available_means.csv"

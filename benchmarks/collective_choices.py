@@ -9,8 +9,8 @@ from itertools import product
 
 from collective_points import rows
 
-from trainspec_validate.costs.collective_choice import MIB, THRESHOLDS, Thresholds, chosen, fastest, tuned
-from trainspec_validate.costs.network import Link, Network
+from trainspec_validate.performance.costs.collective_choice import MIB, THRESHOLDS, Thresholds, chosen, fastest, tuned
+from trainspec_validate.performance.costs.network import Link, Network
 
 LINK_RATES = {"p5": 450e9, "p5en": 450e9, "p6": 900e9}
 """Rate of NVLink on each platform. A node has eight NICs' worth of 50 GB/s, shared by the ranks that use it."""

@@ -12,7 +12,7 @@ from math import log
 
 from collective_points import Point, plan_of, predicted
 
-from trainspec_validate.costs.collective_libraries import NEWER_REDUCTION, Calibration, Transport
+from trainspec_validate.performance.costs.collective_libraries import NEWER_REDUCTION, Calibration, Transport
 
 MIB = 1 << 20
 _ROUNDS = 3

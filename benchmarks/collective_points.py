@@ -6,10 +6,10 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainspec_validate.costs.collective_choice import chosen
-from trainspec_validate.costs.collective_libraries import CALIBRATION, Calibration
-from trainspec_validate.costs.collective_plans import Plan, plans
-from trainspec_validate.costs.network import Link, Network
+from trainspec_validate.performance.costs.collective_choice import chosen
+from trainspec_validate.performance.costs.collective_libraries import CALIBRATION, Calibration
+from trainspec_validate.performance.costs.collective_plans import Plan, plans
+from trainspec_validate.performance.costs.network import Link, Network
 
 PUBLISHED = Path(__file__).resolve().parent / "published"
 SIMAI = "SimAI NIC table"

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import msgspec
 
-from trainspec_validate.catalog import models
-from trainspec_validate.costs import collectives
-from trainspec_validate.costs.collective_algorithms import traffic
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.costs.network import Network
-from trainspec_validate.costs.step_time import step_time
-from trainspec_validate.costs.step_traffic import recomputed, transfers
-from trainspec_validate.derived.job import JobNodes
-from trainspec_validate.documents import ClusterProfile, read
-from trainspec_validate.documents.model import Model
-from trainspec_validate.forecast.outlook import (
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.documents.types import ClusterProfile, read
+from trainspec_validate.documents.types.model import Model
+from trainspec_validate.model.catalog import models
+from trainspec_validate.performance.costs import collectives
+from trainspec_validate.performance.costs.collective_algorithms import traffic
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.network import Network
+from trainspec_validate.performance.costs.step_time import step_time
+from trainspec_validate.performance.costs.step_traffic import recomputed, transfers
+from trainspec_validate.performance.derived.job import JobNodes
+from trainspec_validate.performance.forecast.outlook import (
     DEFAULT_ORDER,
     Settings,
     memory_of_stage,
@@ -25,12 +26,11 @@ from trainspec_validate.forecast.outlook import (
     seconds_of,
     work_of,
 )
-from trainspec_validate.forecast.spans import axis_spans
-from trainspec_validate.load import load_file
+from trainspec_validate.performance.forecast.spans import axis_spans
+from trainspec_validate.performance.topology.networks import Crossing, Pattern, Traffic, crossed
 from trainspec_validate.planner.goal import Goal
 from trainspec_validate.planner.request import Request, Wishes, request
 from trainspec_validate.planner.space import Choice, divisors
-from trainspec_validate.topology.networks import Crossing, Pattern, Traffic, crossed
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples" / "clusters"
 CLUSTERS = tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))

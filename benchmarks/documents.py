@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from trainspec_validate.load import load_file
+from trainspec_validate.documents.load import load_file
 
 ROOT = Path(__file__).resolve().parent.parent
 BASE = ROOT / "spec" / "v1" / "base" / "cluster.yaml"

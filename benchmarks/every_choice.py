@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import permutations, product
 
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.costs.network import Network
-from trainspec_validate.costs.step_time import step_time
-from trainspec_validate.forecast.outlook import (
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.network import Network
+from trainspec_validate.performance.costs.step_time import step_time
+from trainspec_validate.performance.forecast.outlook import (
     DEFAULT_ORDER,
     Settings,
     memory_of_stage,
@@ -17,6 +17,7 @@ from trainspec_validate.forecast.outlook import (
     seconds_of,
     work_of,
 )
+from trainspec_validate.performance.topology.networks import NotJoined
 from trainspec_validate.planner.goal import Goal
 from trainspec_validate.planner.space import (
     MAX_IDLE_RATIO,
@@ -33,7 +34,6 @@ from trainspec_validate.planner.space import (
     even_split,
     imbalance,
 )
-from trainspec_validate.topology.networks import NotJoined
 
 Placement = tuple[tuple[str, ...], Mapping[str, Network]]
 """An order of axes with the networks that it gives."""

@@ -24,7 +24,12 @@ from trainspec_reference.torch import floors
 from trainspec_reference.torch.memory import predicted_bytes
 from trainspec_reference.torch.probes import BackendProbes
 
-from trainspec_validate.costs.transformer import Shape, attention_flops_per_token, model_flops_per_token, parameters
+from trainspec_validate.performance.costs.transformer import (
+    Shape,
+    attention_flops_per_token,
+    model_flops_per_token,
+    parameters,
+)
 
 _PREDICTED = "fused attention"
 """The setup whose memory is predicted: `predicted_bytes` counts tensors in fp32, with fused attention."""

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from training_sets import Run
 
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.costs.memory import FORMAT_BYTES, model_state
-from trainspec_validate.costs.transformer import parameters
-from trainspec_validate.derived.job import JobNodes
-from trainspec_validate.documents import ClusterProfile, read
-from trainspec_validate.forecast.facts import ModelFacts, machine_facts
-from trainspec_validate.forecast.outlook import Recompute
-from trainspec_validate.load import load_file
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.documents.types import ClusterProfile, read
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.memory import FORMAT_BYTES, model_state
+from trainspec_validate.performance.costs.transformer import parameters
+from trainspec_validate.performance.derived.job import JobNodes
+from trainspec_validate.performance.forecast.facts import ModelFacts, machine_facts
+from trainspec_validate.performance.forecast.outlook import Recompute
 from trainspec_validate.planner.goal import Goal
 from trainspec_validate.planner.request import RESERVE_BYTES, precision_of
 from trainspec_validate.planner.space import (

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from trainspec_validate.costs.layout import Layout
+from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.planner.space import Choice
 
 Result = TypeVar("Result")

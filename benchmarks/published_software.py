@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from trainspec_validate.costs.kernel_efficiency import AttentionKernel
-from trainspec_validate.costs.kernel_traffic import LOSS_BYTES_PER_ENTRY, SEPARATE_LOSS_BYTES_PER_ENTRY
+from trainspec_validate.performance.costs.kernel_efficiency import AttentionKernel
+from trainspec_validate.performance.costs.kernel_traffic import LOSS_BYTES_PER_ENTRY, SEPARATE_LOSS_BYTES_PER_ENTRY
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,9 @@ from trainspec_reference.common.launch import hosts, launch  # noqa: E402
 from trainspec_reference.common.reading import Changes, read_job  # noqa: E402
 from trainspec_reference.common.run_settings import Settings  # noqa: E402
 
-from trainspec_validate import documents  # noqa: E402
-from trainspec_validate.costs.detection import trials_needed  # noqa: E402
-from trainspec_validate.documents.plan import TrainingPlan  # noqa: E402
+from trainspec_validate.documents import types as documents  # noqa: E402
+from trainspec_validate.documents.types.plan import TrainingPlan  # noqa: E402
+from trainspec_validate.performance.costs.detection import trials_needed  # noqa: E402
 
 PLANS = HERE.parent / "reference" / "plans"
 MARKS = ("detected", "decided", "restored", "first step")

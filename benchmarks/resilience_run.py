@@ -27,7 +27,7 @@ from trainspec_reference.common.trainer import Trainer
 from trainspec_reference.common.watch import Limits
 from trainspec_reference.common.worker_ports import WorkerPorts
 
-from trainspec_validate import documents
+from trainspec_validate.documents import types as documents
 
 PLANS = Path(__file__).resolve().parent.parent / "reference" / "plans"
 WANTED = "wanted.json"

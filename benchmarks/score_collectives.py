@@ -21,10 +21,10 @@ import machine
 from collective_fit import MIB, fit
 from collective_points import LEFT_OUT, Point, plan_of, points, predicted
 
-from trainspec_validate.costs.bandwidth import Ranks, Rates, bus_bandwidth_ceiling
-from trainspec_validate.costs.collective_algorithms import alpha_beta_seconds
-from trainspec_validate.costs.collective_libraries import CALIBRATION, Calibration
-from trainspec_validate.costs.network import Link, Network
+from trainspec_validate.performance.costs.bandwidth import Ranks, Rates, bus_bandwidth_ceiling
+from trainspec_validate.performance.costs.collective_algorithms import alpha_beta_seconds
+from trainspec_validate.performance.costs.collective_libraries import CALIBRATION, Calibration
+from trainspec_validate.performance.costs.network import Link, Network
 
 ADDED_LATE = frozenset({"AWS p5.48xlarge", "GCP A3 Ultra", "CoreWeave GB200 NVL72 x2 racks"})
 """Systems that entered the table after the form of the model and of the fit was settled, so that neither could be

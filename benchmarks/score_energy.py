@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainspec_validate.costs.energy import (
+from trainspec_validate.performance.costs.energy import (
     BUSY_SHARE,
     JOULES_PER_KILOWATT_HOUR,
     WAITING_SHARE,

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainspec_validate.costs.activations import ActivationPolicy, layer_bytes
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.costs.memory import ModelState, model_state, sharded_bytes_per_parameter
-from trainspec_validate.costs.rank_memory import GIB, Overheads, RankMemory, peak
-from trainspec_validate.costs.transformer import Shape, parameters
+from trainspec_validate.performance.costs.activations import ActivationPolicy, layer_bytes
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.memory import ModelState, model_state, sharded_bytes_per_parameter
+from trainspec_validate.performance.costs.rank_memory import GIB, Overheads, RankMemory, peak
+from trainspec_validate.performance.costs.transformer import Shape, parameters
 
 PUBLISHED = Path(__file__).parent / "published"
 LOSS_BYTES = {"eager": 12.0, "eager-parallel": 16.0, "compiled": 4.0, "chunked": 2 + (4 + 2) / 8}

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainspec_validate.costs.reliability import (
+from trainspec_validate.performance.costs.reliability import (
     daly_interval,
     effective_training_time_ratio,
     optimal_interval,

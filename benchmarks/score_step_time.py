@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from training_sets import LEFT_OUT, Run, load, shape_of, vectors
 
-from trainspec_validate.costs.step_time import CALIBRATION, Calibration, step_time
-from trainspec_validate.costs.transformer import attention_flops_per_token, parameters
+from trainspec_validate.performance.costs.step_time import CALIBRATION, Calibration, step_time
+from trainspec_validate.performance.costs.transformer import attention_flops_per_token, parameters
 
 PUBLISHED_BASELINE = (0.12, 0.133)
 """Error of a constant efficiency fitted to the rows that it is scored on: 13.3 % of 165 A100 and 12.0 % of 82 H100

@@ -20,7 +20,7 @@ from streams_made.damage import kinds
 from streams_made.mllog_damage import log_kinds
 from streams_made.score import CRASHED, Verdict, damaged_log, judge, judge_log, log_texts, other_checker_accepts
 
-from trainspec_validate.telemetry.jit import compile_loops
+from trainspec_validate.telemetry.kernels.jit import compile_loops
 
 LEAST_SHARE = 0.95
 

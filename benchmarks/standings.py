@@ -10,9 +10,9 @@ from available_means import Means, means_of
 from plan_rows import TOLD, goal_of, published_choices
 from training_sets import Run
 
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.costs.step_time import step_time
-from trainspec_validate.forecast.outlook import Settings, memory_of_stage, networks_of, seconds_of, work_of
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.step_time import step_time
+from trainspec_validate.performance.forecast.outlook import Settings, memory_of_stage, networks_of, seconds_of, work_of
 from trainspec_validate.planner.goal import Goal
 from trainspec_validate.planner.search import fitting, search, settings_of
 from trainspec_validate.planner.space import ORDERS, RECOMPUTATIONS, Choice, layouts, shardings

@@ -18,7 +18,7 @@ def decode_file(path: Path) -> int:
     """Decode every line into its typed record, and throw it away."""
     import msgspec  # noqa: PLC0415
 
-    from trainspec_validate.documents.stream import StreamRecord  # noqa: PLC0415
+    from trainspec_validate.documents.types.stream import StreamRecord  # noqa: PLC0415
 
     decode = msgspec.json.Decoder(StreamRecord).decode
     num = 0

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from fleet import DEVICES_PER_NODE, MEMORY_LIMIT_BYTES, Columns, Fleet
 from streams import Size, heads, stretches
 
-from trainspec_validate.streams.parquet import MARK, ROWS_OF_A_GROUP, VERSION
+from trainspec_validate.telemetry.formats.parquet import MARK, ROWS_OF_A_GROUP, VERSION
 
 RANK_KEYS = (
     "train.rank.step",

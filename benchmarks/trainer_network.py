@@ -50,8 +50,8 @@ def worker(rank: int, hosts: Sequence[str], address: str, num_rounds: int) -> No
     from trainspec_reference.torch.algorithms import DataSum  # noqa: PLC0415
     from trainspec_reference.torch.groups import Groups  # noqa: PLC0415
 
-    from trainspec_validate.documents.communication import CollectiveChoice, Communication  # noqa: PLC0415
-    from trainspec_validate.documents.parallelism import Parallelism  # noqa: PLC0415
+    from trainspec_validate.documents.types.communication import CollectiveChoice, Communication  # noqa: PLC0415
+    from trainspec_validate.documents.types.parallelism import Parallelism  # noqa: PLC0415
 
     torch.set_num_threads(1)
     formation = Formation(0, rank, tuple(hosts), address, TIMEOUT_SECONDS)

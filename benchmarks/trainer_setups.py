@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from trainspec_reference.common.job import Data, Job, ModelShape, Rates
 
-from trainspec_validate.documents.plan import TrainingPlan
+from trainspec_validate.documents.types.plan import TrainingPlan
 
 SHAPES = {
     "cpu": ModelShape(

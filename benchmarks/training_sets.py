@@ -21,11 +21,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from published_software import CASES_OF_2021, SOFTWARE, Software
 
-from trainspec_validate.costs.kernel_efficiency import matmul_fraction
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.costs.network import Link, Network
-from trainspec_validate.costs.step_time import Work
-from trainspec_validate.costs.transformer import (
+from trainspec_validate.performance.costs.kernel_efficiency import matmul_fraction
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.network import Link, Network
+from trainspec_validate.performance.costs.step_time import Work
+from trainspec_validate.performance.costs.transformer import (
     Shape,
     attention_flops_per_token,
     megatron_2021_flops_per_token,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from trainspec_validate.catalog import models
-from trainspec_validate.documents import ClusterProfile, read
-from trainspec_validate.documents.model import Model
-from trainspec_validate.load import load_file
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.documents.types import ClusterProfile, read
+from trainspec_validate.documents.types.model import Model
+from trainspec_validate.model.catalog import models
 from trainspec_validate.planner.request import Request, Wishes, request
 
 CLUSTERS = Path(__file__).resolve().parents[1] / "examples" / "clusters"

@@ -16,7 +16,7 @@ from appendix_machines import MACHINES, shape
 from appendix_text import Formula, Given, digits, table
 
 from tests.every import every
-from trainspec_validate.costs.collectives import estimate
+from trainspec_validate.performance.costs.collectives import estimate
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "spec" / "reference"
@@ -70,7 +70,7 @@ def test_names_on_a_page_exist(path: Path) -> None:
     assert mentioned or path.name == "index.md"
     for module, name in mentioned:
         if module in {"topology", "trainspec_validate"}:
-            room = "trainspec_validate" if module == "trainspec_validate" else "trainspec_validate.topology"
+            room = "trainspec_validate" if module == "trainspec_validate" else "trainspec_validate.performance.topology"
             assert importlib.import_module(f"{room}.{name}")
             continue
         assert module in models

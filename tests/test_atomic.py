@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from trainspec_validate import atomic, terminal
-from trainspec_validate.atomic import new_file, write_atomically
-from trainspec_validate.toolbox import files
+from trainspec_validate.cli import terminal
+from trainspec_validate.cli.commands import files
+from trainspec_validate.system import atomic
+from trainspec_validate.system.atomic import new_file, write_atomically
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -228,7 +229,7 @@ def test_pipes_and_devices_are_written_as_they_are() -> None:
 
 KILLED = """
 import os, signal
-from trainspec_validate.atomic import new_file
+from trainspec_validate.system.atomic import new_file
 with new_file("old") as file:
     file.write(b"half" * 100_000)
     file.flush()

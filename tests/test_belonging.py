@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainspec_validate.derived.groups import narrowed
-from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, Document, TrainingPlan, changed, read
-from trainspec_validate.load import load_file
-from trainspec_validate.streamed import belonging
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, Document, TrainingPlan, changed, read
+from trainspec_validate.performance.derived.groups import narrowed
+from trainspec_validate.pipeline.streams import belonging
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
 

@@ -105,7 +105,7 @@ def test_the_default_recipe_is_the_smallest_pipeline_that_fits(asked: Make) -> N
 def test_bytes_over_the_slowest_links_shrink_in_the_order_of_the_topology(asked: Make) -> None:
     from default_plans import default_choice, slow_bytes
 
-    from trainspec_validate.forecast.outlook import Settings
+    from trainspec_validate.performance.forecast.outlook import Settings
 
     goal = asked("meta-llama3-24k", "llama3-405b", num_ranks=16384, global_sequences=2048).goal
     choice = default_choice(goal, 8)
@@ -143,7 +143,7 @@ def test_the_means_of_published_software_have_sources() -> None:
 def test_one_plan_under_two_names_counts_once() -> None:
     from standings import Space
 
-    from trainspec_validate.costs.layout import Layout
+    from trainspec_validate.performance.costs.layout import Layout
     from trainspec_validate.planner.space import RECOMPUTATIONS, Choice
 
     choices = [Choice(Layout(), recompute) for recompute in RECOMPUTATIONS]
@@ -165,7 +165,7 @@ def test_what_software_could_not_run_is_no_candidate() -> None:
     from available_means import means_of
     from training_sets import load, rows
 
-    from trainspec_validate.costs.layout import Layout
+    from trainspec_validate.performance.costs.layout import Layout
 
     run = next(run for run in load()[0] if run.row == "megatron2021_t1-007")
     row = next(row for row in rows() if row["row_id"] == run.row)

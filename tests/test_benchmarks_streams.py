@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from trainspec_validate.documents.stream import Event, Head, Sample
-from trainspec_validate.metrics import by_name
+from trainspec_validate.documents.types.stream import Event, Head, Sample
+from trainspec_validate.model.metrics import by_name
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
@@ -84,7 +84,7 @@ def test_parquet_holds_the_same_records(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     from stream_tables import write_parquet
 
-    from trainspec_validate.streams import parquet
+    from trainspec_validate.telemetry.formats import parquet
 
     size = Size(1_000_000, 16, 2)
     wanted = records(write_jsonl(tmp_path / "lines", size))

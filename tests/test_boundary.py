@@ -20,12 +20,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from trainspec_validate import check, reading, streamed, terminal
-from trainspec_validate.boundary import UnreadableError, open_regular, refusal_of, untrusted, words_of
-from trainspec_validate.budget import Limit, OverLimitError
-from trainspec_validate.cli import PROGRAM, command
-from trainspec_validate.telemetry import engine, large
-from trainspec_validate.toolbox import command as toolbox
+from trainspec_validate.cli import terminal
+from trainspec_validate.cli.toolbox import command as toolbox
+from trainspec_validate.cli.validate import PROGRAM, command
+from trainspec_validate.pipeline import reading, streams, validation
+from trainspec_validate.system.boundary import UnreadableError, open_regular, refusal_of, untrusted, words_of
+from trainspec_validate.system.budget import Limit, OverLimitError
+from trainspec_validate.telemetry.fold import engine, large
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
 GOOD = (BASE / "plan.yaml").read_text(encoding="utf-8")
@@ -111,7 +112,7 @@ def test_whatever_a_rule_raises_is_a_mistake_of_ours(
     def broken(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(check, "run_rules", broken)
+    monkeypatch.setattr(validation, "run_rules", broken)
     assert terminal.run(command, PROGRAM, [write("plan.yaml", GOOD)]) == 3
     assert "The mistake is ours" in capsys.readouterr().err
 
@@ -274,14 +275,14 @@ def test_what_changes_between_search_and_reading_fails_alone(
 ) -> None:
     stream("b") if suffix == "jsonl" else write("b.yaml", BAD)
     write("a.yaml", BAD)
-    search = check.search
+    search = validation.search
 
     def changing(*arguments: Any) -> Any:
         found = search(*arguments)
         _change(Path(f"b.{suffix}"), change)
         return found
 
-    monkeypatch.setattr(check, "search", changing)
+    monkeypatch.setattr(validation, "search", changing)
     result = invoke(".")
     assert result.exit_code in {1, 2}, result.exception
     assert "a.yaml" in result.stdout
@@ -310,14 +311,14 @@ def test_a_stream_that_changes_takes_no_other_with_it(
     for rank in range(3):
         stream(f"rank-{rank}", rank=rank)
     stream("other", run="r-2")
-    grouped = streamed.runs
+    grouped = streams.runs
 
     def changing(files: Sequence[Any]) -> Any:
         found = grouped(files)
         _change(Path("rank-1.jsonl"), change)
         return found
 
-    monkeypatch.setattr(streamed, "runs", changing)
+    monkeypatch.setattr(streams, "runs", changing)
     result = invoke(".", "--workers", "2", "--format", "json")
     assert result.exit_code in {0, 1, 2}, result.exception
     assert result.stderr.count("rank-1.jsonl: ") == (change in {"unlink", "directory"})
@@ -328,7 +329,7 @@ def test_a_stream_that_changes_takes_no_other_with_it(
 
 def test_streams_that_all_vanish_are_each_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [stream(f"rank-{rank}", rank=rank) for rank in range(5)]
-    grouped = streamed.runs
+    grouped = streams.runs
 
     def vanishing(files: Sequence[Any]) -> Any:
         found = grouped(files)
@@ -336,7 +337,7 @@ def test_streams_that_all_vanish_are_each_told_once(monkeypatch: pytest.MonkeyPa
             Path(name).unlink()
         return found
 
-    monkeypatch.setattr(streamed, "runs", vanishing)
+    monkeypatch.setattr(streams, "runs", vanishing)
     result = invoke(".")
     assert result.exit_code == 2
     assert sorted(line.split(": ")[1] for line in result.stderr.splitlines()) == names
@@ -449,7 +450,7 @@ def test_parquet_that_became_a_pipe_is_told(reads: str) -> None:
     pytest.importorskip("pyarrow")
     os.mkfifo("s.parquet")
     script = (
-        "from pathlib import Path\nfrom trainspec_validate.streams import parquet\n"
+        "from pathlib import Path\nfrom trainspec_validate.telemetry.formats import parquet\n"
         f"found = parquet.{reads}(Path('s.parquet'))\nlist(found)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
@@ -483,7 +484,7 @@ def test_a_reader_of_an_import_fails_alone(monkeypatch: pytest.MonkeyPatch) -> N
     def broken(_: object) -> None:
         raise OverflowError("int too large")
 
-    monkeypatch.setattr("trainspec_validate.toolbox.import_.recognise", broken)
+    monkeypatch.setattr("trainspec_validate.cli.commands.import_.recognise", broken)
     imported = CliRunner().invoke(toolbox, ["import", "network.yml"], prog_name="trainspec")
     assert imported.exit_code == 2
     assert "a number in it is too large" in imported.stderr
@@ -492,7 +493,9 @@ def test_a_reader_of_an_import_fails_alone(monkeypatch: pytest.MonkeyPatch) -> N
 # --- standard input, and files that are followed ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arguments", [["trainspec_validate.cli", "-"], ["trainspec_validate.toolbox", "import", "-"]])
+@pytest.mark.parametrize(
+    "arguments", [["trainspec_validate.cli.validate", "-"], ["trainspec_validate.cli.toolbox", "import", "-"]]
+)
 def test_a_closed_standard_input_is_told(arguments: list[str]) -> None:
     program = f"import sys; from {arguments[0]} import main; sys.argv[1:] = {arguments[1:]!r}; main()"
     done = subprocess.run(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainspec_validate import budget
-from trainspec_validate.budget import Clock, Count, Limit, OverLimitError
+from trainspec_validate.system import budget
+from trainspec_validate.system.budget import Clock, Count, Limit, OverLimitError
 
 
 @pytest.fixture(autouse=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from trainspec_validate.catalog import CatalogModel, models
-from trainspec_validate.costs.transformer import parameters
-from trainspec_validate.derived.plan import shape_of
-from trainspec_validate.documents import part
-from trainspec_validate.documents.model import Model
+from trainspec_validate.documents.types import part
+from trainspec_validate.documents.types.model import Model
+from trainspec_validate.model.catalog import CatalogModel, models
+from trainspec_validate.performance.costs.transformer import parameters
+from trainspec_validate.performance.derived.plan import shape_of
 
 UNCOUNTED = {"latent", "linear"}
 """Attention whose projections the count leaves alone."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.every import every
-from trainspec_validate.catalog import accelerators, accelerators_named, links
+from trainspec_validate.model.catalog import accelerators, accelerators_named, links
 
 SCHEMA = Path(__file__).resolve().parents[1] / "schemas" / "v1" / "cluster-profile.schema.json"
 

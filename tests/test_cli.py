@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from trainspec_validate import check, terminal
 from trainspec_validate._version import SPECIFICATION_VERSION, __version__
-from trainspec_validate.cli import PROGRAM, command
-from trainspec_validate.outputs import Output, OutputError, outputs
-from trainspec_validate.requirements import load_index
+from trainspec_validate.cli import terminal
+from trainspec_validate.cli.validate import PROGRAM, command
+from trainspec_validate.model.requirements import load_index
+from trainspec_validate.pipeline import validation
+from trainspec_validate.report.outputs import Output, OutputError, outputs
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
 FORM = ("--select", "TS-DOC")
@@ -151,7 +152,7 @@ def test_3_for_a_mistake_of_ours(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     def broken(*_: object) -> None:
         raise ZeroDivisionError("seven")
 
-    monkeypatch.setattr(check, "read_document", broken)
+    monkeypatch.setattr(validation, "read_document", broken)
     write("plan.yaml", GOOD)
     assert terminal.run(command, PROGRAM, ["plan.yaml"]) == 3
     told = capsys.readouterr().err
@@ -171,20 +172,20 @@ def test_the_early_end_of_a_file_is_no_interrupt(
     def broken(*_: object) -> None:
         raise EOFError("the file ended")
 
-    monkeypatch.setattr(check, "_run_rules", broken)
+    monkeypatch.setattr(validation, "_run_rules", broken)
     assert terminal.run(command, PROGRAM, [write("plan.yaml", GOOD)]) == 3
     assert "EOFError: the file ended" in capsys.readouterr().err
 
 
 def test_a_failing_rule_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from trainspec_validate.documents import TrainingPlan
+    from trainspec_validate.documents.types import TrainingPlan
     from trainspec_validate.rules import Rule
 
     def function(plan: TrainingPlan) -> None:
         raise RuntimeError(plan.metadata.name)
 
     rule = Rule("TS-DOC-018", "broken", function, (("plan", TrainingPlan),))  # type: ignore[arg-type]
-    monkeypatch.setattr(check, "rules_of", lambda _: [rule])
+    monkeypatch.setattr(validation, "rules_of", lambda _: [rule])
     write("plan.yaml", GOOD)
     assert terminal.run(command, PROGRAM, ["plan.yaml"]) == 3
     assert "while judging plan.yaml by TS-DOC-018" in capsys.readouterr().err
@@ -194,7 +195,7 @@ def test_130_for_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(check, "read_document", interrupted)
+    monkeypatch.setattr(validation, "read_document", interrupted)
     assert terminal.run(command, PROGRAM, [write("plan.yaml", GOOD)]) == 130
 
 
@@ -451,7 +452,7 @@ def test_progress_shows_for_long_work_at_a_terminal(
 def test_progress_counts_every_file() -> None:
     seen: list[tuple[int, int]] = []
     paths = [write(f"{number}/plan.yaml", GOOD) for number in range(3)]
-    check.validate(paths, progress=lambda done, total: seen.append((done, total)))
+    validation.validate(paths, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
 

@@ -11,8 +11,8 @@ import pytest
 from trainspec_conformance.cli import command as conformance
 
 from tests.every import every
-from trainspec_validate.cli import command as gate
-from trainspec_validate.toolbox import command as toolbox
+from trainspec_validate.cli.toolbox import command as toolbox
+from trainspec_validate.cli.validate import command as gate
 
 PAGE = (Path(__file__).resolve().parent.parent / "spec" / "commands.md").read_text(encoding="utf-8")
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from trainspec_validate.cli import PROGRAM, command
 from trainspec_validate.cli.settings import settings_of
-from trainspec_validate.config import ConfigError, load
+from trainspec_validate.cli.settings_file import ConfigError, load
+from trainspec_validate.cli.validate import PROGRAM, command
 
 GOOD = (Path(__file__).resolve().parents[1] / "spec" / "v1" / "base" / "plan.yaml").read_text(encoding="utf-8")
 BAD = GOOD.replace("  data: 4", "  dtaa: 4")

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from tests.every import every
-from trainspec_validate.requirements import load_index
+from trainspec_validate.model.requirements import load_index
 
 PAGE = Path(__file__).resolve().parent.parent / "spec" / "v1" / "90-declined.md"
 COLLECTED = {

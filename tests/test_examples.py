@@ -10,7 +10,7 @@ import pytest
 
 from tests.every import every
 from trainspec_validate import Report, Severity, validate
-from trainspec_validate.load import load_text
+from trainspec_validate.documents.load import load_text
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"

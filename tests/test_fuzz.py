@@ -90,7 +90,7 @@ def test_spark_answers_damaged_streams(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_a_mistake_of_ours_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fuzzer itself can fail: a reader that raises what nobody expects gives a wrong outcome."""
-    monkeypatch.setattr("trainspec_validate.cli.gate.run", lambda _request: 1 / 0)
+    monkeypatch.setattr("trainspec_validate.cli.validate_command.run", lambda _request: 1 / 0)
     found = case(SEED, 0, COMMANDS[0])
     lay_out(found, tmp_path, random.Random(0))
     outcome = run(found, tmp_path)

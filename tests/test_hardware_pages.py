@@ -9,7 +9,7 @@ from typing import Any
 import hardware_pages
 import pytest
 
-from trainspec_validate.load import load_file
+from trainspec_validate.documents.load import load_file
 
 DIRECTORY = Path(__file__).resolve().parent.parent / "spec" / "v1"
 PAGE = (DIRECTORY / "91-hardware.md").read_text(encoding="utf-8")

@@ -282,12 +282,12 @@ def test_the_recorder_stands_alone() -> None:
 
 ROOT = SOURCE.parents[1]
 WRITERS: dict[str, str] = {
-    "src/trainspec_validate/atomic.py": "the one place",
-    "src/trainspec_validate/telemetry/large.py": "files of a temporary directory of its own",
-    "src/trainspec_validate/telemetry/spill.py": "files of a temporary directory of its own",
-    "src/trainspec_validate/user_rules/tables.py": "files of a temporary directory of its own",
+    "src/trainspec_validate/system/atomic.py": "the one place",
+    "src/trainspec_validate/telemetry/fold/large.py": "files of a temporary directory of its own",
+    "src/trainspec_validate/telemetry/fold/spill.py": "files of a temporary directory of its own",
+    "src/trainspec_validate/telemetry/user_rules/tables.py": "files of a temporary directory of its own",
     "src/trainspec_validate/pipeline/files.py": "standard input, in a temporary directory of its own",
-    "src/trainspec_validate/streams/parquet.py": "Arrow, on a file of the caller",
+    "src/trainspec_validate/telemetry/formats/parquet.py": "Arrow, on a file of the caller",
     "record/trainspec_record/*.py": "appends to streams; a training environment has no validator",
     "record/trainspec_record/adapters/checkpoints.py": "a mark in a checkpoint that the trainer is writing",
     "conformance/trainspec_conformance/history.py": "appends to the trace of a trial",
@@ -399,9 +399,9 @@ def test_every_exception_is_needed(pattern: str) -> None:
 # --- who prints ---------------------------------------------------------------------------------------------------
 
 PRINTERS: dict[str, str] = {
-    "src/trainspec_validate/terminal.py": "the one place",
-    "src/trainspec_validate/toolbox/tables.py": "lays a table out, and hands the text on",
-    "src/trainspec_validate/discover/nvml.py": "a process of its own, whose output is read by the one that started it",
+    "src/trainspec_validate/cli/terminal.py": "the one place",
+    "src/trainspec_validate/cli/commands/tables.py": "lays a table out, and hands the text on",
+    "src/trainspec_validate/interop/discover/nvml.py": "a process of its own, whose output is read by the one that started it",
     "record/trainspec_record/printing.py": "the one place of the recorder",
     "conformance/trainspec_conformance/summary.py": "lays a table out, and hands the text on",
 }

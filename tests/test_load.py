@@ -19,8 +19,8 @@ import yaml
 from hypothesis import assume, example, given, reject, settings
 from hypothesis import strategies as st
 
-from trainspec_validate.findings import Pointer, Span
-from trainspec_validate.load import MAX_BYTES, LoadError, Source, comments, load_file, load_text
+from trainspec_validate.documents.load import MAX_BYTES, LoadError, Source, comments, load_file, load_text
+from trainspec_validate.model.finding import Pointer, Span
 
 # --- values --------------------------------------------------------------------------------
 
@@ -589,7 +589,7 @@ def test_importing_costs_no_parser() -> None:
     output = run_python(
         """
         import sys
-        from trainspec_validate.load import load_text
+        from trainspec_validate.documents.load import load_text
         print([name for name in ("yaml", "json", "difflib") if name in sys.modules])
         load_text('{"a": 1}', "f.json")
         print("yaml" in sys.modules)
@@ -642,7 +642,7 @@ def test_hostile_files_cost_bounded_memory_and_end(name: str, tmp_path: Path) ->
         """
         import re, resource, sys
         from pathlib import Path
-        from trainspec_validate.load import LoadError, load_file
+        from trainspec_validate.documents.load import LoadError, load_file
         resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
         try:
             load_file(Path(sys.argv[1])).locate([(("missing",), True), ((2**40,), False)])

@@ -11,18 +11,19 @@ from pathlib import Path
 import pytest
 
 from tests.every import every
-from trainspec_validate.aliases import KEYS, REMEDIES, VALUES, fold
-from trainspec_validate.check import InputError, validate
-from trainspec_validate.commented import said
-from trainspec_validate.findings import Finding, Report, Severity
-from trainspec_validate.keys import key_paths
-from trainspec_validate.quantities import in_words, read_quantity, singular_of_one, written
+from trainspec_validate.checking.selection import resolve
+from trainspec_validate.documents.commented import said
+from trainspec_validate.documents.keys import key_paths
+from trainspec_validate.documents.schema import load_schema
+from trainspec_validate.documents.schema_messages import FORMS, shown
+from trainspec_validate.model.aliases import KEYS, REMEDIES, VALUES, fold
+from trainspec_validate.model.finding import Finding, Report, Severity
+from trainspec_validate.model.quantities import in_words, read_quantity, singular_of_one, written
+from trainspec_validate.model.requirements import load_index
+from trainspec_validate.pipeline.validation import validate
 from trainspec_validate.report import render
 from trainspec_validate.report.places import MAX_SHOWN
-from trainspec_validate.requirements import load_index
-from trainspec_validate.schema import load_schema
-from trainspec_validate.selection import resolve
-from trainspec_validate.wording import FORMS, shown
+from trainspec_validate.system.boundary import InputError
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
 NAMES = ("cluster", "plan", "checkpoint")

@@ -14,10 +14,10 @@ import metric_pages
 import pytest
 
 from tests.every import every
-from trainspec_validate import metrics as room
-from trainspec_validate.documents.batch import NoiseScale
-from trainspec_validate.load import load_file
-from trainspec_validate.metrics import Alias, Event, Metric, by_alias, by_name, catalog, events, metrics, parse
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.documents.types.batch import NoiseScale
+from trainspec_validate.model import metrics as room
+from trainspec_validate.model.metrics import Alias, Event, Metric, by_alias, by_name, catalog, events, metrics, parse
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "spec" / "v1" / "metrics.yaml"

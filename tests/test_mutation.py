@@ -12,7 +12,7 @@ from mutation.__main__ import LEAST_SHARE, ROOT, document_sets, mutants, run, ta
 from mutation.judge import DocumentSet, changes_meaning, departures, notices
 from mutation.operators import FREE_CHOICES, OPERATORS, Mutant, replaced
 
-from trainspec_validate.load import load_file
+from trainspec_validate.documents.load import load_file
 
 NAMES = {"delete", "retype", "scale by 1000", "swap units", "break products", "dangling references"}
 

@@ -17,12 +17,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from trainspec_record import printing
-from trainspec_validate import terminal
-from trainspec_validate.cli import PROGRAM, command
-from trainspec_validate.findings import DocumentSummary, Finding, Report, Severity, Span
-from trainspec_validate.neutral import COMMANDS, Notation, hazard, neutral, printable
+from trainspec_validate.cli import terminal
+from trainspec_validate.cli.toolbox import command as toolbox
+from trainspec_validate.cli.validate import PROGRAM, command
+from trainspec_validate.model.finding import DocumentSummary, Finding, Report, Severity, Span
 from trainspec_validate.report import FORMATS, render
-from trainspec_validate.toolbox import command as toolbox
+from trainspec_validate.system.neutral import COMMANDS, Notation, hazard, neutral, printable
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent

@@ -12,13 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from trainspec_validate import Selection, validate
-from trainspec_validate.documents import KINDS, UnknownValueError, read, read_partial
-from trainspec_validate.documents.partial import Unknown
-from trainspec_validate.findings import Report, Verdict
-from trainspec_validate.load import load_text
-from trainspec_validate.requirements import load_index
-from trainspec_validate.schema import MAX_ALIKE, failures
-from trainspec_validate.toolbox import command
+from trainspec_validate.cli.toolbox import command
+from trainspec_validate.documents.load import load_text
+from trainspec_validate.documents.schema import MAX_ALIKE, failures
+from trainspec_validate.documents.types import KINDS, UnknownValueError, read, read_partial
+from trainspec_validate.documents.types.partial import Unknown
+from trainspec_validate.model.finding import Report, Verdict
+from trainspec_validate.model.requirements import load_index
 
 _PAIR = re.compile(r"([A-Za-z_]+): ?([^,{}\[\]#\n]*)")
 _NUMBER = re.compile(r"[0-9.e+-]+")

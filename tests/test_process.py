@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from trainspec_validate import terminal
-from trainspec_validate.process import Guard, Terminated, ended_by_signals, refusal_of_the_system
+from trainspec_validate.cli import terminal
+from trainspec_validate.system.process import Guard, Terminated, ended_by_signals, refusal_of_the_system
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -153,7 +153,7 @@ def wait_for(process: subprocess.Popen[bytes], start: bytes) -> None:
 def test_a_signal_ends_a_program_that_waits(number: signal.Signals, code: int, tmp_path: Path) -> None:
     """It waits for what is to come through its standard input."""
     started = "import sys; sys.stderr.write('begun\\n'); sys.stderr.flush(); "
-    text = started + "import trainspec_validate.cli.gate, trainspec_validate.cli as c; c.main()"
+    text = started + "import trainspec_validate.cli.validate_command, trainspec_validate.cli.validate as c; c.main()"
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen([sys.executable, "-c", text, "-"], cwd=tmp_path, **streams)  # type: ignore[call-overload]
     wait_for(process, b"begun")
@@ -168,7 +168,7 @@ def test_a_signal_ends_a_program_that_waits(number: signal.Signals, code: int, t
 WRITES = """
 import os, signal, sys
 from trainspec_validate import terminal
-from trainspec_validate.atomic import new_file
+from trainspec_validate.system.atomic import new_file
 import click
 
 @click.command()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trainspec_validate.check import validate
-from trainspec_validate.findings import Verdict
+from trainspec_validate.model.finding import Verdict
+from trainspec_validate.pipeline.validation import validate
 
 SAMPLES = Path(os.environ.get("TRAINSPEC_SAMPLES", Path(__file__).resolve().parents[2] / "shared" / "samples"))
 pytestmark = pytest.mark.skipif(not SAMPLES.is_dir(), reason="no samples; TRAINSPEC_SAMPLES names their folder")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainspec_validate import validate
-from trainspec_validate.findings import Report, Verdict
+from trainspec_validate.model.finding import Report, Verdict
 
 BASE = Path(__file__).resolve().parent.parent / "spec" / "v1" / "base"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from trainspec_validate.documents import CheckpointPolicy, TrainingPlan
-from trainspec_validate.registry import Check, Registry
+from trainspec_validate.checking.registry import Check, Registry
+from trainspec_validate.documents.types import CheckpointPolicy, TrainingPlan
 
 Generator = Callable[..., Iterator[str]]
 

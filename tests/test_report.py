@@ -16,7 +16,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from jsonschema import Draft7Validator, Draft202012Validator
 
-from trainspec_validate.findings import (
+from trainspec_validate.model.finding import (
     DocumentSummary,
     Finding,
     Outcome,

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator, Draft202012Validator
 
-from trainspec_validate.findings import (
+from trainspec_validate.model.finding import (
     DocumentSummary,
     Finding,
     Outcome,

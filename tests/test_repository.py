@@ -21,8 +21,8 @@ from steps import VALIDATOR
 
 from tests.actions.job_run import Job
 from tests.every import every
-from trainspec_validate import config
-from trainspec_validate.cli import command
+from trainspec_validate.cli import settings_file
+from trainspec_validate.cli.validate import command
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -252,7 +252,7 @@ def test_action_names_files_that_exist(name: str) -> None:
 
 
 def test_action_takes_the_files_that_the_program_reads_from_the_target_branch() -> None:
-    assert (target.OWN_FILE, target.PROJECT_FILE) == (config.OWN_FILE, config.PROJECT_FILE)
+    assert (target.OWN_FILE, target.PROJECT_FILE) == (settings_file.OWN_FILE, settings_file.PROJECT_FILE)
     options = [option for option in command.params if isinstance(option, click.Option)]
     files = {option.opts[-1] for option in options if isinstance(option.type, click.Path)}
     assert files - {"--settings-from"} == VALIDATOR.files

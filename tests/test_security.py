@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.every import every
-from trainspec_validate.cli import PROGRAM, command
+from trainspec_validate.cli.validate import PROGRAM, command
 from trainspec_validate.report import FORMATS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -102,7 +102,7 @@ def test_only_discover_starts_programs_and_only_fixed_ones() -> None:
     importers = {
         path.relative_to(SOURCE).parts[0]
         for path in SOURCE.rglob("*.py")
-        if "trainspec_validate.discover" in path.read_text(encoding="utf-8")
+        if "trainspec_validate.interop.discover" in path.read_text(encoding="utf-8")
     }
     assert importers <= {"discover", "toolbox"}
     calls = [
@@ -129,7 +129,7 @@ WITH_WORKERS = """
 import multiprocessing, sys
 if __name__ == "__main__":
     multiprocessing.set_start_method(sys.argv.pop(1))
-    from trainspec_validate.cli import main
+    from trainspec_validate.cli.validate import main
     from trainspec_validate.telemetry import engine, large
     engine.AT_ONCE_BYTES = 0
     large._LEAST_BYTES = 1_000
@@ -163,7 +163,7 @@ def test_workers_of_spark_import_nothing_of_the_working_directory(tmp_path: Path
     assert done.returncode == 1, done.stderr
 
 
-@pytest.mark.parametrize("program", ["trainspec_validate.cli", "trainspec_validate.toolbox"])
+@pytest.mark.parametrize("program", ["trainspec_validate.cli.validate", "trainspec_validate.cli.toolbox"])
 def test_programs_of_python_that_are_started_look_for_nothing_in_the_working_directory(program: str) -> None:
     text = f"import {program} as p, os; p.sys.exit = print; p.main(); print(os.environ['PYTHONSAFEPATH'])"
     done = subprocess.run([sys.executable, "-c", text, "--version"], capture_output=True, text=True, check=True)
@@ -174,7 +174,7 @@ def test_programs_of_python_that_are_started_look_for_nothing_in_the_working_dir
 def test_the_compiler_of_loops_takes_no_settings_of_the_working_directory() -> None:
     write(".numba_config.yaml", "developer_mode: 7\ncaptured_errors: nonsense\ncpu_name: none\n")
     text = """
-from trainspec_validate.telemetry.jit import compile_loops
+from trainspec_validate.telemetry.kernels.jit import compile_loops
 assert compile_loops()
 import numba
 print(numba.njit(lambda x: x + 1)(1), numba.config.DEVELOPER_MODE)
@@ -309,7 +309,7 @@ HOSTILE: dict[str, Callable[[], str]] = {
 MEASURED = """
 import re, resource, sys
 from pathlib import Path
-from trainspec_validate.cli import main
+from trainspec_validate.cli.validate import main
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
 try:
     main()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from trainspec_validate.cli import PROGRAM, command
-from trainspec_validate.suppress.common import home_of, is_below
+from trainspec_validate.checking.suppress.common import home_of, is_below
+from trainspec_validate.cli.validate import PROGRAM, command
 
 ROOT = Path(__file__).resolve().parents[1]
 BAD = (ROOT / "examples" / "broken" / "duplex.yaml").read_text(encoding="utf-8")

@@ -13,10 +13,10 @@ from overlay import overlay
 from spec_text import MARK
 
 from tests.trees import build
-from trainspec_validate.check import Terms, examine
-from trainspec_validate.findings import Finding, Outcome, Verdict
-from trainspec_validate.load import load_text
-from trainspec_validate.requirements import Example, Requirement, load_index
+from trainspec_validate.documents.load import load_text
+from trainspec_validate.model.finding import Finding, Outcome, Verdict
+from trainspec_validate.model.requirements import Example, Requirement, load_index
+from trainspec_validate.pipeline.validation import Terms, examine
 
 BASE = Path(__file__).resolve().parent.parent / "spec" / "v1" / "base"
 TREE = "checkpoints"

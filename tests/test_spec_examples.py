@@ -12,10 +12,10 @@ import pytest
 from overlay import excerpt_pointer, overlay
 from spec_text import MARK
 
-from trainspec_validate.check import validate
-from trainspec_validate.findings import Finding
-from trainspec_validate.load import LoadError, load_text
-from trainspec_validate.requirements import Example, Requirement, load_index
+from trainspec_validate.documents.load import LoadError, load_text
+from trainspec_validate.model.finding import Finding
+from trainspec_validate.model.requirements import Example, Requirement, load_index
+from trainspec_validate.pipeline.validation import validate
 
 ROOT = Path(__file__).resolve().parent.parent
 BASE = ROOT / "spec" / "v1" / "base"

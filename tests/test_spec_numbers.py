@@ -8,11 +8,11 @@ import appendix_collectives
 import pytest
 
 from benchmarks import score_memory, training_sets
-from trainspec_validate.costs.collective_libraries import CALIBRATION as COLLECTIVES
-from trainspec_validate.costs.stage_memory import MAX_CHUNKS
-from trainspec_validate.costs.step_compute import CALIBRATION as STEP
-from trainspec_validate.costs.step_time import step_time
-from trainspec_validate.requirements import load_index
+from trainspec_validate.model.requirements import load_index
+from trainspec_validate.performance.costs.collective_libraries import CALIBRATION as COLLECTIVES
+from trainspec_validate.performance.costs.stage_memory import MAX_CHUNKS
+from trainspec_validate.performance.costs.step_compute import CALIBRATION as STEP
+from trainspec_validate.performance.costs.step_time import step_time
 from trainspec_validate.rules import _lean_memory, com_forecast, mem_peak, top_forecast
 from trainspec_validate.rules._forecast import FASTEST, SLOWEST
 

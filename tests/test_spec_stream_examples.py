@@ -12,10 +12,10 @@ import pytest
 from overlay import overlay
 from spec_text import MARK
 
-from trainspec_validate.check import validate
-from trainspec_validate.findings import Finding, Outcome, Verdict
-from trainspec_validate.load import load_text
-from trainspec_validate.requirements import Example, Requirement, load_index
+from trainspec_validate.documents.load import load_text
+from trainspec_validate.model.finding import Finding, Outcome, Verdict
+from trainspec_validate.model.requirements import Example, Requirement, load_index
+from trainspec_validate.pipeline.validation import validate
 
 BASE = Path(__file__).resolve().parent.parent / "spec" / "v1" / "base"
 ON_STREAMS = [requirement for requirement in load_index().by_id.values() if requirement.check == "stream"]

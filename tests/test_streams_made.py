@@ -24,10 +24,10 @@ from streams_made.write import (
     together,
 )
 
-from trainspec_validate.check import validate
-from trainspec_validate.documents.stream import Event, Head, Sample
-from trainspec_validate.metrics import by_name, catalog
-from trainspec_validate.streams import Losses
+from trainspec_validate.documents.types.stream import Event, Head, Sample
+from trainspec_validate.model.metrics import by_name, catalog
+from trainspec_validate.pipeline.validation import validate
+from trainspec_validate.telemetry.formats import Losses
 
 SHAPES = {
     "plain": Shape(),
@@ -240,7 +240,7 @@ def test_a_shuffled_file_keeps_the_order_of_each_stream() -> None:
 
 def test_parquet_holds_the_same_records(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    from trainspec_validate.streams import parquet
+    from trainspec_validate.telemetry.formats import parquet
 
     streams = make_run(SHAPES["plain"]).streams
     put_parquet(streams, tmp_path)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainspec_validate.suggest import did_you_mean, hint
+from trainspec_validate.model.suggest import did_you_mean, hint
 
 KEYS = ["num_nodes", "num_accelerators", "interconnect", "kind"]
 

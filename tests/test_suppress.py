@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from trainspec_validate.boundary import InputError
-from trainspec_validate.check import Selection, validate
-from trainspec_validate.findings import Report, SuppressionKind
-from trainspec_validate.suppress import NEVER_SILENCED
-from trainspec_validate.suppress.baseline import Baseline
+from trainspec_validate.checking.suppress import NEVER_SILENCED
+from trainspec_validate.checking.suppress.baseline import Baseline
+from trainspec_validate.model.finding import Report, SuppressionKind
+from trainspec_validate.pipeline.validation import Selection, validate
+from trainspec_validate.system.boundary import InputError
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
 GOOD = (BASE / "plan.yaml").read_text(encoding="utf-8")

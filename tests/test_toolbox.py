@@ -13,17 +13,18 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.every import every
-from trainspec_validate import coverage, terminal
-from trainspec_validate.catalog import accelerators
-from trainspec_validate.check import validate
-from trainspec_validate.commented import figure
-from trainspec_validate.coverage import Hole
-from trainspec_validate.documents import KINDS, SIDE_KINDS
-from trainspec_validate.findings import Severity
-from trainspec_validate.requirements import load_index
-from trainspec_validate.starter import FILES, documents, missing_figures
-from trainspec_validate.starter.cluster import torus
-from trainspec_validate.toolbox import COMMANDS, PROGRAM, command
+from trainspec_validate.cli import terminal
+from trainspec_validate.cli.toolbox import COMMANDS, PROGRAM, command
+from trainspec_validate.documents.commented import figure
+from trainspec_validate.documents.types import KINDS, SIDE_KINDS
+from trainspec_validate.model.catalog import accelerators
+from trainspec_validate.model.finding import Severity
+from trainspec_validate.model.requirements import load_index
+from trainspec_validate.pipeline import coverage
+from trainspec_validate.pipeline.coverage import Hole
+from trainspec_validate.pipeline.validation import validate
+from trainspec_validate.planner.starter import FILES, documents, missing_figures
+from trainspec_validate.planner.starter.cluster import torus
 
 ROOT = Path(__file__).resolve().parents[1]
 INDEX = load_index()

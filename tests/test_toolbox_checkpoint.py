@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.trees import build
-from trainspec_validate.schema import failures
-from trainspec_validate.toolbox import command as toolbox
+from trainspec_validate.cli.toolbox import command as toolbox
+from trainspec_validate.documents.schema import failures
 
 MODEL = "model.safetensors  safetensors weight=F32[4]\n"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from trainspec_validate.cli.commands.stream_export import TARGETS
+from trainspec_validate.cli.toolbox import PROGRAM, command
 from trainspec_validate.interop.export import formats
-from trainspec_validate.toolbox import PROGRAM, command
-from trainspec_validate.toolbox.stream_export import TARGETS
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.every import every
-from trainspec_validate.metrics import catalog, events, metrics
-from trainspec_validate.toolbox import PROGRAM, command
+from trainspec_validate.cli.toolbox import PROGRAM, command
+from trainspec_validate.model.metrics import catalog, events, metrics
 
 ALIASES = [alias for metric in metrics().values() for alias in metric.aliases]
 

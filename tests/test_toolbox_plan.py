@@ -16,13 +16,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.planner_makers import make
-from trainspec_validate import terminal
-from trainspec_validate.catalog import accelerators
-from trainspec_validate.check import validate
-from trainspec_validate.findings import Severity
+from trainspec_validate.cli import terminal
+from trainspec_validate.cli.toolbox import command, plan_report
+from trainspec_validate.model.catalog import accelerators
+from trainspec_validate.model.finding import Severity
+from trainspec_validate.pipeline.validation import validate
 from trainspec_validate.planner.search import search
-from trainspec_validate.starter import documents
-from trainspec_validate.toolbox import command, plan_report
+from trainspec_validate.planner.starter import documents
 
 CLUSTERS = Path(__file__).resolve().parents[1] / "examples" / "clusters"
 SVG = "{http://www.w3.org/2000/svg}"

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.every import every
-from trainspec_validate.load import load_file
-from trainspec_validate.toolbox import command
+from trainspec_validate.cli.toolbox import command
+from trainspec_validate.documents.load import load_file
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 META = str(EXAMPLES / "clusters" / "meta-llama3-24k.yaml")

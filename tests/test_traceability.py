@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from tests.every import every
-from trainspec_validate.coverage import checks, holes, table
-from trainspec_validate.requirements import Requirement, load_index
+from trainspec_validate.model.requirements import Requirement, load_index
+from trainspec_validate.pipeline.coverage import checks, holes, table
 
 REQUIREMENTS = list(load_index().by_id.values())
 LOWER_CASE_LEVEL = re.compile(r"\b(must|shall|should|may|required|recommended|optional)\b")

@@ -10,12 +10,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.trees import build
-from trainspec_validate import named, validate
-from trainspec_validate.budget import Limit
-from trainspec_validate.cli import PROGRAM, command
-from trainspec_validate.findings import Report, Unjudged, Verdict
+from trainspec_validate import validate
+from trainspec_validate.cli.validate import PROGRAM, command
+from trainspec_validate.model.finding import Report, Unjudged, Verdict
+from trainspec_validate.model.requirements import load_index
+from trainspec_validate.pipeline import named
 from trainspec_validate.report import FORMATS, render
-from trainspec_validate.requirements import load_index
+from trainspec_validate.system.budget import Limit
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
 NOT_GIVEN = "names cluster 'example-cluster', which was not given"

@@ -8,7 +8,7 @@ from appendix_batch_formulas import NODES, NOISE, OLMO, SIGNAL, SIZES, SPEEDS, b
 from appendix_models import batch_cost, critical_batch
 from appendix_text import digits, fixed, formulas, page, percent, section, table
 
-from trainspec_validate.costs import batch_schedule, elastic, learning_rate
+from trainspec_validate.performance.costs import batch_schedule, elastic, learning_rate
 
 RATIOS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 GROWTHS = (0.5, 2.0, 4.0, 16.0)

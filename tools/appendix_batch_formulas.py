@@ -6,7 +6,7 @@ from appendix_models import batch_cost, critical_batch, elastic_search
 from appendix_text import Formula, Given
 from trainspec_reference.common import noise_scale
 
-from trainspec_validate.costs import batch_schedule, elastic, learning_rate
+from trainspec_validate.performance.costs import batch_schedule, elastic, learning_rate
 
 SIZES = (1, 2, 4, 9)
 """Noise units of four groups of unequal size."""

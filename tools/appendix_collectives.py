@@ -9,7 +9,7 @@ from appendix_collectives_formulas import COMPRESSION_FORMULAS, collective_formu
 from appendix_machines import MACHINES, RANKS, switched
 from appendix_text import GIB, MIB, digits, fixed, formulas, page, section, size, table
 
-from trainspec_validate.costs import bandwidth, collective_algorithms, collective_libraries, collectives
+from trainspec_validate.performance.costs import bandwidth, collective_algorithms, collective_libraries, collectives
 
 INTRODUCTION = """
 How long a collective takes on a machine, and which algorithm a well-tuned library takes for it. [Ring or

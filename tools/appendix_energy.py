@@ -9,8 +9,8 @@ from appendix_models import power_samples
 from appendix_text import Formula, Given, digits, fixed, formulas, page, percent, section, signed_percent, table
 
 from benchmarks import score_energy
-from trainspec_validate.catalog import accelerators, models
-from trainspec_validate.costs import energy
+from trainspec_validate.model.catalog import accelerators, models
+from trainspec_validate.performance.costs import energy
 
 KILOWATT_HOUR = energy.JOULES_PER_KILOWATT_HOUR
 NODES, SECONDS, DEVICE_WATTS = 64, 3412, 700

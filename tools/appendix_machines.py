@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from trainspec_validate.catalog import accelerators, links, models
-from trainspec_validate.costs.collective_algorithms import HOP_SECONDS
-from trainspec_validate.costs.network import Link, Network
-from trainspec_validate.costs.transformer import Shape
-from trainspec_validate.derived.job import JobNodes
-from trainspec_validate.documents import ClusterProfile, read
-from trainspec_validate.load import load_file
-from trainspec_validate.topology.graph import Topology, topology_of
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.documents.types import ClusterProfile, read
+from trainspec_validate.model.catalog import accelerators, links, models
+from trainspec_validate.performance.costs.collective_algorithms import HOP_SECONDS
+from trainspec_validate.performance.costs.network import Link, Network
+from trainspec_validate.performance.costs.transformer import Shape
+from trainspec_validate.performance.derived.job import JobNodes
+from trainspec_validate.performance.topology.graph import Topology, topology_of
 
 ROOT = Path(__file__).resolve().parent.parent
 RANKS = (8, 32, 128, 512, 2048, 16384)

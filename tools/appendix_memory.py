@@ -11,7 +11,7 @@ from appendix_memory_formulas import ADAM, GPT3, memory_formulas
 from appendix_text import GIB, MIB, digits, fixed, formulas, page, percent, section, signed_percent, table
 
 from benchmarks import score_memory
-from trainspec_validate.costs import (
+from trainspec_validate.performance.costs import (
     activations,
     layout,
     memory,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from appendix_machines import shape
 from appendix_text import GIB, MIB, Formula, Given
 
-from trainspec_validate.costs import (
+from trainspec_validate.performance.costs import (
     activations,
     adapters,
     layout,

@@ -8,12 +8,12 @@ from dataclasses import replace
 from appendix_machines import example_topology, mesh, switched
 from appendix_text import GIB, MIB, digits, section, size, table
 
-from trainspec_validate.costs import collectives
-from trainspec_validate.costs.collective_algorithms import domain_rate
-from trainspec_validate.costs.network import Link
-from trainspec_validate.costs.placement import Span, span
-from trainspec_validate.topology.networks import Pattern, RankOrder, Traffic, group_network
-from trainspec_validate.topology.roles import TreeRole, roles_of, stage_edges
+from trainspec_validate.performance.costs import collectives
+from trainspec_validate.performance.costs.collective_algorithms import domain_rate
+from trainspec_validate.performance.costs.network import Link
+from trainspec_validate.performance.costs.placement import Span, span
+from trainspec_validate.performance.topology.networks import Pattern, RankOrder, Traffic, group_network
+from trainspec_validate.performance.topology.roles import TreeRole, roles_of, stage_edges
 
 CLUSTERS = ("meta-llama3-24k", "alibaba-hpn", "dgx-superpod-b200", "azure-gb300", "coreweave-gb200", "mrc-131072")
 WAYS: tuple[tuple[RankOrder, Pattern], ...] = (

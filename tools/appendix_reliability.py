@@ -8,7 +8,7 @@ from appendix_models import blast_radius
 from appendix_reliability_formulas import BUDGET_SECONDS, JOB, LAYERS, LAYOUTS, PARTS, PHASES, reliability_formulas
 from appendix_text import digits, fixed, formulas, page, percent, section, table
 
-from trainspec_validate.costs import detection, reliability
+from trainspec_validate.performance.costs import detection, reliability
 
 MTBF_MINUTES = (15, 60, 180, 360, 1440, 10080)
 SAVE_SECONDS = (1, 10, 60, 300)

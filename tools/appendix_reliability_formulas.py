@@ -5,7 +5,7 @@ from __future__ import annotations
 from appendix_models import blast_radius
 from appendix_text import Formula, Given
 
-from trainspec_validate.costs import detection, layout, reliability
+from trainspec_validate.performance.costs import detection, layout, reliability
 
 LLAMA = layout.Layout(data=128, tensor=8, pipeline=16)
 JOB = Given("job", LLAMA, "Llama 3 405B: tensor 8, pipeline 16, data 128, 16,384 ranks")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from appendix_machines import shape, switched
 from appendix_text import Formula, Given
 
-from trainspec_validate.costs import (
+from trainspec_validate.performance.costs import (
     kernel_efficiency,
     kernel_traffic,
     layout,

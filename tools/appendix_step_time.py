@@ -10,7 +10,7 @@ from appendix_step_formulas import GPT3, LLAMA, STAGES, step_formulas
 from appendix_text import MIB, digits, fixed, formulas, page, percent, section, signed_percent, table
 
 from benchmarks import training_sets
-from trainspec_validate.costs import kernel_efficiency, layout, step_compute, step_time, step_traffic
+from trainspec_validate.performance.costs import kernel_efficiency, layout, step_compute, step_time, step_traffic
 
 RUNS = (
     "megatron2021_t1-001",

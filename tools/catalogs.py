@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from trainspec_validate.load import load_file
+from trainspec_validate.documents.load import load_file
 
 TABLES = ("accelerators", "links", "metrics", "models")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from trainspec_validate.documents.conformance_report import ConformanceReport, ScenarioReport
+from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport
 
 
 def by_stack(directory: Path) -> dict[str, list[ConformanceReport]]:

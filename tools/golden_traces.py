@@ -19,7 +19,7 @@ from trainspec_reference.common.precision import UNIT_ROUNDOFF, Format, in_forma
 from trainspec_reference.common.reading import Changes, read_job
 from trainspec_reference.common.rehearsal import rehearse
 
-from trainspec_validate.documents.trace import StepDone
+from trainspec_validate.documents.types.trace import StepDone
 
 HOME = Path(__file__).parents[1] / "reference"
 MAKERS = {"state-space": "plain", "transformer": "jax", "convolution": "jax"}

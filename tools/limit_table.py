@@ -6,7 +6,7 @@ import importlib
 import re
 from pathlib import Path
 
-from trainspec_validate.budget import LIMITS, Limit
+from trainspec_validate.system.budget import LIMITS, Limit
 
 PAGE = "SECURITY.md"
 START, END = "<!-- limits: made by tools/limit_table.py -->\n", "<!-- end of limits -->\n"

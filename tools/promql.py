@@ -13,9 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import indent, wrap
 
-from trainspec_validate.load import load_file
-from trainspec_validate.metrics import MetricCatalog, parse
-from trainspec_validate.metrics.prometheus import HISTOGRAM_SERIES, prometheus_label, prometheus_name, prometheus_names
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.model.metrics import MetricCatalog, parse
+from trainspec_validate.model.metrics.prometheus import (
+    HISTOGRAM_SERIES,
+    prometheus_label,
+    prometheus_name,
+    prometheus_names,
+)
 
 LABELS = {
     "run": "train.run.id",

@@ -8,7 +8,7 @@ from pathlib import Path
 from committed_reports import by_scenario, by_stack, circumstances, table
 from trainspec_conformance.figures import TRIALS_FOR, figures
 
-from trainspec_validate.documents.conformance_report import Moment, MomentFigures, ScenarioReport, TrialReport
+from trainspec_validate.documents.types.conformance_report import Moment, MomentFigures, ScenarioReport, TrialReport
 
 MOMENTS: tuple[Moment, ...] = ("detected", "decided", "restored", "first-step")
 PAGE = "recovery.md"

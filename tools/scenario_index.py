@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from trainspec_validate.documents import part
-from trainspec_validate.documents.scenario import Scenario
-from trainspec_validate.load import load_file
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.documents.types import part
+from trainspec_validate.documents.types.scenario import Scenario
 
 
 def index(directory: Path) -> str:

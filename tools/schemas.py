@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from trainspec_validate.catalog import accelerators, links
-from trainspec_validate.documents import KINDS, SIDE_KINDS, Record
-from trainspec_validate.documents.stream import StreamRecord
-from trainspec_validate.metrics import Metric, events, metrics
-from trainspec_validate.schema import schema_file
+from trainspec_validate.documents.schema import schema_file
+from trainspec_validate.documents.types import KINDS, SIDE_KINDS, Record
+from trainspec_validate.documents.types.stream import StreamRecord
+from trainspec_validate.model.catalog import accelerators, links
+from trainspec_validate.model.metrics import Metric, events, metrics
 
 SITE = "https://trainspec.org"
 DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
@@ -178,7 +178,7 @@ def _docstrings() -> dict[str, dict[str, str]]:
     """Docstring of every field of every record, by class and field name."""
     found: dict[str, dict[str, str]] = {}
     for name, module in list(sys.modules.items()):
-        if not name.startswith("trainspec_validate.documents"):
+        if not name.startswith("trainspec_validate.documents.types"):
             continue
         for record in vars(module).values():
             if inspect.isclass(record) and issubclass(record, Record) and record.__module__ == name:

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from schemas import DRAFT_07, SITE
-from trainspec_validate.documents import KINDS, SIDE_KINDS
-from trainspec_validate.schema import schema_file
+from trainspec_validate.documents.schema import schema_file
+from trainspec_validate.documents.types import KINDS, SIDE_KINDS
 
 ADDRESS = f"{SITE}/schemas/schemastore/trainspec.schema.json"
 FILES = ["*.trainspec.yaml", "*.trainspec.yml", "*.trainspec.json"]

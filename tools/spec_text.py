@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainspec_validate.load import load_file
+from trainspec_validate.documents.load import load_file
 
 CHAPTERS = "[0-9][0-9]-*.md"
 HEADING = re.compile(r"^### (?P<title>.+?) \{#(?P<id>TS-[A-Z]{3}-\d{3})(?P<facts>( [a-z_]+=(\"[^\"]+\"|[^ }\"]+))*)\}$")

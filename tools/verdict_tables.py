@@ -9,7 +9,7 @@ from committed_reports import by_scenario, by_stack, circumstances, table
 from trainspec_conformance.reporting import scenarios_digest
 from trainspec_conformance.scenarios import all_scenarios
 
-from trainspec_validate.documents.conformance_report import ConformanceReport, ScenarioReport
+from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport
 
 PAGE = "verdicts.md"
 HEAD = """# What stacks did in each scenario

@@ -10,7 +10,7 @@ import msgspec
 from registry import named
 from trainspec_reference.conform import run
 
-from trainspec_validate.documents.conformance import Task
+from trainspec_validate.documents.types.conformance import Task
 
 WORKER = Path(__file__).with_name("worker.py")
 BACKEND = "plain"

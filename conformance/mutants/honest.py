@@ -17,7 +17,7 @@ from registry import HONEST, Mutant
 from runs import HERE, TRIALS, descriptor, outcome_of
 from trainspec_conformance.suite import Order, run_suite
 
-from trainspec_validate.documents.scenario import Scenario
+from trainspec_validate.documents.types.scenario import Scenario
 
 LEAST_TRIALS = 2
 """What is entered may depend on the moment of a fault: counted is what was entered in any trial."""

@@ -21,7 +21,7 @@ from trainspec_reference.common.verification import Refusal, Restorable
 from trainspec_reference.plain import storage
 from trainspec_reference.plain.backend import PlainBackend
 
-from trainspec_validate.documents import trace
+from trainspec_validate.documents.types import trace
 
 
 @mutant("tells-early", "TS-CNF-108", "Tells of the commit when the save begins.",

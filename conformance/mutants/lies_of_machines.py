@@ -17,7 +17,7 @@ from trainspec_reference.plain.backend import PlainBackend
 from trainspec_reference.plain.compression import GradientCompressor
 
 from trainspec_record.node.source import Reading, Source
-from trainspec_validate import documents
+from trainspec_validate.documents import types as documents
 
 DEVICE_JOULES_PER_SECOND = 400.0
 

@@ -18,8 +18,8 @@ from trainspec_reference.plain import backend, compression, exchange, formats, o
 from trainspec_reference.plain.backend import PlainBackend
 from trainspec_reference.plain.compression import GradientCompressor
 
-from trainspec_validate.costs import elastic, transformer
-from trainspec_validate.documents.precision import LossScaling
+from trainspec_validate.documents.types.precision import LossScaling
+from trainspec_validate.performance.costs import elastic, transformer
 
 LAYOUT = "another layout adds in another order there"
 TRAINED = "the same compressor is trained with there"

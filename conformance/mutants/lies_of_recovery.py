@@ -28,7 +28,7 @@ from trainspec_reference.common.run_settings import RunEnd
 from trainspec_reference.common.trace import TraceWriter
 from trainspec_reference.common.trainer import Trainer
 
-from trainspec_validate.documents.trace import FaultSeen
+from trainspec_validate.documents.types.trace import FaultSeen
 
 COMPARED = (*range(101, 117), 118, 119, 122, 123, *range(125, 129), *range(132, 136), 205, 207, 312, 314, 315)
 """Scenarios that compare samples with another run, or with an order."""

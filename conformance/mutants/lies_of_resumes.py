@@ -18,8 +18,8 @@ from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.step import Step
 from trainspec_reference.plain.backend import PlainBackend
 
-from trainspec_validate import documents
-from trainspec_validate.documents.conformance import Task
+from trainspec_validate.documents import types as documents
+from trainspec_validate.documents.types.conformance import Task
 
 RESUMED = "it goes on from a checkpoint there, and is compared with a run that does not"
 RESUMES = (*range(101, 104), *range(105, 117), 118, 119, 122, 123, *range(125, 130), 132, 135, 205)

@@ -19,7 +19,7 @@ from trainspec_record import job, rank, stream
 from trainspec_record.noise import meter
 from trainspec_record.silent import SilentRun
 from trainspec_record.spans import Save
-from trainspec_validate.documents.trace import StepDone
+from trainspec_validate.documents.types.trace import StepDone
 
 SHARED = "the samples of a batch are compared there too"
 

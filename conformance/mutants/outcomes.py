@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from trainspec_validate.atomic import write_atomically
-from trainspec_validate.documents.conformance_report import Verdict
+from trainspec_validate.documents.types.conformance_report import Verdict
+from trainspec_validate.system.atomic import write_atomically
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (

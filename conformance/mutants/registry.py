@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from recorder import record
 
-from trainspec_validate.documents.conformance import Task
+from trainspec_validate.documents.types.conformance import Task
 
 HONEST = "honest"
 """Name of the stack without a lie, which notes what it enters."""

@@ -13,8 +13,8 @@ from trainspec_conformance.controls import Controls
 from trainspec_conformance.reading import read
 from trainspec_conformance.suite import Order, ScenarioResult, run_suite
 
-from trainspec_validate.documents.conformance import StackDescriptor
-from trainspec_validate.documents.scenario import Scenario
+from trainspec_validate.documents.types.conformance import StackDescriptor
+from trainspec_validate.documents.types.scenario import Scenario
 
 HERE = Path(__file__).parent
 BUDGET_SECONDS = 120.0

@@ -34,7 +34,7 @@ from runs import Runs, descriptor
 from shares import CALM, Share, ordered
 from trainspec_conformance.scenarios import all_scenarios
 
-from trainspec_validate.documents.scenario import Scenario
+from trainspec_validate.documents.types.scenario import Scenario
 
 RESULTS = "results"
 """Directory of the files of results, below the one that the command line names."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from registry import Mutant
 
-from trainspec_validate.documents.scenario import Scenario
-from trainspec_validate.requirements import load_index
+from trainspec_validate.documents.types.scenario import Scenario
+from trainspec_validate.model.requirements import load_index
 
 CALM = "null-run"
 

@@ -10,7 +10,7 @@ import msgspec
 from trainspec_conformance.arrays import Array, unpacked
 from trainspec_conformance.criteria import CannotJudgeError, Case
 from trainspec_conformance.records import Entry, Probed
-from trainspec_validate.documents.scenario import Criterion
+from trainspec_validate.documents.types.scenario import Criterion
 
 Value = TypeVar("Value")
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from trainspec_conformance.starting import DEMO_SCENARIOS, DEMO_STACK
-from trainspec_validate import terminal
+from trainspec_validate.cli import terminal
 
 PROGRAM = "trainspec-conformance"
 _EPILOG = """\b

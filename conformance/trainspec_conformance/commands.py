@@ -19,14 +19,14 @@ from trainspec_conformance.starting import write_templates
 from trainspec_conformance.suite import Order, lacking, num_trials, run_suite
 from trainspec_conformance.summary import show
 from trainspec_conformance.verifying import differences
-from trainspec_validate import terminal
-from trainspec_validate.atomic import write_atomically
-from trainspec_validate.config import changed
-from trainspec_validate.documents.conformance import StackDescriptor
-from trainspec_validate.documents.conformance_report import ConformanceReport
-from trainspec_validate.documents.scenario import Scenario
-from trainspec_validate.suggest import did_you_mean
-from trainspec_validate.suppress.common import is_below
+from trainspec_validate.checking.suppress.common import is_below
+from trainspec_validate.cli import terminal
+from trainspec_validate.cli.settings_file import changed
+from trainspec_validate.documents.types.conformance import StackDescriptor
+from trainspec_validate.documents.types.conformance_report import ConformanceReport
+from trainspec_validate.documents.types.scenario import Scenario
+from trainspec_validate.model.suggest import did_you_mean
+from trainspec_validate.system.atomic import write_atomically
 
 OK, FOUND, WRONG_USE, OUR_FAULT = 0, 1, 2, 3
 

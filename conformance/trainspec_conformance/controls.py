@@ -11,8 +11,8 @@ import msgspec
 
 from trainspec_conformance.records import Entry
 from trainspec_conformance.trial import Setting, run_trial
-from trainspec_validate.documents.conformance import StackDescriptor
-from trainspec_validate.documents.scenario import Scenario, Start, Wait
+from trainspec_validate.documents.types.conformance import StackDescriptor
+from trainspec_validate.documents.types.scenario import Scenario, Start, Wait
 
 
 @dataclass(frozen=True)

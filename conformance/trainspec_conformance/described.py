@@ -7,8 +7,8 @@ from contextlib import chdir
 from pathlib import Path
 
 from trainspec_conformance.reading import DocumentError
-from trainspec_validate.atomic import write_atomically
-from trainspec_validate.documents.conformance import StackDescriptor
+from trainspec_validate.documents.types.conformance import StackDescriptor
+from trainspec_validate.system.atomic import write_atomically
 
 DIRECTORY = "documents"
 MAX_DOCUMENT_BYTES = 16_000_000
@@ -43,8 +43,9 @@ def errors(out: Path, documents: tuple[str, ...]) -> tuple[str, ...]:
     """What the validator finds wrong with the copies, each as `file: id: message`; nothing where there are none."""
     if not documents:
         return ()
-    from trainspec_validate.check import InputError, Terms, examine  # noqa: PLC0415 - most runs have no documents
-    from trainspec_validate.findings import Severity  # noqa: PLC0415
+    from trainspec_validate.model.finding import Severity  # noqa: PLC0415
+    from trainspec_validate.pipeline.validation import Terms, examine  # noqa: PLC0415 - most runs have no documents
+    from trainspec_validate.system.boundary import InputError
 
     with chdir(out / DIRECTORY):  # they can refer to each other, and to nothing above them
         try:

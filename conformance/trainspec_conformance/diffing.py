@@ -10,8 +10,8 @@ import msgspec
 
 from trainspec_conformance.reading import read
 from trainspec_conformance.reporting import LEVELS, REPORT
-from trainspec_validate.documents.conformance_report import ConformanceReport, ScenarioReport
-from trainspec_validate.neutral import printable
+from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport
+from trainspec_validate.system.neutral import printable
 
 NOTICEABLE = 1.25
 """Factor from which on a time counts as slower or faster; a machine alone makes smaller differences."""

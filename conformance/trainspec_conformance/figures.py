@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from trainspec_validate.documents.conformance_report import Moment, MomentFigures, TrialReport
+from trainspec_validate.documents.types.conformance_report import Moment, MomentFigures, TrialReport
 
 MOMENTS: tuple[Moment, ...] = ("detected", "decided", "restored", "first-step", "caught-up")
 TRIALS_FOR = {0.5: 5, 0.9: 29, 0.95: 59}

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from trainspec_conformance.reading import DocumentError, read
 from trainspec_conformance.scenarios import all_scenarios
-from trainspec_validate.documents import Waiver, Waivers
-from trainspec_validate.suggest import did_you_mean
-from trainspec_validate.suppress.common import home_of, is_below
+from trainspec_validate.checking.suppress.common import home_of, is_below
+from trainspec_validate.documents.types import Waiver, Waivers
+from trainspec_validate.model.suggest import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

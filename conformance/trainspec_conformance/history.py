@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from trainspec_conformance.records import Entry, Malformed, SuiteRecord
-from trainspec_validate.documents.trace import TraceRecord
+from trainspec_validate.documents.types.trace import TraceRecord
 
 MAX_LINE_BYTES = 16_000_000
 MAX_TRACE_BYTES = 1_000_000_000

@@ -9,8 +9,8 @@ from pathlib import Path
 from trainspec_conformance.clocks import Clocks
 from trainspec_conformance.failing_device import FailingDevice
 from trainspec_conformance.network import INTERFACE, Network, NetworkHost
-from trainspec_validate.documents.conformance import TaskHost
-from trainspec_validate.documents.scenario import Inject, Scenario
+from trainspec_validate.documents.types.conformance import TaskHost
+from trainspec_validate.documents.types.scenario import Inject, Scenario
 
 COMMAND = "command"
 """Name of the host that the command runs on: none of the job's, so that it survives what is done to those."""

@@ -15,8 +15,8 @@ from trainspec_conformance.hosts import COMMAND, KINDS, Hosts
 from trainspec_conformance.processes import marked, send
 from trainspec_conformance.records import Injected, Started
 from trainspec_conformance.view import View
-from trainspec_validate.documents.scenario import Inject
-from trainspec_validate.documents.trace import Save
+from trainspec_validate.documents.types.scenario import Inject
+from trainspec_validate.documents.types.trace import Save
 
 if TYPE_CHECKING:
     from trainspec_conformance.means import Means

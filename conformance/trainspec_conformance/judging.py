@@ -13,8 +13,8 @@ import msgspec
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, all_checks
 from trainspec_conformance.records import Ended, Entry, Malformed, Probed, Waited
 from trainspec_conformance.view import View
-from trainspec_validate.documents.conformance import StackDescriptor
-from trainspec_validate.documents.scenario import Criterion, Scenario
+from trainspec_validate.documents.types.conformance import StackDescriptor
+from trainspec_validate.documents.types.scenario import Criterion, Scenario
 
 State = Literal["pass", "fail", "unsupported", "not-run", "error"]
 

@@ -22,8 +22,8 @@ from trainspec_conformance.hosts import Hosts
 from trainspec_conformance.processes import Session, inherited, marked
 from trainspec_conformance.reading import wrong
 from trainspec_conformance.records import Exited, Started
-from trainspec_validate.documents import changed
-from trainspec_validate.documents.conformance import StackDescriptor, Task, TestJob
+from trainspec_validate.documents.types import changed
+from trainspec_validate.documents.types.conformance import StackDescriptor, Task, TestJob
 
 VERSION_SECONDS = 60
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from trainspec_conformance.disk import CannotMountError, SmallDisk
 from trainspec_conformance.hosts import Hosts
 from trainspec_conformance.memory import MemoryGroup
-from trainspec_validate.documents.scenario import Inject, Scenario
+from trainspec_validate.documents.types.scenario import Inject, Scenario
 
 DISK_BYTES = 256 << 20
 _DISK_KINDS = frozenset({"fill-disk", "free-disk", "fail-writes", "mend-writes"})

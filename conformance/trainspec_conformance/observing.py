@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainspec_conformance.records import Streams
-from trainspec_validate.boundary import InputError
-from trainspec_validate.check import Terms, examine
 from trainspec_validate.checkpoints.bundles import prefix_of
 from trainspec_validate.checkpoints.read import read_checkpoint
-from trainspec_validate.findings import Report, Severity
+from trainspec_validate.model.finding import Report, Severity
+from trainspec_validate.pipeline.validation import Terms, examine
+from trainspec_validate.system.boundary import InputError
 
 MAX_FINDINGS = 200
 _SHOWN_BYTES = 16

@@ -15,7 +15,7 @@ from trainspec_conformance.numerics import case_input
 from trainspec_conformance.peaks import PeakMemory
 from trainspec_conformance.processes import MARK, inherited
 from trainspec_conformance.records import Probed
-from trainspec_validate.documents.conformance import StackDescriptor
+from trainspec_validate.documents.types.conformance import StackDescriptor
 
 PROBE_SECONDS = 300
 MAX_ANSWER_BYTES = 64_000_000

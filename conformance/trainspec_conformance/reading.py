@@ -7,11 +7,11 @@ from typing import TypeVar
 
 import msgspec
 
-from trainspec_validate.documents import SIDE_KINDS, Record, part
-from trainspec_validate.findings import Pointer
-from trainspec_validate.kind import KindFailure, kind_of
-from trainspec_validate.load import LoadError, Source, load_file
-from trainspec_validate.schema import failures
+from trainspec_validate.documents.kind import KindFailure, kind_of
+from trainspec_validate.documents.load import LoadError, Source, load_file
+from trainspec_validate.documents.schema import failures
+from trainspec_validate.documents.types import SIDE_KINDS, Record, part
+from trainspec_validate.model.finding import Pointer
 
 Kind = TypeVar("Kind", bound=Record)
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from trainspec_validate.documents.trace import TraceRecord
+from trainspec_validate.documents.types.trace import TraceRecord
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="k", omit_defaults=True, forbid_unknown_fields=True):

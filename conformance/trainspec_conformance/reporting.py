@@ -24,8 +24,8 @@ from trainspec_conformance.timeline import marks
 from trainspec_conformance.trial import HISTORY
 from trainspec_conformance.view import View
 from trainspec_validate import __version__
-from trainspec_validate.documents.conformance import ConformanceLevel, StackDescriptor
-from trainspec_validate.documents.conformance_report import (
+from trainspec_validate.documents.types.conformance import ConformanceLevel, StackDescriptor
+from trainspec_validate.documents.types.conformance_report import (
     CheckVerdict,
     ConformanceReport,
     Evidence,
@@ -33,9 +33,9 @@ from trainspec_validate.documents.conformance_report import (
     ScenarioReport,
     TrialReport,
 )
-from trainspec_validate.documents.scenario import Scenario
-from trainspec_validate.neutral import printable
-from trainspec_validate.requirements import DATA_DIRECTORY, load_index
+from trainspec_validate.documents.types.scenario import Scenario
+from trainspec_validate.model.requirements import DATA_DIRECTORY, load_index
+from trainspec_validate.system.neutral import printable
 
 REPORT = "report.json"
 LEVELS: tuple[ConformanceLevel, ...] = ("described", "observable", "recoverable", "efficient")

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from trainspec_conformance.reading import read
-from trainspec_validate.documents.scenario import Scenario
+from trainspec_validate.documents.types.scenario import Scenario
 
 DIRECTORIES = (Path(__file__).parent / "scenarios", Path(__file__).parents[1] / "scenarios")
 """In a wheel they lie in the package, in a clone beside it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trainspec_validate.atomic import write_atomically
+from trainspec_validate.system.atomic import write_atomically
 
 TEMPLATES = Path(__file__).with_name("templates")
 FILES = ("stack.yaml", "shim.py")

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainspec_validate.documents.conformance import Store
+from trainspec_validate.documents.types.conformance import Store
 
 MAX_FILES = 100_000
 MAX_POINTER_BYTES = 4096

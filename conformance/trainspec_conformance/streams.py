@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainspec_conformance.records import Streamed
-from trainspec_validate.documents.stream import Event, Head, HistogramValue, Sample, StreamRecord
-from trainspec_validate.streams.items import Refusal
-from trainspec_validate.streams.native import read_line
-from trainspec_validate.streams.source import SourceError, blocks
+from trainspec_validate.documents.types.stream import Event, Head, HistogramValue, Sample, StreamRecord
+from trainspec_validate.telemetry.formats.items import Refusal
+from trainspec_validate.telemetry.formats.native import read_line
+from trainspec_validate.telemetry.formats.source import SourceError, blocks
 
 MAX_RECORDS = 50_000
 """Of all streams of a trial; a stack that writes more is read no further, and its later values are not judged."""

@@ -12,8 +12,8 @@ from trainspec_conformance.disk import unmount_abandoned
 from trainspec_conformance.judging import Judged, State, judge_trial, mistake, unsupported
 from trainspec_conformance.processes import end_abandoned
 from trainspec_conformance.trial import Setting, UnsupportedError, run_trial
-from trainspec_validate.documents.conformance import StackDescriptor
-from trainspec_validate.documents.scenario import Damage, Scenario
+from trainspec_validate.documents.types.conformance import StackDescriptor
+from trainspec_validate.documents.types.scenario import Damage, Scenario
 
 BASIC, STANDARD, STRICT = 0.5, 0.9, 0.95
 """Quantiles of the three numbers of trials."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainspec_conformance.formats.reasons import reasons
-from trainspec_validate import terminal
-from trainspec_validate.documents.conformance_report import ConformanceReport, MomentFigures, ScenarioReport
+from trainspec_validate.cli import terminal
+from trainspec_validate.documents.types.conformance_report import ConformanceReport, MomentFigures, ScenarioReport
 
 MAX_REASONS = 6
 _FIGURES = ("detected", "decided", "restored", "first-step")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainspec_conformance.view import View
-from trainspec_validate.documents.conformance_report import Mark, Moment
-from trainspec_validate.documents.trace import Decision, StepDone
+from trainspec_validate.documents.types.conformance_report import Mark, Moment
+from trainspec_validate.documents.types.trace import Decision, StepDone
 
 
 def marks(view: View) -> tuple[Mark, ...]:

@@ -22,8 +22,8 @@ from trainspec_conformance.store import CheckpointStore
 from trainspec_conformance.streams import read_streams
 from trainspec_conformance.view import View
 from trainspec_conformance.waiting import Condition, condition
-from trainspec_validate.documents.conformance import StackDescriptor
-from trainspec_validate.documents.scenario import Act, Damage, Inject, Probe, Scenario, Start, Stop, Wait
+from trainspec_validate.documents.types.conformance import StackDescriptor
+from trainspec_validate.documents.types.scenario import Act, Damage, Inject, Probe, Scenario, Start, Stop, Wait
 
 POLL_SECONDS = 0.004
 """Time between two looks at the trace: the resolution of every time that a report states."""

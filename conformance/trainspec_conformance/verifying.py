@@ -16,7 +16,7 @@ from trainspec_conformance.scenarios import all_scenarios
 from trainspec_conformance.timeline import marks
 from trainspec_conformance.trial import HISTORY
 from trainspec_conformance.view import View
-from trainspec_validate.documents.conformance_report import ConformanceReport, ScenarioReport
+from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport
 
 
 def differences(directory: Path) -> Iterator[str]:

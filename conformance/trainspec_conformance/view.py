@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from trainspec_conformance.records import Entry, Exited, Injected, Started, SuiteRecord
-from trainspec_validate.documents.trace import End, FaultSeen, Process, Restore, Save, StepDone, TraceRecord
+from trainspec_validate.documents.types.trace import End, FaultSeen, Process, Restore, Save, StepDone, TraceRecord
 
 One = TypeVar("One", bound="TraceRecord | SuiteRecord")
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from trainspec_conformance.view import View
-from trainspec_validate.documents.conformance import TestJob
-from trainspec_validate.documents.scenario import Wait
+from trainspec_validate.documents.types.conformance import TestJob
+from trainspec_validate.documents.types.scenario import Wait
 
 Test = Callable[[View, float], bool]
 

@@ -1,6 +1,6 @@
 """Prints for the recorder, with texts of plans and file names made inert for terminals and logs.
 
-`trainspec_validate.neutral` explains the escapes. The recorder does not import the validator, so it has its own few
+`trainspec_validate.system.neutral` explains the escapes. The recorder does not import the validator, so it has its own few
 lines; a test holds that both write the same.
 """
 

@@ -18,7 +18,7 @@ from trainspec_reference.common.probe_arrays import ProbeInputError
 from trainspec_reference.common.reading import Changes, NotTrainableError, read_job, write_documents
 from trainspec_reference.common.run_settings import IN_USE, Settings
 from trainspec_validate import InputError, Severity, validate
-from trainspec_validate.load import LoadError
+from trainspec_validate.documents.load import LoadError
 from trainspec_validate.report.concise import render
 from trainspec_validate.report.options import Options
 

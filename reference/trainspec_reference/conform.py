@@ -15,10 +15,10 @@ from trainspec_reference.common.launch import WORKER, hosts, launch
 from trainspec_reference.common.places import Place
 from trainspec_reference.common.reading import write_documents
 from trainspec_reference.common.run_settings import IN_USE, Settings
-from trainspec_validate import documents
-from trainspec_validate.documents.checkpoint import CheckpointPolicy
-from trainspec_validate.documents.conformance import Task, TestJob
-from trainspec_validate.documents.plan import TrainingPlan
+from trainspec_validate.documents import types as documents
+from trainspec_validate.documents.types.checkpoint import CheckpointPolicy
+from trainspec_validate.documents.types.conformance import Task, TestJob
+from trainspec_validate.documents.types.plan import TrainingPlan
 
 MODEL = ModelShape(family="state-space", num_layers=2, hidden_size=32, vocabulary_size=128, sequence_length=32)
 NUM_PARAMETERS = 10_560

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from trainspec_validate._version import __version__
 
 if TYPE_CHECKING:
-    from trainspec_validate.boundary import InputError
-    from trainspec_validate.check import validate
-    from trainspec_validate.findings import Finding, Report, Severity
-    from trainspec_validate.selection import Selection
+    from trainspec_validate.checking.selection import Selection
+    from trainspec_validate.model.finding import Finding, Report, Severity
+    from trainspec_validate.pipeline.validation import validate
+    from trainspec_validate.system.boundary import InputError
 
 __all__ = ["Finding", "InputError", "Report", "Selection", "Severity", "__version__", "validate"]
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.record.recorded import SOURCE, records
 from trainspec_record.identity import VARIABLE
-from trainspec_validate.check import validate
+from trainspec_validate.pipeline.validation import validate
 
 PROGRAMS = Path(__file__).parent / "programs"
 SECONDS = 300

@@ -10,7 +10,7 @@ from appendix_models import batch_cost
 from appendix_models.batch_cost import schedule_cost, steps_saved
 from appendix_models.critical_batch import adaptive_batch, adaptive_gain
 
-from trainspec_validate.costs.batch_schedule import Stage, batch_at
+from trainspec_validate.performance.costs.batch_schedule import Stage, batch_at
 
 OLMO = [Stage(0, 2**22), Stage(168e9, 2**23), Stage(503e9, 2**24)]
 

@@ -20,8 +20,8 @@ from appendix_models.blast_radius import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.costs.reliability import job_mtbf_seconds, time_shares
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.reliability import job_mtbf_seconds, time_shares
 
 LLAMA = Layout(data=128, tensor=8, pipeline=16)
 PIPELINE_INSIDE = ("tensor", "context", "pipeline", "data")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.costs.elastic_cases import MICROS, bounds, brute_force
-from trainspec_validate.costs.elastic import Bounds, data_degrees
+from trainspec_validate.performance.costs.elastic import Bounds, data_degrees
 
 
 @settings(deadline=None)

@@ -31,17 +31,17 @@ from tests.trees import (
     short_text,
     size_of,
 )
-from trainspec_validate.budget import Limit
 from trainspec_validate.checkpoints import limits
 from trainspec_validate.checkpoints.opening import check_cost
 from trainspec_validate.checkpoints.read import read_checkpoint
-from trainspec_validate.toolbox import command as toolbox
+from trainspec_validate.cli.toolbox import command as toolbox
+from trainspec_validate.system.budget import Limit
 
 MAX_PEAK_BYTES = 512 * 1024 * 1024
 COMMAND = """
 import re, sys
 from pathlib import Path
-from trainspec_validate.cli import main
+from trainspec_validate.cli.validate import main
 try:
     main()
 except SystemExit as end:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.trees import NOW_SECONDS, build, call, mapping, name, pickled, short_text
-from trainspec_validate.check import validate
 from trainspec_validate.checkpoints.read import read_checkpoint
+from trainspec_validate.pipeline.validation import validate
 
 WHOLE = "step-60  dcp 2 weight=F32[4,3] bias=F32[4]\n"
 

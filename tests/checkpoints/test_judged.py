@@ -9,11 +9,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.trees import build
-from trainspec_validate.check import InputError, validate
+from trainspec_validate.checking.selection import Selection
 from trainspec_validate.checkpoints.inventory import find
-from trainspec_validate.cli import command as gate
-from trainspec_validate.findings import Verdict
-from trainspec_validate.selection import Selection
+from trainspec_validate.cli.validate import command as gate
+from trainspec_validate.model.finding import Verdict
+from trainspec_validate.pipeline.validation import validate
+from trainspec_validate.system.boundary import InputError
 
 ONE = "safetensors weight=F32[4]"
 

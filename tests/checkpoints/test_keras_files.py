@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainspec_validate.check import validate
 from trainspec_validate.checkpoints.formats.keras import SIGNATURE
 from trainspec_validate.checkpoints.read import read_checkpoint
+from trainspec_validate.pipeline.validation import validate
 
 PLAIN = {"class_name": "Sequential", "config": {"layers": [{"class_name": "Dense", "config": {"units": 3}}]}}
 LAMBDA = {"class_name": "Lambda", "config": {"function": {"class_name": "__lambda__", "config": {"code": "4wEA"}}}}

@@ -14,7 +14,7 @@ from tests.checkpoints.test_signature import write_keys
 from tests.trees import build
 from trainspec_validate import validate
 from trainspec_validate.checkpoints import signature
-from trainspec_validate.toolbox import command as toolbox
+from trainspec_validate.cli.toolbox import command as toolbox
 
 NAMES = ["model.sig.tmp", "trainspec-manifest.json.tmp", ".trainspec-0123456789abcdef"]
 

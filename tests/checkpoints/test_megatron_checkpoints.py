@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.trees import build
-from trainspec_validate.check import validate
 from trainspec_validate.checkpoints.read import read_checkpoint
+from trainspec_validate.pipeline.validation import validate
 
 WHOLE = """
 iter_0000060  dcp 2 weight=F32[4,3]

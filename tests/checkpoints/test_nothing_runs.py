@@ -93,7 +93,7 @@ def test_the_gate_runs_nothing_and_imports_no_framework(tmp_path: Path) -> None:
         "import builtins, pickle, sys\n"
         "def refuse(*_, **__): raise SystemExit('unpickled')\n"
         "pickle.load = pickle.loads = pickle.Unpickler = refuse\n"
-        "from trainspec_validate.check import validate\n"
+        "from trainspec_validate.pipeline.validation import validate\n"
         f"report = validate([{str(tmp_path / 'step-1')!r}])\n"
         "print(sorted(f.requirement for f in report.findings if 'SEC' in f.requirement))\n"
         "print([m for m in ('torch', 'numpy', 'safetensors') if m in sys.modules])\n"

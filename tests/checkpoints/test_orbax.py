@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.trees import build
-from trainspec_validate.check import validate
 from trainspec_validate.checkpoints.crc32c import crc32c
 from trainspec_validate.checkpoints.read import read_checkpoint
+from trainspec_validate.pipeline.validation import validate
 
 SAVE = json.dumps({"item_handlers": {"default": "x"}, "init_timestamp_nsecs": 5, "commit_timestamp_nsecs": 9})
 KEYS = [{"key": "b", "key_type": 2}, {"key": "c", "key_type": 2}]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.trees import build
 from trainspec_validate.checkpoints import signature
 from trainspec_validate.checkpoints.read import read_checkpoint
-from trainspec_validate.toolbox import command as toolbox
+from trainspec_validate.cli.toolbox import command as toolbox
 
 TREE = "model.safetensors  safetensors weight=F32[4]\noptimizer/part.pt  torch exp_avg=F32[16]\nlog.txt  text running\n"
 PEM = serialization.Encoding.PEM

@@ -8,9 +8,10 @@ import pytest
 
 from tests.bundles_made import bundle, training
 from tests.trees import build
-from trainspec_validate.check import InputError, validate
 from trainspec_validate.checkpoints.inventory import find
 from trainspec_validate.checkpoints.read import read_group
+from trainspec_validate.pipeline.validation import validate
+from trainspec_validate.system.boundary import InputError
 
 STATE = "torch weight=F32[4] pytorch-lightning_version:2"
 

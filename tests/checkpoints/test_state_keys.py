@@ -17,9 +17,9 @@ from trainspec_validate.checkpoints.checks.sealed import save_id_unique
 from trainspec_validate.checkpoints.crc32c import crc32c
 from trainspec_validate.checkpoints.inventory import find
 from trainspec_validate.checkpoints.read import read_group
-from trainspec_validate.documents import CheckpointPolicy
-from trainspec_validate.documents.checkpoint import State, StateKeys
-from trainspec_validate.load import load_text
+from trainspec_validate.documents.load import load_text
+from trainspec_validate.documents.types import CheckpointPolicy
+from trainspec_validate.documents.types.checkpoint import State, StateKeys
 
 BASE = Path(__file__).resolve().parents[2] / "spec" / "v1" / "base" / "checkpoint.yaml"
 METADATA = "torch.distributed.checkpoint.metadata"

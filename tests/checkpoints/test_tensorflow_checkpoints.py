@@ -26,14 +26,14 @@ from tests.bundles_made import (
     table,
     training,
 )
-from trainspec_validate.check import validate
 from trainspec_validate.checkpoints.formats._bundle import read_index
 from trainspec_validate.checkpoints.inventory import find
 from trainspec_validate.checkpoints.opening import UnreadableError
 from trainspec_validate.checkpoints.pieces import damaged
 from trainspec_validate.checkpoints.read import read_checkpoint, read_group
 from trainspec_validate.checkpoints.view import Checkpoint
-from trainspec_validate.findings import Severity
+from trainspec_validate.model.finding import Severity
+from trainspec_validate.pipeline.validation import validate
 
 DATA = "ckpt-20.data-00000-of-00001"
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from tests.bundles_made import Held, bundle, floats
 from tests.trees import build, raw_safetensors
-from trainspec_validate.check import Terms, examine, validate
 from trainspec_validate.checkpoints.inventory import find
 from trainspec_validate.checkpoints.read import read_checkpoint, read_group
 from trainspec_validate.checkpoints.values import Statistics, statistics
 from trainspec_validate.checkpoints.view import Piece
-from trainspec_validate.findings import Verdict
+from trainspec_validate.model.finding import Verdict
+from trainspec_validate.pipeline.validation import Terms, examine, validate
 
 VALUES = ("TS-CKP-099", "TS-CKP-100", "TS-CKP-101")
 PAGE = 4096

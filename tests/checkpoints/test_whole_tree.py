@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from tests.checkpoints.test_signature import write_keys
 from tests.trees import build
-from trainspec_validate import atomic, validate
-from trainspec_validate.budget import Limit
+from trainspec_validate import validate
 from trainspec_validate.checkpoints import seal, tree
-from trainspec_validate.toolbox import command as toolbox
+from trainspec_validate.cli.toolbox import command as toolbox
+from trainspec_validate.system import atomic
+from trainspec_validate.system.budget import Limit
 
 WEIGHTS = "safetensors weight=F32[4]"
 DIFFUSERS = f"""model_index.json  json {{"_class_name": "StableDiffusionPipeline"}}

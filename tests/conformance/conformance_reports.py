@@ -5,8 +5,8 @@ from __future__ import annotations
 from conformance_stacks import fake
 from trainspec_conformance.figures import figures
 
-from trainspec_validate.documents import changed
-from trainspec_validate.documents.conformance_report import (
+from trainspec_validate.documents.types import changed
+from trainspec_validate.documents.types.conformance_report import (
     CheckVerdict,
     ConformanceReport,
     Evidence,

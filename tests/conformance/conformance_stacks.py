@@ -9,8 +9,8 @@ from trainspec_conformance.reading import read
 from trainspec_conformance.scenarios import all_scenarios
 from trainspec_conformance.suite import Order, ScenarioResult, run_suite
 
-from trainspec_validate.documents.conformance import StackDescriptor, TestJob
-from trainspec_validate.documents.scenario import Scenario
+from trainspec_validate.documents.types.conformance import StackDescriptor, TestJob
+from trainspec_validate.documents.types.scenario import Scenario
 
 HERE = Path(__file__).parent
 SHORT = {"num_steps": 24, "checkpoint_interval_steps": 5, "step_seconds": 0.01}

@@ -9,8 +9,8 @@ import msgspec
 from trainspec_conformance.criteria.synchrony import batch_of
 from trainspec_conformance.records import Damaged, Ended, Entry, Exited, Injected, Listed, Started, Streamed, Streams
 
-from trainspec_validate.documents.conformance import TestJob
-from trainspec_validate.documents.trace import Decision, End, FaultSeen, Process, Refused, Restore, Save, StepDone
+from trainspec_validate.documents.types.conformance import TestJob
+from trainspec_validate.documents.types.trace import Decision, End, FaultSeen, Process, Refused, Restore, Save, StepDone
 
 STEP_SECONDS, SAVE_SECONDS, WAIT_SECONDS = 0.1, 0.05, 0.01
 TOKENS = 32

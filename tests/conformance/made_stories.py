@@ -6,9 +6,9 @@ from made_runs import Made
 from msgspec.structs import replace
 from trainspec_conformance.records import Entry
 
-from trainspec_validate.documents.conformance import Claims
-from trainspec_validate.documents.scenario import Scenario
-from trainspec_validate.documents.trace import FaultSeen, Save
+from trainspec_validate.documents.types.conformance import Claims
+from trainspec_validate.documents.types.scenario import Scenario
+from trainspec_validate.documents.types.trace import FaultSeen, Save
 
 CLAIMS = Claims(resume_class="bitwise")
 

@@ -26,8 +26,8 @@ from made_stories import (
 )
 from trainspec_conformance.records import Ended, Entry, Exited, Listed, Orphans, Streamed, Streams
 
-from trainspec_validate.documents.scenario import Scenario
-from trainspec_validate.documents.trace import Decision, End, FaultSeen, Refused, Restore, Save, StepDone
+from trainspec_validate.documents.types.scenario import Scenario
+from trainspec_validate.documents.types.trace import Decision, End, FaultSeen, Refused, Restore, Save, StepDone
 
 Maker = Callable[[Scenario], list[Entry]]
 OWED = "train.memory.allocator.reserved"

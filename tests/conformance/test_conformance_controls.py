@@ -19,7 +19,7 @@ sys.path.append(str(HERE.parents[1] / "conformance" / "mutants"))
 import runs
 from registry import Mutant
 
-from trainspec_validate.documents.scenario import Scenario
+from trainspec_validate.documents.types.scenario import Scenario
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from trainspec_conformance import commands
 from trainspec_conformance.diffing import changes
 from trainspec_conformance.reporting import text
 
-from trainspec_validate.documents import changed
-from trainspec_validate.documents.conformance_report import ConformanceReport
+from trainspec_validate.documents.types import changed
+from trainspec_validate.documents.types.conformance_report import ConformanceReport
 
 
 def of(verdict: str, *failed: str, seconds: float = 1.0) -> ConformanceReport:

@@ -12,9 +12,9 @@ from trainspec_conformance.reading import read
 from trainspec_conformance.scenarios import all_scenarios
 
 from tests.every import every
-from trainspec_validate.documents.conformance import StackDescriptor
-from trainspec_validate.documents.scenario import Probe
-from trainspec_validate.requirements import load_index
+from trainspec_validate.documents.types.conformance import StackDescriptor
+from trainspec_validate.documents.types.scenario import Probe
+from trainspec_validate.model.requirements import load_index
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "conformance" / "mutants"))

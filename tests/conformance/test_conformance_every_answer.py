@@ -13,7 +13,7 @@ from trainspec_conformance.records import Entry
 from trainspec_conformance.scenarios import all_scenarios
 from trainspec_conformance.view import View
 
-from trainspec_validate.documents.conformance import Claims
+from trainspec_validate.documents.types.conformance import Claims
 
 ODD: tuple[Any, ...] = (
     *(None, True, -1, 0, 1e308, 10**400, "NaN", "word"),

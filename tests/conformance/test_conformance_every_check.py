@@ -16,8 +16,8 @@ from trainspec_conformance.records import Damaged, Ended, Entry
 from trainspec_conformance.scenarios import all_scenarios
 from trainspec_conformance.view import View
 
-from trainspec_validate.documents.scenario import Criterion
-from trainspec_validate.documents.trace import StepDone
+from trainspec_validate.documents.types.scenario import Criterion
+from trainspec_validate.documents.types.trace import StepDone
 
 IDS = [f"{row.check}-{number}" for number, row in enumerate(ROWS)]
 

@@ -14,8 +14,8 @@ from conformance_reports import HOSTILE, hostile, report, scenario_report, trial
 from trainspec_conformance.formats import FORMATS, write_all
 from trainspec_conformance.reporting import text
 
-from trainspec_validate.documents import changed
-from trainspec_validate.documents.conformance_report import ConformanceReport
+from trainspec_validate.documents.types import changed
+from trainspec_validate.documents.types.conformance_report import ConformanceReport
 
 MIXED = report(
     scenario_report("kill-rank", "fail", trial(1), trial(2, failed="it did not end")),

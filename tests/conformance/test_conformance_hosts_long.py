@@ -12,7 +12,7 @@ from trainspec_conformance.reading import read
 from trainspec_conformance.scenarios import all_scenarios
 from trainspec_conformance.suite import Order, ScenarioResult, run_suite
 
-from trainspec_validate.documents.conformance import StackDescriptor
+from trainspec_validate.documents.types.conformance import StackDescriptor
 
 CONFORMANCE = HERE.parents[1] / "conformance"
 STACK = CONFORMANCE / "stacks" / "reference-plain.yaml"

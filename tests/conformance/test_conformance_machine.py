@@ -22,8 +22,8 @@ from trainspec_conformance.scenarios import all_scenarios
 from trainspec_conformance.view import View
 from trainspec_reference.common.probe import answer
 
-from trainspec_validate.documents.conformance import Claims
-from trainspec_validate.documents.trace import StepDone
+from trainspec_validate.documents.types.conformance import Claims
+from trainspec_validate.documents.types.trace import StepDone
 
 Answers = Mapping[str, tuple[Any, int]]
 

@@ -30,7 +30,7 @@ from shares import CALM  # noqa: E402
 
 STATED = "trainspec_reference.common.restart_state:StateSource.checkpoint"
 STEPPED = "trainspec_reference.common.trainer:Trainer._between_steps"
-SIZED = "trainspec_validate.costs.elastic:data_degrees"
+SIZED = "trainspec_validate.performance.costs.elastic:data_degrees"
 REGROUPED = "trainspec_reference.common.regroup:Regroup.after"
 PROPERTY = "trainspec_reference.common.watch:Watch.timeout_seconds"
 EXCHANGED = "trainspec_reference.plain.exchange:Exchange.total"

@@ -20,7 +20,7 @@ from outcomes import Outcome, Results  # noqa: E402
 from registry import all_mutants  # noqa: E402
 from shares import CALM, Share, ordered  # noqa: E402
 
-from trainspec_validate.documents.scenario import Scenario  # noqa: E402
+from trainspec_validate.documents.types.scenario import Scenario  # noqa: E402
 
 NAMES = sorted(all_mutants())
 

@@ -22,8 +22,8 @@ from trainspec_conformance.scenarios import all_scenarios
 from trainspec_conformance.suite import ScenarioResult
 from trainspec_conformance.trial import HISTORY
 
-from trainspec_validate.documents.conformance import StackDescriptor
-from trainspec_validate.documents.scenario import Probe
+from trainspec_validate.documents.types.conformance import StackDescriptor
+from trainspec_validate.documents.types.scenario import Probe
 
 SUMS = """
 import base64, json, sys

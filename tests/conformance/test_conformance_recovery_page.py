@@ -8,7 +8,7 @@ import recovery_figures
 from conformance_reports import report, scenario_report, trial
 from trainspec_conformance.reporting import text
 
-from trainspec_validate.documents.conformance_report import ScenarioReport
+from trainspec_validate.documents.types.conformance_report import ScenarioReport
 
 
 def rows(directory: Path, **reports: ScenarioReport) -> list[list[str]]:

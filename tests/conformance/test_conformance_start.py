@@ -18,8 +18,8 @@ from trainspec_conformance.starting import DEMO_SCENARIOS, DEMO_STACK
 from trainspec_conformance.suite import lacking
 from trainspec_conformance.verifying import differences
 
-from trainspec_validate.documents import changed
-from trainspec_validate.documents.conformance import StackDescriptor
+from trainspec_validate.documents.types import changed
+from trainspec_validate.documents.types.conformance import StackDescriptor
 
 ROOT = HERE.parents[1]
 PLANS = ROOT / "reference" / "plans"
@@ -147,4 +147,11 @@ LOAD = "import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1]
 def test_start_up_imports_nothing_heavy() -> None:
     script = "import sys, trainspec_conformance.cli; print(*sys.modules)"
     loaded = set(subprocess.check_output([sys.executable, "-c", script], text=True).split())
-    assert not loaded & {"numpy", "rich", "torch", "jax", "trainspec_validate.check", "xml.etree.ElementTree"}
+    assert not loaded & {
+        "numpy",
+        "rich",
+        "torch",
+        "jax",
+        "trainspec_validate.pipeline.validation",
+        "xml.etree.ElementTree",
+    }

@@ -12,7 +12,7 @@ from trainspec_conformance.store import CheckpointStore
 
 from tests.bundles_made import bundle, pointer, training
 from tests.trees import build
-from trainspec_validate.documents.conformance import Store
+from trainspec_validate.documents.types.conformance import Store
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from conformance_reports import HOSTILE, report, scenario_report, trial
 from trainspec_conformance.reporting import scenarios_digest, text
 from trainspec_conformance.scenarios import all_scenarios
 
-from trainspec_validate.documents import changed
-from trainspec_validate.documents.conformance_report import ConformanceReport
+from trainspec_validate.documents.types import changed
+from trainspec_validate.documents.types.conformance_report import ConformanceReport
 
 RESULTS = Path(__file__).resolve().parents[2] / "conformance" / "results"
 LINE = re.compile(r"^- \*\*(?P<scenarios>[a-z,\s-]+):(?P<stacks>[a-z,\s-]+)\.\*\*", re.MULTILINE)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from trainspec_validate.costs.elastic import Bounds
+from trainspec_validate.performance.costs.elastic import Bounds
 
 MICROS = st.lists(st.integers(1, 12), min_size=1, max_size=4)
 

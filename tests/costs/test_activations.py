@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import score_memory
-from trainspec_validate.costs import activations
-from trainspec_validate.costs.activations import (
+from trainspec_validate.performance.costs import activations
+from trainspec_validate.performance.costs.activations import (
     ActivationPolicy,
     embedding_bytes,
     gathered_sequence_bytes,
@@ -20,8 +20,8 @@ from trainspec_validate.costs.activations import (
     logits_bytes,
     recomputed_bytes,
 )
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.costs.transformer import Shape
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.transformer import Shape
 
 GPT3 = Shape(96, 12288, 96, 96, 128, 49152, 51200)
 LLAMA = Shape(32, 4096, 32, 8, 128, 14336, 128256, gated_ffn=True)

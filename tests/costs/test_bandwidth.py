@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from trainspec_validate.costs import bandwidth
-from trainspec_validate.costs.bandwidth import (
+from trainspec_validate.performance.costs import bandwidth
+from trainspec_validate.performance.costs.bandwidth import (
     Ranks,
     Rates,
     bus_bandwidth_ceiling,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainspec_validate.costs import batch_schedule
-from trainspec_validate.costs.batch_schedule import Stage, batch_at, num_steps
+from trainspec_validate.performance.costs import batch_schedule
+from trainspec_validate.performance.costs.batch_schedule import Stage, batch_at, num_steps
 
 OLMO = [Stage(0, 2**22), Stage(168e9, 2**23), Stage(503e9, 2**24)]
 LLAMA = [Stage(0, 4194304), Stage(252e6, 8388608), Stage(2.87e12, 16777216)]

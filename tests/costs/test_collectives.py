@@ -12,17 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainspec_validate.costs import (
+from trainspec_validate.performance.costs import (
     collective_algorithms,
     collective_choice,
     collective_libraries,
     collective_plans,
     collectives,
 )
-from trainspec_validate.costs.bandwidth import Ranks, Rates, bus_bandwidth_ceiling, bus_bandwidth_factor
-from trainspec_validate.costs.collective_algorithms import ALGORITHMS, alpha_beta_seconds, domain_rate, traffic
-from trainspec_validate.costs.collectives import best, crossovers, estimate, estimates
-from trainspec_validate.costs.network import Link, Network
+from trainspec_validate.performance.costs.bandwidth import Ranks, Rates, bus_bandwidth_ceiling, bus_bandwidth_factor
+from trainspec_validate.performance.costs.collective_algorithms import (
+    ALGORITHMS,
+    alpha_beta_seconds,
+    domain_rate,
+    traffic,
+)
+from trainspec_validate.performance.costs.collectives import best, crossovers, estimate, estimates
+from trainspec_validate.performance.costs.network import Link, Network
 
 MIB, GIB = 1 << 20, 1 << 30
 MICRO = 1e-6
@@ -343,7 +348,7 @@ def test_faster_links_never_cost_time(network: Network) -> None:
 def test_every_algorithm_of_a_plan_has_a_model() -> None:
     from typing import get_args, get_type_hints
 
-    from trainspec_validate.documents.communication import CollectiveChoice
+    from trainspec_validate.documents.types.communication import CollectiveChoice
 
     named = set(get_args(get_type_hints(CollectiveChoice)["algorithm"])) - {"automatic"}
     assert named == set(ALGORITHMS)

@@ -18,8 +18,8 @@ import collective_points
 import score_collectives
 from collective_points import Point
 
-from trainspec_validate.costs.bandwidth import bus_bandwidth_factor
-from trainspec_validate.costs.collective_libraries import CALIBRATION, Calibration
+from trainspec_validate.performance.costs.bandwidth import bus_bandwidth_factor
+from trainspec_validate.performance.costs.collective_libraries import CALIBRATION, Calibration
 
 MIB = 1 << 20
 

@@ -6,8 +6,8 @@ import doctest
 
 import pytest
 
-from trainspec_validate.costs import compression
-from trainspec_validate.costs.compression import (
+from trainspec_validate.performance.costs import compression
+from trainspec_validate.performance.costs.compression import (
     least_index_bits,
     low_rank_ratio,
     most_speedup,

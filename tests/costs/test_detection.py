@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainspec_validate.costs import detection as module
-from trainspec_validate.costs.detection import (
+from trainspec_validate.performance.costs import detection as module
+from trainspec_validate.performance.costs.detection import (
     Layer,
     Phases,
     detection,

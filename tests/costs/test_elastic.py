@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.costs.elastic_cases import MICROS, bounds, brute_force
-from trainspec_validate.costs import elastic
-from trainspec_validate.costs.elastic import (
+from trainspec_validate.performance.costs import elastic
+from trainspec_validate.performance.costs.elastic import (
     Bounds,
     Scale,
     data_degrees,

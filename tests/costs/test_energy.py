@@ -11,8 +11,8 @@ import statistics
 import pytest
 
 from benchmarks import score_energy as score
-from trainspec_validate.costs import energy
-from trainspec_validate.costs.energy import (
+from trainspec_validate.performance.costs import energy
+from trainspec_validate.performance.costs.energy import (
     BUSY_SHARE,
     JOULES_PER_KILOWATT_HOUR,
     WAITING_SHARE,

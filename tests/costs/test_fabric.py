@@ -6,8 +6,8 @@ import doctest
 
 import pytest
 
-from trainspec_validate.costs import fabric
-from trainspec_validate.costs.fabric import Layer, most_interfaces, oversubscription
+from trainspec_validate.performance.costs import fabric
+from trainspec_validate.performance.costs.fabric import Layer, most_interfaces, oversubscription
 
 
 def test_worked_examples() -> None:

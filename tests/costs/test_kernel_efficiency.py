@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainspec_validate.costs import kernel_efficiency, kernel_traffic
-from trainspec_validate.costs.kernel_efficiency import MEMORY_FRACTION, attention_fraction, matmul_fraction
-from trainspec_validate.costs.kernel_traffic import WeightTraffic, layer_traffic, weight_traffic
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.costs.transformer import Shape
+from trainspec_validate.performance.costs import kernel_efficiency, kernel_traffic
+from trainspec_validate.performance.costs.kernel_efficiency import MEMORY_FRACTION, attention_fraction, matmul_fraction
+from trainspec_validate.performance.costs.kernel_traffic import WeightTraffic, layer_traffic, weight_traffic
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.transformer import Shape
 
 # Percent of the memory bandwidth in the data sheet, forward, from 2,048 columns: layer norm of Liger and of PyTorch on
 # A100, RMS norm of Liger on A100, both layer norms on H100.

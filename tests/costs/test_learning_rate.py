@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainspec_validate.costs import learning_rate
-from trainspec_validate.costs.learning_rate import (
+from trainspec_validate.documents.types.batch import LearningRateRule
+from trainspec_validate.performance.costs import learning_rate
+from trainspec_validate.performance.costs.learning_rate import (
     RULES,
     adascale_gain,
     factor,
@@ -20,7 +21,6 @@ from trainspec_validate.costs.learning_rate import (
     saturating_rate,
     warmup_samples,
 )
-from trainspec_validate.documents.batch import LearningRateRule
 
 
 def test_rules_are_those_of_a_plan() -> None:

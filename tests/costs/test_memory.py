@@ -6,8 +6,8 @@ import doctest
 
 import pytest
 
-from trainspec_validate.costs import memory
-from trainspec_validate.costs.memory import (
+from trainspec_validate.performance.costs import memory
+from trainspec_validate.performance.costs.memory import (
     attention_score_bytes,
     micro_batches_in_flight,
     model_state,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainspec_validate.costs.optimizer_state import NUM_MOMENTS, factor_numbers
+from trainspec_validate.performance.costs.optimizer_state import NUM_MOMENTS, factor_numbers
 
 torch = pytest.importorskip("torch")
 SIDES = ((48, 96), (256, 48), (64, 64))

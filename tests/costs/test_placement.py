@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainspec_validate.costs import placement
-from trainspec_validate.costs.placement import Span, holds_whole_groups, members_in_block, span
+from trainspec_validate.performance.costs import placement
+from trainspec_validate.performance.costs.placement import Span, holds_whole_groups, members_in_block, span
 
 AXES = ("tensor", "context", "data", "pipeline")
 

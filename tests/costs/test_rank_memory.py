@@ -12,13 +12,19 @@ from hypothesis import strategies as st
 
 from benchmarks import score_memory
 from tests.costs.test_activations import EXPERTS, GPT3, LLAMA, POLICIES, shapes
-from trainspec_validate.costs import memory_overheads, rank_memory, rank_state, stage_memory
-from trainspec_validate.costs.activations import ActivationPolicy, layer_bytes
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.costs.memory import ModelState, model_state, sharded_bytes_per_parameter
-from trainspec_validate.costs.rank_memory import GIB, HIGH_FACTOR, LOW_FACTOR, Overheads, RankMemory, peak
-from trainspec_validate.costs.stage_memory import FOLDED, RELATIVE_ACTIVATIONS, in_flight, rank_parameters, stages
-from trainspec_validate.costs.transformer import Shape, parameters
+from trainspec_validate.performance.costs import memory_overheads, rank_memory, rank_state, stage_memory
+from trainspec_validate.performance.costs.activations import ActivationPolicy, layer_bytes
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.memory import ModelState, model_state, sharded_bytes_per_parameter
+from trainspec_validate.performance.costs.rank_memory import GIB, HIGH_FACTOR, LOW_FACTOR, Overheads, RankMemory, peak
+from trainspec_validate.performance.costs.stage_memory import (
+    FOLDED,
+    RELATIVE_ACTIVATIONS,
+    in_flight,
+    rank_parameters,
+    stages,
+)
+from trainspec_validate.performance.costs.transformer import Shape, parameters
 
 ADAM = model_state("bf16", "fp32", "fp32", "fp32")
 BARE = Overheads(0, 0, 0, gathered_units=0, gathered_table_bytes=0, gathered_gradient_bytes=0)

@@ -8,8 +8,8 @@ import random
 
 import pytest
 
-from trainspec_validate.costs import reliability
-from trainspec_validate.costs.reliability import (
+from trainspec_validate.performance.costs import reliability
+from trainspec_validate.performance.costs.reliability import (
     daly_first_order_interval,
     daly_interval,
     effective_training_time_ratio,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import score_reliability as score
-from trainspec_validate.costs.reliability import (
+from trainspec_validate.performance.costs.reliability import (
     daly_interval,
     effective_training_time_ratio,
     job_mtbf_seconds,

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.costs.memory import model_state
-from trainspec_validate.costs.network import Link, Network
-from trainspec_validate.costs.rank_memory import ActivationPolicy, rank_memory
-from trainspec_validate.costs.step_compute import Calibration, Work, passes, steady_share
-from trainspec_validate.costs.step_time import step_time
-from trainspec_validate.costs.step_traffic import gradient_reductions, transfers
-from trainspec_validate.costs.transformer import Shape
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.memory import model_state
+from trainspec_validate.performance.costs.network import Link, Network
+from trainspec_validate.performance.costs.rank_memory import ActivationPolicy, rank_memory
+from trainspec_validate.performance.costs.step_compute import Calibration, Work, passes, steady_share
+from trainspec_validate.performance.costs.step_time import step_time
+from trainspec_validate.performance.costs.step_traffic import gradient_reductions, transfers
+from trainspec_validate.performance.costs.transformer import Shape
 
 LLAMA = Shape(32, 4096, 32, 8, 128, 14336, 128256, gated_ffn=True)
 IDEAL = Calibration(sustained_matmul=1.0, hidden_communication=0.0)

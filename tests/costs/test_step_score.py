@@ -7,7 +7,7 @@ from statistics import fmean, median
 import pytest
 
 from benchmarks import score_step_time as score
-from trainspec_validate.costs.step_compute import CALIBRATION
+from trainspec_validate.performance.costs.step_compute import CALIBRATION
 from trainspec_validate.planner.search import INDIFFERENCE
 
 RUNS, EXCLUDED = score.load()

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trainspec_validate.costs import step_compute, step_time
-from trainspec_validate.costs.bandwidth import bus_bandwidth_factor
-from trainspec_validate.costs.kernel_traffic import SEPARATE_LOSS_BYTES_PER_ENTRY
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.costs.network import Link, Network
-from trainspec_validate.costs.step_compute import Calibration, Work, idle_ratio, passes
-from trainspec_validate.costs.step_time import model_flops_utilisation
+from trainspec_validate.performance.costs import step_compute, step_time
+from trainspec_validate.performance.costs.bandwidth import bus_bandwidth_factor
+from trainspec_validate.performance.costs.kernel_traffic import SEPARATE_LOSS_BYTES_PER_ENTRY
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.network import Link, Network
+from trainspec_validate.performance.costs.step_compute import Calibration, Work, idle_ratio, passes
+from trainspec_validate.performance.costs.step_time import model_flops_utilisation
 
 LLAMA = step_time.Shape(32, 4096, 32, 8, 128, 14336, 128256, gated_ffn=True)
 GPT3 = step_time.Shape(96, 12288, 96, 96, 128, 49152, 51200)
@@ -210,7 +210,7 @@ def test_impossible_work(changes: dict[str, float], message: str) -> None:
 
 
 def test_default_time_of_is_the_collective_model() -> None:
-    from trainspec_validate.costs import collectives
+    from trainspec_validate.performance.costs import collectives
 
     layout = Layout(tensor=8, sequence_length=4096)
     node = Network(8, 1, Link(450e9, 0.0))

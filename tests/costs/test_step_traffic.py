@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainspec_validate.costs import step_traffic
-from trainspec_validate.costs.bandwidth import OPERATIONS, bus_bandwidth_factor
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.costs.step_traffic import AXES, Transfer, rank_parameters, recomputed, transfers
-from trainspec_validate.costs.transformer import Shape, parameters
+from trainspec_validate.performance.costs import step_traffic
+from trainspec_validate.performance.costs.bandwidth import OPERATIONS, bus_bandwidth_factor
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.step_traffic import AXES, Transfer, rank_parameters, recomputed, transfers
+from trainspec_validate.performance.costs.transformer import Shape, parameters
 
 GPT = Shape(8, 1024, 8, 8, 128, 4096, 1000)
 MOE = Shape(8, 1024, 8, 2, 128, 4096, 1000, True, False, 16, 2, 0, 512, 8)

@@ -11,8 +11,8 @@ from statistics import median
 import pytest
 
 from benchmarks.training_sets import shape_of
-from trainspec_validate.costs import transformer
-from trainspec_validate.costs.transformer import Shape
+from trainspec_validate.performance.costs import transformer
+from trainspec_validate.performance.costs.transformer import Shape
 
 RUNS = Path(__file__).resolve().parents[1] / "vectors" / "published_runs.csv"
 

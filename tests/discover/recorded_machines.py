@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainspec_validate.discover import RecordedMachine
-from trainspec_validate.discover.tools import TOOLS
+from trainspec_validate.interop.discover import RecordedMachine
+from trainspec_validate.interop.discover.tools import TOOLS
 
 COMMANDS = {tool.format: tool.commands[0] for tool in TOOLS}
 HOST_NAME = "secret-host-17"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_machines import COMMANDS, HOST_NAME, broken_node, h100_node, host, mi300x_node, switched_slots
 
-from trainspec_validate.discover import LocalMachine, RecordedMachine, discover
+from trainspec_validate.interop.discover import LocalMachine, RecordedMachine, discover
 from trainspec_validate.interop.fragment import Fragment
 from trainspec_validate.interop.shape import fitting
 

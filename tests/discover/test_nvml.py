@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from recorded_machines import h100_node
 from recorded_nvml import binding, recorded
 
-from trainspec_validate.discover import LocalMachine, RecordedMachine, discover
-from trainspec_validate.discover.machine import Machine
-from trainspec_validate.discover.nvml import survey
+from trainspec_validate.interop.discover import LocalMachine, RecordedMachine, discover
+from trainspec_validate.interop.discover.machine import Machine
+from trainspec_validate.interop.discover.nvml import survey
 from trainspec_validate.interop.document import document, facts_of
 from trainspec_validate.interop.fragment import Fragment
 from trainspec_validate.interop.merge import merge
@@ -236,7 +236,7 @@ def test_the_library_is_asked_in_a_process_of_its_own(tmp_path: Path, monkeypatc
 @pytest.mark.skipif(os.name != "posix", reason="programs are started on POSIX systems alone")
 def test_no_library_of_the_working_directory_is_run(tmp_path: Path) -> None:
     (tmp_path / "pynvml.py").write_text("raise SystemExit('was run')", encoding="utf-8")
-    call = "from trainspec_validate.discover import LocalMachine; print(repr(LocalMachine().nvml() or ''))"
+    call = "from trainspec_validate.interop.discover import LocalMachine; print(repr(LocalMachine().nvml() or ''))"
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, '')\n{call}"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "was run" not in done.stdout + done.stderr
@@ -247,7 +247,7 @@ def test_no_library_of_the_working_directory_is_run(tmp_path: Path) -> None:
 def test_an_isolated_interpreter_starts_one_that_is(tmp_path: Path) -> None:
     for name in ("pynvml", "json", "sitecustomize"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w').close()", encoding="utf-8")
-    call = "from trainspec_validate.discover import LocalMachine; LocalMachine().nvml()"
+    call = "from trainspec_validate.interop.discover import LocalMachine; LocalMachine().nvml()"
     variables = {**os.environ, "PYTHONPATH": "."}
     subprocess.run([sys.executable, "-I", "-c", call], cwd=tmp_path, env=variables, check=True)
     assert not (tmp_path / "mark").exists()

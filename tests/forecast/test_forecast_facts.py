@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from tests.planner_makers import CLUSTERS, make, model, profile
-from trainspec_validate.derived.job import JobNodes
-from trainspec_validate.documents import TrainingPlan, changed, read
-from trainspec_validate.forecast.facts import (
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.documents.types import TrainingPlan, changed, read
+from trainspec_validate.performance.derived.job import JobNodes
+from trainspec_validate.performance.forecast.facts import (
     USUAL_MATMUL_SHARE,
     Unpredictable,
     layout_of,
@@ -18,7 +19,6 @@ from trainspec_validate.forecast.facts import (
     machine_of,
     model_facts,
 )
-from trainspec_validate.load import load_file
 from trainspec_validate.planner.request import precision_of
 
 LLAMA = CLUSTERS.parent / "plans" / "llama3-405b-16384.yaml"

@@ -7,9 +7,15 @@ from dataclasses import replace
 import pytest
 
 from tests.planner_makers import make
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.costs.memory import ModelState
-from trainspec_validate.forecast.outlook import Settings, memory_of_stage, outlook, planned_collectives, work_of
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.memory import ModelState
+from trainspec_validate.performance.forecast.outlook import (
+    Settings,
+    memory_of_stage,
+    outlook,
+    planned_collectives,
+    work_of,
+)
 
 GOAL = make("gcp-a3-ultra-h200", "llama3-8b", num_ranks=16).goal
 LAYOUT = Layout(data=4, tensor=4, sequence_parallel=True, micro_sequences=2, num_micro_batches=8, sequence_length=4096)

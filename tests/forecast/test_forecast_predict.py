@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.planner_makers import CLUSTERS, profile
-from trainspec_validate.documents import TrainingPlan, changed, read
-from trainspec_validate.forecast.facts import Unpredictable
-from trainspec_validate.forecast.predict import predict, settings_of
-from trainspec_validate.load import load_file
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.documents.types import TrainingPlan, changed, read
+from trainspec_validate.performance.forecast.facts import Unpredictable
+from trainspec_validate.performance.forecast.predict import predict, settings_of
 
 LLAMA = CLUSTERS.parent / "plans" / "llama3-405b-16384.yaml"
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.costs.placement import Span
-from trainspec_validate.forecast.spans import axis_spans
-from trainspec_validate.topology.roles import group_of
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.placement import Span
+from trainspec_validate.performance.forecast.spans import axis_spans
+from trainspec_validate.performance.topology.roles import group_of
 
 AXES = ("tensor", "context", "data", "pipeline")
 DEGREES = st.sampled_from([1, 2, 3, 4])

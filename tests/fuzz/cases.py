@@ -21,7 +21,7 @@ from typing import Final
 
 from tests.fuzz.commands import OUT, Case
 from tests.fuzz.mutate import NAMES
-from trainspec_validate import terminal
+from trainspec_validate.cli import terminal
 
 HANG_SECONDS: Final = 120
 """No small input takes so long; where one does, the case counts as one that hangs."""

@@ -13,8 +13,8 @@ from trainspec_conformance.cli import command as conformance
 from tests.fuzz import parquet_footers, seeds
 from tests.fuzz.mutate import ODD, damaged_tree
 from tests.fuzz.seeds import Files
-from trainspec_validate.cli import command as gate
-from trainspec_validate.toolbox import command as toolbox
+from trainspec_validate.cli.toolbox import command as toolbox
+from trainspec_validate.cli.validate import command as gate
 
 FORMATS: Final = ("concise", "full", "json", "sarif", "github", "gitlab", "junit", "statistics")
 OUT: Final = "out"

@@ -23,7 +23,10 @@ from tests.fuzz.seeds import streams
 _ANSWERS: Final = frozenset({0, 1, 2})
 _SIGNALLED: Final = frozenset({130, 143, -signal.SIGINT, -signal.SIGTERM, -signal.SIGPIPE, 141})
 _START: Final = "import sys; from importlib import import_module; sys.exit(import_module(sys.argv.pop(1)).main())"
-_MODULES: Final = {"trainspec-validate": "trainspec_validate.cli", "trainspec-conformance": "trainspec_conformance.cli"}
+_MODULES: Final = {
+    "trainspec-validate": "trainspec_validate.cli.validate",
+    "trainspec-conformance": "trainspec_conformance.cli",
+}
 _READERS_OF_TREES: Final = frozenset(
     {"validate streams", "validate checkpoints", "validate documents", "validate --values"}
 )
@@ -41,7 +44,7 @@ class Ended:
 
 
 def _command(made: Case) -> list[str]:
-    module = _MODULES.get(made.command.program.name or "", "trainspec_validate.toolbox")
+    module = _MODULES.get(made.command.program.name or "", "trainspec_validate.cli.toolbox")
     words = [word.replace("\0", "") for word in made.arguments]  # no system passes them on
     return [sys.executable, "-c", _START, module, *words]
 

@@ -16,9 +16,9 @@ from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
 from tests.streams_made.write import by_emitter, together
 from tests.trees import build
-from trainspec_validate import terminal
-from trainspec_validate.requirements import load_index
-from trainspec_validate.toolbox import command as toolbox
+from trainspec_validate.cli import terminal
+from trainspec_validate.cli.toolbox import command as toolbox
+from trainspec_validate.model.requirements import load_index
 
 Files = dict[str, bytes]
 
@@ -60,7 +60,7 @@ def silenced() -> tuple[Files, ...]:
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
         (place / "plan.yaml").write_bytes(plan)
-        from trainspec_validate.cli import command as gate
+        from trainspec_validate.cli.validate import command as gate
 
         baseline = place / "baseline.json"
         _quietly(lambda: terminal.run(gate, "x", [str(place), "--baseline", str(baseline), "--write-baseline"]))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.metrics import Metric, catalog, metrics
-from trainspec_validate.metrics.prometheus import HISTOGRAM_SERIES, prometheus_label, prometheus_names
+from trainspec_validate.model.metrics import Metric, catalog, metrics
+from trainspec_validate.model.metrics.prometheus import HISTOGRAM_SERIES, prometheus_label, prometheus_names
 
 NUM_VALUES = 80
 RUN = {"train_run_id": "r", "train_run_attempt": "0", "instance": "agent"}

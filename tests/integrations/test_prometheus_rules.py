@@ -16,8 +16,8 @@ from promql import Alert, Names
 
 from tests.every import every
 from tests.integrations.promql_words import FOLDER, promtool, words
-from trainspec_validate.metrics import metrics
-from trainspec_validate.metrics.prometheus import prometheus_name, prometheus_names
+from trainspec_validate.model.metrics import metrics
+from trainspec_validate.model.metrics.prometheus import prometheus_name, prometheus_names
 
 ROOT = Path(__file__).resolve().parents[2]
 SPECIFICATION = ROOT / "spec" / "v1"

@@ -12,7 +12,7 @@ from trainspec_record import catalog as recorder
 from trainspec_record.catalog import attributes as attribute_names
 from trainspec_record.catalog import events as event_names
 from trainspec_record.catalog import metrics as metric_names
-from trainspec_validate.metrics import catalog, events, metrics
+from trainspec_validate.model.metrics import catalog, events, metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = recorder_catalog.modules(ROOT / "spec" / "v1")

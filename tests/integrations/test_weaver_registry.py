@@ -21,7 +21,7 @@ import weaver_examples
 import weaver_registry
 import yaml
 
-from trainspec_validate.metrics import catalog, events, metrics
+from trainspec_validate.model.metrics import catalog, events, metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "integrations" / "opentelemetry" / "registry"

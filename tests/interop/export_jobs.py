@@ -6,9 +6,9 @@ import copy
 import re
 from typing import Any
 
-from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan, read
+from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan, read
 from trainspec_validate.interop.export import Job
-from trainspec_validate.requirements import load_index
+from trainspec_validate.model.requirements import load_index
 
 CLUSTER: dict[str, Any] = {
     "apiVersion": "trainspec/v1",

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
+from trainspec_validate.documents.load import load_text
 from trainspec_validate.interop.document import document, facts_of
 from trainspec_validate.interop.formats import recognise
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.merge import merge
 from trainspec_validate.interop.shape import fitting
-from trainspec_validate.load import load_text
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = Path(__file__).parent / "fixtures" / "network"

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from network_files import fixture
 
+from trainspec_validate.documents.load import load_text
 from trainspec_validate.interop.document import document, facts_of, scalar, unknowns
 from trainspec_validate.interop.fragment import ForeignFormatError, Fragment, Unknown
 from trainspec_validate.interop.merge import merge
 from trainspec_validate.interop.open import decoded
 from trainspec_validate.interop.readers import infiniband, mlperf_system
 from trainspec_validate.interop.shape import fitting, missing, ordered
-from trainspec_validate.load import load_text
 
 
 def part(facts: dict[str, Any], **keys: Any) -> Fragment:

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from trainspec_validate.documents import ClusterProfile
-from trainspec_validate.findings import Pointer
+from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.model.finding import Pointer
 
 FIXTURES = Path(__file__).parent / "fixtures" / "topology"
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def document_sets() -> Iterator[DocumentSet]:
     """The base documents together, and every example with what it refers to."""
-    from trainspec_validate.load import load_file
+    from trainspec_validate.documents.load import load_file
 
     yield load_set("base", sorted((ROOT / "spec" / "v1" / "base").glob("*.yaml")))
     for path in sorted((ROOT / "examples").glob("[cp]*/*.yaml")):

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from trainspec_validate import schema
-from trainspec_validate.documents import KINDS, Document, Record, read
-from trainspec_validate.engine import Member, run_rules
-from trainspec_validate.load import load_file
-from trainspec_validate.references import ReferenceFailure, bindings, referenced_files
-from trainspec_validate.requirements import load_index
+from trainspec_validate.documents import schema
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.documents.types import KINDS, Document, Record, read
+from trainspec_validate.model.requirements import load_index
+from trainspec_validate.pipeline.engine import Member, run_rules
+from trainspec_validate.pipeline.references import ReferenceFailure, bindings, referenced_files
 from trainspec_validate.rules import all_rules
 
 from .operators import FREE_CHOICES, Mutant, Pointer

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from trainspec_validate import cli, toolbox
+from trainspec_validate.cli import toolbox
+from trainspec_validate.cli import validate as cli
 from trainspec_validate.pipeline.detect import detect, search
 from trainspec_validate.pipeline.files import File
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.planner_makers import make, model, profile
-from trainspec_validate.documents import ClusterProfile, changed
+from trainspec_validate.documents.types import ClusterProfile, changed
 from trainspec_validate.planner.goal import Goal
 from trainspec_validate.planner.request import Impossible, Request, Wishes, request
 from trainspec_validate.planner.search import search

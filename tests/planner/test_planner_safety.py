@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from tests.planner_makers import make
-from trainspec_validate.costs.reliability import job_mtbf_seconds
-from trainspec_validate.documents.cluster import Reliability, StorageTarget
+from trainspec_validate.documents.types.cluster import Reliability, StorageTarget
+from trainspec_validate.performance.costs.reliability import job_mtbf_seconds
 from trainspec_validate.planner.request import Request
 from trainspec_validate.planner.safety import (
     Names,
@@ -24,7 +24,7 @@ from trainspec_validate.planner.safety import (
     policy_figures,
 )
 from trainspec_validate.planner.search import Scored, search
-from trainspec_validate.starter.checkpoint import PolicyFigures
+from trainspec_validate.planner.starter.checkpoint import PolicyFigures
 
 NAMES = Names("plan", "policy", "{name: cluster}", "{name: plan}")
 SIZE = 14 * 8.03e9

@@ -8,8 +8,8 @@ from itertools import product
 import pytest
 
 from tests.planner_makers import Make
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.forecast.outlook import Settings, memory_of_stage, outlook
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.forecast.outlook import Settings, memory_of_stage, outlook
 from trainspec_validate.planner.explain import NOTHING_ELSE, nearest_other, reasons
 from trainspec_validate.planner.goal import Goal
 from trainspec_validate.planner.search import INDIFFERENCE, search

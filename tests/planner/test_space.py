@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.planner_makers import Make
-from trainspec_validate.costs.transformer import Shape
+from trainspec_validate.performance.costs.transformer import Shape
 from trainspec_validate.planner.space import MAX_IDLE_RATIO, divisors, even_split, imbalance, layouts, shardings
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.planner_makers import Make
-from trainspec_validate.documents.cluster import Reliability
+from trainspec_validate.documents.types.cluster import Reliability
 from trainspec_validate.planner.safety import Names, policy_figures, with_spares
 from trainspec_validate.planner.search import search
 from trainspec_validate.planner.uncertainty import (

@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 
 import trainspec_record
-from trainspec_validate.check import validate
-from trainspec_validate.documents.stream import StreamRecord
-from trainspec_validate.findings import Severity
-from trainspec_validate.schema import load_schema
+from trainspec_validate.documents.schema import load_schema
+from trainspec_validate.documents.types.stream import StreamRecord
+from trainspec_validate.model.finding import Severity
+from trainspec_validate.pipeline.validation import validate
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "record")
 """Where programs find the recorder, and nothing else of the project."""

@@ -23,9 +23,9 @@ from trainspec_reference.jax.backend import JaxBackend
 from trainspec_reference.jax.compression import Carried, Compressor
 from trainspec_reference.jax.reduction import summed
 
-from trainspec_validate.documents.communication import Compression
-from trainspec_validate.documents.plan import TrainingPlan
-from trainspec_validate.documents.trace import StepDone
+from trainspec_validate.documents.types.communication import Compression
+from trainspec_validate.documents.types.plan import TrainingPlan
+from trainspec_validate.documents.types.trace import StepDone
 
 TRANSFORMER = ModelShape(
     num_layers=1, hidden_size=32, num_heads=4, ffn_hidden_size=64, vocabulary_size=99, sequence_length=16

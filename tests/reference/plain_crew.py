@@ -20,8 +20,8 @@ from trainspec_reference.common.trainer import Trainer
 from trainspec_reference.common.weights import initial_weights
 
 from trainspec_record.silent import NO_RUN
-from trainspec_validate.documents import changed
-from trainspec_validate.documents.trace import StepDone, TraceRecord
+from trainspec_validate.documents.types import changed
+from trainspec_validate.documents.types.trace import StepDone, TraceRecord
 
 PLANS = Path(__file__).parents[2] / "reference/plans"
 

@@ -19,8 +19,8 @@ from trainspec_reference.common.job import Job
 from trainspec_reference.common.launch import hosts
 from trainspec_reference.common.reading import Changes, read_job
 
-from trainspec_validate import documents
-from trainspec_validate.documents.plan import TrainingPlan
+from trainspec_validate.documents import types as documents
+from trainspec_validate.documents.types.plan import TrainingPlan
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANS = ROOT / "reference" / "plans"

@@ -17,7 +17,7 @@ from trainspec_reference.common.rates import LearningRates, scheduled
 from trainspec_reference.common.speeds import rebalanced
 from trainspec_reference.common.state import TrainerState
 
-from trainspec_validate.documents.batch import (
+from trainspec_validate.documents.types.batch import (
     Batch,
     BatchController,
     BatchStage,
@@ -26,7 +26,7 @@ from trainspec_validate.documents.batch import (
     NoiseScale,
     WorkerShare,
 )
-from trainspec_validate.documents.precision import LossScaling
+from trainspec_validate.documents.types.precision import LossScaling
 
 DYNAMIC = LossScaling(
     mode="dynamic", initial_scale=1024, growth_factor=2, backoff_factor=0.5, growth_interval_steps=3, min_scale=256

@@ -17,8 +17,8 @@ from trainspec_reference.common.run_settings import IN_USE, NOTHING_RESTORABLE, 
 
 from tests.reference.plain_crew import PLANS
 from trainspec_validate import Severity, validate
-from trainspec_validate.documents.trace import End, Restore, StepDone, TraceRecord
-from trainspec_validate.load import load_file
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.documents.types.trace import End, Restore, StepDone, TraceRecord
 
 TIMEOUT_SECONDS = 240
 PAPERS = ("--plan", "state-space.yaml", "--cluster", "cluster.yaml", "--checkpoint", "policy.yaml")

@@ -18,7 +18,7 @@ from trainspec_reference.common.precision import loss_tolerance
 from trainspec_reference.common.reading import Changes, read_job
 
 from trainspec_validate import Severity, validate
-from trainspec_validate.load import load_file
+from trainspec_validate.documents.load import load_file
 
 TIMEOUT_SECONDS = 600
 BACKENDS = ("torch", "jax")

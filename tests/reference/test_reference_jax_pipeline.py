@@ -17,7 +17,7 @@ from jax_tasks import Setup
 from trainspec_reference.common.reading import read_job
 
 from tests.reference.plain_crew import PLANS
-from trainspec_validate import documents
+from trainspec_validate.documents import types as documents
 
 EXACT = 1e-11
 """Relative, in fp64: XLA's own exponentials differ by more than a rounding with the shape of what they are fused to."""

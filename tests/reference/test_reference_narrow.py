@@ -14,8 +14,8 @@ from trainspec_reference.common.recipes import refuse_recipe
 from trainspec_reference.common.rehearsal import only_rank
 from trainspec_reference.plain import narrow as plain
 
-from trainspec_validate.documents import changed
-from trainspec_validate.documents.precision import LowPrecisionRecipe
+from trainspec_validate.documents.types import changed
+from trainspec_validate.documents.types.precision import LowPrecisionRecipe
 
 RECIPES = [
     LowPrecisionRecipe(format="fp8-e4m3", scaling="current"),

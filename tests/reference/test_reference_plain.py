@@ -21,9 +21,9 @@ from trainspec_reference.plain.model import loss_alone, loss_and_gradients
 from trainspec_reference.plain.optimizer import AdamW
 
 from tests.reference.plain_crew import Desk, formations, tiny_job, train
-from trainspec_validate.documents import changed
-from trainspec_validate.documents.communication import Communication, Compression
-from trainspec_validate.documents.plan import TrainingPlan
+from trainspec_validate.documents.types import changed
+from trainspec_validate.documents.types.communication import Communication, Compression
+from trainspec_validate.documents.types.plan import TrainingPlan
 
 SHAPE = ModelShape(family="state-space", num_layers=2, hidden_size=6, vocabulary_size=11, sequence_length=5)
 

@@ -141,7 +141,7 @@ SUMS = """
 import numpy as np
 from trainspec_reference.common.probe_parts import Formats
 from trainspec_reference.jax.probes import BackendProbes
-from trainspec_validate.documents.communication import Compression
+from trainspec_validate.documents.types.communication import Compression
 probes, chance = BackendProbes(), np.random.default_rng(0)
 terms = chance.standard_normal((3, 4, 50))
 exact = terms.sum((0, 1))

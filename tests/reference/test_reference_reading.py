@@ -24,8 +24,8 @@ from trainspec_reference.common.weights import initial_weights
 
 from tests.reference.plain_crew import PLANS
 from trainspec_validate import Severity, validate
-from trainspec_validate.documents.plan import TrainingPlan
-from trainspec_validate.load import load_file
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.documents.types.plan import TrainingPlan
 
 SETS = {
     "state-space": "policy.yaml",

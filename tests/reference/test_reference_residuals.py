@@ -20,8 +20,8 @@ from trainspec_reference.common.weights import initial_weights
 from trainspec_reference.plain.backend import PlainBackend
 from trainspec_reference.plain.compression import GradientCompressor
 
-from trainspec_validate import documents
-from trainspec_validate.documents.communication import Communication, Compression
+from trainspec_validate.documents import types as documents
+from trainspec_validate.documents.types.communication import Communication, Compression
 
 TOP_K: dict[str, Any] = {"method": "top-k", "density": 0.25, "error_feedback": True}
 SIZE = 16

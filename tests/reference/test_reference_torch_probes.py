@@ -10,7 +10,7 @@ from torch import distributed
 from trainspec_reference.common.probe_parts import Formats, UnsupportedError
 from trainspec_reference.torch.probes import BackendProbes
 
-from trainspec_validate.documents.communication import Compression
+from trainspec_validate.documents.types.communication import Compression
 
 GRADIENTS = np.random.default_rng(0).standard_normal((50, 256)).astype(np.float32)
 

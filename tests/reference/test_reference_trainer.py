@@ -18,10 +18,16 @@ from trainspec_reference.common.ports import Outcome, Wish
 from trainspec_reference.common.state import TrainerState
 
 from tests.reference.plain_crew import Desk, Result, tiny_job, train
-from trainspec_validate.documents import changed
-from trainspec_validate.documents.batch import BatchController, BatchStage, ElasticBatch, LearningRateRule, NoiseScale
-from trainspec_validate.documents.checkpoint import Interval
-from trainspec_validate.documents.precision import LossScaling
+from trainspec_validate.documents.types import changed
+from trainspec_validate.documents.types.batch import (
+    BatchController,
+    BatchStage,
+    ElasticBatch,
+    LearningRateRule,
+    NoiseScale,
+)
+from trainspec_validate.documents.types.checkpoint import Interval
+from trainspec_validate.documents.types.precision import LossScaling
 
 NOISE = NoiseScale(
     noise_unit="sequence",

@@ -11,8 +11,8 @@ from trainspec_reference.common.planted import PlantedExceptionError
 from trainspec_reference.common.ports import TrainingFaultError, Wish
 
 from tests.reference.plain_crew import Desk, tiny_job, train
-from trainspec_validate.documents.precision import LossScaling
-from trainspec_validate.documents.trace import Decision, FaultSeen
+from trainspec_validate.documents.types.precision import LossScaling
+from trainspec_validate.documents.types.trace import Decision, FaultSeen
 
 # --- numbers that are not finite ----------------------------------------------------------------------------
 

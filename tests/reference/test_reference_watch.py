@@ -14,7 +14,7 @@ from trainspec_reference.common.messages import Left
 from trainspec_reference.common.saves import odd_one_out
 from trainspec_reference.common.watch import Limits, Watch, silent
 
-from trainspec_validate import documents
+from trainspec_validate.documents import types as documents
 
 DIGESTS = [f"sha256:{digit * 64}" for digit in "abc"]
 

@@ -26,7 +26,7 @@ from trainspec_reference.common.job import Data, Job, ModelShape, Rates
 from trainspec_reference.common.weights import initial_weights
 from trainspec_reference.torch.backend import TorchBackend
 
-from trainspec_validate.documents.plan import TrainingPlan
+from trainspec_validate.documents.types.plan import TrainingPlan
 
 SHAPE = ModelShape(
     num_layers=2, hidden_size=32, num_heads=4, ffn_hidden_size=64, vocabulary_size=100, sequence_length=16

@@ -16,9 +16,9 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 from overlay import overlay  # noqa: E402
 
-from trainspec_validate.check import Selection, validate  # noqa: E402
-from trainspec_validate.findings import Verdict  # noqa: E402
-from trainspec_validate.load import load_text  # noqa: E402
+from trainspec_validate.documents.load import load_text  # noqa: E402
+from trainspec_validate.model.finding import Verdict  # noqa: E402
+from trainspec_validate.pipeline.validation import Selection, validate  # noqa: E402
 
 BASE = ROOT / "spec" / "v1" / "base"
 Excerpt = dict[str, Any] | str | None

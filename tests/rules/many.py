@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainspec_validate import schema
-from trainspec_validate.documents import read
-from trainspec_validate.engine import Member, run_rules
-from trainspec_validate.findings import Severity
-from trainspec_validate.references import bindings
-from trainspec_validate.requirements import load_index
+from trainspec_validate.documents import schema
+from trainspec_validate.documents.types import read
+from trainspec_validate.model.finding import Severity
+from trainspec_validate.model.requirements import load_index
+from trainspec_validate.pipeline.engine import Member, run_rules
+from trainspec_validate.pipeline.references import bindings
 from trainspec_validate.rules import all_rules
 
 Data = Mapping[str, Any]

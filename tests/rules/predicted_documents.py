@@ -7,8 +7,8 @@ from typing import Any
 
 from overlay import overlay
 
-from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan, read
-from trainspec_validate.load import load_file
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan, read
 from trainspec_validate.rules import Violation, all_rules
 
 ROOT = Path(__file__).resolve().parents[2]

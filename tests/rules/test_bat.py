@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from trainspec_validate.findings import Verdict
+from trainspec_validate.model.finding import Verdict
 
 B = "batch"
 LLAMA_RAMP = """

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainspec_validate.findings import Verdict
+from trainspec_validate.model.finding import Verdict
 
 DIGEST = "sha256:" + "0" * 64
 WEB, CODE = {"name": "web", "digest": DIGEST}, {"name": "code", "digest": DIGEST}

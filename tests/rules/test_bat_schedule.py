@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from trainspec_validate.findings import Verdict
-from trainspec_validate.requirements import load_index
+from trainspec_validate.model.finding import Verdict
+from trainspec_validate.model.requirements import load_index
 
 LENGTH = ("TS-BAT-033",)
 STEP_TOKENS = 4194304

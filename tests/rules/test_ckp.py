@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from trainspec_validate.findings import Verdict
-from trainspec_validate.load import load_file
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.model.finding import Verdict
 
 Findings = Callable[..., set[tuple[str, str]]]
 Verdicts = Callable[..., Verdict]
@@ -128,8 +128,8 @@ def test_short_jobs(findings: Findings, verdict: Verdicts) -> None:
 
 
 def test_effective_time_explains_its_losses() -> None:
-    from trainspec_validate.costs.reliability import time_shares
-    from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, read
+    from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, read
+    from trainspec_validate.performance.costs.reliability import time_shares
     from trainspec_validate.rules.ckp import effective_time
 
     cluster = read("ClusterProfile", base("cluster.yaml"))

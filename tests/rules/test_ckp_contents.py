@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from trainspec_validate.findings import Verdict
-from trainspec_validate.load import load_file
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.model.finding import Verdict
 
 Findings = Callable[..., set[tuple[str, str]]]
 Verdicts = Callable[..., Verdict]
@@ -180,7 +180,7 @@ def test_named_once(findings: Findings) -> None:
 
 
 def test_named_once_in_lists() -> None:
-    from trainspec_validate.documents import CheckpointPolicy, read
+    from trainspec_validate.documents.types import CheckpointPolicy, read
     from trainspec_validate.rules.ckp_contents import named_once
 
     data = base("checkpoint.yaml")

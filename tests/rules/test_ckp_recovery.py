@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from trainspec_validate.findings import Verdict
-from trainspec_validate.load import load_file
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.model.finding import Verdict
 
 Findings = Callable[..., set[tuple[str, str]]]
 Verdicts = Callable[..., Verdict]
@@ -42,7 +42,7 @@ def test_faults_covered(findings: Findings) -> None:
 
 
 def test_a_missing_way_back_is_reported() -> None:
-    from trainspec_validate.documents import CheckpointPolicy, read
+    from trainspec_validate.documents.types import CheckpointPolicy, read
     from trainspec_validate.rules.ckp_recovery import faults_covered
 
     data = base("checkpoint.yaml")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from trainspec_validate.findings import Severity, Verdict
-from trainspec_validate.requirements import load_index
+from trainspec_validate.model.finding import Severity, Verdict
+from trainspec_validate.model.requirements import load_index
 
 Findings = Callable[..., set[tuple[str, str]]]
 Verdicts = Callable[..., Verdict]

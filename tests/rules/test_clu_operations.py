@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from overlay import overlay
 
-from trainspec_validate.check import Selection, validate
-from trainspec_validate.findings import Verdict
+from trainspec_validate.model.finding import Verdict
+from trainspec_validate.pipeline.validation import Selection, validate
 
 Findings = Callable[..., set[tuple[str, str]]]
 Verdicts = Callable[..., Verdict]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainspec_validate.findings import Verdict
+from trainspec_validate.model.finding import Verdict
 
 Findings = Callable[..., set[tuple[str, str]]]
 

@@ -8,13 +8,13 @@ import pytest
 
 from benchmarks import score_memory, score_step_time, training_sets
 from benchmarks.collective_choices import choices
-from trainspec_validate.costs import collectives
-from trainspec_validate.costs.memory import ModelState
-from trainspec_validate.costs.step_compute import CALIBRATION
-from trainspec_validate.costs.step_time import step_time
-from trainspec_validate.costs.transformer import parameters
-from trainspec_validate.forecast.facts import ModelFacts
-from trainspec_validate.forecast.outlook import Settings
+from trainspec_validate.performance.costs import collectives
+from trainspec_validate.performance.costs.memory import ModelState
+from trainspec_validate.performance.costs.step_compute import CALIBRATION
+from trainspec_validate.performance.costs.step_time import step_time
+from trainspec_validate.performance.costs.transformer import parameters
+from trainspec_validate.performance.forecast.facts import ModelFacts
+from trainspec_validate.performance.forecast.outlook import Settings
 from trainspec_validate.rules import com_forecast, mem_peak, top_forecast
 from trainspec_validate.rules._forecast import FASTEST, SLOWEST
 from trainspec_validate.rules._lean_memory import generous_memory, lean_memory, needed_bytes

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from overlay import overlay
 
-from trainspec_validate.check import Selection, validate
-from trainspec_validate.derived.groups import shares
-from trainspec_validate.derived.job import JobNodes, job_network
-from trainspec_validate.documents import changed, read
-from trainspec_validate.documents.cluster import ClusterProfile
-from trainspec_validate.findings import Finding, Outcome, Severity, Verdict
-from trainspec_validate.load import load_text
-from trainspec_validate.topology.graph import topology_of
+from trainspec_validate.documents.load import load_text
+from trainspec_validate.documents.types import changed, read
+from trainspec_validate.documents.types.cluster import ClusterProfile
+from trainspec_validate.model.finding import Finding, Outcome, Severity, Verdict
+from trainspec_validate.performance.derived.groups import shares
+from trainspec_validate.performance.derived.job import JobNodes, job_network
+from trainspec_validate.performance.topology.graph import topology_of
+from trainspec_validate.pipeline.validation import Selection, validate
 
 BASE = Path(__file__).resolve().parents[2] / "spec" / "v1" / "base"
 HALF = {"num_nodes": 8}

@@ -13,9 +13,9 @@ from many import CHANGES, Complaint, Data, complaints, larger_group, of_kind, sp
 from overlay import overlay
 from spec_text import MARK
 
-from trainspec_validate.findings import Severity
-from trainspec_validate.load import LoadError, load_file, load_text
-from trainspec_validate.requirements import load_index
+from trainspec_validate.documents.load import LoadError, load_file, load_text
+from trainspec_validate.model.finding import Severity
+from trainspec_validate.model.requirements import load_index
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = ROOT / "spec" / "v1" / "base"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainspec_validate.findings import Verdict
+from trainspec_validate.model.finding import Verdict
 
 NO_MEMORY = {"memory": None}
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from trainspec_validate.costs.optimizer_state import factor_numbers, matrices
-from trainspec_validate.costs.transformer import Shape, parameters
-from trainspec_validate.findings import Verdict
+from trainspec_validate.model.finding import Verdict
+from trainspec_validate.performance.costs.optimizer_state import factor_numbers, matrices
+from trainspec_validate.performance.costs.transformer import Shape, parameters
 
 TABLES = 2 * 128256 * 8192
 TOTAL = 70.55e9

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from trainspec_validate.costs.activations import ActivationPolicy
-from trainspec_validate.costs.adapters import adapter_parameters
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.costs.memory import ModelState
-from trainspec_validate.costs.rank_memory import GIB, Overheads, rank_memory
-from trainspec_validate.costs.transformer import Shape, parameters
-from trainspec_validate.findings import Verdict
+from trainspec_validate.model.finding import Verdict
+from trainspec_validate.performance.costs.activations import ActivationPolicy
+from trainspec_validate.performance.costs.adapters import adapter_parameters
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.memory import ModelState
+from trainspec_validate.performance.costs.rank_memory import GIB, Overheads, rank_memory
+from trainspec_validate.performance.costs.transformer import Shape, parameters
 
 LLAMA2_70B = Shape(80, 8192, 64, 8, 128, 28672, 32000, gated_ffn=True)
 LLAMA31_8B = Shape(32, 4096, 32, 8, 128, 14336, 128256, gated_ffn=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainspec_validate.findings import Verdict
+from trainspec_validate.model.finding import Verdict
 
 
 def energy(**keys: Any) -> dict[str, Any]:

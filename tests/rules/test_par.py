@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from trainspec_validate.findings import Verdict
+from trainspec_validate.model.finding import Verdict
 
 LLAMA_405B = """
 model: {name: llama-3.1-405b, family: dense-transformer, num_parameters: 405.85e9, num_layers: 126,

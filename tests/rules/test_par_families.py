@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from trainspec_validate.costs import model_families as families
-from trainspec_validate.costs.transformer import Shape
-from trainspec_validate.findings import Verdict
+from trainspec_validate.model.finding import Verdict
+from trainspec_validate.performance.costs import model_families as families
+from trainspec_validate.performance.costs.transformer import Shape
 
 NO_LANGUAGE = {"vocabulary_size": None, "sequence_length": None, "num_key_value_heads": None, "head_size": None}
 VIT_L = {

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from trainspec_validate.findings import Verdict
+from trainspec_validate.model.finding import Verdict
 
 F = "performance"
 PEAK = "flops_convention: 6n-causal-attention, peak_flops_per_second: 989e12, peak_format: bf16"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainspec_validate.findings import Verdict
+from trainspec_validate.model.finding import Verdict
 
 # Defaults as the frameworks ship them: scaler of PyTorch, DeepSpeed, Megatron-LM.
 PYTORCH = {"initial_scale": 65536, "growth_factor": 2, "backoff_factor": 0.5, "growth_interval_steps": 2000}

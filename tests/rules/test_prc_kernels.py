@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainspec_validate.findings import Verdict
+from trainspec_validate.model.finding import Verdict
 
 RUNS = {"num_warmup_runs": 50, "num_timed_runs": 100}
 TABLE = {

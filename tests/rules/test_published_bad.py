@@ -16,9 +16,9 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 from overlay import overlay  # noqa: E402
 
-from trainspec_validate.check import validate  # noqa: E402
-from trainspec_validate.documents import TrainingPlan, read  # noqa: E402
-from trainspec_validate.load import load_text  # noqa: E402
+from trainspec_validate.documents.load import load_text  # noqa: E402
+from trainspec_validate.documents.types import TrainingPlan, read  # noqa: E402
+from trainspec_validate.pipeline.validation import validate  # noqa: E402
 from trainspec_validate.rules import NotApplicable, all_rules  # noqa: E402
 
 VECTORS = ROOT / "tests" / "vectors"

@@ -23,8 +23,8 @@ from run_page_makers import (
     windows,
 )
 
-from trainspec_validate.findings import Outcome, Report, Severity, Suppressed, SuppressionKind, Verdict
-from trainspec_validate.telemetry.view import RunView, Subject, Trouble
+from trainspec_validate.model.finding import Outcome, Report, Severity, Suppressed, SuppressionKind, Verdict
+from trainspec_validate.telemetry.view.run_view import RunView, Subject, Trouble
 
 DEVICES = [Subject(None, f"h{number // 4}", f"GPU-{number}") for number in range(8)]
 RANKS = [Subject(number, f"h{number // 4}", None) for number in range(8)]

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from trainspec_validate.documents.stream import Event, Head
-from trainspec_validate.findings import Evidence, Finding, Outcome, Report, Severity, Span, Verdict
-from trainspec_validate.metrics import by_name
-from trainspec_validate.telemetry.view import (
+from trainspec_validate.documents.types.stream import Event, Head
+from trainspec_validate.model.finding import Evidence, Finding, Outcome, Report, Severity, Span, Verdict
+from trainspec_validate.model.metrics import by_name
+from trainspec_validate.telemetry.view.run_view import (
     NOWHERE,
     AttemptSpan,
     EmitterSpan,

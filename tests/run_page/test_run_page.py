@@ -11,9 +11,9 @@ from full_run import DEVICES, full_report, full_run
 from run_page_makers import SECOND, START_US, attempt, event, job, report, series, trail, view, windows
 from run_page_parser import Element, parse
 
-from trainspec_validate.run_page import page
-from trainspec_validate.run_page.sections import SECTIONS
-from trainspec_validate.telemetry.view import RunView, Subject, Trouble
+from trainspec_validate.report.run_page import page
+from trainspec_validate.report.run_page.sections import SECTIONS
+from trainspec_validate.telemetry.view.run_view import RunView, Subject, Trouble
 
 EMPTY = view(files=(), num_records=0, num_samples=0, first_time_us=-1, last_time_us=-1)
 ONE_MOMENT = view(job=[job("train.loss.mean", [3.25])], last_time_us=START_US, num_records=1)

@@ -25,10 +25,10 @@ from run_page_makers import (
 )
 from run_page_parser import Element, parse
 
-from trainspec_validate.findings import Evidence, Related
-from trainspec_validate.run_page import page
-from trainspec_validate.run_page.markup import Html, cut, element, join
-from trainspec_validate.telemetry.view import Damage, Location, RunView, StreamFile, Subject, Trouble
+from trainspec_validate.model.finding import Evidence, Related
+from trainspec_validate.report.run_page import page
+from trainspec_validate.report.run_page.markup import Html, cut, element, join
+from trainspec_validate.telemetry.view.run_view import Damage, Location, RunView, StreamFile, Subject, Trouble
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_page_makers import SECOND, START_US, attempt, event, job, lockstep, series, view, windows
 
-from trainspec_validate.run_page.axes import Axis, axis, shown, time_ticks
-from trainspec_validate.run_page.intervals import intervals
-from trainspec_validate.run_page.marks import gaps, marks
-from trainspec_validate.run_page.subjects import growth, integral, tallies
-from trainspec_validate.run_page.traces import (
+from trainspec_validate.report.run_page.axes import Axis, axis, shown, time_ticks
+from trainspec_validate.report.run_page.intervals import intervals
+from trainspec_validate.report.run_page.marks import gaps, marks
+from trainspec_validate.report.run_page.subjects import growth, integral, tallies
+from trainspec_validate.report.run_page.traces import (
     NUM_COLUMNS,
     points,
     quantile,
@@ -20,8 +20,8 @@ from trainspec_validate.run_page.traces import (
     trace_of_spread,
     trace_of_windows,
 )
-from trainspec_validate.run_page.words import duration
-from trainspec_validate.telemetry.view import Subject
+from trainspec_validate.report.run_page.words import duration
+from trainspec_validate.telemetry.view.run_view import Subject
 
 FINITE = st.floats(-1e90, 1e90)
 DAY = 86_400 * SECOND

@@ -12,8 +12,8 @@ from run_page_parser import parse
 from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
 from tests.streams_made.write import by_emitter, put
-from trainspec_validate.documents.stream import encode_record
-from trainspec_validate.toolbox import command
+from trainspec_validate.cli.toolbox import command
+from trainspec_validate.documents.types.stream import encode_record
 
 
 def run(*arguments: str | Path) -> Result:

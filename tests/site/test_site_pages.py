@@ -14,9 +14,9 @@ import pytest
 from site_visit import ROOT
 from trainspec_site import changes, figures, navigation, redirects, rule_pages, stage
 
-from trainspec_validate import schema
-from trainspec_validate.check import validate
-from trainspec_validate.selection import Selection
+from trainspec_validate.checking.selection import Selection
+from trainspec_validate.documents import schema
+from trainspec_validate.pipeline.validation import validate
 
 INDEX = stage.requirements(ROOT)
 BROKEN: list[tuple[str, Any]] = [

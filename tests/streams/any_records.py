@@ -6,9 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from trainspec_validate.documents.stream import Event, ExtensionMetric, Head, HistogramValue, Producer, Sample
-from trainspec_validate.metrics import events, metrics
-from trainspec_validate.streams import Record
+from trainspec_validate.documents.types.stream import Event, ExtensionMetric, Head, HistogramValue, Producer, Sample
+from trainspec_validate.model.metrics import events, metrics
+from trainspec_validate.telemetry.formats import Record
 
 identities = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), min_size=1, max_size=12)
 times = st.integers(0, 9_007_199_254_740_991)

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from trainspec_validate.documents.stream import Event, Head, Sample, encode_record
-from trainspec_validate.streams import FORMATS, Given, Item, Losses, Record, Refusal, detect, lines_of, read
-from trainspec_validate.streams.native import read_line
-from trainspec_validate.streams.source import rejoined
+from trainspec_validate.documents.types.stream import Event, Head, Sample, encode_record
+from trainspec_validate.telemetry.formats import FORMATS, Given, Item, Losses, Record, Refusal, detect, lines_of, read
+from trainspec_validate.telemetry.formats.native import read_line
+from trainspec_validate.telemetry.formats.source import rejoined
 
 SAMPLES = Path(os.environ.get("TRAINSPEC_SAMPLES") or Path(__file__).parents[3] / "shared" / "samples")
 

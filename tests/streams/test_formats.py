@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainspec_validate.streams import FORMATS, HEAD_BYTES, detect
+from trainspec_validate.telemetry.formats import FORMATS, HEAD_BYTES, detect
 
 STARTS = {
     "metric-stream": b'{"k":"head","apiVersion":"trainspec/v1","kind":"MetricStream"}\n',
@@ -66,8 +66,8 @@ def test_only_the_start_counts() -> None:
 
 @pytest.mark.parametrize("entry", FORMATS.values(), ids=list(FORMATS))
 def test_a_format_says_what_it_can_tell(entry: object) -> None:
-    from trainspec_validate.metrics import events, metrics
-    from trainspec_validate.streams.format import StreamFormat
+    from trainspec_validate.model.metrics import events, metrics
+    from trainspec_validate.telemetry.formats.format import StreamFormat
 
     assert isinstance(entry, StreamFormat)
     assert (entry.metrics or frozenset()) <= metrics().keys()

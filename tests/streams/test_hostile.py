@@ -12,11 +12,11 @@ from otlp_documents import gauge, histogram, logs, metrics, point, total
 from reading import assert_sound, read_bytes, read_text
 from test_formats import STARTS
 
-from trainspec_validate.documents.stream import encode_record
-from trainspec_validate.streams import FORMATS, Record, SourceError, parquet, read
-from trainspec_validate.streams.json_text import decode, open_brackets
-from trainspec_validate.streams.otlp.write import write as write_otlp
-from trainspec_validate.streams.source import MAX_LINE_BYTES
+from trainspec_validate.documents.types.stream import encode_record
+from trainspec_validate.telemetry.formats import FORMATS, Record, SourceError, parquet, read
+from trainspec_validate.telemetry.formats.json_text import decode, open_brackets
+from trainspec_validate.telemetry.formats.otlp.write import write as write_otlp
+from trainspec_validate.telemetry.formats.source import MAX_LINE_BYTES
 
 TEXTS = sorted(name for name, entry in FORMATS.items() if entry.module)
 LINES = {
@@ -141,7 +141,7 @@ def test_many_small_losses_are_bounded(name: str) -> None:
     ],
 )
 def test_json_that_is_refused(text: str) -> None:
-    from trainspec_validate.streams import Refusal
+    from trainspec_validate.telemetry.formats import Refusal
 
     assert isinstance(decode(text), Refusal)
 

@@ -10,9 +10,9 @@ import pytest
 from otlp_documents import NANO, event, gauge, histogram, logs, metrics, point, total
 from reading import read_text
 
-from trainspec_validate.documents.stream import Head, HistogramValue, Sample
-from trainspec_validate.streams.otlp.values import SCOPE
-from trainspec_validate.streams.otlp.write import write
+from trainspec_validate.documents.types.stream import Head, HistogramValue, Sample
+from trainspec_validate.telemetry.formats.otlp.values import SCOPE
+from trainspec_validate.telemetry.formats.otlp.write import write
 
 HEAD = Head(apiVersion="trainspec/v1", kind="MetricStream", run="r", att=0, emitter="e", time_us=5, scopes=("job",))
 RESOURCE = {

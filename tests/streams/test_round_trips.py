@@ -11,10 +11,10 @@ from any_records import metric_keys, numbers, streams
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainspec_validate.documents.stream import Event, Head, Sample, encode_record
-from trainspec_validate.streams import FORMATS, Losses, Record, Refusal, detect, parquet, read, records
-from trainspec_validate.streams.otlp.write import write as write_otlp
-from trainspec_validate.streams.prometheus.write import Snapshot
+from trainspec_validate.documents.types.stream import Event, Head, Sample, encode_record
+from trainspec_validate.telemetry.formats import FORMATS, Losses, Record, Refusal, detect, parquet, read, records
+from trainspec_validate.telemetry.formats.otlp.write import write as write_otlp
+from trainspec_validate.telemetry.formats.prometheus.write import Snapshot
 
 HEAD = Head(apiVersion="trainspec/v1", kind="MetricStream", run="r", att=0, emitter="e", time_us=5, scopes=("job",))
 

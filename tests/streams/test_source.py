@@ -11,8 +11,17 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainspec_validate.streams import FORMATS, Refusal, SourceError, head_bytes, lines_of, opened, read, uncompressed
-from trainspec_validate.streams.source import MAX_LINE_BYTES, rejoined
+from trainspec_validate.telemetry.formats import (
+    FORMATS,
+    Refusal,
+    SourceError,
+    head_bytes,
+    lines_of,
+    opened,
+    read,
+    uncompressed,
+)
+from trainspec_validate.telemetry.formats.source import MAX_LINE_BYTES, rejoined
 
 TEXT = b"".join(b'{"k":"m","time_us":%d,"seq":%d,"m":{"train.step.count":1.0}}\n' % (n, n) for n in range(2_000))
 

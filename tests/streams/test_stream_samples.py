@@ -9,7 +9,7 @@ import pytest
 from reading import SAMPLES, Result, read_bytes
 
 from tests.every import every
-from trainspec_validate.streams import Given, detect
+from trainspec_validate.telemetry.formats import Given, detect
 
 LOGS = (
     ("mlperf_v51_llama31_405b_5120xGB200.mllog.txt", "mllog"),

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.fuzz.parquet_footers import MAGIC, fields, made, many, rewritten, text, zigzag
-from trainspec_validate.budget import Limit, OverLimitError
-from trainspec_validate.streams import parquet, thrift
-from trainspec_validate.streams.thrift import check_records
+from trainspec_validate.system.budget import Limit, OverLimitError
+from trainspec_validate.telemetry.formats import parquet, thrift
+from trainspec_validate.telemetry.formats.thrift import check_records
 
 _I32, _I64, _BINARY, _LIST, _STRUCT = 5, 6, 8, 9, 12
 
@@ -90,7 +90,7 @@ def test_nesting_is_bounded() -> None:
 def test_a_footer_of_many_records_takes_bounded_memory(tmp_path: Path) -> None:
     path = tmp_path / "run.parquet"
     path.write_bytes(whole(of_chunks(50, 90_000)))
-    code = "import sys; from trainspec_validate.cli import main; main()"
+    code = "import sys; from trainspec_validate.cli.validate import main; main()"
     done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 2
     assert "at most 2,400,000 records" in done.stderr

@@ -11,10 +11,10 @@ import zstandard
 from click.testing import CliRunner, Result
 from test_formats import STARTS
 
-from trainspec_validate.documents.stream import Head, Sample
-from trainspec_validate.streams import records
-from trainspec_validate.streams.native import read_line
-from trainspec_validate.toolbox import PROGRAM, command
+from trainspec_validate.cli.toolbox import PROGRAM, command
+from trainspec_validate.documents.types.stream import Head, Sample
+from trainspec_validate.telemetry.formats import records
+from trainspec_validate.telemetry.formats.native import read_line
 
 MLLOG = """:::MLLOG {"key": "global_batch_size", "value": 32, "time_ms": 1000}
 :::MLLOG {"key": "tracked_stats", "value": {"train_step_time": 2, "loss": 3}, "metadata": {"step": 32}, "time_ms": 2000}
@@ -220,7 +220,7 @@ def test_a_snapshot(written: str) -> None:
 def test_a_foreign_log_is_exported_at_once() -> None:
     result = invoke("export", "train.log", "--to", "parquet", "--output", "out.parquet")
     assert result.exit_code == 0
-    from trainspec_validate.streams import parquet
+    from trainspec_validate.telemetry.formats import parquet
 
     assert len(list(records(parquet.read(Path("out.parquet"))))) == 2
     assert invoke("export", "bad.log", "--to", "otlp", "--output", "out.otlp").exit_code == 1

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainspec_validate.documents.stream import Event, ExtensionMetric, HistogramValue, Sample
+from trainspec_validate.documents.types.stream import Event, ExtensionMetric, HistogramValue, Sample
 
 from .damage import on_streams
 from .edits import (

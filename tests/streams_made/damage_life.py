@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from trainspec_validate.documents.stream import Event
+from trainspec_validate.documents.types.stream import Event
 
 from .damage import on_streams
 from .edits import Record, Streams, edit, events, is_event, moved, numbered

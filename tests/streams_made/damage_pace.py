@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainspec_validate.documents.stream import Sample
+from trainspec_validate.documents.types.stream import Sample
 
 from .damage import on_streams
 from .edits import Record, Streams, edit, has, is_of, metric_of, moment, moved, numbered, with_values

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainspec_validate.documents.stream import HistogramValue
+from trainspec_validate.documents.types.stream import HistogramValue
 
 from .damage import on_streams
 from .damage_life import shifted

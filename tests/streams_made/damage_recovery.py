@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainspec_validate.documents.stream import Event
+from trainspec_validate.documents.types.stream import Event
 
 from .damage import on_streams
 from .damage_life import shifted, with_event, without_events

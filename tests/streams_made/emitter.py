@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainspec_validate.documents.stream import Event, Head, Sample
+from trainspec_validate.documents.types.stream import Event, Head, Sample
 
 from .shape import Shape
 

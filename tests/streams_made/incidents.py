@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
-from trainspec_validate.documents.stream import HistogramValue
+from trainspec_validate.documents.types.stream import HistogramValue
 
 from .emitter import Emitter, text_number
 from .learning import Learned

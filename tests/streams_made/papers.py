@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from trainspec_validate.load import load_file
+from trainspec_validate.documents.load import load_file
 
 from .shape import MEMORY_BYTES, NUM_PARAMETERS, PEAK_FLOPS_PER_SECOND, SEQUENCE_LENGTH, Shape
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from trainspec_validate.documents.stream import HistogramValue
+from trainspec_validate.documents.types.stream import HistogramValue
 
 from .emitter import DROPPED, LAG, Emitter, Stream, text_number
 from .incidents import lost_ranks

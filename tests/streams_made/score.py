@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from trainspec_validate.boundary import InputError
-from trainspec_validate.check import validate
-from trainspec_validate.findings import Finding
+from trainspec_validate.model.finding import Finding
+from trainspec_validate.pipeline.validation import validate
+from trainspec_validate.system.boundary import InputError
 
 from .damage import BASES, Damage, undamaged
 from .mllog import entries, make_log, text_of

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from trainspec_validate.documents.stream import Event, Head, Sample, encode_record
+from trainspec_validate.documents.types.stream import Event, Head, Sample, encode_record
 
 from .emitter import Stream
 
@@ -88,7 +88,7 @@ def compressed(files: Mapping[str, bytes], how: Compression) -> dict[str, bytes]
 
 def put_parquet(streams: Iterable[Stream], folder: Path) -> Path:
     """Write one Parquet file for each emitter and attempt, in the layout of the twin."""
-    from trainspec_validate.streams.parquet import write
+    from trainspec_validate.telemetry.formats.parquet import write
 
     folder.mkdir(parents=True, exist_ok=True)
     for stream in streams:

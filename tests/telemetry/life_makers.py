@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 from overlay import overlay
 
-from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, Document, TrainingPlan
-from trainspec_validate.load import load_text
+from trainspec_validate.documents.load import load_text
+from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, Document, TrainingPlan
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, all_checks
-from trainspec_validate.telemetry.engine import Options, read_run, run_file
-from trainspec_validate.telemetry.view import RunView
+from trainspec_validate.telemetry.fold.engine import Options, read_run, run_file
+from trainspec_validate.telemetry.view.run_view import RunView
 
 BASE = Path(__file__).resolve().parents[2] / "spec" / "v1" / "base"
 START_SECONDS = 1_767_225_600

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema_rs
 from hypothesis import strategies as st
 
-from trainspec_validate.schema import load_schema
+from trainspec_validate.documents.schema import load_schema
 
 MOST_BYTES, MOST_DEPTH, MOST_DIGITS = 1_000_000, 16, 300
 """What the schema cannot say: bytes of a line, nesting, and digits of a number."""

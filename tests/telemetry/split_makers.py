@@ -15,14 +15,14 @@ import numpy as np
 
 from tests.streams_made import write
 from tests.streams_made.emitter import Stream
-from trainspec_validate.documents.stream import Event, Head, Sample
-from trainspec_validate.requirements import load_index
-from trainspec_validate.streams import parquet
-from trainspec_validate.streams.native import read_line
-from trainspec_validate.telemetry.engine import run_file
+from trainspec_validate.documents.types.stream import Event, Head, Sample
+from trainspec_validate.model.requirements import load_index
+from trainspec_validate.telemetry.decode.reader import RunFile
+from trainspec_validate.telemetry.fold.engine import run_file
+from trainspec_validate.telemetry.formats import parquet
+from trainspec_validate.telemetry.formats.native import read_line
 from trainspec_validate.telemetry.judge import judge_view
-from trainspec_validate.telemetry.reader import RunFile
-from trainspec_validate.telemetry.view import RunView, Series
+from trainspec_validate.telemetry.view.run_view import RunView, Series
 
 Files = dict[str, bytes]
 Said = Counter[tuple[str, ...]]

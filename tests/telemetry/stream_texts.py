@@ -10,8 +10,8 @@ from typing import Any
 
 from telemetry_makers import Stream
 
-from trainspec_validate.telemetry.engine import Options, read_run, run_file
-from trainspec_validate.telemetry.view import RunView
+from trainspec_validate.telemetry.fold.engine import Options, read_run, run_file
+from trainspec_validate.telemetry.view.run_view import RunView
 
 
 def text_of(*streams: Stream) -> str:

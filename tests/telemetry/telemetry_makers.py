@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, all_checks
-from trainspec_validate.telemetry.engine import Options, read_run, run_file
-from trainspec_validate.telemetry.view import RunView
+from trainspec_validate.telemetry.fold.engine import Options, read_run, run_file
+from trainspec_validate.telemetry.view.run_view import RunView
 
 START_US = 1_767_225_600_000_000
 """2026-01-01 00:00:00 UTC, a multiple of every window."""

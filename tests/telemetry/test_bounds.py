@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from trainspec_validate.check import validate
-from trainspec_validate.telemetry import engine, jit, reader, source
-from trainspec_validate.telemetry.digest import MAX_DAMAGE, Digest
-from trainspec_validate.telemetry.engine import Options, digest_of, run_file
-from trainspec_validate.telemetry.names import MAX_KEYS
-from trainspec_validate.telemetry.rows import MAX_NOTED
+from trainspec_validate.pipeline.validation import validate
+from trainspec_validate.telemetry.decode import reader, source
+from trainspec_validate.telemetry.decode.names import MAX_KEYS
+from trainspec_validate.telemetry.decode.rows import MAX_NOTED
+from trainspec_validate.telemetry.fold import engine
+from trainspec_validate.telemetry.fold.digest import MAX_DAMAGE, Digest
+from trainspec_validate.telemetry.fold.engine import Options, digest_of, run_file
+from trainspec_validate.telemetry.kernels import jit
 
 START_US = 1_767_225_600_000_000
 HEAD = (

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from telemetry_makers import Stream, judged, line_of, messages, refused, view
 
-from trainspec_validate.telemetry.engine import read_run, run_file
-from trainspec_validate.telemetry.view import RunView
+from trainspec_validate.telemetry.fold.engine import read_run, run_file
+from trainspec_validate.telemetry.view.run_view import RunView
 
 
 def log(folder: Path, *texts: str) -> RunView:

@@ -9,7 +9,7 @@ import pytest
 from stream_texts import view_of
 from telemetry_makers import Stream, judged, messages, refused, view
 
-from trainspec_validate.telemetry.view import KeyInfo, RunView
+from trainspec_validate.telemetry.view.run_view import KeyInfo, RunView
 
 LOSS = "train.loss.mean{train.loss.name=total}"
 

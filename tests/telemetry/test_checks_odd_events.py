@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from life_makers import Stream, deviations, read
 
-from trainspec_validate.metrics import events
+from trainspec_validate.model.metrics import events
 from trainspec_validate.telemetry.checks import NotJudged, all_checks
 
 ODD: tuple[Any, ...] = (

@@ -9,7 +9,7 @@ import pytest
 from stream_texts import text_of, view_of
 from telemetry_makers import Stream, judged, messages, refused, view
 
-from trainspec_validate.metrics import metrics
+from trainspec_validate.model.metrics import metrics
 from trainspec_validate.telemetry.checks import Unsupported, all_checks
 from trainspec_validate.telemetry.checks.owed import CAPABILITIES, SCOPES
 

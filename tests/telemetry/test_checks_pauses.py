@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from telemetry_makers import Stream, micros, view
 
-from trainspec_validate.metrics import by_name
+from trainspec_validate.model.metrics import by_name
 from trainspec_validate.telemetry.checks._pauses import (
     BLOCKING,
     Pause,

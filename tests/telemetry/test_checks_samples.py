@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 import pytest
 from telemetry_makers import judged, messages, refused
 
-from trainspec_validate.documents.stream import encode_record
-from trainspec_validate.streams import HEAD_BYTES, detect, lines_of, read, records
-from trainspec_validate.telemetry.engine import read_run, run_file
-from trainspec_validate.telemetry.view import RunView
+from trainspec_validate.documents.types.stream import encode_record
+from trainspec_validate.telemetry.fold.engine import read_run, run_file
+from trainspec_validate.telemetry.formats import HEAD_BYTES, detect, lines_of, read, records
+from trainspec_validate.telemetry.view.run_view import RunView
 
 SAMPLES = Path(os.environ.get("TRAINSPEC_SAMPLES", Path(__file__).resolve().parents[3] / "shared" / "samples"))
 MLPERF = "mlperf_v51_llama31_405b_5120xGB200.mllog.txt"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from trainspec_validate.requirements import load_index
-from trainspec_validate.streams.native import MAX_LINE_BYTES
-from trainspec_validate.telemetry import names as reading
+from trainspec_validate.model.requirements import load_index
 from trainspec_validate.telemetry.checks import all_checks, owed, scale, times, transport
+from trainspec_validate.telemetry.decode import names as reading
+from trainspec_validate.telemetry.formats.native import MAX_LINE_BYTES
 from trainspec_validate.telemetry.kernels import fold
 
 DAY_US = 86_400_000_000

@@ -8,7 +8,7 @@ import pytest
 from stream_texts import text_of, view_of, written_by
 from telemetry_makers import START_US, Stream, judged, line_of, messages, micros, refused, view
 
-from trainspec_validate.telemetry.view import Location
+from trainspec_validate.telemetry.view.run_view import Location
 
 STEP = {"train.step.count": 1}
 PROMETHEUS = '# TYPE DCGM_FI_DEV_GPU_UTIL gauge\nDCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-1"} 97\n'

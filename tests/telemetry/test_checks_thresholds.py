@@ -8,7 +8,7 @@ from pathlib import Path
 from spec_text import requirements
 
 from tests.every import every
-from trainspec_validate.metrics import metrics
+from trainspec_validate.model.metrics import metrics
 from trainspec_validate.telemetry.checks import (
     accounts,
     all_checks,

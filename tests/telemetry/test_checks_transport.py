@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from telemetry_makers import Stream, judged, messages, micros, refused, view
 
-from trainspec_validate.metrics import metrics
+from trainspec_validate.model.metrics import metrics
 from trainspec_validate.telemetry.checks.transport import FREE_VALUES, ROOM
 
 DROPPED, LAG = "train.telemetry.dropped", "train.telemetry.lag"

@@ -8,7 +8,7 @@ import pytest
 from stream_texts import text_of, view_of
 from telemetry_makers import Stream, judged, messages, refused, view
 
-from trainspec_validate.metrics import metrics
+from trainspec_validate.model.metrics import metrics
 from trainspec_validate.telemetry.checks.scale import suspicions
 
 LOSS = "train.loss.mean{train.loss.name=total}"

@@ -15,7 +15,7 @@ from trainspec_validate.telemetry.checks._text import (
     value_in_words,
 )
 from trainspec_validate.telemetry.checks._words import MAX_ALONE, few
-from trainspec_validate.telemetry.view import Key, Location, Subject
+from trainspec_validate.telemetry.view.run_view import Key, Location, Subject
 
 
 def ranks(*numbers: int) -> list[Subject]:

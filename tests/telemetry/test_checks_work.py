@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from telemetry_makers import Stream, judged, line_of, messages, micros, refused, view
 
-from trainspec_validate.documents import ClusterProfile
-from trainspec_validate.load import load_file
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.documents.types import ClusterProfile
 
 CLUSTER = msgspec.convert(
     load_file(Path(__file__).resolve().parents[2] / "spec" / "v1" / "base" / "cluster.yaml").data, ClusterProfile

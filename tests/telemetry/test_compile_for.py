@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainspec_validate.telemetry import jit
+from trainspec_validate.telemetry.kernels import jit
 
 
 @pytest.fixture

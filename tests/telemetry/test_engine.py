@@ -13,14 +13,14 @@ from telemetry_makers import Stream, micros
 from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
 from tests.streams_made.write import by_emitter, together
-from trainspec_validate.boundary import InputError
-from trainspec_validate.check import PartialInputError, validate
-from trainspec_validate.documents.stream import encode_record
-from trainspec_validate.findings import Report
-from trainspec_validate.telemetry.engine import read_run, run_file
+from trainspec_validate.documents.types.stream import encode_record
+from trainspec_validate.model.finding import Report
+from trainspec_validate.pipeline.validation import PartialInputError, validate
+from trainspec_validate.system.boundary import InputError
+from trainspec_validate.telemetry.decode.reader import RunFile
+from trainspec_validate.telemetry.fold.engine import read_run, run_file
 from trainspec_validate.telemetry.kernels import fold, pairs
-from trainspec_validate.telemetry.reader import RunFile
-from trainspec_validate.telemetry.view import Trouble
+from trainspec_validate.telemetry.view.run_view import Trouble
 
 SMALL = make_run(Shape(num_nodes=1, devices_per_node=2, num_steps=40))
 HEAD = encode_record(SMALL.streams[0].head) + b"\n"

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from split_makers import places, put, said, seen
 from test_splits import damaged, in_processes, small_parts, spilled
 
-from trainspec_validate.boundary import TogetherOverLimitError
-from trainspec_validate.budget import Limit
-from trainspec_validate.documents.stream import Event
-from trainspec_validate.telemetry import event_blocks, event_log
-from trainspec_validate.telemetry.engine import read_run
-from trainspec_validate.telemetry.event_log import EventLog, EventRow, StoredEvents, named
-from trainspec_validate.telemetry.spans import PlacedEvent
-from trainspec_validate.telemetry.view import Location, Subject
+from trainspec_validate.documents.types.stream import Event
+from trainspec_validate.system.boundary import TogetherOverLimitError
+from trainspec_validate.system.budget import Limit
+from trainspec_validate.telemetry.fold.engine import read_run
+from trainspec_validate.telemetry.view import event_blocks, event_log
+from trainspec_validate.telemetry.view.event_log import EventLog, EventRow, StoredEvents, named
+from trainspec_validate.telemetry.view.run_records import PlacedEvent
+from trainspec_validate.telemetry.view.run_view import Location, Subject
 
 __all__ = ["small_parts"]
 MARKS = ("train.run.start", "train.run.end")

@@ -9,17 +9,17 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from line_texts import lines
 
-from trainspec_validate.streams.source import Block
-from trainspec_validate.telemetry import jit
-from trainspec_validate.telemetry.batch import RECORD_COLUMNS, Batch, join
-from trainspec_validate.telemetry.names import Names
-from trainspec_validate.telemetry.reader import BlockDecoder
-from trainspec_validate.telemetry.rows import FileFacts, RowBuilder
+from trainspec_validate.telemetry.decode.batch import RECORD_COLUMNS, Batch, join
+from trainspec_validate.telemetry.decode.names import Names
+from trainspec_validate.telemetry.decode.reader import BlockDecoder
+from trainspec_validate.telemetry.decode.rows import FileFacts, RowBuilder
+from trainspec_validate.telemetry.formats.source import Block
+from trainspec_validate.telemetry.kernels import jit
 
 if not jit.can_compile():
     pytest.skip("numba is not installed", allow_module_level=True)
 
-from trainspec_validate.telemetry import fast
+from trainspec_validate.telemetry.decode import fast
 
 HEAD = (
     b'{"k":"head","apiVersion":"trainspec/v1","kind":"MetricStream","run":"r","att":0,"emitter":"job",'

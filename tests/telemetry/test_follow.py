@@ -24,13 +24,13 @@ from tests.streams_made.damage import BASES, kinds
 from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
 from tests.streams_made.write import by_emitter, together
-from trainspec_validate import terminal
-from trainspec_validate.cli import command as gate
-from trainspec_validate.documents.stream import encode_record
-from trainspec_validate.findings import Finding
-from trainspec_validate.requirements import load_index
-from trainspec_validate.telemetry.build import view_of
-from trainspec_validate.telemetry.engine import Options, circumstances, read_run
+from trainspec_validate.cli import terminal
+from trainspec_validate.cli.validate import command as gate
+from trainspec_validate.documents.types.stream import encode_record
+from trainspec_validate.model.finding import Finding
+from trainspec_validate.model.requirements import load_index
+from trainspec_validate.telemetry.fold.build import view_of
+from trainspec_validate.telemetry.fold.engine import Options, circumstances, read_run
 from trainspec_validate.telemetry.follow import Follower
 from trainspec_validate.telemetry.judge import judge_run
 

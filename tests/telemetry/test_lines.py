@@ -9,10 +9,10 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from line_texts import EVENT, HEAD, MORE, MOST_BYTES, MOST_DEPTH, SAMPLE, VALUES, by_schema, lines
 
-from trainspec_validate.documents.stream import Head, Sample
-from trainspec_validate.streams import FORMATS, read
-from trainspec_validate.streams.items import Refusal
-from trainspec_validate.streams.native import MAX_DEPTH, MAX_LINE_BYTES, read_line
+from trainspec_validate.documents.types.stream import Head, Sample
+from trainspec_validate.telemetry.formats import FORMATS, read
+from trainspec_validate.telemetry.formats.items import Refusal
+from trainspec_validate.telemetry.formats.native import MAX_DEPTH, MAX_LINE_BYTES, read_line
 
 
 def text(fields: dict[str, str], **more: str) -> bytes:

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from trainspec_validate.telemetry import jit
-from trainspec_validate.telemetry.kernels import number, words
+from trainspec_validate.telemetry.kernels import jit, number, words
 
 if not jit.can_compile():
     pytest.skip("numba is not installed", allow_module_level=True)

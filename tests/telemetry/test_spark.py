@@ -11,8 +11,8 @@ from split_makers import LAYOUTS, places, put, seen
 from tests.spark_sessions import local_session
 from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
-from trainspec_validate.streams.source import SourceError
-from trainspec_validate.telemetry.engine import Options, read_run
+from trainspec_validate.telemetry.fold.engine import Options, read_run
+from trainspec_validate.telemetry.formats.source import SourceError
 
 STREAMS = list(make_run(Shape(num_nodes=1, devices_per_node=2, num_steps=70, faults=True)).streams)
 

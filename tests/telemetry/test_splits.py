@@ -19,13 +19,14 @@ from tests.streams_made.damage import BASES, kinds
 from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
 from tests.streams_made.write import by_emitter, together
-from trainspec_validate.telemetry import engine, jit, large, spill
-from trainspec_validate.telemetry.build import view_of
-from trainspec_validate.telemetry.digest import Digest
-from trainspec_validate.telemetry.engine import Options, circumstances, read_run
-from trainspec_validate.telemetry.merge import merge
-from trainspec_validate.telemetry.reader import RunFile, Stretch
-from trainspec_validate.telemetry.view import RunView
+from trainspec_validate.telemetry.decode.reader import RunFile, Stretch
+from trainspec_validate.telemetry.fold import engine, large, spill
+from trainspec_validate.telemetry.fold.build import view_of
+from trainspec_validate.telemetry.fold.digest import Digest
+from trainspec_validate.telemetry.fold.engine import Options, circumstances, read_run
+from trainspec_validate.telemetry.fold.merge import merge
+from trainspec_validate.telemetry.kernels import jit
+from trainspec_validate.telemetry.view.run_view import RunView
 
 RUN = make_run(Shape(num_nodes=2, devices_per_node=2, num_steps=90, faults=True))
 STREAMS = list(RUN.streams)

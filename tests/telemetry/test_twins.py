@@ -11,9 +11,9 @@ from split_makers import seen
 
 from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
-from trainspec_validate.streams import parquet as twin
-from trainspec_validate.telemetry.engine import read_run, run_file
-from trainspec_validate.telemetry.view import RunView
+from trainspec_validate.telemetry.fold.engine import read_run, run_file
+from trainspec_validate.telemetry.formats import parquet as twin
+from trainspec_validate.telemetry.view.run_view import RunView
 
 pa = pytest.importorskip("pyarrow")
 STREAM = make_run(Shape(num_nodes=1, devices_per_node=2, num_steps=40)).streams[1]

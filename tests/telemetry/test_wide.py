@@ -16,15 +16,16 @@ from tests.streams_made.damage import BASES, kinds
 from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
 from tests.streams_made.write import by_emitter, together
-from trainspec_validate.streams import parquet
-from trainspec_validate.streams.native import read_line
-from trainspec_validate.telemetry import jit, large
-from trainspec_validate.telemetry.digest import Digest
-from trainspec_validate.telemetry.engine import run_file
+from trainspec_validate.telemetry.decode.numbering import Numbering
+from trainspec_validate.telemetry.decode.reader import RunFile, Stretch, batches
+from trainspec_validate.telemetry.fold import large
+from trainspec_validate.telemetry.fold.digest import Digest
+from trainspec_validate.telemetry.fold.engine import run_file
+from trainspec_validate.telemetry.formats import parquet
+from trainspec_validate.telemetry.formats.native import read_line
+from trainspec_validate.telemetry.kernels import jit
+from trainspec_validate.telemetry.kernels.column_fold import Some
 from trainspec_validate.telemetry.kernels.layout import SERIES
-from trainspec_validate.telemetry.kernels.wide import Some
-from trainspec_validate.telemetry.numbering import Numbering
-from trainspec_validate.telemetry.reader import RunFile, Stretch, batches
 
 pytest.importorskip("pyarrow")
 DAMAGE = {kind.name: kind for kind in kinds()}

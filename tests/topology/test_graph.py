@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from tests.every import every
-from trainspec_validate.derived.job import JobNodes
-from trainspec_validate.documents import ClusterProfile, read
-from trainspec_validate.documents.fabric import ExplicitDevice, ExplicitNode, Layout
-from trainspec_validate.documents.hardware import HostLink
-from trainspec_validate.load import load_file
-from trainspec_validate.topology.bottlenecks import bisection_bytes_per_second, narrowings, unlike_nodes
-from trainspec_validate.topology.graph import Topology, nic_rate, topology_of
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.documents.types import ClusterProfile, read
+from trainspec_validate.documents.types.fabric import ExplicitDevice, ExplicitNode, Layout
+from trainspec_validate.documents.types.hardware import HostLink
+from trainspec_validate.performance.derived.job import JobNodes
+from trainspec_validate.performance.topology.bottlenecks import bisection_bytes_per_second, narrowings, unlike_nodes
+from trainspec_validate.performance.topology.graph import Topology, nic_rate, topology_of
 
 CLUSTERS = Path(__file__).resolve().parents[2] / "examples" / "clusters"
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainspec_validate.costs.placement import Span
-from trainspec_validate.derived.job import JobNodes
-from trainspec_validate.documents import ClusterProfile, read
-from trainspec_validate.load import load_file
-from trainspec_validate.topology.graph import Topology, topology_of
-from trainspec_validate.topology.networks import Traffic, crossed, group_network
-from trainspec_validate.topology.roles import double_tree, group_of, num_groups, ring, roles_of, stage_edges
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.documents.types import ClusterProfile, read
+from trainspec_validate.performance.costs.placement import Span
+from trainspec_validate.performance.derived.job import JobNodes
+from trainspec_validate.performance.topology.graph import Topology, topology_of
+from trainspec_validate.performance.topology.networks import Traffic, crossed, group_network
+from trainspec_validate.performance.topology.roles import double_tree, group_of, num_groups, ring, roles_of, stage_edges
 
 CLUSTERS = Path(__file__).resolve().parents[2] / "examples" / "clusters"
 

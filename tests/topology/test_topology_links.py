@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.planner_makers import profile
-from trainspec_validate.costs.network import Link
-from trainspec_validate.costs.placement import Span
-from trainspec_validate.derived.job import JobNodes
-from trainspec_validate.derived.machine import host_rate
-from trainspec_validate.documents import ClusterProfile
-from trainspec_validate.documents.hardware import HostLink
-from trainspec_validate.topology.bottlenecks import bisection_bytes_per_second, narrowings
-from trainspec_validate.topology.graph import Block, Topology, nic_rate, topology_of
-from trainspec_validate.topology.latencies import domain_latency_seconds, fabric_latency_seconds
-from trainspec_validate.topology.networks import Traffic, crossed, group_network
+from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.documents.types.hardware import HostLink
+from trainspec_validate.performance.costs.network import Link
+from trainspec_validate.performance.costs.placement import Span
+from trainspec_validate.performance.derived.job import JobNodes
+from trainspec_validate.performance.derived.machine import host_rate
+from trainspec_validate.performance.topology.bottlenecks import bisection_bytes_per_second, narrowings
+from trainspec_validate.performance.topology.graph import Block, Topology, nic_rate, topology_of
+from trainspec_validate.performance.topology.latencies import domain_latency_seconds, fabric_latency_seconds
+from trainspec_validate.performance.topology.networks import Traffic, crossed, group_network
 
 put = msgspec.structs.replace
 

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from trainspec_validate.telemetry.engine import run_file
-from trainspec_validate.telemetry.reader import RunFile
-from trainspec_validate.user_rules import RuleSet, Tables, read_rules
-from trainspec_validate.user_rules.engines import opened
-from trainspec_validate.user_rules.judge import rows_of
-from trainspec_validate.user_rules.model import Engine
-from trainspec_validate.user_rules.tables import write_tables
+from trainspec_validate.telemetry.decode.reader import RunFile
+from trainspec_validate.telemetry.fold.engine import run_file
+from trainspec_validate.telemetry.user_rules import RuleSet, Tables, read_rules
+from trainspec_validate.telemetry.user_rules.engines import opened
+from trainspec_validate.telemetry.user_rules.judge import rows_of
+from trainspec_validate.telemetry.user_rules.model import Engine
+from trainspec_validate.telemetry.user_rules.tables import write_tables
 
 GUIDE = Path(__file__).resolve().parents[2] / "spec" / "guide" / "own-rules.md"
 START_US = 1_772_000_000_000_000

@@ -13,8 +13,8 @@ from tests.spark_sessions import local_session
 from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
 from tests.streams_made.write import by_emitter, put
-from trainspec_validate.user_rules import read_rules
-from trainspec_validate.user_rules.model import Engine
+from trainspec_validate.telemetry.user_rules import read_rules
+from trainspec_validate.telemetry.user_rules.model import Engine
 
 Rows = dict[str, list[dict[str, Any]]]
 ROUNDED = {"mean", "mean_of_three", "usual", "ratio", "seconds"}

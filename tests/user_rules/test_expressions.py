@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from rule_makers import all_rows, files_in, rows, tables_of, values, write_rules, write_stream, yaml_rule
 
-from trainspec_validate.user_rules import NotApplicable, read_rules
-from trainspec_validate.user_rules.model import Engine
+from trainspec_validate.telemetry.user_rules import NotApplicable, read_rules
+from trainspec_validate.telemetry.user_rules.model import Engine
 
 NUMBERS = [4.0, 1.0, 3.0, 3.0, 8.0, "NaN"]
 BOTH = pytest.mark.parametrize("engine", ["duckdb", "polars"])

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rule_makers import START_US, shown_in_guide, values, write_rules, write_stream, yaml_rule
 
-from trainspec_validate.cli import PROGRAM, command
+from trainspec_validate.cli.validate import PROGRAM, command
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +89,7 @@ def test_a_rule_in_python_is_not_called_where_nothing_is_seen() -> None:
 
 PYTHON = """\
 import narwhals as nw
-from trainspec_validate.user_rules import NotApplicable, rule
+from trainspec_validate.telemetry.user_rules import NotApplicable, rule
 
 @rule(id="ACME-001", level="MUST", title="t", message="{value}", metrics=["train.step.duration"])
 def broken(tables):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rule_makers import write_rules, yaml_rule
 
-from trainspec_validate.user_rules import RuleError, read_rules
+from trainspec_validate.telemetry.user_rules import RuleError, read_rules
 
 GROUPED: dict[str, Any] = {"group_by": ["run"], "aggregate": {"n": {"count": True}}, "message": "{n}"}
 DEEP: Any = "warmup"
@@ -92,7 +92,7 @@ def test_a_file_that_holds_no_rules_is_told(text: str, words: str, tmp_path: Pat
 
 
 RULE = """\
-from trainspec_validate.user_rules import rule
+from trainspec_validate.telemetry.user_rules import rule
 
 @rule(id="ACME-101", level="MUST", title="t", message="m", events=["train.run.end"])
 def never(tables): ...

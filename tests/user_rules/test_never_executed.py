@@ -8,13 +8,13 @@ import pytest
 from click.testing import CliRunner, Result
 from rule_makers import shown_in_guide, values, write_rules, write_stream, yaml_rule
 
-from trainspec_validate.cli import PROGRAM, command
-from trainspec_validate.user_rules.messages import filled
+from trainspec_validate.cli.validate import PROGRAM, command
+from trainspec_validate.telemetry.user_rules.messages import filled
 
 CODE = """\
 from pathlib import Path
 
-from trainspec_validate.user_rules import rule
+from trainspec_validate.telemetry.user_rules import rule
 
 Path("was-run").touch()
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from rule_makers import GUIDE, START_US, files_in, tables_of, write_stream
 
-from trainspec_validate.streams.source import lines_at
-from trainspec_validate.user_rules import Tables
-from trainspec_validate.user_rules.tables import COLUMNS, attribute_columns, location_of
+from trainspec_validate.telemetry.formats.source import lines_at
+from trainspec_validate.telemetry.user_rules import Tables
+from trainspec_validate.telemetry.user_rules.tables import COLUMNS, attribute_columns, location_of
 
 RECORDS: list[dict[str, Any]] = [
     {"step": 1, "m": {"train.loss.mean{train.loss.name=total}": 2.5, "train.gradient.norm": "+Inf"}, "rank": 3},

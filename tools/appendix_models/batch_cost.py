@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from appendix_models.critical_batch import samples_ratio, steps_ratio
-from trainspec_validate.costs.batch_schedule import Stage, num_steps, pieces
+from trainspec_validate.performance.costs.batch_schedule import Stage, num_steps, pieces
 
 
 def steps_saved(stages: Sequence[Stage], total: float) -> float:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.costs.placement import Span, span
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.placement import Span, span
 
 MAX_RANKS = 4_000_000
 """Largest job whose ranks are walked one by one."""

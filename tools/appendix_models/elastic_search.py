@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from trainspec_validate.costs.elastic import MAX_SEQUENCES, Bounds, data_degrees, prime_factors
+from trainspec_validate.performance.costs.elastic import MAX_SEQUENCES, Bounds, data_degrees, prime_factors
 
 MAX_TABLE = 1_000_000
 """Largest number of pairs of batch and degree that are counted one by one."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trainspec_validate.checkpoints.checks import Check as ArtifactCheck
 from trainspec_validate.checkpoints.checks import all_checks as artifact_checks
-from trainspec_validate.load import load_file
+from trainspec_validate.documents.load import load_file
 from trainspec_validate.rules import all_rules
 from trainspec_validate.telemetry.checks import Check as StreamCheck
 from trainspec_validate.telemetry.checks import all_checks as stream_checks

@@ -8,7 +8,7 @@ from pathlib import Path
 import appendix_machines
 
 from trainspec_site.svg import COLOURS, Axis, Drawing, Plot
-from trainspec_validate.costs import collectives, memory, reliability
+from trainspec_validate.performance.costs import collectives, memory, reliability
 
 MIB = 2**20
 MARK_ROW = re.compile(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainspec_validate.load import load_file
-from trainspec_validate.metrics import Metric, parse
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.model.metrics import Metric, parse
 
 HEAD = """\
 ---

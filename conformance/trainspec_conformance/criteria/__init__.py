@@ -10,8 +10,8 @@ from functools import cache
 
 from trainspec_conformance.records import Entry
 from trainspec_conformance.view import View
-from trainspec_validate.documents.conformance import Claims, Store
-from trainspec_validate.documents.scenario import Criterion, Scenario
+from trainspec_validate.documents.types.conformance import Claims, Store
+from trainspec_validate.documents.types.scenario import Criterion, Scenario
 
 
 class CannotJudgeError(Exception):

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
 from trainspec_conformance.records import Damaged, Entry, Listed, Started
 from trainspec_conformance.view import View
-from trainspec_validate.documents.scenario import Criterion
-from trainspec_validate.documents.trace import Refused, Restore
+from trainspec_validate.documents.types.scenario import Criterion
+from trainspec_validate.documents.types.trace import Refused, Restore
 
 
 def resumes(view: View) -> Iterator[tuple[Entry, list[tuple[Entry, Restore]], list[tuple[Entry, Damaged]]]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
 from trainspec_conformance.criteria.synchrony import batch_of
 from trainspec_conformance.criteria.trajectory import final_steps
-from trainspec_validate.documents.scenario import Criterion
+from trainspec_validate.documents.types.scenario import Criterion
 
 
 @check("order-as-declared")

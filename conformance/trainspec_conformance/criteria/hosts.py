@@ -9,8 +9,8 @@ from trainspec_conformance import told
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
 from trainspec_conformance.records import Entry
 from trainspec_conformance.view import View
-from trainspec_validate.documents.scenario import Criterion
-from trainspec_validate.documents.trace import Save, StepDone
+from trainspec_validate.documents.types.scenario import Criterion
+from trainspec_validate.documents.types.trace import Save, StepDone
 
 CLOCK_SECONDS = 5.0
 """How far a clock may be from where it was set to: lines are seen late on a busy machine."""

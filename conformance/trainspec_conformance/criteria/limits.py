@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
 from trainspec_conformance.criteria.trajectory import number
 from trainspec_conformance.records import Listed
-from trainspec_validate.documents.scenario import Criterion
-from trainspec_validate.documents.trace import Decision, Restore, StepDone
+from trainspec_validate.documents.types.scenario import Criterion
+from trainspec_validate.documents.types.trace import Decision, Restore, StepDone
 
 
 @check("gives-up")

@@ -12,7 +12,7 @@ import numpy as np
 from trainspec_conformance.answers import answer_of
 from trainspec_conformance.arrays import Array
 from trainspec_conformance.criteria import Case, Problem, check
-from trainspec_validate.documents.scenario import Criterion
+from trainspec_validate.documents.types.scenario import Criterion
 
 STANDARD_ERRORS = 4.0
 BYTES_OF_FP32 = 4

@@ -11,7 +11,7 @@ import numpy as np
 from trainspec_conformance.answers import Answer, answer_of
 from trainspec_conformance.arrays import Array
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
-from trainspec_validate.documents.scenario import Criterion
+from trainspec_validate.documents.types.scenario import Criterion
 from trainspec_validate.rules.prc_kernels import FLOORS, NUM_TIMED, NUM_WARMUP
 
 OWED = ("matmul", "attention", "normalization", "activation")

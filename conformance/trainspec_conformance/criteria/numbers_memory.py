@@ -8,7 +8,7 @@ import numpy as np
 
 from trainspec_conformance.answers import Answer, answer_of, others
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
-from trainspec_validate.documents.scenario import Criterion
+from trainspec_validate.documents.types.scenario import Criterion
 
 SETTLED_STEPS = 3
 """After them every buffer of a step was allocated."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from trainspec_conformance.answers import Answer, answer_of
 from trainspec_conformance.arrays import Array
 from trainspec_conformance.criteria import Case, Problem, check
-from trainspec_validate.documents.scenario import Criterion
+from trainspec_validate.documents.types.scenario import Criterion
 
 EXACT = 2.0**-22
 """Relative error of a scale that is held in fp32."""

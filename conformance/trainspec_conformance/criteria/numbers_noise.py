@@ -14,7 +14,7 @@ from trainspec_conformance.answers import Answer, answer_of
 from trainspec_conformance.arrays import Array
 from trainspec_conformance.criteria import Case, Problem, check
 from trainspec_conformance.numerics.noise import true_signal, true_variances
-from trainspec_validate.documents.scenario import Criterion
+from trainspec_validate.documents.types.scenario import Criterion
 
 STANDARD_DEVIATIONS = 4.0
 

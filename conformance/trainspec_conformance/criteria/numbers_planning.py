@@ -10,7 +10,7 @@ import msgspec
 
 from trainspec_conformance.answers import answer_of
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
-from trainspec_validate.documents.scenario import Criterion
+from trainspec_validate.documents.types.scenario import Criterion
 
 
 def world_sizes(asked: dict[str, Any]) -> list[int]:

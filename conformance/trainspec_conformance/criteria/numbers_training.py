@@ -12,7 +12,7 @@ from msgspec import Meta
 from trainspec_conformance.answers import Answer, answer_of
 from trainspec_conformance.arrays import Array, unpacked
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
-from trainspec_validate.documents.scenario import Criterion
+from trainspec_validate.documents.types.scenario import Criterion
 
 
 def _results(answer: Answer) -> list[tuple[dict[str, Any], float, Array]]:

@@ -11,7 +11,7 @@ import numpy as np
 from trainspec_conformance.answers import Answer, answer_of
 from trainspec_conformance.arrays import Array, unpacked
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
-from trainspec_validate.documents.scenario import Criterion
+from trainspec_validate.documents.types.scenario import Criterion
 
 LAST_STEPS = 20
 """Steps at the end of which the mean loss is compared."""

@@ -9,8 +9,8 @@ from math import inf
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
 from trainspec_conformance.criteria.trajectory import final_steps
 from trainspec_conformance.records import Ended, Started
-from trainspec_validate.documents.scenario import Criterion
-from trainspec_validate.documents.trace import Save, StepDone
+from trainspec_validate.documents.types.scenario import Criterion
+from trainspec_validate.documents.types.trace import Save, StepDone
 
 
 @check("one-attempt")

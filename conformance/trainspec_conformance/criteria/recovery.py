@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
 from trainspec_conformance.records import Entry, Injected, Orphans, Started
-from trainspec_validate.documents.scenario import Criterion
-from trainspec_validate.documents.trace import StepDone
+from trainspec_validate.documents.types.scenario import Criterion
+from trainspec_validate.documents.types.trace import StepDone
 
 
 def fault(case: Case) -> tuple[Entry, Injected]:

@@ -11,9 +11,9 @@ from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, chec
 from trainspec_conformance.criteria.trajectory import Step, final_steps
 from trainspec_conformance.records import Entry
 from trainspec_conformance.view import View
-from trainspec_validate.documents.conformance import TestJob
-from trainspec_validate.documents.scenario import Criterion
-from trainspec_validate.documents.trace import StepDone
+from trainspec_validate.documents.types.conformance import TestJob
+from trainspec_validate.documents.types.scenario import Criterion
+from trainspec_validate.documents.types.trace import StepDone
 
 AHEAD_STEPS = 2
 """How far a rank may be ahead of another: the update that the other is in, and one line that is not seen yet."""

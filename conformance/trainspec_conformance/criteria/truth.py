@@ -9,9 +9,9 @@ from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, chec
 from trainspec_conformance.criteria.trajectory import final_steps, number, steps
 from trainspec_conformance.records import Streams
 from trainspec_conformance.view import View
-from trainspec_validate.documents.scenario import Criterion
-from trainspec_validate.documents.trace import StepDone
-from trainspec_validate.metrics import metrics
+from trainspec_validate.documents.types.scenario import Criterion
+from trainspec_validate.documents.types.trace import StepDone
+from trainspec_validate.model.metrics import metrics
 
 WINDOW_STEPS = 15
 LATE_SECONDS = 0.15

@@ -9,8 +9,8 @@ from trainspec_conformance import told
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check, num_ranks_of
 from trainspec_conformance.records import Entry, Streamed
 from trainspec_conformance.view import View
-from trainspec_validate.documents.scenario import Criterion
-from trainspec_validate.documents.trace import StepDone
+from trainspec_validate.documents.types.scenario import Criterion
+from trainspec_validate.documents.types.trace import StepDone
 
 BEGIN, COMMIT = "train.checkpoint.begin", "train.checkpoint.commit"
 

@@ -9,7 +9,7 @@ from trainspec_conformance import told
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
 from trainspec_conformance.criteria.trajectory import final_steps
 from trainspec_conformance.view import View
-from trainspec_validate.documents.scenario import Criterion
+from trainspec_validate.documents.types.scenario import Criterion
 
 VARIANCE, SIGNAL = "train.gradient.variance", "train.gradient.signal"
 _SIZES, _GROUPS = "train.gradient.group_sizes", "train.gradient.num_groups"

@@ -8,8 +8,8 @@ from trainspec_conformance import told
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check, num_ranks_of
 from trainspec_conformance.records import Streamed
 from trainspec_conformance.view import View
-from trainspec_validate.documents.scenario import Criterion
-from trainspec_validate.documents.trace import StepDone
+from trainspec_validate.documents.types.scenario import Criterion
+from trainspec_validate.documents.types.trace import StepDone
 
 UTILISATION, PER_TOKEN, PEAK = "train.flops.utilization", "train.flops.per_token", "train.flops.peak"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from trainspec_validate.atomic import write_atomically
-from trainspec_validate.documents.conformance_report import ConformanceReport
+from trainspec_validate.documents.types.conformance_report import ConformanceReport
+from trainspec_validate.system.atomic import write_atomically
 
 FORMATS: dict[str, str] = {
     "report.html": "trainspec_conformance.formats.page",

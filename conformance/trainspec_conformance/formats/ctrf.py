@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from trainspec_conformance.formats.reasons import reasons, seconds_of
-from trainspec_validate.documents.conformance_report import ConformanceReport, ScenarioReport
+from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport
 from trainspec_validate.report.json_text import dumps
 
 SPEC_VERSION = "0.0.0"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
-from trainspec_validate.neutral import printable
+from trainspec_validate.system.neutral import printable
 
 Content = str | ET.Element
 

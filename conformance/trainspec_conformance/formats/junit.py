@@ -5,8 +5,8 @@ from __future__ import annotations
 from xml.etree import ElementTree as ET
 
 from trainspec_conformance.formats.reasons import reasons, seconds_of
-from trainspec_validate.documents.conformance_report import ConformanceReport, ScenarioReport
-from trainspec_validate.neutral import printable
+from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport
+from trainspec_validate.system.neutral import printable
 
 _ELEMENTS = {"fail": "failure", "error": "error", "unsupported": "skipped", "not-run": "skipped"}
 

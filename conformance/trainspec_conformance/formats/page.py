@@ -9,8 +9,8 @@ from xml.etree import ElementTree as ET
 from trainspec_conformance.formats.elements import Content, element, items, link_to, table
 from trainspec_conformance.formats.reasons import reasons, seconds_of
 from trainspec_conformance.formats.timeline import WORDS, drawing
-from trainspec_validate.documents.conformance_report import ConformanceReport, ScenarioReport, TrialReport
-from trainspec_validate.requirements import load_index
+from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport, TrialReport
+from trainspec_validate.model.requirements import load_index
 
 STYLE = Path(__file__).with_name("page.css")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainspec_validate.documents.conformance_report import ScenarioReport
-from trainspec_validate.neutral import printable
+from trainspec_validate.documents.types.conformance_report import ScenarioReport
+from trainspec_validate.system.neutral import printable
 
 
 def reasons(one: ScenarioReport) -> list[str]:

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from trainspec_validate.documents.conformance_report import (
+from trainspec_validate.documents.types.conformance_report import (
     CheckVerdict,
     ConformanceReport,
     ScenarioReport,
     TrialReport,
 )
+from trainspec_validate.model.requirements import load_index
 from trainspec_validate.report.json_text import dumps
 from trainspec_validate.report.sarif import SCHEMA, SITE
 from trainspec_validate.report.uri import location_of
-from trainspec_validate.requirements import load_index
 
 Json = dict[str, Any]
 HISTORY = "history.jsonl"

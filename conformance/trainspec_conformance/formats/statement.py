@@ -9,7 +9,7 @@ import hashlib
 from typing import Any
 
 from trainspec_conformance.reporting import REPORT, text
-from trainspec_validate.documents.conformance_report import ConformanceReport, ScenarioReport
+from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport
 from trainspec_validate.report.json_text import dumps
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
-from trainspec_validate.documents.conformance_report import Mark
+from trainspec_validate.documents.types.conformance_report import Mark
 
 WORDS = {
     "detected": "until detected",

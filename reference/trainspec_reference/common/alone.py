@@ -25,7 +25,7 @@ from trainspec_reference.common.trace import TraceWriter
 from trainspec_reference.common.trainer import Trainer
 from trainspec_reference.common.verification import search
 from trainspec_validate.checkpoints.hashing import digests
-from trainspec_validate.documents import trace
+from trainspec_validate.documents.types import trace
 
 FAULT = 1
 """Exit status of a run whose numbers are wrong."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from trainspec_reference.common.state import TrainerState
-from trainspec_validate.costs import batch_schedule
-from trainspec_validate.costs.elastic import proportional_shares
-from trainspec_validate.documents.batch import Batch
+from trainspec_validate.documents.types.batch import Batch
+from trainspec_validate.performance.costs import batch_schedule
+from trainspec_validate.performance.costs.elastic import proportional_shares
 
 
 @dataclass(frozen=True, slots=True)

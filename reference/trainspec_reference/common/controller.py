@@ -20,7 +20,7 @@ from trainspec_reference.common.recovery import Recovery
 from trainspec_reference.common.run_settings import IN_USE, RunEnd, Settings
 from trainspec_reference.common.trace import TraceWriter
 from trainspec_reference.common.watch import silent
-from trainspec_validate.documents import trace
+from trainspec_validate.documents.types import trace
 
 _TICK_SECONDS = 0.02
 _LAG_SECONDS = 2.0

@@ -9,8 +9,8 @@ from typing import Literal
 
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.messages import Left
-from trainspec_validate.documents.checkpoint import CheckpointPolicy, FaultClass
-from trainspec_validate.documents.communication import Compression
+from trainspec_validate.documents.types.checkpoint import CheckpointPolicy, FaultClass
+from trainspec_validate.documents.types.communication import Compression
 
 Kind = Literal["process", "hang", "node", "network", "storage", "corruption", "numeric", "out-of-memory"]
 """Word of a trace's `fault`."""

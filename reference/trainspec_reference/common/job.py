@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trainspec_validate.documents.checkpoint import CheckpointPolicy
-from trainspec_validate.documents.plan import TrainingPlan
+from trainspec_validate.documents.types.checkpoint import CheckpointPolicy
+from trainspec_validate.documents.types.plan import TrainingPlan
 
 EXTENSION = "org.trainspec.reference"
 """Key under `extensions` of a plan for what the specification leaves free: optimizer, rates, data."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trainspec_validate.documents.precision import LossScaling
+from trainspec_validate.documents.types.precision import LossScaling
 
 MAX_SCALE = 2.0**64
 DEFAULT_INITIAL_SCALE = 2.0**16

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from trainspec_reference.common.backend import Gradients
 from trainspec_reference.common.noise_scale import GradientNoise, gradient_noise
-from trainspec_validate.documents.batch import NoiseScale
+from trainspec_validate.documents.types.batch import NoiseScale
 
 
 @dataclass(frozen=True, slots=True)

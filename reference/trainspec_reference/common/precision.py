@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Literal
 
 from trainspec_reference.common.job import Job
-from trainspec_validate.documents import changed
-from trainspec_validate.documents.precision import LossScaling
+from trainspec_validate.documents.types import changed
+from trainspec_validate.documents.types.precision import LossScaling
 
 Format = Literal["fp32", "bf16", "fp16"]
 UNIT_ROUNDOFF: dict[str, float] = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}

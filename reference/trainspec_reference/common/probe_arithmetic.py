@@ -15,9 +15,9 @@ from trainspec_reference.common.noise import NoiseMeter
 from trainspec_reference.common.noise_scale import NoiseAverages
 from trainspec_reference.common.probe_arrays import Array, ProbeInputError, Request
 from trainspec_reference.common.probe_parts import Formats, Probes, UnsupportedError
-from trainspec_validate.documents.batch import NoiseScale
-from trainspec_validate.documents.communication import Compression
-from trainspec_validate.documents.precision import LowPrecisionRecipe
+from trainspec_validate.documents.types.batch import NoiseScale
+from trainspec_validate.documents.types.communication import Compression
+from trainspec_validate.documents.types.precision import LowPrecisionRecipe
 
 
 def noise(request: Request, probes: Probes) -> dict[str, Any]:

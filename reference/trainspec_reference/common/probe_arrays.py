@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from trainspec_validate.documents.base import Record
+from trainspec_validate.documents.types.base import Record
 
 Array = npt.NDArray[Any]
 MAX_BYTES = 1 << 30

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trainspec_reference.common.job import Job
-from trainspec_validate.documents.communication import Compression
-from trainspec_validate.documents.precision import LowPrecisionRecipe
+from trainspec_validate.documents.types.communication import Compression
+from trainspec_validate.documents.types.precision import LowPrecisionRecipe
 
 Array = npt.NDArray[Any]
 

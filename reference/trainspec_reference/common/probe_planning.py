@@ -8,11 +8,11 @@ from trainspec_reference.common import batch_schedule
 from trainspec_reference.common.probe_arrays import ProbeInputError, Request
 from trainspec_reference.common.probe_parts import UnsupportedError
 from trainspec_reference.common.telemetry import flops_per_token
-from trainspec_validate.costs import elastic as solver
-from trainspec_validate.costs import transformer
-from trainspec_validate.derived.plan import shape_of
-from trainspec_validate.documents.batch import Batch, ElasticBatch
-from trainspec_validate.documents.model import Model
+from trainspec_validate.documents.types.batch import Batch, ElasticBatch
+from trainspec_validate.documents.types.model import Model
+from trainspec_validate.performance.costs import elastic as solver
+from trainspec_validate.performance.costs import transformer
+from trainspec_validate.performance.derived.plan import shape_of
 
 
 def elastic(request: Request) -> dict[str, Any]:

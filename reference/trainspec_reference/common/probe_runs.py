@@ -19,8 +19,8 @@ from trainspec_reference.common.probe_parts import Probes, UnsupportedError
 from trainspec_reference.common.probe_ranks import MAX_RANKS, Member, on_ranks
 from trainspec_reference.common.rehearsal import NoPorts, StepMemory, built, only_rank, rehearse, trainer_of
 from trainspec_reference.common.weights import initial_weights
-from trainspec_validate.documents.communication import Compression
-from trainspec_validate.documents.plan import TrainingPlan
+from trainspec_validate.documents.types.communication import Compression
+from trainspec_validate.documents.types.plan import TrainingPlan
 
 _SHAPE = ModelShape(family="state-space", num_layers=2, hidden_size=32, vocabulary_size=64, sequence_length=16)
 _FLAT_EPSILON, _FLAT_RATE = 1e8, 1e12

@@ -17,8 +17,8 @@ from trainspec_reference.common.ports import Wish
 from trainspec_reference.common.probe_arrays import Array, ProbeInputError, Request
 from trainspec_reference.common.probe_ranks import MAX_RANKS, Member, on_ranks
 from trainspec_reference.common.rehearsal import NoPorts, StepMemory, built, only_rank, trainer_of
-from trainspec_validate.documents.plan import TrainingPlan
-from trainspec_validate.documents.precision import LossScaling
+from trainspec_validate.documents.types.plan import TrainingPlan
+from trainspec_validate.documents.types.precision import LossScaling
 
 _SHAPE = ModelShape(family="state-space", num_layers=1, hidden_size=16, vocabulary_size=128, sequence_length=16)
 _LARGE_EPSILON, _LARGE_RATE = 1e4, 1e8

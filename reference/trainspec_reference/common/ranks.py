@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainspec_validate.documents.parallelism import Axis, Parallelism
+from trainspec_validate.documents.types.parallelism import Axis, Parallelism
 
 
 @dataclass(frozen=True, slots=True)

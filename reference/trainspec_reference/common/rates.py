@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from trainspec_reference.common.batch_schedule import StepBatch
 from trainspec_reference.common.job import Rates
-from trainspec_validate.costs import learning_rate
-from trainspec_validate.documents.batch import Batch
+from trainspec_validate.documents.types.batch import Batch
+from trainspec_validate.performance.costs import learning_rate
 
 
 def scheduled(rates: Rates, update: int) -> float:

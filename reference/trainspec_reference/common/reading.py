@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from trainspec_reference.common.job import EXTENSION, Data, Job, ModelShape, Rates
-from trainspec_validate import documents
-from trainspec_validate.documents.batch import Batch, ElasticBatch
-from trainspec_validate.documents.checkpoint import CheckpointPolicy
-from trainspec_validate.documents.model import Model
-from trainspec_validate.documents.plan import TrainingPlan
-from trainspec_validate.load import LoadError, load_file
+from trainspec_validate.documents import types as documents
+from trainspec_validate.documents.load import LoadError, load_file
+from trainspec_validate.documents.types.batch import Batch, ElasticBatch
+from trainspec_validate.documents.types.checkpoint import CheckpointPolicy
+from trainspec_validate.documents.types.model import Model
+from trainspec_validate.documents.types.plan import TrainingPlan
 
 _FAMILIES = {"dense-transformer": "transformer", "cnn": "convolution", "state-space": "state-space"}
 _SIZES = ("num_layers", "hidden_size", "ffn_hidden_size", "vocabulary_size", "sequence_length")

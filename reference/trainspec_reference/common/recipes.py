@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainspec_reference.common.job import Job
-from trainspec_validate.documents.precision import LowPrecisionRecipe
+from trainspec_validate.documents.types.precision import LowPrecisionRecipe
 
 
 @dataclass(frozen=True, slots=True)

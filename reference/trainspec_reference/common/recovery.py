@@ -19,7 +19,7 @@ from trainspec_reference.common.saves import DivergedError
 from trainspec_reference.common.team import Team
 from trainspec_reference.common.trace import TraceWriter
 from trainspec_reference.common.watch import Limits
-from trainspec_validate.documents import trace
+from trainspec_validate.documents.types import trace
 
 _SETTLE_SECONDS = 0.3
 """Time in which a peer that was lost shows whether it is dead."""

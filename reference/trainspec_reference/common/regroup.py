@@ -29,7 +29,7 @@ from trainspec_reference.common.saves import Saves, Terms
 from trainspec_reference.common.team import Team
 from trainspec_reference.common.trace import TraceWriter
 from trainspec_reference.common.watch import Limits, Watch
-from trainspec_validate.documents import trace
+from trainspec_validate.documents.types import trace
 
 _COLLECTIVE_SECONDS = 30.0
 _KEPT = 3

@@ -16,7 +16,7 @@ from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.trace import TraceWriter
 from trainspec_reference.common.trainer import Trainer
 from trainspec_reference.common.weights import initial_weights
-from trainspec_validate.documents.trace import StepDone, TraceRecord
+from trainspec_validate.documents.types.trace import StepDone, TraceRecord
 
 TIMEOUT_SECONDS = 60.0
 

@@ -12,7 +12,7 @@ from trainspec_reference.common.crew import Worker
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.trace import TraceWriter
 from trainspec_reference.common.verification import Refusal, search
-from trainspec_validate.documents import trace
+from trainspec_validate.documents.types import trace
 
 
 @dataclass(frozen=True, slots=True)

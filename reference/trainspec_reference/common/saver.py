@@ -18,7 +18,7 @@ from trainspec_reference.common.checkpoints import name_of
 from trainspec_reference.common.ports import Surroundings
 from trainspec_reference.common.state import TrainerState
 from trainspec_validate.checkpoints.hashing import digests
-from trainspec_validate.documents import trace
+from trainspec_validate.documents.types import trace
 
 _POLL_SECONDS = 0.05
 _Order = say.Write | say.Hash | say.SaveEnded

@@ -14,7 +14,7 @@ from trainspec_reference.common.crew import Worker
 from trainspec_reference.common.messages import Begun, File, Hash, Hashed, SaveEnded, Unsaved, Write, Written
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.trace import TraceWriter
-from trainspec_validate.documents import trace
+from trainspec_validate.documents.types import trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.verification import recorded_digest
 from trainspec_reference.common.weights import initial_weights
 from trainspec_validate.checkpoints.opening import UnreadableError, read_small
-from trainspec_validate.documents import trace
+from trainspec_validate.documents.types import trace
 
 HELD = "peers"
 """Source of a restore that loads no checkpoint, in the stream."""

@@ -9,7 +9,7 @@ import msgspec
 
 from trainspec_reference.common.loss_scale import LossScale
 from trainspec_reference.common.noise_scale import NoiseAverages
-from trainspec_validate.documents.plan import TrainingPlan
+from trainspec_validate.documents.types.plan import TrainingPlan
 
 DEFAULT_HALF_LIFE_STEPS = 100.0
 

@@ -9,7 +9,7 @@ from trainspec_reference.common.batch_schedule import StepBatch
 from trainspec_reference.common.loader import Loaded
 from trainspec_reference.common.ports import Surroundings
 from trainspec_reference.common.trace import number
-from trainspec_validate.documents.trace import StepDone
+from trainspec_validate.documents.types.trace import StepDone
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from trainspec_reference.common.backend import Formation
 from trainspec_reference.common.batch_schedule import shares
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.ranks import RankGrid
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.costs.step_time import Convention, model_flops_per_step
-from trainspec_validate.derived.plan import shape_of
-from trainspec_validate.documents.model import Model
+from trainspec_validate.documents.types.model import Model
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.step_time import Convention, model_flops_per_step
+from trainspec_validate.performance.derived.plan import shape_of
 
 if TYPE_CHECKING:
     from trainspec_record.recording import Run

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from trainspec_validate.documents import trace
+from trainspec_validate.documents.types import trace
 
 
 def number(value: float) -> trace.Number:

@@ -19,7 +19,7 @@ from trainspec_reference.common.rates import LearningRates
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.step import Step
 from trainspec_reference.common.telemetry import NoiseLog, StepTimes
-from trainspec_validate.documents.trace import Decision, FaultSeen
+from trainspec_validate.documents.types.trace import Decision, FaultSeen
 
 MAX_SKIPPED_IN_A_ROW = 50
 """Skipped steps after which training is going nowhere."""

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from trainspec_reference.common.checkpoints import EXTENSION, POINTER, TRAINER_FILE, Vault
 from trainspec_reference.common.state import TrainerState
-from trainspec_validate.budget import Limit
 from trainspec_validate.checkpoints.compare import absent_files, changed_files, unlisted_files
 from trainspec_validate.checkpoints.formats.manifest import read
 from trainspec_validate.checkpoints.inventory import inventory
@@ -16,6 +15,7 @@ from trainspec_validate.checkpoints.opening import UnreadableError, read_small
 from trainspec_validate.checkpoints.pointers import pointers
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
+from trainspec_validate.system.budget import Limit
 
 _DANGERS = frozenset({"code", "paths", "limits"})
 """What no digest vouches for: whoever wrote the manifest may have written the rest, too."""

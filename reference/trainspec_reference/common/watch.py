@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from statistics import median
 
-from trainspec_validate.documents.checkpoint import CheckpointPolicy
+from trainspec_validate.documents.types.checkpoint import CheckpointPolicy
 
 _KEPT_STEPS = 64
 _USUAL_STEPS = 20

@@ -32,7 +32,7 @@ from trainspec_reference.common.start_state import StartState
 from trainspec_reference.common.trace import TraceWriter
 from trainspec_reference.common.trainer import Trainer
 from trainspec_reference.common.worker_ports import WorkerPorts
-from trainspec_validate.documents import trace
+from trainspec_validate.documents.types import trace
 
 CONTROLLER_GONE = 4
 """Exit status of a worker whose controller is gone."""

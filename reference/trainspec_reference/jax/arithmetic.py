@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from trainspec_reference.jax.narrow import read
-from trainspec_validate.documents.precision import LowPrecisionRecipe, Precision
+from trainspec_validate.documents.types.precision import LowPrecisionRecipe, Precision
 
 FORMATS: dict[str, Any] = {
     "fp64": jnp.float64,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from trainspec_reference.jax.layout import Shape
 from trainspec_reference.jax.mesh import COPY_AXES
-from trainspec_validate.documents.communication import Compression
+from trainspec_validate.documents.types.communication import Compression
 
 METHODS = ("none", "bf16", "fp16", "top-k", "power-sgd")
 _CASTS = {"bf16": jnp.bfloat16, "fp16": jnp.float16}

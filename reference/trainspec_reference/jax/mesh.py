@@ -13,7 +13,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from trainspec_reference.common.backend import Formation
 from trainspec_reference.common.ranks import RankGrid
 from trainspec_reference.jax.layout import Part
-from trainspec_validate.documents.parallelism import Parallelism
+from trainspec_validate.documents.types.parallelism import Parallelism
 
 CONTEXT_AXIS: Literal["context"] = "context"
 """Ranks that share each sequence."""

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from trainspec_reference.common.recipes import NUMBERS, block_entries
-from trainspec_validate.documents.precision import LowPrecisionRecipe
+from trainspec_validate.documents.types.precision import LowPrecisionRecipe
 
 _FORMATS = {
     "fp8-e4m3": jnp.float8_e4m3fn,

@@ -24,8 +24,8 @@ from trainspec_reference.jax.compression import Carried
 from trainspec_reference.jax.memory import ProgramMemory, predicted_bytes
 from trainspec_reference.jax.mesh import COPY_AXES
 from trainspec_reference.jax.reduction import summed
-from trainspec_validate.documents.communication import Compression
-from trainspec_validate.documents.precision import LowPrecisionRecipe
+from trainspec_validate.documents.types.communication import Compression
+from trainspec_validate.documents.types.precision import LowPrecisionRecipe
 
 Array = npt.NDArray[Any]
 _WIDE = ("fp32", "fp64")

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from trainspec_reference.jax.mesh import COPY_AXES, LOCAL_AXES
-from trainspec_validate.documents.communication import Communication
+from trainspec_validate.documents.types.communication import Communication
 
 Sum = Callable[[jax.Array], Any]
 """Sum over the copies of a vector that each of them holds; the same on each."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from trainspec_reference.common.backend import CheckpointUnreadableError
 from trainspec_reference.plain.formats import rounded
-from trainspec_validate.documents.communication import Compression
+from trainspec_validate.documents.types.communication import Compression
 
 Array = npt.NDArray[Any]
 METHODS = ("fp16", "bf16", "top-k")

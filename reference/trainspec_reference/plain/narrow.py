@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainspec_validate.documents.precision import LowPrecisionRecipe
+from trainspec_validate.documents.types.precision import LowPrecisionRecipe
 
 Array = npt.NDArray[Any]
 

@@ -17,8 +17,8 @@ from trainspec_reference.plain.formats import rounded, stochastically_rounded, s
 from trainspec_reference.plain.narrow import narrowed
 from trainspec_reference.plain.optimizer import stored
 from trainspec_reference.plain.reduction import group_squared_norm
-from trainspec_validate.documents.communication import Compression
-from trainspec_validate.documents.precision import LowPrecisionRecipe
+from trainspec_validate.documents.types.communication import Compression
+from trainspec_validate.documents.types.precision import LowPrecisionRecipe
 
 Array = npt.NDArray[Any]
 

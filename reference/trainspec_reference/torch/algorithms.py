@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from trainspec_reference.torch.flat_collectives import all_gather_flat, reduce_scatter_flat
 from trainspec_reference.torch.groups import Groups, peers_needed
-from trainspec_validate.documents.communication import CollectiveChoice, Communication
+from trainspec_validate.documents.types.communication import CollectiveChoice, Communication
 
 Sum = Callable[[torch.Tensor], None]
 """Replaces a flat tensor by its sum over the data ranks, in place and alike on all of them."""

@@ -16,7 +16,7 @@ from trainspec_reference.torch.exchange import Bucket
 from trainspec_reference.torch.flat import FlatState, Span
 from trainspec_reference.torch.flat_collectives import all_gather_flat
 from trainspec_reference.torch.groups import peers_needed
-from trainspec_validate.documents.communication import Compression
+from trainspec_validate.documents.types.communication import Compression
 
 CAST = {"fp16": torch.float16, "bf16": torch.bfloat16}
 MIN_RATE = 2.0

@@ -12,7 +12,7 @@ from trainspec_reference.common.backend import MicroBatch
 from trainspec_reference.common.data import NOT_COUNTED
 from trainspec_reference.common.job import ModelShape
 from trainspec_reference.torch.context_parallel import ContextSplit
-from trainspec_validate.documents.memory import Memory
+from trainspec_validate.documents.types.memory import Memory
 
 Fed = tuple[torch.Tensor, torch.Tensor]
 """Inputs and targets on the device."""

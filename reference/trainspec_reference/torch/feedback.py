@@ -14,7 +14,7 @@ from trainspec_reference.torch.compression import Compressor, make_compressor
 from trainspec_reference.torch.exchange import Bucket
 from trainspec_reference.torch.flat import FlatState, boxes_of
 from trainspec_reference.torch.groups import Groups
-from trainspec_validate.documents.communication import Compression
+from trainspec_validate.documents.types.communication import Compression
 
 RESIDUAL, FACTOR = "compression/residual", "compression/factor"
 

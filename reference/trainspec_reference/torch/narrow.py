@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from trainspec_reference.common.recipes import NUMBERS, block_entries
-from trainspec_validate.documents.precision import LowPrecisionRecipe
+from trainspec_validate.documents.types.precision import LowPrecisionRecipe
 
 _LARGEST_SCALE = 2.0**127
 """A scale has eight bits of exponent. Source: OCP Microscaling Formats 1.0, section 5.4."""

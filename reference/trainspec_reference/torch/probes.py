@@ -22,8 +22,8 @@ from trainspec_reference.torch.feedback import Feedback
 from trainspec_reference.torch.flat import FlatState, squared_norm
 from trainspec_reference.torch.parts import Region
 from trainspec_reference.torch.precision import DTYPES
-from trainspec_validate.documents.communication import Compression
-from trainspec_validate.documents.precision import LowPrecisionRecipe
+from trainspec_validate.documents.types.communication import Compression
+from trainspec_validate.documents.types.precision import LowPrecisionRecipe
 
 Array = npt.NDArray[Any]
 

@@ -1,6 +1,6 @@
 """Makes a finding about one file out of whatever it makes its reader raise, so that the rest of a checkpoint is judged.
 
-A mistake of ours passes through as it is; `trainspec_validate.boundary` decides which errors are one.
+A mistake of ours passes through as it is; `trainspec_validate.system.boundary` decides which errors are one.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from trainspec_validate.boundary import refusal_of
-from trainspec_validate.budget import OverLimitError
 from trainspec_validate.checkpoints.limits import AmbiguousError
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError
 from trainspec_validate.checkpoints.view import Checkpoint
+from trainspec_validate.system.boundary import refusal_of
+from trainspec_validate.system.budget import OverLimitError
 
 AMBIGUOUS = "do not load it; save the state anew with the program that wrote it"
 BROKEN = "restore the file from another copy"

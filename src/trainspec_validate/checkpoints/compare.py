@@ -9,7 +9,7 @@ from trainspec_validate.checkpoints.leftovers import forgiven
 from trainspec_validate.checkpoints.paths import above, fault
 from trainspec_validate.checkpoints.tree import changes, irregular
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
-from trainspec_validate.documents import SealedFile
+from trainspec_validate.documents.types import SealedFile
 
 _SHOWN_DIGITS = 12
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from trainspec_validate.answers import Case, answer
+from trainspec_validate.checking.answers import Case, answer
 from trainspec_validate.checkpoints.checks import Deviation, checks_of
 from trainspec_validate.checkpoints.view import Series
-from trainspec_validate.documents import Document
-from trainspec_validate.findings import Finding, Outcome
-from trainspec_validate.requirements import Index, Requirement
+from trainspec_validate.documents.types import Document
+from trainspec_validate.model.finding import Finding, Outcome
+from trainspec_validate.model.requirements import Index, Requirement
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from trainspec_validate.budget import Limit, OverLimitError
+from trainspec_validate.system.budget import Limit, OverLimitError
 
 
 class UnreadableError(Exception):

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from trainspec_validate.boundary import words_of
-from trainspec_validate.budget import Limit, OverLimitError
 from trainspec_validate.checkpoints.limits import (
     JSON_BYTES,
     JSON_LEVELS,
@@ -19,6 +17,8 @@ from trainspec_validate.checkpoints.limits import (
     UnreadableError,
     within,
 )
+from trainspec_validate.system.boundary import words_of
+from trainspec_validate.system.budget import Limit, OverLimitError
 
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _MARK_BYTES = {b",": 60, b":": 140, b"[": 60, b"{": 80}

@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from trainspec_validate.budget import Count, OverLimitError
 from trainspec_validate.checkpoints.allowed import is_allowed
 from trainspec_validate.checkpoints.limits import PICKLE_OPERATIONS, PICKLE_VALUE_BYTES, within
 from trainspec_validate.checkpoints.opening import UnreadableError
+from trainspec_validate.system.budget import Count, OverLimitError
 
 _CODES = {operation.code.encode("latin-1"): operation for operation in pickletools.opcodes}
 _MAX_PROTOCOL = 5

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.budget import Count
 from trainspec_validate.checkpoints.limits import MESSAGE_FIELDS
 from trainspec_validate.checkpoints.opening import UnreadableError
+from trainspec_validate.system.budget import Count
 
 # https://protobuf.dev/programming-guides/encoding/#structure
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5

@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from trainspec_validate.atomic import write_atomically
-from trainspec_validate.budget import OverLimitError
 from trainspec_validate.checkpoints.hashing import Progress, digests
 from trainspec_validate.checkpoints.leftovers import leftovers
 from trainspec_validate.checkpoints.opening import check_cost
 from trainspec_validate.checkpoints.paths import fault, folded_twins, unwritable
 from trainspec_validate.checkpoints.tree import changes, irregular
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
+from trainspec_validate.system.atomic import write_atomically
+from trainspec_validate.system.budget import OverLimitError
 
 _SHOWN = 20
 

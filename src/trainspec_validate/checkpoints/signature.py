@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from trainspec_validate.atomic import write_atomically
 from trainspec_validate.checkpoints.boundary import failure
 from trainspec_validate.checkpoints.limits import KEY_BYTES
 from trainspec_validate.checkpoints.opening import UnreadableError, read_json, read_small
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
+from trainspec_validate.system.atomic import write_atomically
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePublicKey

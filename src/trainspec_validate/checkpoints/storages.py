@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from trainspec_validate.budget import Count
 from trainspec_validate.checkpoints.limits import NAME_CHARACTERS, PIECES, within
 from trainspec_validate.checkpoints.opening import UnreadableError
 from trainspec_validate.checkpoints.pickles import Inert, Name, Pairs, follow
 from trainspec_validate.checkpoints.view import Archive, Checkpoint, Piece
 from trainspec_validate.checkpoints.zips import Zip, opened
+from trainspec_validate.system.budget import Count
 
 _TYPES = {"DoubleStorage": "F64", "FloatStorage": "F32", "HalfStorage": "F16", "BFloat16Storage": "BF16"}
 _PERSISTENT = Name("persistent", "id")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from trainspec_validate.budget import Count
 from trainspec_validate.checkpoints.limits import COMPARISONS, within
+from trainspec_validate.system.budget import Count
 
 _MOST = 1 << 80
 _SHOWN = 8

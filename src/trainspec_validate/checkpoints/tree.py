@@ -14,9 +14,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from trainspec_validate.budget import Count, OverLimitError
 from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
 from trainspec_validate.checkpoints.view import Aspect, Checkpoint, FileFact
+from trainspec_validate.system.budget import Count, OverLimitError
 
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)

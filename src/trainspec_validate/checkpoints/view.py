@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeGuard
 
-from trainspec_validate.budget import Count
 from trainspec_validate.checkpoints.limits import NAME_CHARACTERS, PIECES, within
-from trainspec_validate.documents import CheckpointManifest
+from trainspec_validate.documents.types import CheckpointManifest
+from trainspec_validate.system.budget import Count
 
 if TYPE_CHECKING:
     from trainspec_validate.checkpoints.values import Statistics

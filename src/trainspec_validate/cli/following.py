@@ -7,20 +7,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainspec_validate import terminal
-from trainspec_validate.boundary import InputError
-from trainspec_validate.cli.gate import Request, selection_of, threshold_of
-from trainspec_validate.findings import Finding, Report
-from trainspec_validate.neutral import printable
+from trainspec_validate.cli import terminal
+from trainspec_validate.cli.terminal import Failure
+from trainspec_validate.cli.validate_command import Request, selection_of, threshold_of
+from trainspec_validate.model.finding import Finding, Report
+from trainspec_validate.model.requirements import load_index
 from trainspec_validate.pipeline.detect import Source, detect, search
+from trainspec_validate.pipeline.streams import documents_beside
 from trainspec_validate.report import render
 from trainspec_validate.report.evidence import coverage_lines
-from trainspec_validate.requirements import load_index
-from trainspec_validate.streamed import documents_beside
+from trainspec_validate.system.boundary import InputError
+from trainspec_validate.system.neutral import printable
+from trainspec_validate.telemetry.decode.reader import NATIVE
 from trainspec_validate.telemetry.follow import Follower
 from trainspec_validate.telemetry.judge import Judgement
-from trainspec_validate.telemetry.reader import NATIVE
-from trainspec_validate.terminal import Failure
 
 
 def follow(request: Request, interval_seconds: float) -> int:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainspec_validate.terminal import Failure
+from trainspec_validate.cli.terminal import Failure
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from trainspec_validate.config import Kind
+    from trainspec_validate.cli.settings_file import Kind
 
 PROGRAM = "trainspec-validate"
 UNJUDGED = "unjudged"
@@ -40,7 +40,7 @@ def configure(context: click.Context, _option: click.Parameter, explicit: str | 
     """
     if context.resilient_parsing:
         return explicit
-    from trainspec_validate.config import ConfigError, load  # noqa: PLC0415
+    from trainspec_validate.cli.settings_file import ConfigError, load  # noqa: PLC0415
 
     options = settings_of(context.command)
     kinds = {name: _kind(option) for name, option in options.items()}
@@ -90,7 +90,7 @@ def complete_format(_context: click.Context, _option: click.Parameter, start: st
     """The names that --format takes, for the shell."""
     from click.shell_completion import CompletionItem  # noqa: PLC0415
 
-    from trainspec_validate.outputs import AUTOMATIC  # noqa: PLC0415
     from trainspec_validate.report import FORMATS  # noqa: PLC0415
+    from trainspec_validate.report.outputs import AUTOMATIC  # noqa: PLC0415
 
     return [CompletionItem(name) for name in (AUTOMATIC, *FORMATS) if name.startswith(start)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from trainspec_validate.catalog import accelerators, links
-from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.fragment import Kind
 from trainspec_validate.interop.readers._plan_identities import complete_joint
+from trainspec_validate.model.catalog import accelerators, links
+from trainspec_validate.model.finding import Pointer
 
 _CARRIED = {
     "infiniband": ("infiniband",),

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trainspec_validate._version import __version__
-from trainspec_validate.commented import as_text
-from trainspec_validate.findings import Pointer
+from trainspec_validate.documents.commented import as_text
+from trainspec_validate.documents.schema import has_place, schema_file
 from trainspec_validate.interop.fragment import Unknown
 from trainspec_validate.interop.merge import Merged
 from trainspec_validate.interop.shape import missing, ordered
-from trainspec_validate.quantities import written
-from trainspec_validate.schema import has_place, schema_file
+from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.quantities import written
 
 _SITE = "https://trainspec.org/schemas/v1"
 _API_VERSION = "trainspec/v1"

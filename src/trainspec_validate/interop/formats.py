@@ -10,7 +10,7 @@ from functools import cache
 from trainspec_validate.interop import readers
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment, Kind
 from trainspec_validate.interop.registry import collected
-from trainspec_validate.suggest import hint
+from trainspec_validate.model.suggest import hint
 
 _TRAINSPEC = re.compile(
     r"""^apiVersion[ \t]*:[ \t]*["']?trainspec/|"apiVersion"[ \t]*:[ \t]*"trainspec/""", re.MULTILINE

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from trainspec_validate.findings import Pointer
+from trainspec_validate.model.finding import Pointer
 
 Kind = Literal["ClusterProfile", "TrainingPlan", "CheckpointPolicy"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.fragment import Unknown
+from trainspec_validate.model.finding import Pointer
 
 Entry = TypeVar("Entry")
 _NODES: Pointer = ("layout", "nodes")

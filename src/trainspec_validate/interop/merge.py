@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainspec_validate.derived.families import TRANSFORMERS, shape_lacks
-from trainspec_validate.documents import read_partial
-from trainspec_validate.documents.model import Model
-from trainspec_validate.findings import Pointer
+from trainspec_validate.documents.types import read_partial
+from trainspec_validate.documents.types.model import Model
 from trainspec_validate.interop.completion import complete
 from trainspec_validate.interop.fragment import ForeignFormatError, Fragment, Kind, Remark, Unknown
 from trainspec_validate.interop.lone_node import drop_lone_node
 from trainspec_validate.interop.precedence import Inputs, Side, drop_outdated, forget, prefer, value_at
+from trainspec_validate.model.finding import Pointer
+from trainspec_validate.performance.derived.families import TRANSFORMERS, shape_lacks
 
 _APPENDED = frozenset({"measurements", "observations", "frameworks", "sources"})
 """Lists whose entries are records of their own: those of every file are kept."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trainspec_validate.documents.load import MAX_BYTES, LoadError, read_file
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
-from trainspec_validate.load import MAX_BYTES, LoadError, read_file
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _HEAD = 4096

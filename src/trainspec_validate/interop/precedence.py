@@ -6,8 +6,8 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.fragment import Unknown
+from trainspec_validate.model.finding import Pointer
 
 Inputs = Mapping[Pointer, Any]
 """Values that a fact was computed from, by their places."""

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.fragment import Fragment, Remark, Unknown
 from trainspec_validate.interop.merge import Choice, FileRemark, Merged, merge
 from trainspec_validate.interop.shape import fitting
+from trainspec_validate.model.finding import Pointer
 
 _MAX_TOLD = 20
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trainspec_validate.findings import Pointer
-from trainspec_validate.schema import load_schema
+from trainspec_validate.documents.schema import load_schema
+from trainspec_validate.model.finding import Pointer
 
 _SHOWN = 80
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from trainspec_validate.boundary import InputError, open_regular, unreadable, untrusted
-from trainspec_validate.load import MAX_BYTES
+from trainspec_validate.documents.load import MAX_BYTES
 from trainspec_validate.pipeline.files import MARK, STDIN, File, files_of, is_document_name, is_stream_name
+from trainspec_validate.system.boundary import InputError, open_regular, unreadable, untrusted
 
 if TYPE_CHECKING:
     from trainspec_validate.checkpoints.inventory import Group
@@ -144,7 +144,7 @@ def detect(file: File) -> Source:
             start = opened.read(_START_BYTES)
         if not start.startswith(_COMPRESSED):
             return of_start(file, start)
-        from trainspec_validate.streams.source import SourceError, head_of  # noqa: PLC0415 - start-up
+        from trainspec_validate.telemetry.formats.source import SourceError, head_of  # noqa: PLC0415 - start-up
 
         try:
             return of_start(file, head_of(file.path), is_compressed=True)
@@ -157,7 +157,7 @@ def of_content(name: str, content: bytes) -> Source:
     file = File(Path(name), name)
     if not content.startswith(_COMPRESSED):
         return of_start(file, content[:_START_BYTES])
-    from trainspec_validate.streams.source import SourceError, head_bytes, uncompressed  # noqa: PLC0415 - start-up
+    from trainspec_validate.telemetry.formats.source import SourceError, head_bytes, uncompressed  # noqa: PLC0415 - start-up
 
     try:
         return of_start(file, head_bytes(uncompressed(io.BytesIO(content))), is_compressed=True)
@@ -186,14 +186,14 @@ def _format_of(name: str, start: bytes) -> str:
     """The format of a stream that starts so; empty where it is none."""
     if is_document_name(name) and start.lstrip()[:1] != b"{":
         return ""
-    from trainspec_validate.streams.format import detect as format_of  # noqa: PLC0415 - start-up
+    from trainspec_validate.telemetry.formats.format import detect as format_of  # noqa: PLC0415 - start-up
 
     found = format_of(start)
     return found.name if found and (found.name in _STRUCTURED or not is_document_name(name)) else ""
 
 
 def _has_record(start: bytes) -> bool:
-    from trainspec_validate.streams.format import holds_record  # noqa: PLC0415 - start-up
+    from trainspec_validate.telemetry.formats.format import holds_record  # noqa: PLC0415 - start-up
 
     return holds_record(start)
 

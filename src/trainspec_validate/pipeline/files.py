@@ -11,8 +11,8 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import BinaryIO, Final
 
-from trainspec_validate.boundary import InputError, UnreadableError, refusal_of, unreadable, untrusted
-from trainspec_validate.budget import Count, Limit, OverLimitError
+from trainspec_validate.system.boundary import InputError, UnreadableError, refusal_of, unreadable, untrusted
+from trainspec_validate.system.budget import Count, Limit, OverLimitError
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 STREAM_SUFFIXES = (
@@ -91,7 +91,7 @@ def _files_of(argument: str, fits: Callable[[str], bool], *, deep: bool) -> Iter
 
 
 def _nearby(path: Path) -> str:
-    from trainspec_validate.suggest import did_you_mean  # noqa: PLC0415
+    from trainspec_validate.model.suggest import did_you_mean  # noqa: PLC0415
 
     try:
         names = [entry.name for entry in path.parent.iterdir()]

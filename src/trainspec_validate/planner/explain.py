@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from trainspec_validate.model.units import percent, seconds
 from trainspec_validate.planner.search import INDIFFERENCE, Ranking, Scored
 from trainspec_validate.planner.space import dimensions
-from trainspec_validate.units import percent, seconds
 
 SHARDINGS = ("none", "optimizer", "gradients", "parameters")
 _LEAST_DIFFERENCE = 0.0005

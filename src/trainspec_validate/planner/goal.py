@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainspec_validate.forecast.facts import MachineFacts, ModelFacts
+from trainspec_validate.performance.forecast.facts import MachineFacts, ModelFacts
 
 
 @dataclass(frozen=True, slots=True)

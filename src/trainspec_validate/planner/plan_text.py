@@ -6,16 +6,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from trainspec_validate.commented import as_text, body, figure, head
-from trainspec_validate.documents import plain
-from trainspec_validate.forecast.spans import axis_spans
+from trainspec_validate.documents.commented import as_text, body, figure, head
+from trainspec_validate.documents.types import plain
+from trainspec_validate.model.units import bytes_per_second, percent
+from trainspec_validate.performance.forecast.spans import axis_spans
+from trainspec_validate.performance.topology.networks import Traffic, crossed
 from trainspec_validate.planner.explain import SHARDINGS
 from trainspec_validate.planner.request import Request
 from trainspec_validate.planner.safety import Names, collective_seconds, num_steps, planned_seconds
 from trainspec_validate.planner.search import Scored
 from trainspec_validate.planner.talk import choices_of
-from trainspec_validate.topology.networks import Traffic, crossed
-from trainspec_validate.units import bytes_per_second, percent
 
 Lines = list[tuple[str, str]]
 _ASYNCHRONOUS_COPIES = 2

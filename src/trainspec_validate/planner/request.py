@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from math import log2
 from typing import Literal
 
-from trainspec_validate.derived.groups import choose
-from trainspec_validate.derived.job import JobNodes
-from trainspec_validate.documents import ClusterProfile, changed
-from trainspec_validate.documents.fabric import Fabric
-from trainspec_validate.documents.model import Model
-from trainspec_validate.documents.precision import LossScaling, LowPrecisionRecipe, Precision
-from trainspec_validate.forecast.facts import MachineFacts, machine_facts, model_facts
+from trainspec_validate.documents.types import ClusterProfile, changed
+from trainspec_validate.documents.types.fabric import Fabric
+from trainspec_validate.documents.types.model import Model
+from trainspec_validate.documents.types.precision import LossScaling, LowPrecisionRecipe, Precision
+from trainspec_validate.model.units import bytes_, number
+from trainspec_validate.performance.derived.groups import choose
+from trainspec_validate.performance.derived.job import JobNodes
+from trainspec_validate.performance.forecast.facts import MachineFacts, machine_facts, model_facts
 from trainspec_validate.planner.goal import Goal
 from trainspec_validate.planner.space import VOCABULARY_TILE, layouts
-from trainspec_validate.units import bytes_, number
 
 NumberFormat = Literal["bf16", "fp16", "fp8"]
 RESERVE_BYTES = 4e9

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from trainspec_validate.costs.reliability import job_mtbf_seconds, recommended_interval, spare_nodes
-from trainspec_validate.derived.policy import domain_size
-from trainspec_validate.documents.cluster import StorageTarget
+from trainspec_validate.documents.types.cluster import StorageTarget
+from trainspec_validate.model.units import bytes_, bytes_per_second, number, seconds
+from trainspec_validate.performance.costs.reliability import job_mtbf_seconds, recommended_interval, spare_nodes
+from trainspec_validate.performance.derived.policy import domain_size
 from trainspec_validate.planner.request import Request
 from trainspec_validate.planner.search import Scored
-from trainspec_validate.starter.checkpoint import PolicyFigures, TierFigures
-from trainspec_validate.starter.plan import TIMEOUT_SECONDS
-from trainspec_validate.units import bytes_, bytes_per_second, number, seconds
+from trainspec_validate.planner.starter.checkpoint import PolicyFigures, TierFigures
+from trainspec_validate.planner.starter.plan import TIMEOUT_SECONDS
 
 USUAL_FAILURES = 6.5
 """Failures per 1000 node-days that stop a job: arXiv:2410.21680."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.costs.rank_memory import RankMemory
-from trainspec_validate.forecast.outlook import Outlook, Settings, memory_of_stage, outlook
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.rank_memory import RankMemory
+from trainspec_validate.performance.forecast.outlook import Outlook, Settings, memory_of_stage, outlook
+from trainspec_validate.performance.topology.networks import NotJoined
 from trainspec_validate.planner.goal import Goal
 from trainspec_validate.planner.space import ORDERS, RECOMPUTATIONS, Choice, Complexity, dimensions, layouts, shardings
-from trainspec_validate.topology.networks import NotJoined
 
 _KEEP_AT_ONCE = 4096
 INDIFFERENCE = 0.04

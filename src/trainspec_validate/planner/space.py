@@ -6,9 +6,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.costs.transformer import Shape, parameters
-from trainspec_validate.forecast.outlook import Recompute
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.transformer import Shape, parameters
+from trainspec_validate.performance.forecast.outlook import Recompute
 from trainspec_validate.planner.goal import Goal
 
 ORDERS = (

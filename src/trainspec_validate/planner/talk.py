@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from trainspec_validate.commented import figure
-from trainspec_validate.forecast.outlook import PlannedCollective, planned_collectives
+from trainspec_validate.documents.commented import figure
+from trainspec_validate.model.units import bytes_, bytes_per_second, seconds
+from trainspec_validate.performance.forecast.outlook import PlannedCollective, planned_collectives
 from trainspec_validate.planner.request import Request
 from trainspec_validate.planner.search import Scored, settings_of
-from trainspec_validate.units import bytes_, bytes_per_second, seconds
 
 Lines = list[tuple[str, str]]
 UNCALIBRATED = "uncalibrated"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from html import escape
 
+from trainspec_validate.model.units import bytes_, seconds
 from trainspec_validate.planner.request import Request
 from trainspec_validate.planner.search import Ranking, Scored
-from trainspec_validate.units import bytes_, seconds
 
 _WIDTH, _HEIGHT, _MARGIN = 720.0, 420.0, 64.0
 _TICKS = 5

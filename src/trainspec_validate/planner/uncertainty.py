@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trainspec_validate.costs.reliability import job_mtbf_seconds
-from trainspec_validate.documents.cluster import Reliability
+from trainspec_validate.documents.types.cluster import Reliability
+from trainspec_validate.performance.costs.reliability import job_mtbf_seconds
 from trainspec_validate.planner.request import Request
 from trainspec_validate.planner.search import Scored
-from trainspec_validate.starter.checkpoint import PolicyFigures
+from trainspec_validate.planner.starter.checkpoint import PolicyFigures
 
 PUBLISHED_FAILURES = (2.3, 6.5)
 """Least and most failures per 1000 node-days that were published for large machines: arXiv:2410.21680."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from trainspec_validate.commented import as_text
+from trainspec_validate.documents.commented import as_text
+from trainspec_validate.model.units import number, seconds
 from trainspec_validate.planner import plan_text
 from trainspec_validate.planner.explain import reasons
 from trainspec_validate.planner.request import Request
 from trainspec_validate.planner.safety import Names, num_steps, planned_seconds, policy_figures
 from trainspec_validate.planner.search import Ranking, Scored
-from trainspec_validate.starter import checkpoint
-from trainspec_validate.units import number, seconds
+from trainspec_validate.planner.starter import checkpoint
 
 PLAN_FILE, POLICY_FILE = "plan.yaml", "checkpoint.yaml"
 MOST_STEPS, MOST_SECONDS = 10**8, 1e9

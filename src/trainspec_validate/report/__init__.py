@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 
-from trainspec_validate.findings import Report
-from trainspec_validate.neutral import Notation, neutral
+from trainspec_validate.model.finding import Report
 from trainspec_validate.report.options import Options, RuleText
+from trainspec_validate.system.neutral import Notation, neutral
 
 __all__ = ["FORMATS", "NOTATIONS", "Options", "RuleText", "render"]
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from trainspec_validate.findings import Coverage, DocumentSummary, Finding, Outcome, Related, Report, Span, Unjudged
+from trainspec_validate.model.finding import (
+    Coverage,
+    DocumentSummary,
+    Finding,
+    Outcome,
+    Related,
+    Report,
+    Span,
+    Unjudged,
+)
 from trainspec_validate.report import summary
 from trainspec_validate.report.fingerprints import identified
 from trainspec_validate.report.json_text import dumps

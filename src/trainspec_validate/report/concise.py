@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from trainspec_validate.findings import Finding, Report
-from trainspec_validate.neutral import printable
+from trainspec_validate.model.finding import Finding, Report
 from trainspec_validate.report.evidence import coverage_line
 from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import position, shown
 from trainspec_validate.report.summary import summary_line
 from trainspec_validate.report.terminal import Painter
 from trainspec_validate.report.unjudged import found_lines, groups, line
+from trainspec_validate.system.neutral import printable
 
 
 def render(report: Report, options: Options) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from trainspec_validate.findings import Coverage, Evidence
+from trainspec_validate.model.finding import Coverage, Evidence
 
 _MAX_NAMES = 6
 _MAX_REASONS = 12

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from trainspec_validate.findings import Span
-from trainspec_validate.neutral import printable
+from trainspec_validate.model.finding import Span
 from trainspec_validate.report.terminal import cells
+from trainspec_validate.system.neutral import printable
 
 MAX_CELLS = 100
 """Longer lines are cut on both sides of the mark."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import sha256
 
-from trainspec_validate.findings import Finding, Report, Suppressed
+from trainspec_validate.model.finding import Finding, Report, Suppressed
 from trainspec_validate.report.places import json_pointer, ordered, relative
 
 

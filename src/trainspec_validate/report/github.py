@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainspec_validate.findings import Finding, Report, Severity, Unjudged
-from trainspec_validate.neutral import neutral, printable
+from trainspec_validate.model.finding import Finding, Report, Severity, Unjudged
 from trainspec_validate.report import unjudged
 from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import ordered, relative
+from trainspec_validate.system.neutral import neutral, printable
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 

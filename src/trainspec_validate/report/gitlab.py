@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainspec_validate.findings import Report, Severity, Unjudged
+from trainspec_validate.model.finding import Report, Severity, Unjudged
 from trainspec_validate.report import unjudged
 from trainspec_validate.report.fingerprints import Identified, identified
 from trainspec_validate.report.json_text import dumps

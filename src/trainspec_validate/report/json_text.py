@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from trainspec_validate.neutral import neutral
+from trainspec_validate.system.neutral import neutral
 
 
 def dumps(value: object) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from trainspec_validate.findings import Finding, Pointer, Span, sort_findings
-from trainspec_validate.neutral import printable
+from trainspec_validate.model.finding import Finding, Pointer, Span, sort_findings
+from trainspec_validate.system.neutral import printable
 
 MAX_SHOWN = 50
 """Findings of one requirement that a report for people shows; programs get all of them."""

@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from trainspec_validate.findings import Finding, Related, Report, Span, Suppressed, SuppressionKind, Unjudged, Verdict
+from trainspec_validate.model.finding import (
+    Finding,
+    Related,
+    Report,
+    Span,
+    Suppressed,
+    SuppressionKind,
+    Unjudged,
+    Verdict,
+)
 from trainspec_validate.report import unjudged
 from trainspec_validate.report.fingerprints import Identified, identified
 from trainspec_validate.report.json_text import dumps

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainspec_validate.findings import Report, Severity, Verdict
-from trainspec_validate.neutral import printable
+from trainspec_validate.model.finding import Report, Severity, Verdict
 from trainspec_validate.report.options import Options, RuleText
 from trainspec_validate.report.summary import summary_line
 from trainspec_validate.report.terminal import Painter, cells
 from trainspec_validate.report.unjudged import groups, line
+from trainspec_validate.system.neutral import printable
 
 _HEADER = ("requirement", "name", "verdict", "count")
 _LOOKS = {Verdict.FAIL: "error", Verdict.ERROR: "error", Verdict.WARN: "warning"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import PurePosixPath
 
-from trainspec_validate.findings import Report, Severity, SuppressionKind, Verdict
+from trainspec_validate.model.finding import Report, Severity, SuppressionKind, Verdict
 from trainspec_validate.report.unjudged import in_summary
 
 JUDGED = (Verdict.PASS, Verdict.FAIL, Verdict.WARN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from dataclasses import dataclass
 
-from trainspec_validate.neutral import printable
+from trainspec_validate.system.neutral import printable
 
 _LOOKS = {"error": "1;31", "warning": "1;33", "note": "1;36", "frame": "1;34", "strong": "1"}
 

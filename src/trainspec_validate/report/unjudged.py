@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 
-from trainspec_validate.findings import DocumentSummary, Report, Unjudged
-from trainspec_validate.neutral import printable
+from trainspec_validate.model.finding import DocumentSummary, Report, Unjudged
 from trainspec_validate.report.places import json_pointer, position, relative
 from trainspec_validate.report.terminal import Painter
+from trainspec_validate.system.neutral import printable
 
 _MAX_PATHS = 5
 _ORIGINS = {"named": "found by its name", "naming": "found because it names a document of this run"}

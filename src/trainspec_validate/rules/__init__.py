@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, Document, TrainingPlan
-from trainspec_validate.findings import Pointer
-from trainspec_validate.registry import Registry
+from trainspec_validate.checking.registry import Registry
+from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, Document, TrainingPlan
+from trainspec_validate.model.finding import Pointer
 
 
 class NotApplicable(Exception):  # noqa: N818 - an answer, not an error

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from trainspec_validate.costs.stage_memory import MAX_CHUNKS
-from trainspec_validate.documents import ClusterProfile, TrainingPlan
-from trainspec_validate.forecast.facts import Unpredictable
-from trainspec_validate.forecast.outlook import outlook
-from trainspec_validate.forecast.predict import Prediction, predict
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.performance.costs.stage_memory import MAX_CHUNKS
+from trainspec_validate.performance.forecast.facts import Unpredictable
+from trainspec_validate.performance.forecast.outlook import outlook
+from trainspec_validate.performance.forecast.predict import Prediction, predict
 from trainspec_validate.rules import NotApplicable
 from trainspec_validate.rules._groups import ask_group
 

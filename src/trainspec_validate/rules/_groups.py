@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from trainspec_validate.derived.groups import Candidates, candidates, is_open
-from trainspec_validate.documents import ClusterProfile, Document, TrainingPlan, changed
-from trainspec_validate.findings import Pointer
+from trainspec_validate.documents.types import ClusterProfile, Document, TrainingPlan, changed
+from trainspec_validate.model.finding import Pointer
+from trainspec_validate.performance.derived.groups import Candidates, candidates, is_open
 from trainspec_validate.rules import NotApplicable, Place, Rule, Unresolved, Violation, at
 
 

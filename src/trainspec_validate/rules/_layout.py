@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.derived.job import JobNodes, find_job_nodes, job_fabrics
-from trainspec_validate.documents import ClusterProfile, TrainingPlan
-from trainspec_validate.documents.fabric import Fabric
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types.fabric import Fabric
+from trainspec_validate.performance.derived.job import JobNodes, find_job_nodes, job_fabrics
 from trainspec_validate.rules import NotApplicable, Unresolved, at
 from trainspec_validate.rules._groups import ask_group
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainspec_validate.costs.activations import ActivationPolicy
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.costs.rank_memory import Overheads, RankMemory, peak
-from trainspec_validate.forecast.facts import ModelFacts
-from trainspec_validate.forecast.outlook import GATHERED_GRADIENT_BYTES, Settings
+from trainspec_validate.performance.costs.activations import ActivationPolicy
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.rank_memory import Overheads, RankMemory, peak
+from trainspec_validate.performance.forecast.facts import ModelFacts
+from trainspec_validate.performance.forecast.outlook import GATHERED_GRADIENT_BYTES, Settings
 
 ERROR = 0.12
 """What the model says too much at the most, against 24 measured peaks; the largest was 10 % (benchmarks/

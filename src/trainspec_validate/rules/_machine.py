@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainspec_validate.derived.machine import Machine, find_machine
-from trainspec_validate.documents import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.performance.derived.machine import Machine, find_machine
 from trainspec_validate.rules import NotApplicable, Place, at
 from trainspec_validate.rules._groups import ask_group
 

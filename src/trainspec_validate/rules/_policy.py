@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from trainspec_validate.costs.reliability import job_mtbf_seconds
-from trainspec_validate.derived.policy import (
+from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile
+from trainspec_validate.documents.types.checkpoint import FaultClass, JobFacts, RecoveryPath, Tier
+from trainspec_validate.documents.types.cluster import StorageTarget
+from trainspec_validate.performance.costs.reliability import job_mtbf_seconds
+from trainspec_validate.performance.derived.policy import (
     declared_interval_seconds,
     detection_seconds,
     durable_seconds,
     outlives_job,
     outlives_node,
 )
-from trainspec_validate.documents import CheckpointPolicy, ClusterProfile
-from trainspec_validate.documents.checkpoint import FaultClass, JobFacts, RecoveryPath, Tier
-from trainspec_validate.documents.cluster import StorageTarget
 from trainspec_validate.rules import NotApplicable, Place, at, at_key
 
 STOPPING_FAULTS: tuple[FaultClass, ...] = ("process-loss", "hang", "node-loss")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from trainspec_validate.documents import TrainingPlan
-from trainspec_validate.documents.base import Record
+from trainspec_validate.documents.types import TrainingPlan
+from trainspec_validate.documents.types.base import Record
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 

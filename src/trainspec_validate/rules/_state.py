@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainspec_validate.documents import TrainingPlan
-from trainspec_validate.documents.memory import Memory
+from trainspec_validate.documents.types import TrainingPlan
+from trainspec_validate.documents.types.memory import Memory
 from trainspec_validate.rules import NotApplicable
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
-from trainspec_validate.derived.plan import node_groups, num_ranks, tokens_per_step
-from trainspec_validate.documents import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.model.units import number
+from trainspec_validate.performance.derived.plan import node_groups, num_ranks, tokens_per_step
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._groups import check_group
-from trainspec_validate.units import number
 
 WEIGHT_TOLERANCE = 1e-6
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from trainspec_validate.derived.plan import job_steps, job_tokens
-from trainspec_validate.documents import CheckpointPolicy, TrainingPlan
-from trainspec_validate.documents.data import Data, Dataset
+from trainspec_validate.documents.types import CheckpointPolicy, TrainingPlan
+from trainspec_validate.documents.types.data import Data, Dataset
+from trainspec_validate.model.units import number
+from trainspec_validate.performance.derived.plan import job_steps, job_tokens
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
-from trainspec_validate.units import number
 
 WEIGHT_TOLERANCE = 1e-3
 """Published weights are rounded to a tenth of a per cent."""

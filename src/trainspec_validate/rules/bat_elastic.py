@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import gcd
 
-from trainspec_validate.derived.state import state_bytes_per_rank
-from trainspec_validate.documents import ClusterProfile, TrainingPlan
-from trainspec_validate.documents.batch import ElasticBatch
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types.batch import ElasticBatch
+from trainspec_validate.model.units import bytes_, number
+from trainspec_validate.performance.derived.state import state_bytes_per_rank
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._layout import job_nodes
 from trainspec_validate.rules._machine import at_machine, machine_of
 from trainspec_validate.rules._records import resized
-from trainspec_validate.units import bytes_, number
 
 MAX_LISTED = 8
 """Missed degrees that a finding names."""
@@ -75,7 +75,7 @@ def elastic_missed(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viol
     if len(set(elastic.data_degrees)) < 2:
         raise NotApplicable("fewer than two sizes are listed")
     # Few jobs are elastic, and start-up would pay for the search.
-    from trainspec_validate.costs.elastic import Bounds, data_degrees  # noqa: PLC0415
+    from trainspec_validate.performance.costs.elastic import Bounds, data_degrees  # noqa: PLC0415
 
     replica, per_node = p.tensor * p.pipeline * p.context, job_nodes(plan, cluster, whole_job=True).ranks_per_node
     low, high = min(elastic.data_degrees) * replica, max(elastic.data_degrees) * replica

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.derived.state import state_bytes_per_rank
-from trainspec_validate.documents import ClusterProfile, TrainingPlan
-from trainspec_validate.forecast.facts import Unpredictable, layout_of
-from trainspec_validate.forecast.predict import Prediction
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.model.units import bytes_
+from trainspec_validate.performance.derived.state import state_bytes_per_rank
+from trainspec_validate.performance.forecast.facts import Unpredictable, layout_of
+from trainspec_validate.performance.forecast.predict import Prediction
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._forecast import prediction_of
 from trainspec_validate.rules._groups import ask_group
 from trainspec_validate.rules._lean_memory import UNMEASURED, lean_memory, needed_bytes
 from trainspec_validate.rules._records import resized
 from trainspec_validate.rules.bat_elastic import elastic_of
-from trainspec_validate.units import bytes_
 
 
 @rule("TS-BAT-030")

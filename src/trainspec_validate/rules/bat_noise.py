@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.documents import TrainingPlan
-from trainspec_validate.documents.batch import NoiseScale
+from trainspec_validate.documents.types import TrainingPlan
+from trainspec_validate.documents.types.batch import NoiseScale
+from trainspec_validate.model.units import base, number
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.units import base, number
 
 MAX_HALF_LIFE_SHARE = 0.1
 """Half-life of the averages over the steps of the job."""

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from math import sqrt
 
-from trainspec_validate.derived.plan import stage_tokens
-from trainspec_validate.documents import TrainingPlan
-from trainspec_validate.documents.batch import BatchStage
+from trainspec_validate.documents.types import TrainingPlan
+from trainspec_validate.documents.types.batch import BatchStage
+from trainspec_validate.model.units import number
+from trainspec_validate.performance.derived.plan import stage_tokens
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.units import number
 
 FACTOR_TOLERANCE = 1e-6
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.derived.plan import job_steps, job_tokens
-from trainspec_validate.documents import TrainingPlan
-from trainspec_validate.documents.optimizer import LearningRateSchedule
+from trainspec_validate.documents.types import TrainingPlan
+from trainspec_validate.documents.types.optimizer import LearningRateSchedule
+from trainspec_validate.model.units import number
+from trainspec_validate.performance.derived.plan import job_steps, job_tokens
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.units import number
 
 LENGTH_TOLERANCE = 0.01
 """Relative difference of two lengths that agree, as for the tokens of a job."""

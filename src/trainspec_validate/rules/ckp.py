@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from trainspec_validate.costs import reliability
-from trainspec_validate.derived.groups import spanned
-from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan
+from trainspec_validate.model.units import base, billions, number, percent, seconds
+from trainspec_validate.performance.costs import reliability
+from trainspec_validate.performance.derived.groups import spanned
 from trainspec_validate.rules import NotApplicable, Place, Violation, at, at_key, rule
 from trainspec_validate.rules._layout import job_nodes as job_group
 from trainspec_validate.rules._policy import (
@@ -22,7 +23,6 @@ from trainspec_validate.rules._policy import (
     recovery_seconds,
     tier_interval_seconds,
 )
-from trainspec_validate.units import base, billions, number, percent, seconds
 
 FORMS_TOLERANCE = 0.1
 MTBF_FACTOR = 2.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from trainspec_validate.derived.policy import durable_seconds
-from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
-from trainspec_validate.documents.checkpoint import StateItem
+from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types.checkpoint import StateItem
+from trainspec_validate.model.units import bytes_, bytes_per_second, number, seconds
+from trainspec_validate.performance.derived.policy import durable_seconds
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 from trainspec_validate.rules._policy import storage_of
-from trainspec_validate.units import bytes_, bytes_per_second, number, seconds
 
 NEEDED_STATE: tuple[StateItem, ...] = (
     "model",

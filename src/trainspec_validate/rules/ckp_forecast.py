@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.derived.machine import step_seconds
-from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan
+from trainspec_validate.model.units import base, number, seconds
+from trainspec_validate.performance.derived.machine import step_seconds
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._forecast import FASTEST, SLOWEST, timed_prediction_of
-from trainspec_validate.units import base, number, seconds
 
 
 @rule("TS-CKP-062")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from trainspec_validate.derived.policy import (
+from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types.checkpoint import FaultClass, RecoveryPath, Tier
+from trainspec_validate.model.units import base, bytes_, bytes_per_second, percent, seconds
+from trainspec_validate.performance.derived.policy import (
     HANG_SIGNALS,
     detecting_layers,
     detection_seconds,
@@ -13,8 +16,6 @@ from trainspec_validate.derived.policy import (
     outlives_job,
     outlives_node,
 )
-from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
-from trainspec_validate.documents.checkpoint import FaultClass, RecoveryPath, Tier
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 from trainspec_validate.rules._policy import (
     STOPPING_FAULTS,
@@ -24,7 +25,6 @@ from trainspec_validate.rules._policy import (
     storage_of,
     total_rate,
 )
-from trainspec_validate.units import base, bytes_, bytes_per_second, percent, seconds
 
 HEADLINE_SECONDS = 90
 HEADLINE_QUANTILE = 0.95

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.derived.cluster import ranks_per_node
-from trainspec_validate.derived.policy import durable_seconds
-from trainspec_validate.documents import CheckpointPolicy, ClusterProfile
+from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile
+from trainspec_validate.model.units import base, bytes_, bytes_per_second, number, seconds
+from trainspec_validate.performance.derived.cluster import ranks_per_node
+from trainspec_validate.performance.derived.policy import durable_seconds
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 from trainspec_validate.rules._policy import durable_interval_seconds, job_nodes, storage_of, total_rate
-from trainspec_validate.units import base, bytes_, bytes_per_second, number, seconds
 
 BYTES_PER_PARAMETER = (12.0, 14.0)
 SIZE_RANGE = (0.8, 1.5)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from trainspec_validate.costs import reliability
-from trainspec_validate.derived.policy import durable_seconds
-from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan
+from trainspec_validate.model.units import number, seconds
+from trainspec_validate.performance.costs import reliability
+from trainspec_validate.performance.derived.policy import durable_seconds
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 from trainspec_validate.rules._policy import job_nodes, job_place
-from trainspec_validate.units import number, seconds
 
 SPARE_QUANTILE = 0.99
 ANOTHER_NODE = frozenset({"replace-from-spares", "wait-for-repair"})

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.costs import reliability
-from trainspec_validate.derived.policy import domain_size, outlives_job, outlives_node
-from trainspec_validate.documents import CheckpointPolicy, ClusterProfile
+from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile
+from trainspec_validate.model.suggest import hint
+from trainspec_validate.model.units import base, bytes_, number, seconds
+from trainspec_validate.performance.costs import reliability
+from trainspec_validate.performance.derived.policy import domain_size, outlives_job, outlives_node
 from trainspec_validate.rules import NotApplicable, Place, Violation, at, at_key, rule
 from trainspec_validate.rules._policy import (
     interval_place,
@@ -16,8 +18,6 @@ from trainspec_validate.rules._policy import (
     tier_interval_seconds,
     tier_kept,
 )
-from trainspec_validate.suggest import hint
-from trainspec_validate.units import base, bytes_, number, seconds
 
 FILL_LIMIT = 0.9
 

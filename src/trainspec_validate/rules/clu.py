@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainspec_validate import units
-from trainspec_validate.catalog import CatalogAccelerator, accelerators, accelerators_named
-from trainspec_validate.derived.cluster import listed, total, within
-from trainspec_validate.documents import ClusterProfile
-from trainspec_validate.documents.hardware import Accelerator
-from trainspec_validate.findings import Pointer
+from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.documents.types.hardware import Accelerator
+from trainspec_validate.model import units
+from trainspec_validate.model.catalog import CatalogAccelerator, accelerators, accelerators_named
+from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.suggest import hint
+from trainspec_validate.performance.derived.cluster import listed, total, within
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.suggest import hint
 
 _FIGURE_TOLERANCE = 0.1
 _NOT_STATED = "not-stated"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from trainspec_validate import units
-from trainspec_validate.derived.cluster import all_nics, host_link_rate, memory_bytes
-from trainspec_validate.documents import ClusterProfile
-from trainspec_validate.documents.hardware import Host, HostLink, NodeGroup
-from trainspec_validate.findings import Pointer
+from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.documents.types.hardware import Host, HostLink, NodeGroup
+from trainspec_validate.model import units
+from trainspec_validate.model.finding import Pointer
+from trainspec_validate.performance.derived.cluster import all_nics, host_link_rate, memory_bytes
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 
 _LANES = (1, 2, 4, 8, 12, 16, 32)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from trainspec_validate import units
-from trainspec_validate.derived.cluster import used_domain
-from trainspec_validate.documents import ClusterProfile
-from trainspec_validate.documents.fabric import ExplicitDevice, ExplicitNode, Layout
-from trainspec_validate.documents.hardware import NodeGroup
-from trainspec_validate.findings import Pointer
+from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.documents.types.fabric import ExplicitDevice, ExplicitNode, Layout
+from trainspec_validate.documents.types.hardware import NodeGroup
+from trainspec_validate.model import units
+from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.suggest import hint
+from trainspec_validate.performance.derived.cluster import used_domain
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.suggest import hint
 
 
 def _layout(cluster: ClusterProfile) -> Layout:

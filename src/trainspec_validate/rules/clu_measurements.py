@@ -6,9 +6,15 @@ import math
 import re
 from collections.abc import Iterator
 
-from trainspec_validate import units
-from trainspec_validate.costs.bandwidth import Ranks, Rates, bus_bandwidth_ceiling, bus_bandwidth_factor
-from trainspec_validate.derived.cluster import (
+from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.documents.types.base import SoftwareComponent
+from trainspec_validate.documents.types.cluster import CollectiveMeasurement
+from trainspec_validate.documents.types.hardware import NodeGroup
+from trainspec_validate.model import units
+from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.suggest import hint
+from trainspec_validate.performance.costs.bandwidth import Ranks, Rates, bus_bandwidth_ceiling, bus_bandwidth_factor
+from trainspec_validate.performance.derived.cluster import (
     compute_nics,
     memory_bytes,
     ranks_per_node,
@@ -16,13 +22,7 @@ from trainspec_validate.derived.cluster import (
     used_domain,
     within,
 )
-from trainspec_validate.documents import ClusterProfile
-from trainspec_validate.documents.base import SoftwareComponent
-from trainspec_validate.documents.cluster import CollectiveMeasurement
-from trainspec_validate.documents.hardware import NodeGroup
-from trainspec_validate.findings import Pointer
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.suggest import hint
 
 _FACTOR_TOLERANCE = 0.005
 _TIME_TOLERANCE = 0.01

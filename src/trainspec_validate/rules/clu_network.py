@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from trainspec_validate import units
-from trainspec_validate.catalog import links
-from trainspec_validate.derived.cluster import all_nics, compute_nics, host_link_rate, used_domain, within
-from trainspec_validate.documents import ClusterProfile
-from trainspec_validate.documents.hardware import Nic, NodeGroup
+from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.documents.types.hardware import Nic, NodeGroup
+from trainspec_validate.model import units
+from trainspec_validate.model.catalog import links
+from trainspec_validate.model.suggest import did_you_mean, hint, meant
+from trainspec_validate.performance.derived.cluster import all_nics, compute_nics, host_link_rate, used_domain, within
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.suggest import did_you_mean, hint, meant
 
 _RATE_TOLERANCE = 0.01
 _MAX_NICS_PER_ACCELERATOR = 4

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate import units
-from trainspec_validate.derived.cluster import compute_nics
-from trainspec_validate.documents import ClusterProfile
-from trainspec_validate.documents.hardware import Nic, NodeGroup
-from trainspec_validate.documents.observation import CollectiveObservation
-from trainspec_validate.findings import Pointer
+from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.documents.types.hardware import Nic, NodeGroup
+from trainspec_validate.documents.types.observation import CollectiveObservation
+from trainspec_validate.model import units
+from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.suggest import hint
+from trainspec_validate.performance.derived.cluster import compute_nics
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.suggest import hint
 
 Indexed = list[tuple[int, CollectiveObservation]]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from trainspec_validate import units
-from trainspec_validate.derived.cluster import all_nics
-from trainspec_validate.documents import ClusterProfile
-from trainspec_validate.documents.cluster import Reliability, StorageTarget
+from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.documents.types.cluster import Reliability, StorageTarget
+from trainspec_validate.model import units
+from trainspec_validate.performance.derived.cluster import all_nics
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 
 _NODE_KINDS = frozenset({"local-disk", "host-memory"})

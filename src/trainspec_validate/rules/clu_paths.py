@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.derived.cluster import PATHS, all_nics
-from trainspec_validate.documents import ClusterProfile
-from trainspec_validate.documents.hardware import Nic
+from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.documents.types.hardware import Nic
+from trainspec_validate.performance.derived.cluster import PATHS, all_nics
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 
 _LINK_LOCAL = (0, 1)

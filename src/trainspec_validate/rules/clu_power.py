@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate import units
-from trainspec_validate.derived.cluster import power_watts, total
-from trainspec_validate.documents import ClusterProfile
-from trainspec_validate.documents.hardware import NodeGroup
+from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.documents.types.hardware import NodeGroup
+from trainspec_validate.model import units
+from trainspec_validate.performance.derived.cluster import power_watts, total
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 
 _NODE_POWER_FACTOR = 3.0

@@ -6,17 +6,17 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trainspec_validate import units
-from trainspec_validate.catalog import CatalogAccelerator, ScaleUpLink, links
-from trainspec_validate.derived.cluster import (
+from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.documents.types.hardware import NodeGroup, ScaleUp
+from trainspec_validate.model import units
+from trainspec_validate.model.catalog import CatalogAccelerator, ScaleUpLink, links
+from trainspec_validate.model.finding import Pointer
+from trainspec_validate.performance.derived.cluster import (
     listed,
     total,
     used_domain,
     within,
 )
-from trainspec_validate.documents import ClusterProfile
-from trainspec_validate.documents.hardware import NodeGroup, ScaleUp
-from trainspec_validate.findings import Pointer
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 
 _RATE_TOLERANCE = 0.12

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate import units
-from trainspec_validate.derived.cluster import memory_bytes, within
-from trainspec_validate.documents import ClusterProfile
+from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.model import units
+from trainspec_validate.model.suggest import hint
+from trainspec_validate.performance.derived.cluster import memory_bytes, within
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.suggest import hint
 
 _MEMORY_TOLERANCE = 0.1
 """As for device memory in TS-CLU-005: boards are stated in GB, in GiB, and as drivers see them."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
-from trainspec_validate.documents.communication import Communication
-from trainspec_validate.documents.hardware import Nic
+from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types.communication import Communication
+from trainspec_validate.documents.types.hardware import Nic
+from trainspec_validate.model.units import base, bytes_, number, seconds
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 from trainspec_validate.rules._layout import job_nodes, used_fabrics
-from trainspec_validate.units import base, bytes_, number, seconds
 
 FORMAT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 HEARTBEATS_IN_TIMEOUT = 2

@@ -6,15 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
-from trainspec_validate.costs.placement import members_in_block
-from trainspec_validate.derived.job import axis_span, degree
-from trainspec_validate.documents import ClusterProfile, TrainingPlan
-from trainspec_validate.documents.communication import CollectiveChoice
-from trainspec_validate.documents.parallelism import Axis
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types.communication import CollectiveChoice
+from trainspec_validate.documents.types.parallelism import Axis
+from trainspec_validate.model.units import bytes_, number
+from trainspec_validate.performance.costs.placement import members_in_block
+from trainspec_validate.performance.derived.job import axis_span, degree
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 from trainspec_validate.rules._layout import job_nodes, used_fabrics
 from trainspec_validate.rules.com import communication
-from trainspec_validate.units import bytes_, number
 
 ALGORITHMS: dict[str, frozenset[str]] = {
     "all-reduce": frozenset(

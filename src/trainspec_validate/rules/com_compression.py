@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.costs.compression import (
+from trainspec_validate.documents.types import CheckpointPolicy, TrainingPlan
+from trainspec_validate.documents.types.communication import Compression
+from trainspec_validate.model.units import percent
+from trainspec_validate.performance.costs.compression import (
     least_index_bits,
     low_rank_ratio,
     most_speedup,
     quantised_ratio,
     sparse_ratio,
 )
-from trainspec_validate.documents import CheckpointPolicy, TrainingPlan
-from trainspec_validate.documents.communication import Compression
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 from trainspec_validate.rules.com import FORMAT_BYTES, communication
-from trainspec_validate.units import percent
 
 BIASED = frozenset({"power-sgd", "top-k", "one-bit", "sign"})
 """Compressors whose expectation is not their input, whatever their parameters."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from trainspec_validate.costs import collectives
-from trainspec_validate.costs.collectives import Estimate
-from trainspec_validate.derived.machine import step_seconds
-from trainspec_validate.documents import ClusterProfile, TrainingPlan
-from trainspec_validate.documents.communication import CollectiveChoice, Compression
-from trainspec_validate.forecast.outlook import PlannedCollective, Settings, outlook
-from trainspec_validate.forecast.predict import Prediction
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types.communication import CollectiveChoice, Compression
+from trainspec_validate.model.units import base, bytes_, number, percent, seconds
+from trainspec_validate.performance.costs import collectives
+from trainspec_validate.performance.costs.collectives import Estimate
+from trainspec_validate.performance.derived.machine import step_seconds
+from trainspec_validate.performance.forecast.outlook import PlannedCollective, Settings, outlook
+from trainspec_validate.performance.forecast.predict import Prediction
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._forecast import FASTEST, SLOWEST, prediction_of, timed_prediction_of
 from trainspec_validate.rules.com import communication
-from trainspec_validate.units import base, bytes_, number, percent, seconds
 
 WORTH = 1.25
 """Least time of a collective over the most of the best algorithm from which it is said: 4 of 3,102 choices of a

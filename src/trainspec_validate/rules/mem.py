@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from trainspec_validate.costs.memory import (
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types.memory import Memory
+from trainspec_validate.model.units import bytes_, number, seconds
+from trainspec_validate.performance.costs.memory import (
     FORMAT_BYTES,
     ModelState,
     attention_score_bytes,
     micro_batches_in_flight,
 )
-from trainspec_validate.derived import machine as machines
-from trainspec_validate.derived.optimizer import optimizer_state
-from trainspec_validate.derived.state import offloaded_share, state_bytes_per_rank, state_with
-from trainspec_validate.derived.trained import num_trained
-from trainspec_validate.documents import ClusterProfile, TrainingPlan
-from trainspec_validate.documents.memory import Memory
+from trainspec_validate.performance.derived import machine as machines
+from trainspec_validate.performance.derived.optimizer import optimizer_state
+from trainspec_validate.performance.derived.state import offloaded_share, state_bytes_per_rank, state_with
+from trainspec_validate.performance.derived.trained import num_trained
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 from trainspec_validate.rules._machine import at_machine, machine_of
 from trainspec_validate.rules._state import memory_of
-from trainspec_validate.units import bytes_, number, seconds
 
 GIB = 2**30
 LEAST_RESERVE = 3 * GIB

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from trainspec_validate.costs.layout import Layout
-from trainspec_validate.derived import machine as machines
-from trainspec_validate.derived.state import state_bytes_per_rank
-from trainspec_validate.documents import ClusterProfile, TrainingPlan
-from trainspec_validate.forecast.outlook import Settings
-from trainspec_validate.forecast.predict import Prediction
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.model.units import bytes_, bytes_per_second, number, seconds
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.derived import machine as machines
+from trainspec_validate.performance.derived.state import state_bytes_per_rank
+from trainspec_validate.performance.forecast.outlook import Settings
+from trainspec_validate.performance.forecast.predict import Prediction
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._forecast import SLOWEST, prediction_of, timed_prediction_of
 from trainspec_validate.rules._lean_memory import UNMEASURED, lean_memory, needed_bytes
 from trainspec_validate.rules._machine import at_machine, machine_of
 from trainspec_validate.rules._state import memory_of
-from trainspec_validate.units import bytes_, bytes_per_second, number, seconds
 
 
 @rule("TS-MEM-020")

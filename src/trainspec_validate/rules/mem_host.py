@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.derived.state import least_state
-from trainspec_validate.derived.trained import num_trained
-from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan
+from trainspec_validate.model.units import bytes_, number
+from trainspec_validate.performance.derived.state import least_state
+from trainspec_validate.performance.derived.trained import num_trained
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._machine import at_machine, machine_of
 from trainspec_validate.rules._state import memory_of
-from trainspec_validate.units import bytes_, number
 
 LEAST_TOKEN_BYTES, MOST_TOKEN_BYTES = 2, 64
 STAGED_SHARE = 0.9

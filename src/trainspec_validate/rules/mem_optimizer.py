@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.costs.optimizer_state import NUM_MOMENTS
-from trainspec_validate.derived.optimizer import implied_state
-from trainspec_validate.derived.plan import shape_of
-from trainspec_validate.derived.trained import num_trained
-from trainspec_validate.documents import TrainingPlan
-from trainspec_validate.documents.optimizer import Optimizer
+from trainspec_validate.documents.types import TrainingPlan
+from trainspec_validate.documents.types.optimizer import Optimizer
+from trainspec_validate.model.units import billions, number
+from trainspec_validate.performance.costs.optimizer_state import NUM_MOMENTS
+from trainspec_validate.performance.derived.optimizer import implied_state
+from trainspec_validate.performance.derived.plan import shape_of
+from trainspec_validate.performance.derived.trained import num_trained
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.units import billions, number
 
 BYTES_TOLERANCE = 0.25
 """Scales of 8-bit moments take a little more than a byte; the same quarter as of the whole state."""

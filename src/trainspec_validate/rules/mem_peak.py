@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from trainspec_validate.derived.state import state_bytes_per_rank
-from trainspec_validate.derived.trained import trained_of
-from trainspec_validate.documents import TrainingPlan
+from trainspec_validate.documents.types import TrainingPlan
+from trainspec_validate.model.units import bytes_
+from trainspec_validate.performance.derived.state import state_bytes_per_rank
+from trainspec_validate.performance.derived.trained import trained_of
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._state import memory_of
-from trainspec_validate.units import bytes_
 
 if TYPE_CHECKING:
-    from trainspec_validate.costs.rank_memory import RankMemory
+    from trainspec_validate.performance.costs.rank_memory import RankMemory
 
 MOST_LOSS = 16 / 6
 """Bytes of a logit in a loss that is not compiled over those of the formula; a loss in pieces needs next to none."""
@@ -25,8 +25,8 @@ peak that is stated too high only costs nodes, so twice the most that code keeps
 def _predicted(plan: TrainingPlan) -> tuple[RankMemory, RankMemory]:
     """The fullest rank with activations as the formulas have them, and with twice as many."""
     # Most plans state no peak, and start-up would pay for the models.
-    from trainspec_validate.forecast.facts import Unpredictable, layout_of, model_facts  # noqa: PLC0415
-    from trainspec_validate.forecast.predict import settings_of  # noqa: PLC0415
+    from trainspec_validate.performance.forecast.facts import Unpredictable, layout_of, model_facts  # noqa: PLC0415
+    from trainspec_validate.performance.forecast.predict import settings_of  # noqa: PLC0415
     from trainspec_validate.rules._forecast import check_chunks  # noqa: PLC0415
     from trainspec_validate.rules._lean_memory import generous_memory, lean_memory  # noqa: PLC0415
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.costs.adapters import target_sides
-from trainspec_validate.derived.plan import shape_of
-from trainspec_validate.derived.trained import lora_parameters, num_parameters
-from trainspec_validate.documents import TrainingPlan
-from trainspec_validate.documents.adapters import Lora
+from trainspec_validate.documents.types import TrainingPlan
+from trainspec_validate.documents.types.adapters import Lora
+from trainspec_validate.model.units import billions, number
+from trainspec_validate.performance.costs.adapters import target_sides
+from trainspec_validate.performance.derived.plan import shape_of
+from trainspec_validate.performance.derived.trained import lora_parameters, num_parameters
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.units import billions, number
 
 COUNT_TOLERANCE = 0.01
 """Published counts of adapters have two or three digits."""

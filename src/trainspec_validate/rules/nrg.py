@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.costs.energy import least_joules, least_joules_per_token, most_joules
-from trainspec_validate.derived import machine as machines
-from trainspec_validate.derived.trained import num_trained
-from trainspec_validate.documents import ClusterProfile, TrainingPlan
-from trainspec_validate.documents.plan import Energy
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types.plan import Energy
+from trainspec_validate.model.units import base, billions, number, percent, prefixed, seconds, watts
+from trainspec_validate.performance.costs.energy import least_joules, least_joules_per_token, most_joules
+from trainspec_validate.performance.derived import machine as machines
+from trainspec_validate.performance.derived.trained import num_trained
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 from trainspec_validate.rules._machine import at_machine, machine_of
-from trainspec_validate.units import base, billions, number, percent, prefixed, seconds, watts
 
 CADENCE = {"sampled": (1.0, 5.0), "counter": (60.0, 120.0)}
 """Longest median interval and longest gap in seconds, by method."""

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 from math import ceil
 
-from trainspec_validate.costs.transformer import pipeline_idle_ratio
-from trainspec_validate.derived.plan import node_groups, num_ranks
-from trainspec_validate.documents import ClusterProfile, TrainingPlan
-from trainspec_validate.documents.parallelism import Axis
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types.parallelism import Axis
+from trainspec_validate.model.units import number, percent
+from trainspec_validate.performance.costs.transformer import pipeline_idle_ratio
+from trainspec_validate.performance.derived.plan import node_groups, num_ranks
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._groups import check_group
-from trainspec_validate.units import number, percent
 
 CHUNKED_SCHEDULES = frozenset({"interleaved-1f1b", "zero-bubble", "dual-pipe", "other"})
 """Schedules whose ranks can hold several pipeline chunks."""

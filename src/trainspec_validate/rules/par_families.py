@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.costs.model_families import vision_flops_per_sample
-from trainspec_validate.derived.families import vision_shape
-from trainspec_validate.documents import TrainingPlan
+from trainspec_validate.documents.types import TrainingPlan
+from trainspec_validate.model.units import flops, number
+from trainspec_validate.performance.costs.model_families import vision_flops_per_sample
+from trainspec_validate.performance.derived.families import vision_shape
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.units import flops, number
 
 FAMILIES = {
     "state_space": ("state-space", "hybrid"),

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate import catalog
-from trainspec_validate.costs import transformer
-from trainspec_validate.derived.plan import node_groups, shape_of, tokens_per_step
-from trainspec_validate.derived.trained import num_trained
-from trainspec_validate.documents import ClusterProfile, TrainingPlan
-from trainspec_validate.documents.hardware import Accelerator
-from trainspec_validate.documents.model import Model
-from trainspec_validate.documents.plan import Performance
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types.hardware import Accelerator
+from trainspec_validate.documents.types.model import Model
+from trainspec_validate.documents.types.plan import Performance
+from trainspec_validate.model import catalog
+from trainspec_validate.model.units import flops, flops_per_second, number, percent, seconds
+from trainspec_validate.performance.costs import transformer
+from trainspec_validate.performance.derived.plan import node_groups, shape_of, tokens_per_step
+from trainspec_validate.performance.derived.trained import num_trained
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._groups import ask_group
-from trainspec_validate.units import flops, flops_per_second, number, percent, seconds
 
 TOLERANCE = {"predicted": 0.01, "measured": 0.01, "published": 0.03}
 """Relative difference of two figures that agree; published ones are rounded to two or three digits."""

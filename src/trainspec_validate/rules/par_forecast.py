@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.derived.plan import tokens_per_step
-from trainspec_validate.documents import ClusterProfile, TrainingPlan
-from trainspec_validate.documents.plan import Performance
-from trainspec_validate.forecast.outlook import Outlook
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types.plan import Performance
+from trainspec_validate.model.units import percent, seconds
+from trainspec_validate.performance.derived.plan import tokens_per_step
+from trainspec_validate.performance.forecast.outlook import Outlook
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._forecast import FASTEST, SLOWEST, timed_prediction_of
-from trainspec_validate.units import percent, seconds
 
 CONTRADICTION = 0.1
 """Difference of two figures of speed from which neither is held against a prediction."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trainspec_validate.derived.plan import stage_tokens, tokens_per_step
-from trainspec_validate.documents import TrainingPlan
+from trainspec_validate.documents.types import TrainingPlan
+from trainspec_validate.model.units import billions, flops_per_second, number, percent, seconds
+from trainspec_validate.performance.derived.plan import stage_tokens, tokens_per_step
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.units import billions, flops_per_second, number, percent, seconds
 
 TOKENS_TOLERANCE = 0.01
 FORWARD_FLOPS, FULL_FLOPS = 2, 6

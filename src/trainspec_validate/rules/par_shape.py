@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from decimal import Decimal
 
-from trainspec_validate.costs.transformer import parameters
-from trainspec_validate.derived.families import TRANSFORMERS, implied_parameters, shape_lacks
-from trainspec_validate.derived.plan import shape_of
-from trainspec_validate.documents import TrainingPlan
+from trainspec_validate.documents.types import TrainingPlan
+from trainspec_validate.model.units import billions, number
+from trainspec_validate.performance.costs.transformer import parameters
+from trainspec_validate.performance.derived.families import TRANSFORMERS, implied_parameters, shape_lacks
+from trainspec_validate.performance.derived.plan import shape_of
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.units import billions, number
 
 PARAMETER_TOLERANCE = 0.003
 """For biases, norms of queries and keys, and the like, which the shape leaves out."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from trainspec_validate.costs.memory import FORMAT_BYTES
-from trainspec_validate.derived.plan import FORMATS_OF_RECIPE
-from trainspec_validate.documents import ClusterProfile, TrainingPlan
-from trainspec_validate.documents.precision import LossScaling
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types.precision import LossScaling
+from trainspec_validate.model.units import base, number, percent
+from trainspec_validate.performance.costs.memory import FORMAT_BYTES
+from trainspec_validate.performance.derived.plan import FORMATS_OF_RECIPE
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 from trainspec_validate.rules._machine import at_machine, machine_of
-from trainspec_validate.units import base, number, percent
 
 WIDE = ("fp32", "fp64")
 SIGNIFICAND_BITS = {"fp64": 53, "fp32": 24, "fp16": 11, "bf16": 8, "int8": 7, "fp8": 4}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from trainspec_validate.documents import TrainingPlan
-from trainspec_validate.documents.precision import KernelFloor
+from trainspec_validate.documents.types import TrainingPlan
+from trainspec_validate.documents.types.precision import KernelFloor
+from trainspec_validate.model.units import number, percent
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
-from trainspec_validate.units import number, percent
 
 FLOORS: Mapping[str, tuple[float, str]] = {
     "matmul": (0.70, "same-run-matmul"),

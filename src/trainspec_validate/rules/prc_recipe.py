@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.documents import CheckpointPolicy, TrainingPlan
-from trainspec_validate.documents.checkpoint import StateItem
-from trainspec_validate.documents.precision import LowPrecisionRecipe
+from trainspec_validate.documents.types import CheckpointPolicy, TrainingPlan
+from trainspec_validate.documents.types.checkpoint import StateItem
+from trainspec_validate.documents.types.precision import LowPrecisionRecipe
 from trainspec_validate.rules import NotApplicable, Place, Violation, at, at_key, rule
 
 BLOCK_SIZES = {"fp8-block": 128, "mxfp8": 32, "mxfp4": 32, "nvfp4": 16}

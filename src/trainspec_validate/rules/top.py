@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from math import isclose
 
-from trainspec_validate.derived.job import AttachedNic, attached_compute
-from trainspec_validate.documents import ClusterProfile
-from trainspec_validate.documents.fabric import Fabric
+from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.documents.types.fabric import Fabric
+from trainspec_validate.model.units import base, bits_per_second, number, seconds
+from trainspec_validate.performance.derived.job import AttachedNic, attached_compute
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 from trainspec_validate.rules._layout import declared_fabrics
-from trainspec_validate.units import base, bits_per_second, number, seconds
 
 RATE_TOLERANCE = 0.01
 

@@ -6,14 +6,14 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 
-from trainspec_validate.costs.bandwidth import bus_bandwidth_factor
-from trainspec_validate.derived.job import used_axes
-from trainspec_validate.documents import ClusterProfile, TrainingPlan
-from trainspec_validate.forecast.outlook import Outlook, Settings, outlook, planned_collectives
-from trainspec_validate.forecast.predict import Prediction
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.model.units import bytes_, seconds
+from trainspec_validate.performance.costs.bandwidth import bus_bandwidth_factor
+from trainspec_validate.performance.derived.job import used_axes
+from trainspec_validate.performance.forecast.outlook import Outlook, Settings, outlook, planned_collectives
+from trainspec_validate.performance.forecast.predict import Prediction
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._forecast import prediction_of
-from trainspec_validate.units import bytes_, seconds
 
 WORTH = 1.3
 """How much longer a step takes than with the best order before it is said: a prediction errs by that in one run of ten

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Final
 
-from trainspec_validate.derived.groups import spanned
-from trainspec_validate.derived.job import JobNodes
-from trainspec_validate.documents import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.model.units import number
+from trainspec_validate.performance.derived.groups import spanned
+from trainspec_validate.performance.derived.job import JobNodes
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.units import number
 
 _MAX_GROUPS: Final = 500
 """Groups of one job whose pairs are compared where no fabric joins all."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from trainspec_validate.documents import ClusterProfile
-from trainspec_validate.documents.fabric import ExplicitNode
-from trainspec_validate.documents.hardware import NodeGroup
+from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.documents.types.fabric import ExplicitNode
+from trainspec_validate.documents.types.hardware import NodeGroup
+from trainspec_validate.model.units import bytes_per_second, number
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._records import changed
-from trainspec_validate.units import bytes_per_second, number
 
 if TYPE_CHECKING:
-    from trainspec_validate.topology.bottlenecks import UnlikeNode
+    from trainspec_validate.performance.topology.bottlenecks import UnlikeNode
 
 
 @rule("TS-TOP-025")
@@ -23,7 +23,7 @@ def equal_nics(cluster: ClusterProfile) -> Iterator[Violation]:
     if layout is None or not any(node.nics for node in layout.nodes):
         raise NotApplicable("the profile lists no NICs of single nodes")
     # Few profiles list nodes, and start-up would pay for the graph.
-    from trainspec_validate.topology.bottlenecks import unlike_nodes  # noqa: PLC0415
+    from trainspec_validate.performance.topology.bottlenecks import unlike_nodes  # noqa: PLC0415
 
     groups = {group.name: group for group in cluster.node_groups}
     nodes = tuple(_compute_only(node, groups.get(node.group)) for node in layout.nodes)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.documents import ClusterProfile
-from trainspec_validate.documents.fabric import Fabric
+from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.documents.types.fabric import Fabric
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._layout import declared_fabrics
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil, gcd
 
-from trainspec_validate.costs.placement import Span, holds_whole_groups
-from trainspec_validate.derived.groups import spanned
-from trainspec_validate.derived.job import JobNodes, axis_span, degree, used_axes
-from trainspec_validate.documents import ClusterProfile, TrainingPlan
-from trainspec_validate.documents.fabric import Fabric
-from trainspec_validate.documents.parallelism import Axis, Placement
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types.fabric import Fabric
+from trainspec_validate.documents.types.parallelism import Axis, Placement
+from trainspec_validate.model.units import number, seconds
+from trainspec_validate.performance.costs.placement import Span, holds_whole_groups
+from trainspec_validate.performance.derived.groups import spanned
+from trainspec_validate.performance.derived.job import JobNodes, axis_span, degree, used_axes
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._layout import job_nodes, used_fabrics
-from trainspec_validate.units import number, seconds
 
 MAX_OVERSUBSCRIPTION = 2
 """Ratio above which gradients that cross a tier want to be reduced below it first."""

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import ceil, isclose
 
-from trainspec_validate.costs.fabric import Layer, most_interfaces, oversubscription
-from trainspec_validate.derived.job import attached, attached_compute, fabric_num_nodes
-from trainspec_validate.documents import ClusterProfile
-from trainspec_validate.documents.fabric import Fabric, FabricTier
+from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.documents.types.fabric import Fabric, FabricTier
+from trainspec_validate.model.units import bits_per_second, number
+from trainspec_validate.performance.costs.fabric import Layer, most_interfaces, oversubscription
+from trainspec_validate.performance.derived.job import attached, attached_compute, fabric_num_nodes
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.units import bits_per_second, number
 
 TREES = frozenset({"fat-tree", "rail-optimised"})
 """Topologies whose tiers stand on top of each other."""

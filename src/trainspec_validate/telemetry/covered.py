@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from trainspec_validate.documents import ClusterProfile, Document
-from trainspec_validate.findings import Coverage, Outcome, Verdict
-from trainspec_validate.metrics import metrics
-from trainspec_validate.telemetry.view import RunView
+from trainspec_validate.documents.types import ClusterProfile, Document
+from trainspec_validate.model.finding import Coverage, Outcome, Verdict
+from trainspec_validate.model.metrics import metrics
+from trainspec_validate.telemetry.view.run_view import RunView
 
 
 def coverage_of(view: RunView, documents: Mapping[type[Document], Document], outcomes: Iterable[Outcome]) -> Coverage:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from trainspec_validate.telemetry.event_log import by_name
-from trainspec_validate.telemetry.places import Subject
-from trainspec_validate.telemetry.spans import PlacedEvent
+from trainspec_validate.telemetry.view.event_log import by_name
+from trainspec_validate.telemetry.view.places import Subject
+from trainspec_validate.telemetry.view.run_records import PlacedEvent
 
 _GIVEN_UP = frozenset({"aborted", "failed"})
 _OUTCOMES = ("train.evaluation.outcome", "train.recovery.outcome")

@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainspec_validate.boundary import untrusted
-from trainspec_validate.documents import Document
-from trainspec_validate.findings import Finding
-from trainspec_validate.requirements import Index, Requirement
-from trainspec_validate.streams.native import MAX_LINE_BYTES
-from trainspec_validate.streams.source import Block, SourceError, blocks, head_of
-from trainspec_validate.telemetry.batch import Batch, in_order, join
-from trainspec_validate.telemetry.build import view_of
-from trainspec_validate.telemetry.digest import Digest
-from trainspec_validate.telemetry.engine import Options, circumstances, run_file
+from trainspec_validate.documents.types import Document
+from trainspec_validate.model.finding import Finding
+from trainspec_validate.model.requirements import Index, Requirement
+from trainspec_validate.system.boundary import untrusted
+from trainspec_validate.telemetry.decode.batch import Batch, in_order, join
+from trainspec_validate.telemetry.decode.reader import NATIVE, RunFile, decoder_of
+from trainspec_validate.telemetry.decode.rows import RowBuilder
+from trainspec_validate.telemetry.fold.build import view_of
+from trainspec_validate.telemetry.fold.digest import Digest
+from trainspec_validate.telemetry.fold.engine import Options, circumstances, run_file
+from trainspec_validate.telemetry.formats.native import MAX_LINE_BYTES
+from trainspec_validate.telemetry.formats.source import Block, SourceError, blocks, head_of
 from trainspec_validate.telemetry.judge import Judgement, judge_view
-from trainspec_validate.telemetry.reader import NATIVE, RunFile, decoder_of
-from trainspec_validate.telemetry.rows import RowBuilder
 
 Told = tuple[str, str, int, str]
 """What tells findings apart while their numbers grow: requirement, file, line and series."""

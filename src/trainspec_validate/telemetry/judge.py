@@ -7,18 +7,18 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainspec_validate.answers import Case, answer
-from trainspec_validate.boundary import UnreadableError
-from trainspec_validate.derived.groups import narrowed
-from trainspec_validate.documents import ClusterProfile, Document, TrainingPlan
-from trainspec_validate.findings import Coverage, Finding, Outcome, Related, Span
-from trainspec_validate.requirements import Index, Requirement
-from trainspec_validate.streams.source import lines_at
+from trainspec_validate.checking.answers import Case, answer
+from trainspec_validate.documents.types import ClusterProfile, Document, TrainingPlan
+from trainspec_validate.model.finding import Coverage, Finding, Outcome, Related, Span
+from trainspec_validate.model.requirements import Index, Requirement
+from trainspec_validate.performance.derived.groups import narrowed
+from trainspec_validate.system.boundary import UnreadableError
 from trainspec_validate.telemetry.checks import Deviation, checks_of
 from trainspec_validate.telemetry.covered import coverage_of
-from trainspec_validate.telemetry.engine import Options, read_run
-from trainspec_validate.telemetry.reader import RunFile
-from trainspec_validate.telemetry.view import NOWHERE, Location, RunView
+from trainspec_validate.telemetry.decode.reader import RunFile
+from trainspec_validate.telemetry.fold.engine import Options, read_run
+from trainspec_validate.telemetry.formats.source import lines_at
+from trainspec_validate.telemetry.view.run_view import NOWHERE, Location, RunView
 
 
 @dataclass(slots=True)

@@ -11,10 +11,10 @@ from typing import Any
 
 from records import SUFFIX, judge_records
 
-from trainspec_validate.boundary import InputError
-from trainspec_validate.check import PartialInputError, validate
-from trainspec_validate.findings import Finding, Report
+from trainspec_validate.model.finding import Finding, Report
+from trainspec_validate.pipeline.validation import PartialInputError, validate
 from trainspec_validate.report import render
+from trainspec_validate.system.boundary import InputError
 
 FOLDER = Path("/playground")
 MAX_SHOWN = 100

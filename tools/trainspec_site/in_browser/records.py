@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from trainspec_validate.documents.stream import Head
-from trainspec_validate.findings import Finding, Span
-from trainspec_validate.requirements import load_index
-from trainspec_validate.streams.items import Refusal
-from trainspec_validate.streams.native import read_line
+from trainspec_validate.documents.types.stream import Head
+from trainspec_validate.model.finding import Finding, Span
+from trainspec_validate.model.requirements import load_index
+from trainspec_validate.telemetry.formats.items import Refusal
+from trainspec_validate.telemetry.formats.native import read_line
 
 SUFFIX = ".jsonl"
 MAX_FINDINGS = 1_000

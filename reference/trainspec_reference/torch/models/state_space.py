@@ -14,7 +14,7 @@ from trainspec_reference.common.job import ModelShape
 from trainspec_reference.torch.models.blocks import Keep, LayerNorm, empty, keep_all, unshared
 from trainspec_reference.torch.narrow import reader
 from trainspec_reference.torch.parts import Part
-from trainspec_validate.documents.precision import LowPrecisionRecipe
+from trainspec_validate.documents.types.precision import LowPrecisionRecipe
 
 
 def recurrence(values_BTD: torch.Tensor, decay_D: torch.Tensor) -> torch.Tensor:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from trainspec_validate import registry
-from trainspec_validate.answers import NotJudged
+from trainspec_validate.checking import registry
+from trainspec_validate.checking.answers import NotJudged
 from trainspec_validate.checkpoints.view import Checkpoint, Series
-from trainspec_validate.documents import CheckpointPolicy
+from trainspec_validate.documents.types import CheckpointPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from trainspec_validate.budget import Count
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.formats.torch_zip import read_archive, tell_code
 from trainspec_validate.checkpoints.limits import PIECES
@@ -16,6 +15,7 @@ from trainspec_validate.checkpoints.pickles import Inert, Name, Pairs, follow
 from trainspec_validate.checkpoints.tiles import Box
 from trainspec_validate.checkpoints.tiles import fault as tile_fault
 from trainspec_validate.checkpoints.view import Archive, Checkpoint, is_count
+from trainspec_validate.system.budget import Count
 
 _MAX_FIELDS = 100
 _MAX_DIMENSIONS = 254

@@ -10,7 +10,7 @@ from trainspec_validate.checkpoints.boundary import failure
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
 from trainspec_validate.checkpoints.paths import fault, folded_twins
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
-from trainspec_validate.documents import CheckpointManifest, read_manifest
+from trainspec_validate.documents.types import CheckpointManifest, read_manifest
 
 _HELP = "write every path relative to the directory of the manifest, with forward slashes and without . or .."
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from trainspec_validate.catalog import CatalogAccelerator, accelerators
+from trainspec_validate.model.catalog import CatalogAccelerator, accelerators
 
 _MEMORY_TOLERANCE = 0.1
 _LONGEST = 200

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.fragment import ForeignText, Fragment, Remark, Unknown
+from trainspec_validate.model.finding import Pointer
 
 GROUP = "nodes"
 """Name of the one node group that a description of one node fills."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainspec_validate.catalog import links
+from trainspec_validate.model.catalog import links
 
 _NVLINK_MAX = max(row.num_links or 0 for row in links().scale_up.values() if row.technology == "nvlink")
 """Most NVLink links of one accelerator that any generation has."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count
+from trainspec_validate.model.finding import Pointer
 
 FORK = "deepspeedai/Megatron-DeepSpeed@207b2d5a:megatron/arguments.py"
 _STARTS = ("deepspeed", "deepspeed_config", "zero_stage")

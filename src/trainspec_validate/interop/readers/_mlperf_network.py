@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainspec_validate.catalog import CatalogAccelerator
-from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.readers._mlperf_text import NicText, nics
 from trainspec_validate.interop.readers._mlperf_words import words
 from trainspec_validate.interop.readers._sheet import Sheet, whole
+from trainspec_validate.model.catalog import CatalogAccelerator
+from trainspec_validate.model.finding import Pointer
 
 _ROLES = ("compute", "storage", "management")
 _FABRIC = "fabric"

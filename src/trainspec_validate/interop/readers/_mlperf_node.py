@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainspec_validate.catalog import CatalogAccelerator, links
-from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.readers._accelerator_names import meant_by
 from trainspec_validate.interop.readers._mlperf_text import (
     Interconnect,
@@ -19,6 +17,8 @@ from trainspec_validate.interop.readers._mlperf_text import (
 )
 from trainspec_validate.interop.readers._mlperf_words import words
 from trainspec_validate.interop.readers._sheet import Sheet, as_label, whole
+from trainspec_validate.model.catalog import CatalogAccelerator, links
+from trainspec_validate.model.finding import Pointer
 
 _GROUP: Pointer = ("node_groups", 0)
 _MEMORY_TOLERANCE = 0.1

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trainspec_validate.catalog import links
+from trainspec_validate.model.catalog import links
 
 _AMOUNT = re.compile(r"(?P<number>\d{1,6}(?:\.\d{1,4})?)\s*(?P<unit>[KMGT]i?B?)", re.IGNORECASE)
 _SCALES = {"M": 1e6, "G": 1e9, "T": 1e12, "MI": 2.0**20, "GI": 2.0**30, "TI": 2.0**40}

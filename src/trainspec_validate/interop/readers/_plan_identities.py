@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trainspec_validate.costs.transformer import Shape, parameters
-from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.readers._plan_parts import Draft
+from trainspec_validate.model.finding import Pointer
+from trainspec_validate.performance.costs.transformer import Shape, parameters
 
 _LARGEST_DIMENSION = 10**8
 _LARGEST_DEGREE = 10**6

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.fragment import ForeignText, Fragment, Remark, Unknown
 from trainspec_validate.interop.readers._plan_places import place_of
+from trainspec_validate.model.finding import Pointer
 
 LARGEST = 10**15
 """Whole numbers above this are no sizes or counts of a plan; nothing is computed from them."""

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from trainspec_validate.documents.load import LoadError, Source, load_text
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
 from trainspec_validate.interop.readers._plan_parts import Lines
-from trainspec_validate.load import LoadError, Source, load_text
 
 MAX_SETTINGS = 100_000
 _JSON_PART = re.compile(

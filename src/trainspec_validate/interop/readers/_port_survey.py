@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.readers._sheet import Sheet
 from trainspec_validate.interop.readers._switch_tree import tier_name
+from trainspec_validate.model.finding import Pointer
 
 _SHOWN = 6
 

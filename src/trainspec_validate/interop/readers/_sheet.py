@@ -6,10 +6,10 @@ import re
 from itertools import pairwise
 from typing import Any
 
-from trainspec_validate.findings import Pointer
+from trainspec_validate.documents.load import LoadError, load_text
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment, Kind, Remark, Unknown
 from trainspec_validate.interop.shape import fitting
-from trainspec_validate.load import LoadError, load_text
+from trainspec_validate.model.finding import Pointer
 
 MAX_REMARKS = 100
 _MAX_NAME = 128

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.readers._sheet import Sheet, plain_text, whole
 from trainspec_validate.interop.readers._switch_tree import put_fabric_unknowns, put_nodes
+from trainspec_validate.model.finding import Pointer
 
 _MAX_EXTENT = 100_000
 

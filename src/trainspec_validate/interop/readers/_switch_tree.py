@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers._sheet import Sheet
+from trainspec_validate.model.finding import Pointer
 
 TIER_NAMES = ("leaf", "spine", "core")
 _MAX_TIERS = 16

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.readers._plan_parts import Draft, why_open
 from trainspec_validate.interop.readers._shell_choices import ABSENT, Alternatives
+from trainspec_validate.model.finding import Pointer
 
 MAX_WORLDS = 400
 _MAX_PRODUCT = 64

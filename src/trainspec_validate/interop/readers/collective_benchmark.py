@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainspec_validate.costs.bandwidth import bus_bandwidth_factor
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._collective_library import is_log, put_observation, watch
 from trainspec_validate.interop.readers._collective_table import Row, Table, has_table, operation, tables
 from trainspec_validate.interop.readers._sheet import Sheet, plain_text
+from trainspec_validate.performance.costs.bandwidth import bus_bandwidth_factor
 
 NAME = "collective-benchmark"
 _RATIO_TOLERANCE = 0.005

@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from trainspec_validate.catalog import links
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._ibnetdiscover import Device, devices, looks_like_listing, starts_at
 from trainspec_validate.interop.readers._port_survey import SurveyedSwitch, levels, put_survey, spread
 from trainspec_validate.interop.readers._sheet import Sheet, plain_text
+from trainspec_validate.model.catalog import links
 
 NAME = "ibnetdiscover"
 _AGGREGATION = "aggregation node"

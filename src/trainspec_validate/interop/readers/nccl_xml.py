@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainspec_validate.catalog import pcie_bandwidth
 from trainspec_validate.interop import xml
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
@@ -16,6 +15,7 @@ from trainspec_validate.interop.readers._links import Shape, meshed
 from trainspec_validate.interop.readers._nccl_tree import Accelerator, Survey, survey
 from trainspec_validate.interop.readers._node import describe
 from trainspec_validate.interop.readers._products import accelerator_model
+from trainspec_validate.model.catalog import pcie_bandwidth
 
 NAME = "nccl-topology-xml"
 _MAX_LIBRARY_ELEMENTS = 256

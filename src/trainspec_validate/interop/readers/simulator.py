@@ -6,10 +6,10 @@ import math
 import re
 from typing import Any
 
-from trainspec_validate.findings import Pointer
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._sheet import Sheet, load_values, plain_text, whole
+from trainspec_validate.model.finding import Pointer
 
 NAME = "astra-sim-network"
 _KEYS = ("topology", "npus_count", "bandwidth", "latency")

@@ -12,7 +12,7 @@ from trainspec_validate.interop.readers._hostlist import MAX_NAMES, expand
 from trainspec_validate.interop.readers._sheet import Sheet, load_values, plain_text, whole
 from trainspec_validate.interop.readers._slurm_shapes import put_blocks, put_flat, put_rings, put_torus
 from trainspec_validate.interop.readers._switch_tree import Switch, put_tree
-from trainspec_validate.suggest import hint
+from trainspec_validate.model.suggest import hint
 
 CONF = "slurm-topology-conf"
 YAML = "slurm-topology-yaml"

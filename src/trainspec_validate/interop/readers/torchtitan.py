@@ -7,7 +7,6 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trainspec_validate.boundary import words_of
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._plan_identities import complete
@@ -15,6 +14,7 @@ from trainspec_validate.interop.readers._plan_parts import Draft, Lines, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten
 from trainspec_validate.interop.readers._torchtitan_plan import write_plan
 from trainspec_validate.interop.readers._worlds import settled
+from trainspec_validate.system.boundary import words_of
 
 MAX_CHARACTERS = 256 * 1024
 MAX_DOTS = 200

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from trainspec_validate.costs.placement import holds_whole_groups
-from trainspec_validate.derived.job import used_axes
-from trainspec_validate.documents.communication import CollectiveChoice
+from trainspec_validate.documents.types.communication import CollectiveChoice
 from trainspec_validate.interop.writers._target import Job, group_span, library, numbers
+from trainspec_validate.performance.costs.placement import holds_whole_groups
+from trainspec_validate.performance.derived.job import used_axes
 
 _FUNCTIONS = {
     "all-reduce": "allreduce",

@@ -7,14 +7,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from trainspec_validate._version import __version__
-from trainspec_validate.catalog import accelerators
-from trainspec_validate.costs.placement import Span, holds_whole_groups
-from trainspec_validate.derived.groups import candidates
-from trainspec_validate.derived.job import JobNodes, axis_span, degree, find_job_nodes, job_fabric, used_axes
-from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
-from trainspec_validate.documents.fabric import Fabric
-from trainspec_validate.documents.hardware import Nic
-from trainspec_validate.documents.parallelism import Axis
+from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types.fabric import Fabric
+from trainspec_validate.documents.types.hardware import Nic
+from trainspec_validate.documents.types.parallelism import Axis
+from trainspec_validate.model.catalog import accelerators
+from trainspec_validate.performance.costs.placement import Span, holds_whole_groups
+from trainspec_validate.performance.derived.groups import candidates
+from trainspec_validate.performance.derived.job import (
+    JobNodes,
+    axis_span,
+    degree,
+    find_job_nodes,
+    job_fabric,
+    used_axes,
+)
 
 GPU_VENDORS = ("nvidia", "amd")
 _PRINTABLE_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")

@@ -6,8 +6,8 @@ import json
 import math
 from typing import Any
 
-from trainspec_validate.documents.memory import Offload
-from trainspec_validate.documents.precision import LossScaling
+from trainspec_validate.documents.types.memory import Offload
+from trainspec_validate.documents.types.precision import LossScaling
 from trainspec_validate.interop.writers._target import (
     Exported,
     Format,

@@ -6,7 +6,7 @@ import json
 import math
 import re
 
-from trainspec_validate.documents.parallelism import Placement
+from trainspec_validate.documents.types.parallelism import Placement
 from trainspec_validate.interop.writers import nccl_environment, torchrun
 from trainspec_validate.interop.writers._target import (
     Exported,

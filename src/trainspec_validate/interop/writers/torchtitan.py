@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 
-from trainspec_validate.documents.model import Model
+from trainspec_validate.documents.types.model import Model
 from trainspec_validate.interop.writers._target import (
     Exported,
     Format,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from trainspec_validate import registry
-from trainspec_validate.answers import NotJudged, Unsupported
-from trainspec_validate.documents import CheckpointPolicy, ClusterProfile, TrainingPlan
-from trainspec_validate.findings import Evidence
-from trainspec_validate.telemetry.view import NOWHERE, Location, RunView
+from trainspec_validate.checking import registry
+from trainspec_validate.checking.answers import NotJudged, Unsupported
+from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan
+from trainspec_validate.model.finding import Evidence
+from trainspec_validate.telemetry.view.run_view import NOWHERE, Location, RunView
 
 
 @dataclass(frozen=True, slots=True)

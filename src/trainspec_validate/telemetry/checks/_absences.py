@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trainspec_validate.telemetry.view import PlacedEvent, RunView
+from trainspec_validate.telemetry.view.run_view import PlacedEvent, RunView
 
 LOST = "train.rank.lost"
 JOINED = "train.rank.joined"

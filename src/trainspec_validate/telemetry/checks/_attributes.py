@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainspec_validate.telemetry.view import PlacedEvent
+from trainspec_validate.telemetry.view.run_view import PlacedEvent
 
 LARGEST = 10**15
 """No update, rank or count has a larger number."""

@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from trainspec_validate.derived.policy import way_back
-from trainspec_validate.documents import CheckpointPolicy
-from trainspec_validate.documents.checkpoint import FaultClass, RecoveryPath
+from trainspec_validate.documents.types import CheckpointPolicy
+from trainspec_validate.documents.types.checkpoint import FaultClass, RecoveryPath
+from trainspec_validate.performance.derived.policy import way_back
 from trainspec_validate.telemetry.checks import RunView
 from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._episodes import Episode, recovered_episodes
-from trainspec_validate.telemetry.view import PlacedEvent
+from trainspec_validate.telemetry.view.run_view import PlacedEvent
 
 WAYS_BACK: dict[str, FaultClass] = {
     "process": "process-loss",

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from trainspec_validate.documents.stream import Head
-from trainspec_validate.metrics import Metric, by_name, catalog
-from trainspec_validate.telemetry.view import RunView
+from trainspec_validate.documents.types.stream import Head
+from trainspec_validate.model.metrics import Metric, by_name, catalog
+from trainspec_validate.telemetry.view.run_view import RunView
 
 
 def cadence_class(metric: Metric | None) -> str | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from trainspec_validate.findings import Evidence
+from trainspec_validate.model.finding import Evidence
 from trainspec_validate.telemetry.checks import Deviation
 from trainspec_validate.telemetry.checks._words import MAX_ALONE, names_in_words, subjects_in_words
-from trainspec_validate.telemetry.view import NOWHERE, Occurrence
+from trainspec_validate.telemetry.view.run_view import NOWHERE, Occurrence
 
 Said = Callable[[Occurrence], str]
 

@@ -11,7 +11,7 @@ from trainspec_validate.telemetry.checks._intervals import Interval, paired
 from trainspec_validate.telemetry.checks._progress import Progress, Update, find_progress
 from trainspec_validate.telemetry.checks._restarts import Restart, restarts
 from trainspec_validate.telemetry.checks._words import seconds_in_words
-from trainspec_validate.telemetry.view import Location, PlacedEvent, RunView
+from trainspec_validate.telemetry.view.run_view import Location, PlacedEvent, RunView
 
 FAULT, CLEARED = "train.fault.detected", "train.fault.cleared"
 RECOVERY = "train.recovery.begin"

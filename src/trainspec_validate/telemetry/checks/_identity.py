@@ -9,7 +9,7 @@ import numpy as np
 
 from trainspec_validate.telemetry.checks import Deviation
 from trainspec_validate.telemetry.checks._absences import JOINED, LOST
-from trainspec_validate.telemetry.view import Location, Placement, RunView
+from trainspec_validate.telemetry.view.run_view import Location, Placement, RunView
 
 CHANGES = (JOINED, LOST, "train.topology.changed", "train.node.drained", "train.node.returned")
 """Events after which ranks may sit elsewhere within an attempt."""

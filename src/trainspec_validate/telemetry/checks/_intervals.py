@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from trainspec_validate.metrics import events
-from trainspec_validate.telemetry.view import PlacedEvent, RunView
+from trainspec_validate.model.metrics import events
+from trainspec_validate.telemetry.view.run_view import PlacedEvent, RunView
 
 RUN, ATTEMPT = "train.run.start", "train.attempt.start"
 REPEATED = "train.checkpoint.commit"

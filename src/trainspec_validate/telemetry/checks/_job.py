@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trainspec_validate.telemetry.view import JobSeries, RunView
+from trainspec_validate.telemetry.view.run_view import JobSeries, RunView
 
 CHANGES_OF_WORK = (
     *("train.batch_size.changed", "train.topology.changed", "train.hyperparameter.changed"),

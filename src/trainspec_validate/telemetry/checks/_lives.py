@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trainspec_validate.telemetry.view import PlacedEvent, RunView
+from trainspec_validate.telemetry.view.run_view import PlacedEvent, RunView
 
 START, END = "train.run.start", "train.run.end"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from trainspec_validate.metrics import Metric, by_name
-from trainspec_validate.telemetry.view import NOWHERE, Location, RunView
+from trainspec_validate.model.metrics import Metric, by_name
+from trainspec_validate.telemetry.view.run_view import NOWHERE, Location, RunView
 
 _AT_ONCE = 65_536
 """Series whose names are looked at in one go."""

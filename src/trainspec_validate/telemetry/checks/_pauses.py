@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trainspec_validate.metrics import Metric
+from trainspec_validate.model.metrics import Metric
 from trainspec_validate.telemetry.checks._intervals import intervals
-from trainspec_validate.telemetry.view import AttemptSpan, JobSeries, PlacedEvent, RunView
+from trainspec_validate.telemetry.view.run_view import AttemptSpan, JobSeries, PlacedEvent, RunView
 
 BLOCKING = "train.checkpoint.duration{train.checkpoint.phase=blocking}"
 _INTERVALS = ("train.evaluation.begin", "train.checkpoint.restore.begin", "train.recovery.begin")

@@ -9,7 +9,7 @@ import numpy as np
 
 from trainspec_validate.telemetry.checks import NotJudged
 from trainspec_validate.telemetry.checks._attributes import LARGEST
-from trainspec_validate.telemetry.view import JobSeries, Location, RunView
+from trainspec_validate.telemetry.view.run_view import JobSeries, Location, RunView
 
 STEPS = "train.step.count"
 

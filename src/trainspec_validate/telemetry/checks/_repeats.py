@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainspec_validate.telemetry.view import JobSeries, Location
+from trainspec_validate.telemetry.view.run_view import JobSeries, Location
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from trainspec_validate.telemetry.checks import NotJudged
 from trainspec_validate.telemetry.checks._attributes import whole, word
 from trainspec_validate.telemetry.checks._intervals import Interval, intervals
 from trainspec_validate.telemetry.checks._progress import find_progress
-from trainspec_validate.telemetry.view import AttemptSpan, PlacedEvent, RunView
+from trainspec_validate.telemetry.view.run_view import AttemptSpan, PlacedEvent, RunView
 
 RESTORE = "train.checkpoint.restore.begin"
 STEP, SOURCE = "train.restore.step", "train.restore.source"

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from trainspec_validate.findings import Evidence
-from trainspec_validate.metrics import Metric, by_name
+from trainspec_validate.model.finding import Evidence
+from trainspec_validate.model.metrics import Metric, by_name
 from trainspec_validate.telemetry.checks import Deviation, NotJudged
 from trainspec_validate.telemetry.checks._cadences import cadence_class
 from trainspec_validate.telemetry.checks._words import (
@@ -20,7 +20,7 @@ from trainspec_validate.telemetry.checks._words import (
     names_in_words,
     subjects_in_words,
 )
-from trainspec_validate.telemetry.view import PlacedHead, RunView, Series
+from trainspec_validate.telemetry.view.run_view import PlacedHead, RunView, Series
 
 IMPORTED = "org.trainspec.import"
 """Where the head of a converted stream says what it was converted from."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from trainspec_validate.telemetry.checks import NotJudged
 from trainspec_validate.telemetry.checks._attributes import LARGEST, word
-from trainspec_validate.telemetry.view import PlacedEvent, RunView
+from trainspec_validate.telemetry.view.run_view import PlacedEvent, RunView
 
 BEGIN, COMMIT = "train.checkpoint.begin", "train.checkpoint.commit"
 FAIL, DELETE = "train.checkpoint.fail", "train.checkpoint.delete"

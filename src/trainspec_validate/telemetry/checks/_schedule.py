@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from trainspec_validate.derived.plan import stage_tokens, tokens_per_step
-from trainspec_validate.documents import TrainingPlan
-from trainspec_validate.telemetry.view import JobSeries, RunView
+from trainspec_validate.documents.types import TrainingPlan
+from trainspec_validate.performance.derived.plan import stage_tokens, tokens_per_step
+from trainspec_validate.telemetry.view.run_view import JobSeries, RunView
 
 TOKENS = "train.token.count{train.token.kind=all}"
 ROUNDING = 0.02

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from trainspec_validate.metrics import by_name, events
+from trainspec_validate.model.metrics import by_name, events
 from trainspec_validate.telemetry.checks import RunView
-from trainspec_validate.telemetry.view import AttemptSpan, Location, PlacedHead, Trouble
+from trainspec_validate.telemetry.view.run_view import AttemptSpan, Location, PlacedHead, Trouble
 
 WITH_HEADS = frozenset({"metric-stream", "parquet"})
 """Formats that this specification defines; heads, numbers and names of others are made on reading."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import groupby
 
-from trainspec_validate.telemetry.view import Key, Subject
-from trainspec_validate.units import number
+from trainspec_validate.model.units import number
+from trainspec_validate.telemetry.view.run_view import Key, Subject
 
 MAX_NAMES = 8
 MAX_RANGES = 16

@@ -10,7 +10,7 @@ from trainspec_validate.telemetry.checks._pauses import Pauses, standstills
 from trainspec_validate.telemetry.checks._progress import Progress
 from trainspec_validate.telemetry.checks._restarts import restarts
 from trainspec_validate.telemetry.checks._saves import Save
-from trainspec_validate.telemetry.view import Location, RunView
+from trainspec_validate.telemetry.view.run_view import Location, RunView
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from trainspec_validate.telemetry.checks import NotJudged
 from trainspec_validate.telemetry.checks._job import held_at
-from trainspec_validate.telemetry.view import JobSeries, RunView
+from trainspec_validate.telemetry.view.run_view import JobSeries, RunView
 
 BATCH = "train.batch.size"
 STEADY = 0.01

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from trainspec_validate.findings import Evidence
+from trainspec_validate.model.finding import Evidence
+from trainspec_validate.model.units import number
+from trainspec_validate.model.units import seconds as seconds_in_words
 from trainspec_validate.telemetry.checks import Deviation
 from trainspec_validate.telemetry.checks._text import (
     counted,
@@ -16,9 +18,7 @@ from trainspec_validate.telemetry.checks._text import (
     subjects_in_words,
     value_in_words,
 )
-from trainspec_validate.telemetry.view import NOWHERE, Key, Location, Occurrence, RunView, Subject, Trail
-from trainspec_validate.units import number
-from trainspec_validate.units import seconds as seconds_in_words
+from trainspec_validate.telemetry.view.run_view import NOWHERE, Key, Location, Occurrence, RunView, Subject, Trail
 
 MAX_ALONE = 8
 """Series of one metric that have a finding of their own; more than that share one."""

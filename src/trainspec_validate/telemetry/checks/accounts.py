@@ -12,7 +12,7 @@ from trainspec_validate.telemetry.checks._job import held_at, updates_of
 from trainspec_validate.telemetry.checks._pauses import of_attempt
 from trainspec_validate.telemetry.checks._rows import refuse_snapshot, refuse_timeless, when
 from trainspec_validate.telemetry.checks._words import damaged, few, number, seconds_in_words
-from trainspec_validate.telemetry.view import JobSeries, Location, RunView
+from trainspec_validate.telemetry.view.run_view import JobSeries, Location, RunView
 
 SKIPPED = "train.step.skipped"
 OF_UPDATES = (*(f"train.loss.{kind}{{train.loss.name=total}}" for kind in ("mean", "max")), "train.gradient.norm")

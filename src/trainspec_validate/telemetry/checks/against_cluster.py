@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainspec_validate.derived.cluster import memory_bytes, power_watts
-from trainspec_validate.documents import ClusterProfile
+from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.model.units import bytes_, watts
+from trainspec_validate.performance.derived.cluster import memory_bytes, power_watts
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._words import Fault, grouped, series_in_words
-from trainspec_validate.telemetry.view import Series
-from trainspec_validate.units import bytes_, watts
+from trainspec_validate.telemetry.view.run_view import Series
 
 LIMIT, POWER = "hw.gpu.memory.limit", "hw.power"
 MEMORY_TOLERANCE = 0.1

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from trainspec_validate.derived.job import degree
-from trainspec_validate.documents import TrainingPlan
-from trainspec_validate.documents.parallelism import Axis
+from trainspec_validate.documents.types import TrainingPlan
+from trainspec_validate.documents.types.parallelism import Axis
+from trainspec_validate.performance.derived.job import degree
 from trainspec_validate.telemetry.checks import NOWHERE, Deviation, Location, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._words import few, names_in_words
-from trainspec_validate.telemetry.view import AttemptSpan, PlacedHead
+from trainspec_validate.telemetry.view.run_view import AttemptSpan, PlacedHead
 
 COORDINATES: tuple[Axis, ...] = ("data", "tensor", "pipeline", "context", "expert")
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from trainspec_validate.costs.learning_rate import factor_bounds
-from trainspec_validate.derived.plan import stage_tokens
-from trainspec_validate.documents import TrainingPlan
-from trainspec_validate.findings import Evidence
+from trainspec_validate.documents.types import TrainingPlan
+from trainspec_validate.model.finding import Evidence
+from trainspec_validate.performance.costs.learning_rate import factor_bounds
+from trainspec_validate.performance.derived.plan import stage_tokens
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._schedule import TOKENS, Positions, positions, schedule_of
 from trainspec_validate.telemetry.checks._words import few, number
-from trainspec_validate.telemetry.view import JobSeries
+from trainspec_validate.telemetry.view.run_view import JobSeries
 
 BATCH, RATE = "train.batch.size", "train.learning_rate"
 RATE_TOLERANCE = 0.05

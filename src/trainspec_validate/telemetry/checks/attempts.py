@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from trainspec_validate.documents import CheckpointPolicy
+from trainspec_validate.documents.types import CheckpointPolicy
 from trainspec_validate.telemetry.checks import NOWHERE, Deviation, Location, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._intervals import intervals
 from trainspec_validate.telemetry.checks._progress import progress
 from trainspec_validate.telemetry.checks._saves import COMMIT
 from trainspec_validate.telemetry.checks._words import few, moment, number, seconds_in_words
-from trainspec_validate.telemetry.view import AttemptSpan
+from trainspec_validate.telemetry.view.run_view import AttemptSpan
 
 ON_PURPOSE = frozenset({"preempted", "resized", "operator", "completed"})
 """Reasons of attempts that ended without a fault."""

@@ -7,12 +7,12 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from trainspec_validate.metrics import Metric, by_name, catalog, events
-from trainspec_validate.suggest import hint
+from trainspec_validate.model.metrics import Metric, by_name, catalog, events
+from trainspec_validate.model.suggest import hint
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._seen import by_writer, is_own, own_heads
 from trainspec_validate.telemetry.checks._words import few
-from trainspec_validate.telemetry.view import KeyInfo, Location, PlacedEvent
+from trainspec_validate.telemetry.view.run_view import KeyInfo, Location, PlacedEvent
 
 COORDINATES = frozenset({"train.run.id", "train.run.attempt", "train.rank.id", "train.world.size", "host.id", "hw.id"})
 """Attributes that records and heads carry under keys of their own."""

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainspec_validate.findings import Evidence
+from trainspec_validate.model.finding import Evidence
 from trainspec_validate.telemetry.checks import Deviation, Location, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._episodes import Episode, recovered_episodes, time_in_words
 from trainspec_validate.telemetry.checks._words import few
-from trainspec_validate.telemetry.view import JobSeries
+from trainspec_validate.telemetry.view.run_view import JobSeries
 
 TIME = "train.goodput.time"
 SHARE, SECONDS = 0.01, 1.0

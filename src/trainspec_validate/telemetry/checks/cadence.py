@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trainspec_validate.metrics import by_name
+from trainspec_validate.model.metrics import by_name
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, check
 from trainspec_validate.telemetry.checks._absences import Absences
 from trainspec_validate.telemetry.checks._cadences import Cadences
@@ -15,7 +15,7 @@ from trainspec_validate.telemetry.checks._coincidences import deviations_at_once
 from trainspec_validate.telemetry.checks._pauses import Pauses, end_us, pauses_of, silences, standstills
 from trainspec_validate.telemetry.checks._rows import Columns, deviations_by_emitter, timed_rows
 from trainspec_validate.telemetry.checks._words import Fault, moment, seconds_in_words, series_in_words
-from trainspec_validate.telemetry.view import NOWHERE, Occurrence, RunView, Series, Trail, Trouble
+from trainspec_validate.telemetry.view.run_view import NOWHERE, Occurrence, RunView, Series, Trail, Trouble
 
 LATE_SHARE = 0.01
 """Share of intervals that may be longer than 1.5 cadences: public series had from 0.01 % to 1.5 %."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainspec_validate.metrics import by_name
+from trainspec_validate.model.metrics import by_name
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
 from trainspec_validate.telemetry.checks._members import devices_by_attempt, head_of_scope
 from trainspec_validate.telemetry.checks._progress import median_step_seconds
@@ -21,7 +21,7 @@ from trainspec_validate.telemetry.checks._words import (
     seconds_in_words,
     series_in_words,
 )
-from trainspec_validate.telemetry.view import PlacedEvent, RunView, Series
+from trainspec_validate.telemetry.view.run_view import PlacedEvent, RunView, Series
 
 OFFSET, ERROR, LATENCY = "train.clock.offset", "train.clock.error", "train.network.latency"
 SOURCE, TARGET = "train.network.source", "train.network.target"

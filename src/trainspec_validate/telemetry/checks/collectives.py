@@ -13,7 +13,7 @@ from trainspec_validate.telemetry.checks._job import stretches
 from trainspec_validate.telemetry.checks._rows import Columns, refuse_timeless, rows_of
 from trainspec_validate.telemetry.checks._words import counted, few, number, seconds_in_words
 from trainspec_validate.telemetry.checks.progress import lock_evidence
-from trainspec_validate.telemetry.view import AttemptSpan, Location, Lockstep, RunView
+from trainspec_validate.telemetry.view.run_view import AttemptSpan, Location, Lockstep, RunView
 
 SEQUENCE = "train.collective.sequence"
 ENDINGS = ("train.evaluation.end", "train.checkpoint.commit", "train.checkpoint.restore.end")

@@ -12,7 +12,7 @@ from trainspec_validate.telemetry.checks._job import at_times, held_at, report_i
 from trainspec_validate.telemetry.checks._pauses import Pauses, evaluations, of_attempt
 from trainspec_validate.telemetry.checks._rows import finite, has_times, refuse_snapshot
 from trainspec_validate.telemetry.checks._words import damaged, few, number
-from trainspec_validate.telemetry.view import AttemptSpan, JobSeries, RunView
+from trainspec_validate.telemetry.view.run_view import AttemptSpan, JobSeries, RunView
 
 RATE, TOKENS = "train.token.rate", "train.token.count"
 SAMPLES, BATCH = "train.sample.count", "train.batch.size"

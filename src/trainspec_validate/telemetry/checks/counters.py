@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trainspec_validate.metrics import Metric, by_name
+from trainspec_validate.model.metrics import Metric, by_name
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, check
 from trainspec_validate.telemetry.checks._rows import Columns, deviations_of_rows, refuse_snapshot, rows_of, when
 from trainspec_validate.telemetry.checks._words import (
@@ -17,7 +17,7 @@ from trainspec_validate.telemetry.checks._words import (
     series_in_words,
     value_in_words,
 )
-from trainspec_validate.telemetry.view import Occurrence, RunView, Series, Trouble
+from trainspec_validate.telemetry.view.run_view import Occurrence, RunView, Series, Trouble
 
 
 def _counters(run: RunView) -> list[Metric]:

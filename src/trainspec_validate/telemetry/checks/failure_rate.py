@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from trainspec_validate.costs.reliability import SECONDS_PER_DAY, poisson_quantile
-from trainspec_validate.derived.cluster import ranks_per_node
-from trainspec_validate.documents import ClusterProfile
-from trainspec_validate.findings import Evidence
+from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.model.finding import Evidence
+from trainspec_validate.model.units import number, seconds
+from trainspec_validate.performance.costs.reliability import SECONDS_PER_DAY, poisson_quantile
+from trainspec_validate.performance.derived.cluster import ranks_per_node
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._episodes import recovered_episodes
-from trainspec_validate.units import number, seconds
 
 FEWEST = 5
 """Fewer faults lie inside nearly every interval."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.documents import CheckpointPolicy
+from trainspec_validate.documents.types import CheckpointPolicy
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._budget import actions_of, class_in_policy, path_of

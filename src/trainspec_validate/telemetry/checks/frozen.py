@@ -11,7 +11,7 @@ from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, 
 from trainspec_validate.telemetry.checks._job import stretches
 from trainspec_validate.telemetry.checks._rows import Columns, deviations_of_rows, refuse_snapshot, rows_of
 from trainspec_validate.telemetry.checks._words import Fault, few, number, series_in_words
-from trainspec_validate.telemetry.view import JobSeries, RunView, Series
+from trainspec_validate.telemetry.view.run_view import JobSeries, RunView, Series
 
 MOVING = frozenset(
     {

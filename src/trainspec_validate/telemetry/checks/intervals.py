@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from trainspec_validate.metrics import events
+from trainspec_validate.model.metrics import events
 from trainspec_validate.telemetry.checks import Deviation, Location, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._intervals import (
     Interval,
@@ -16,7 +16,7 @@ from trainspec_validate.telemetry.checks._intervals import (
     paired,
 )
 from trainspec_validate.telemetry.checks._words import damaged, few, moment, seconds_in_words
-from trainspec_validate.telemetry.view import PlacedEvent
+from trainspec_validate.telemetry.view.run_view import PlacedEvent
 
 OPENED = "the event that began it"
 

@@ -8,14 +8,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from trainspec_validate.metrics import events
+from trainspec_validate.model.metrics import events
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._episodes import FAULT, RECOVERY, fault_id
 from trainspec_validate.telemetry.checks._lives import END, START, Rest, rests
 from trainspec_validate.telemetry.checks._progress import STEPS, Progress, find_progress
 from trainspec_validate.telemetry.checks._restarts import restarts
 from trainspec_validate.telemetry.checks._words import few, moment, seconds_in_words
-from trainspec_validate.telemetry.view import AttemptSpan, PlacedEvent
+from trainspec_validate.telemetry.view.run_view import AttemptSpan, PlacedEvent
 
 BEFORE_FIRST = frozenset({START, FAULT})
 """Events that can come before an attempt starts; faults of nodes are found while a job waits for them too."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from trainspec_validate.derived.policy import declared_interval_seconds, durable_seconds
-from trainspec_validate.documents import CheckpointPolicy
+from trainspec_validate.documents.types import CheckpointPolicy
+from trainspec_validate.performance.derived.policy import declared_interval_seconds, durable_seconds
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._episodes import Episode, recovered_episodes
 from trainspec_validate.telemetry.checks._pauses import standstills
 from trainspec_validate.telemetry.checks._progress import Progress, median_step_seconds, progress
 from trainspec_validate.telemetry.checks._restarts import restarts
 from trainspec_validate.telemetry.checks._words import few, number, seconds_in_words
-from trainspec_validate.telemetry.view import Location
+from trainspec_validate.telemetry.view.run_view import Location
 
 
 @check("TS-REC-005")

@@ -29,7 +29,7 @@ from trainspec_validate.telemetry.checks._words import (
     seconds_in_words,
     series_in_words,
 )
-from trainspec_validate.telemetry.view import AttemptSpan, RunView, Series
+from trainspec_validate.telemetry.view.run_view import AttemptSpan, RunView, Series
 
 FEWEST_CADENCES = 2
 """Cadences that an attempt lasts before each rank can be expected to have written."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.metrics import by_alias, by_name, catalog, events, metrics
-from trainspec_validate.suggest import hint
+from trainspec_validate.model.metrics import by_alias, by_name, catalog, events, metrics
+from trainspec_validate.model.suggest import hint
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._seen import is_own, own_heads
 from trainspec_validate.telemetry.checks._words import counted, damaged, few, of_records, series_in_words
-from trainspec_validate.telemetry.view import KeyInfo, Location, Occurrence, PlacedHead, Trouble
+from trainspec_validate.telemetry.view.run_view import KeyInfo, Location, Occurrence, PlacedHead, Trouble
 
 RESERVED = "train."
 """Start of names that only the catalog gives."""

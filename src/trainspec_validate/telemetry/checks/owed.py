@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from trainspec_validate.findings import Evidence
-from trainspec_validate.metrics import Metric, by_name, catalog, metrics
+from trainspec_validate.model.finding import Evidence
+from trainspec_validate.model.metrics import Metric, by_name, catalog, metrics
 from trainspec_validate.telemetry.checks import NOWHERE, Deviation, Location, NotJudged, RunView, Unsupported, check
 from trainspec_validate.telemetry.checks._seen import (
     by_attempt,
@@ -21,7 +21,7 @@ from trainspec_validate.telemetry.checks._seen import (
     unsupported,
 )
 from trainspec_validate.telemetry.checks._words import damaged, few, ranges_in_words
-from trainspec_validate.telemetry.view import AttemptSpan, PlacedHead, Trouble
+from trainspec_validate.telemetry.view.run_view import AttemptSpan, PlacedHead, Trouble
 
 SCOPES = ("job", "rank", "device", "node", "emitter")
 """Scopes that have metrics which every run owes."""

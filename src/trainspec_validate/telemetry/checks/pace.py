@@ -21,7 +21,7 @@ from trainspec_validate.telemetry.checks._rows import (
 )
 from trainspec_validate.telemetry.checks._untimed import Bounds, slow_reports
 from trainspec_validate.telemetry.checks._words import Fault, few, moment, number, seconds_in_words, series_in_words
-from trainspec_validate.telemetry.view import JobSeries, Location, RunView, Series
+from trainspec_validate.telemetry.view.run_view import JobSeries, Location, RunView, Series
 
 SLOWDOWN = "train.rank.slowdown"
 DURATION = "train.step.duration"

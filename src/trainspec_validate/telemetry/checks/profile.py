@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainspec_validate.documents import ClusterProfile
+from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
 from trainspec_validate.telemetry.checks._members import device_metrics, devices_by_attempt, head_of_scope
 from trainspec_validate.telemetry.checks._rows import Columns, deviations_of_rows, rows_of
 from trainspec_validate.telemetry.checks._words import Fault, counted, few, names_in_words, number, seconds_in_words
-from trainspec_validate.telemetry.view import AttemptSpan, Location, RunView, Series
+from trainspec_validate.telemetry.view.run_view import AttemptSpan, Location, RunView, Series
 
 PEAK, PRECISION = "train.flops.peak", "train.flops.precision"
 OFFSET, ERROR = "train.clock.offset", "train.clock.error"

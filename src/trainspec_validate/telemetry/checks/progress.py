@@ -20,7 +20,7 @@ from trainspec_validate.telemetry.checks._words import (
     seconds_in_words,
     series_in_words,
 )
-from trainspec_validate.telemetry.view import Location, Lockstep, Occurrence, RunView, Trouble
+from trainspec_validate.telemetry.view.run_view import Location, Lockstep, Occurrence, RunView, Trouble
 
 SPREAD_STEPS = 1
 """Updates that ranks of one job may be apart: they wait for each other in every update, and a pipeline drains."""

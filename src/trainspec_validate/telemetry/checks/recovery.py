@@ -10,7 +10,7 @@ from trainspec_validate.telemetry.checks._episodes import PHASES, Episode, recov
 from trainspec_validate.telemetry.checks._intervals import may_grow
 from trainspec_validate.telemetry.checks._lives import last_end
 from trainspec_validate.telemetry.checks._words import few
-from trainspec_validate.telemetry.view import PlacedEvent
+from trainspec_validate.telemetry.view.run_view import PlacedEvent
 
 TIME_SHARE = 0.02
 TIME_SECONDS = 1.0

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from trainspec_validate.costs.detection import trials_needed
-from trainspec_validate.derived.policy import detection_seconds
-from trainspec_validate.documents import CheckpointPolicy
-from trainspec_validate.findings import Evidence
+from trainspec_validate.documents.types import CheckpointPolicy
+from trainspec_validate.model.finding import Evidence
+from trainspec_validate.model.units import percent
+from trainspec_validate.performance.costs.detection import trials_needed
+from trainspec_validate.performance.derived.policy import detection_seconds
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._budget import Promised, class_in_policy, promised, too_many
 from trainspec_validate.telemetry.checks._episodes import Episode, Mark, recovered_episodes, time_in_words
 from trainspec_validate.telemetry.checks._words import few
-from trainspec_validate.units import percent
 
 MOST_SHOWN = 0.999
 """Nobody has the 2,995 recoveries that show a promise for 999 of 1,000, or more."""

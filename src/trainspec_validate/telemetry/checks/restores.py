@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trainspec_validate.documents import CheckpointPolicy
+from trainspec_validate.documents.types import CheckpointPolicy
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._attributes import whole, word
 from trainspec_validate.telemetry.checks._episodes import FAULT, Episode, episodes

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from trainspec_validate.derived.policy import durable_seconds
-from trainspec_validate.documents import CheckpointPolicy
+from trainspec_validate.documents.types import CheckpointPolicy
+from trainspec_validate.model.units import bytes_
+from trainspec_validate.performance.derived.policy import durable_seconds
 from trainspec_validate.telemetry.checks import Deviation, Location, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._progress import Progress, find_progress
 from trainspec_validate.telemetry.checks._saves import Save, committed_saves
 from trainspec_validate.telemetry.checks._words import few, seconds_in_words
-from trainspec_validate.units import bytes_
 
 ALLOWED_SHARE = 0.05
 """Share of the saves that may take longer: the policy promises a 95th percentile."""

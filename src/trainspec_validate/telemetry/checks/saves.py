@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from trainspec_validate.derived.policy import (
+from trainspec_validate.documents.types import CheckpointPolicy
+from trainspec_validate.performance.derived.policy import (
     declared_interval_seconds,
     durable_seconds,
     outlives_job,
     outlives_node,
 )
-from trainspec_validate.documents import CheckpointPolicy
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._attributes import whole, word
 from trainspec_validate.telemetry.checks._intervals import Interval

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from trainspec_validate.metrics import metrics
+from trainspec_validate.model.metrics import metrics
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._rows import finite
 from trainspec_validate.telemetry.checks._words import Fault, grouped, number, seconds_in_words, series_in_words
-from trainspec_validate.telemetry.view import Series
+from trainspec_validate.telemetry.view.run_view import Series
 
 MIB = 2**20
 LEAST_LIMIT_BYTES = 16 * MIB

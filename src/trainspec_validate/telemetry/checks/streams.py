@@ -18,7 +18,7 @@ from trainspec_validate.telemetry.checks._words import (
     series_in_words,
     value_in_words,
 )
-from trainspec_validate.telemetry.view import NOWHERE, EmitterSpan, Occurrence, Trail, Trouble
+from trainspec_validate.telemetry.view.run_view import NOWHERE, EmitterSpan, Occurrence, Trail, Trouble
 
 
 @check("TS-TEL-001")

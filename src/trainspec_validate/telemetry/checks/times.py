@@ -8,7 +8,7 @@ from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, 
 from trainspec_validate.telemetry.checks._lives import START, last_end
 from trainspec_validate.telemetry.checks._seen import is_own
 from trainspec_validate.telemetry.checks._words import damaged, few, moment, seconds_in_words
-from trainspec_validate.telemetry.view import Location, PlacedEvent, PlacedHead
+from trainspec_validate.telemetry.view.run_view import Location, PlacedEvent, PlacedHead
 
 EARLIEST_US = 946_684_800_000_000
 """2000-01-01: a run that is older has its times in another unit."""

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainspec_validate.documents import CheckpointPolicy
-from trainspec_validate.findings import Evidence
+from trainspec_validate.documents.types import CheckpointPolicy
+from trainspec_validate.model.finding import Evidence
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._repeats import Repeat, repeats
 from trainspec_validate.telemetry.checks._words import counted
-from trainspec_validate.telemetry.view import JobSeries
+from trainspec_validate.telemetry.view.run_view import JobSeries
 
 RATE = "train.learning_rate"
 LOSS = "train.loss.mean"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainspec_validate.metrics import Metric, by_name, catalog
+from trainspec_validate.model.metrics import Metric, by_name, catalog
 from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._seen import is_own
 from trainspec_validate.telemetry.checks._words import (
@@ -24,7 +24,7 @@ from trainspec_validate.telemetry.checks._words import (
 from trainspec_validate.telemetry.checks.attributes import STEP_LIKE
 from trainspec_validate.telemetry.checks.names import TOO_MANY
 from trainspec_validate.telemetry.checks.streams import num_lost
-from trainspec_validate.telemetry.view import NOWHERE, EmitterSpan, Location
+from trainspec_validate.telemetry.view.run_view import NOWHERE, EmitterSpan, Location
 
 LONGEST_LAG_SECONDS = 60.0
 LAG_SHARE = 0.99

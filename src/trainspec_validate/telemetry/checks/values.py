@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.metrics import by_name
+from trainspec_validate.model.metrics import by_name
+from trainspec_validate.model.units import bytes_
 from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
 from trainspec_validate.telemetry.checks._words import (
     Fault,
@@ -16,8 +17,7 @@ from trainspec_validate.telemetry.checks._words import (
     series_in_words,
     value_in_words,
 )
-from trainspec_validate.telemetry.view import Occurrence, Trouble
-from trainspec_validate.units import bytes_
+from trainspec_validate.telemetry.view.run_view import Occurrence, Trouble
 
 USAGE, LIMIT = "hw.gpu.memory.usage", "hw.gpu.memory.limit"
 

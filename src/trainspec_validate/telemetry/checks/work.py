@@ -20,7 +20,7 @@ from trainspec_validate.telemetry.checks._words import (
     series_in_words,
     subjects_in_words,
 )
-from trainspec_validate.telemetry.view import Location, RunView, Series, Windows
+from trainspec_validate.telemetry.view.run_view import Location, RunView, Series, Windows
 
 POWER, ENERGY = "hw.power", "hw.energy"
 BUSY, MATRIX = "hw.gpu.utilization", "train.accelerator.matrix.active"

@@ -1,0 +1,86 @@
+"""Runs one check over what it judges, and makes a verdict of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from trainspec_validate.checking.registry import Check
+from trainspec_validate.documents.types import Document
+from trainspec_validate.model.finding import Outcome, Severity, Unjudged, Verdict
+from trainspec_validate.model.requirements import Requirement
+
+MAX_FINDINGS = 1_000
+"""Findings of one requirement that are told one by one; a check groups what has one cause."""
+Found = TypeVar("Found")
+
+
+class NotJudged(Exception):  # noqa: N818 - an answer, not an error
+    """Raised by a check when it is given nothing that it could judge; the text says what is absent."""
+
+
+class Unsupported(NotJudged):
+    """Raised by a check when the stream declares, with a reason, that it cannot give what would be judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What checks judge: a run or a series, with the documents beside it."""
+
+    judged: Any
+    documents: Mapping[type[Document], Document]
+    things: str
+    """What is judged in words, such as `streams`."""
+    whose: str
+    """Whose these are in words, such as `of run 'r-1'`."""
+
+
+def answer(case: Case, one: Check[Found], requirement: Requirement) -> tuple[list[Found], Outcome]:
+    """What a check finds, and the verdict."""
+    absent = [kind.__name__ for _, kind in one.documents if kind not in case.documents]
+    if absent:
+        reason = f"no {' and no '.join(absent)} next to the {case.things}"
+        return [], Outcome(requirement.id, Verdict.NOT_APPLICABLE, reason=reason, absent=tuple(absent))
+    found: list[Found] = []
+    try:
+        for deviation in one.function(case.judged, **{name: case.documents[kind] for name, kind in one.documents}):
+            found.append(deviation)
+            if len(found) == MAX_FINDINGS:
+                break
+    except Unsupported as reason:
+        if not found:
+            return [], Outcome(requirement.id, Verdict.UNSUPPORTED, reason=str(reason))
+    except NotJudged as reason:
+        if not found:
+            return [], _not_applicable(requirement, str(reason))
+    except Exception as error:
+        error.add_note(f"while judging the {case.things} {case.whose} by {requirement.id}")
+        raise
+    return found, _outcome(requirement, len(found))
+
+
+def _not_applicable(requirement: Requirement, reason: str) -> Outcome:
+    return Outcome(requirement.id, Verdict.NOT_APPLICABLE, reason=reason)
+
+
+def _outcome(requirement: Requirement, num_findings: int) -> Outcome:
+    if not num_findings:
+        return Outcome(requirement.id, Verdict.PASS)
+    verdict = Verdict.FAIL if requirement.severity is Severity.ERROR else Verdict.WARN
+    return Outcome(requirement.id, verdict, num_findings)
+
+
+def without_documents(
+    path: str, things: str, outcomes: Iterable[Outcome], given: Mapping[str, int]
+) -> Iterator[Unjudged]:
+    """What was not judged on streams or checkpoints for lack of documents; `given` counts the documents by kind."""
+    by_kinds: dict[tuple[str, ...], list[str]] = {}
+    for outcome in outcomes:
+        if outcome.absent:
+            by_kinds.setdefault(outcome.absent, []).append(outcome.requirement)
+    for kinds, ids in sorted(by_kinds.items()):
+        several = [f"{given[kind]} of kind {kind}" for kind in kinds if given.get(kind, 0) > 1]
+        remedy = f"give the {' and the '.join(kinds)} of the run together with the {things}"
+        more = f"; which one it is of {' and '.join(several)} is not known" if several else ""
+        yield Unjudged(path, f"is judged without a {' and a '.join(kinds)}", remedy + more, tuple(sorted(ids)))

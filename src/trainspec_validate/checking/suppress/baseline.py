@@ -1,0 +1,149 @@
+"""Reads, applies and writes a baseline: known findings, so that only new ones fail."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from trainspec_validate.checking.suppress.common import UNKNOWN, UNUSED, Complaint, Run, Tally, home_of, lookup
+from trainspec_validate.documents.load import LoadError, Source, load_text, read_file
+from trainspec_validate.model.finding import Finding, Pointer, Suppressed, SuppressionKind
+from trainspec_validate.system.atomic import write_atomically
+from trainspec_validate.system.boundary import InputError
+
+Mode = Literal["use", "write", "prune"]
+Key = tuple[str, str, str]
+"""File relative to the baseline, requirement id, JSON pointer: nothing that moves when lines move."""
+
+FORMAT_VERSION = "1"
+DEFAULT_NAME = "trainspec-baseline.json"
+
+
+class Baseline:
+    """The counted findings of one baseline file, and after a run those that it leaves to write."""
+
+    def __init__(self, path: str, mode: Mode = "use", tree: str | None = None) -> None:
+        """Read the file, which need not exist when it is about to be written.
+
+        A file in `tree`, a copy of another state of the working directory, speaks of the working directory.
+
+        Raises:
+            InputError: the file cannot be read or is no baseline.
+        """
+        self.path = Path(path).as_posix()
+        self.mode = mode
+        self._directory = home_of(path, tree)
+        self.counts: Counter[Key] = Counter()
+        self.source: Source | None = None
+        self._places: dict[Key, int] = {}
+        if mode != "write" or Path(path).exists():
+            self._read()
+        self.remaining = self.counts
+
+    def _read(self) -> None:
+        how = "write it with --write-baseline"
+        try:
+            self.source = load_text(read_file(Path(self.path)), self.path, "json")
+        except LoadError as error:
+            raise InputError(f"{self.path}: {error}; {how}") from error
+        data = self.source.data
+        if not isinstance(data, dict) or data.get("format_version") != FORMAT_VERSION:
+            raise InputError(f"{self.path}: this is no baseline of format version {FORMAT_VERSION}; {how}")
+        try:
+            for index, entry in enumerate(data["findings"]):
+                self.counts[_key(entry)] += _count(entry)
+                self._places.setdefault(_key(entry), index)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{self.path}: an entry lacks file, requirement, pointer or count; {how}") from error
+
+    def apply(self, findings: Iterable[Finding], run: Run) -> Tally:
+        """Silence what the baseline counts; what it counts in vain is complained about, or left out of it."""
+        tally = Tally()
+        current = list(findings)
+        keys = [self._key_of(finding) for finding in current]
+        occurring = Counter(keys)
+        left = occurring.copy() if self.mode == "write" else self.counts.copy()
+        for finding, key in zip(current, keys, strict=True):
+            if left[key] > 0:
+                left[key] -= 1
+                tally.suppressed.append(Suppressed(finding, SuppressionKind.BASELINE, f"recorded in {self.path}"))
+            else:
+                tally.kept.append(finding)
+        present = {_normal(self._relative(path)): path for path in run.paths}
+        gone = {key: number for key, number in (self.counts - occurring).items() if self._gone(key, present, run)}
+        base = self.counts | occurring if self.mode == "write" else self.counts
+        self.remaining = +(base - Counter(gone))
+        if self.mode == "use":
+            tally.complaints.extend(self._complaints(gone, run))
+        return tally
+
+    def _gone(self, key: Key, present: dict[str, str], run: Run) -> bool:
+        """Whether an entry that does not occur is proven stale, not merely out of this run's sight."""
+        file, identifier, _ = key
+        if run.index.find(identifier) is None:
+            return True
+        path = present.get(_normal(file))
+        if path is None:
+            return not os.path.exists(Path(self._directory, file))  # noqa: PTH110 - Path.exists raises for long names
+        return run.judged(identifier, path)
+
+    def _complaints(self, gone: dict[Key, int], run: Run) -> Iterator[Complaint]:
+        for key, number in gone.items():
+            file, identifier, pointer = key
+            known, message, help_text = lookup(identifier, run.index)
+            place: Pointer = ("findings", self._places[key])
+            if known is None:
+                yield Complaint(UNKNOWN, self.path, message, help_text or "remove it with --prune-baseline", place)
+                continue
+            where = f"{file} {pointer}".rstrip()
+            found = self.counts[key] - number
+            often = f"occurs {found} instead of {self.counts[key]} times" if found else "no longer occurs"
+            message = f"{identifier} {often} at {where}"
+            yield Complaint(UNUSED, self.path, message, "remove what no longer occurs with --prune-baseline", place)
+
+    def write(self) -> int:
+        """Write what the run leaves, sorted, and return how many findings that is.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        entries = [
+            {"file": file, "requirement": requirement, "pointer": pointer, "count": number}
+            for (file, requirement, pointer), number in sorted(self.remaining.items())
+        ]
+        document = {"format_version": FORMAT_VERSION, "findings": entries}
+        text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        write_atomically(self.path, text)
+        return sum(self.remaining.values())
+
+    def _key_of(self, finding: Finding) -> Key:
+        pointer = "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in finding.pointer)
+        return (self._relative(finding.path), finding.requirement, pointer)
+
+    def _relative(self, path: str) -> str:
+        try:
+            return Path(os.path.relpath(path, self._directory)).as_posix()
+        except ValueError:  # another drive
+            return Path(path).as_posix()
+
+
+def _normal(path: str) -> str:
+    return os.path.normcase(os.path.normpath(path))
+
+
+def _key(entry: Any) -> Key:
+    file, requirement, pointer = entry["file"], entry["requirement"], entry["pointer"]
+    if not all(isinstance(part, str) for part in (file, requirement, pointer)):
+        raise TypeError("not text")
+    return file, requirement, pointer
+
+
+def _count(entry: Any) -> int:
+    number = entry["count"]
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise ValueError("not a count")
+    return number

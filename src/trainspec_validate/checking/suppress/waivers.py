@@ -1,0 +1,155 @@
+"""Applies waivers: findings that a named person has accepted until a date."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainspec_validate.checking.suppress.common import EXPIRED, UNKNOWN, UNUSED, Complaint, Run, Tally, home_of, lookup
+from trainspec_validate.documents.types import Waiver
+from trainspec_validate.model.finding import Finding, Pointer, Suppressed, SuppressionKind
+
+if TYPE_CHECKING:
+    from datetime import date
+
+_WILDCARDS = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class WaiverFile:
+    """The waivers of one file, with their places in its list."""
+
+    path: str
+    waivers: Sequence[tuple[int, Waiver]]
+    tree: str | None = None
+    """A copy of another state of the working directory, that the file may lie in."""
+
+    @property
+    def directory(self) -> str:
+        """What the patterns are relative to."""
+        return home_of(self.path, self.tree)
+
+
+@dataclass(slots=True)
+class _Active:
+    """A waiver that holds today."""
+
+    index: int
+    waiver: Waiver
+    requirement: str
+    pattern: re.Pattern[str]
+    pointer: tuple[str, ...]
+    used: bool = False
+
+    def covers(self, finding: Finding, relative: str) -> bool:
+        """Whether the finding is at the waiver's place."""
+        if finding.requirement != self.requirement or not self.pattern.fullmatch(relative):
+            return False
+        return _text(finding.pointer)[: len(self.pointer)] == self.pointer
+
+
+def apply(findings: Iterable[Finding], file: WaiverFile, run: Run, today: date | None) -> Tally:
+    """Silence what the waivers cover, and complain about waivers that have ended, are unknown or idle."""
+    tally = Tally()
+    active: list[_Active] = []
+    for entry in _active(file, run, today):
+        (tally.complaints if isinstance(entry, Complaint) else active).append(entry)  # type: ignore[arg-type]
+    relative = {path: _relative(path, file.directory) for path in run.paths}
+    for finding in findings:
+        name = relative.get(finding.path) or _relative(finding.path, file.directory)
+        waiver = next((waiver for waiver in active if waiver.covers(finding, name)), None)
+        if waiver is None:
+            tally.kept.append(finding)
+            continue
+        waiver.used = True
+        reason = f"{waiver.waiver.reason} (until {waiver.waiver.expires}, {waiver.waiver.owner})"
+        tally.suppressed.append(Suppressed(finding, SuppressionKind.WAIVER, reason))
+    tally.complaints.extend(_idle(file, active, run, relative.items()))
+    return tally
+
+
+def _active(file: WaiverFile, run: Run, today: date | None) -> Iterator[_Active | Complaint]:
+    from datetime import date as day  # noqa: PLC0415 - only runs with waivers need a calendar
+
+    now = today or day.today()
+    for index, waiver in file.waivers:
+        requirement, message, help_text = lookup(waiver.requirement, run.index)
+        if requirement is None:
+            yield Complaint(UNKNOWN, file.path, message, help_text, ("waivers", index, "requirement"))
+            continue
+        place = ("waivers", index, "expires")
+        try:
+            last = day.fromisoformat(waiver.expires)
+        except ValueError:
+            message = f"{waiver.expires} is not a day of the calendar"
+            yield Complaint(EXPIRED, file.path, message, "write the last day as YYYY-MM-DD", place)
+            continue
+        if last < now:
+            message = f"the waiver of {requirement.id} ended on {waiver.expires} and silences nothing any more"
+            remedy = f"fix the finding, or let {waiver.owner} set a new day"
+            yield Complaint(EXPIRED, file.path, message, remedy, place)
+            continue
+        yield _Active(index, waiver, requirement.id, _pattern(waiver.file), _steps(waiver.pointer))
+
+
+def _idle(
+    file: WaiverFile, active: Iterable[_Active], run: Run, relative: Iterable[tuple[str, str]]
+) -> Iterator[Complaint]:
+    names = list(relative)
+    for waiver in active:
+        place = ("waivers", waiver.index)
+        covered = [path for path, name in names if waiver.pattern.fullmatch(name)]
+        if waiver.used:
+            continue
+        if not covered and not _exists(file.directory, waiver.waiver.file):
+            message = f"no file is called {waiver.waiver.file!r}, seen from the directory of the waivers"
+            yield Complaint(UNUSED, file.path, message, "correct the path or remove the waiver", (*place, "file"))
+        elif covered and all(run.judged(waiver.requirement, path) for path in covered):
+            message = f"the waiver of {waiver.requirement} silences nothing: there is no such finding"
+            yield Complaint(UNUSED, file.path, message, "remove it", (*place, "requirement"))
+
+
+def _relative(path: str, directory: str) -> str:
+    try:
+        return Path(os.path.relpath(path, directory)).as_posix()
+    except ValueError:  # another drive
+        return Path(path).as_posix()
+
+
+def _exists(directory: str, pattern: str) -> bool:
+    if not _WILDCARDS & set(pattern):
+        return Path(directory, pattern).exists()
+    try:
+        return any(True for _ in Path(directory).glob(pattern))
+    except (NotImplementedError, ValueError):  # an absolute or malformed pattern
+        return False
+
+
+def _pattern(glob: str) -> re.Pattern[str]:
+    """`*` and `?` stay within a directory, `**/` crosses any number of them, `[...]` is a set."""
+    pieces = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]/]+\])", os.path.normpath(glob).replace("\\", "/"))
+    return re.compile("".join(pieces.get(part) or _literal(part) for part in parts), re.DOTALL)
+
+
+def _literal(part: str) -> str:
+    if not (part.startswith("[") and part.endswith("]")):
+        return re.escape(part)
+    body = part[1:-1].replace("\\", r"\\")
+    return f"[^{body[1:]}]" if body.startswith("!") else f"[{body}]"
+
+
+def _steps(pointer: str | None) -> tuple[str, ...]:
+    if not pointer:
+        return ()
+    if pointer.startswith("/"):
+        return tuple(step.replace("~1", "/").replace("~0", "~") for step in pointer[1:].split("/"))
+    return tuple(pointer.replace("[", ".").replace("]", "").split("."))
+
+
+def _text(pointer: Pointer) -> tuple[str, ...]:
+    return tuple(str(step) for step in pointer)

@@ -1,0 +1,1 @@
+"""Commands of `trainspec`, one module each."""

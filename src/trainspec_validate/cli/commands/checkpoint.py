@@ -1,0 +1,234 @@
+"""Seals and verifies checkpoints at the command line, and reports the rate next to a plain read's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar, get_args
+
+import click
+
+from trainspec_validate._version import __version__
+from trainspec_validate.checkpoints import compare, hashing, signature
+from trainspec_validate.checkpoints.formats import manifest as manifests
+from trainspec_validate.checkpoints.inventory import inventory
+from trainspec_validate.checkpoints.leftovers import forgiven, leftovers
+from trainspec_validate.checkpoints.read import read_checkpoint
+from trainspec_validate.checkpoints.read_rates import Reads
+from trainspec_validate.checkpoints.seal import Facts, SealError, seal, unsealed_matches, write
+from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
+from trainspec_validate.cli import terminal
+from trainspec_validate.cli.terminal import Failure
+from trainspec_validate.documents.types.checkpoint import StateItem
+from trainspec_validate.system.neutral import printable
+
+Result = TypeVar("Result")
+_directory = click.Path(exists=True, file_okay=False)
+_file = click.Path(exists=True, dir_okay=False, path_type=Path)
+_progress = click.option("--no-progress", is_flag=True, help="Never show a progress bar.")
+
+
+@click.group(
+    epilog="""\b
+Examples:
+  trainspec checkpoint seal run/step-1000 --state model,optimizer,rng,step
+  trainspec checkpoint verify run/step-1000
+  trainspec checkpoint seal run/step-1000 --signing-key key.pem
+  trainspec checkpoint verify run/step-1000 --public-key key.pub.pem
+
+trainspec-validate DIRECTORY judges checkpoints by every requirement; these commands know the manifest only.
+"""
+)
+def command() -> None:
+    """Seal a checkpoint with a manifest of its files, or verify one."""
+
+
+def _state(_context: click.Context, _option: click.Parameter, words: str | None) -> tuple[str, ...]:
+    items = tuple(word.strip() for word in (words or "").split(",") if word.strip())
+    for item in items:
+        if item not in get_args(StateItem):
+            raise click.BadParameter(f"{item!r} is no item of state; one of: {', '.join(get_args(StateItem))}")
+    return items
+
+
+@command.command("seal")
+@click.argument("directory", type=_directory)
+@click.option("--step", type=click.IntRange(0), help="Step of the state. Default: the one that the checkpoint says.")
+@click.option("--num-tokens", type=click.FloatRange(0), metavar="NUMBER", help="Tokens consumed up to that step.")
+@click.option("--num-ranks", type=click.IntRange(1), metavar="NUMBER", help="Ranks that took part in the save.")
+@click.option("--run", "run_name", metavar="NAME", help="Run that the checkpoint belongs to.")
+@click.option("--save-id", metavar="ID", help="Identity of the save. Default: a new one.")
+@click.option("--state", callback=_state, metavar="ITEMS", help="Items of state that the files hold, with commas.")
+@click.option("--unsealed", multiple=True, metavar="PATTERN", help="Files to leave without a digest. Repeatable.")
+@click.option("--signing-key", type=_file, metavar="FILE", help="Sign too: private key in PEM, on an elliptic curve.")
+@click.option("--force", is_flag=True, help="Replace a manifest that is there.")
+@_progress
+def seal_(  # noqa: PLR0913, PLR0917
+    directory: str,
+    step: int | None,
+    num_tokens: float | None,
+    num_ranks: int | None,
+    run_name: str | None,
+    save_id: str | None,
+    state: tuple[str, ...],
+    unsealed: tuple[str, ...],
+    signing_key: Path | None,
+    force: bool,
+    no_progress: bool,
+) -> None:
+    """Write the manifest of the checkpoint in DIRECTORY: every file at any depth with its size and SHA-256.
+
+    Fails, and names each, where there is something that the manifest cannot cover: a link, a pipe, a socket or a
+    device, a name that is no UTF-8, a directory that cannot be listed, a file that changes meanwhile.
+
+    A signature goes into model.sig, in the format of OpenSSF Model Signing.
+    """
+    checkpoint = read_checkpoint(Path(directory))
+    _tell_leftovers(checkpoint, leftovers(checkpoint))
+    if MANIFEST_NAME in checkpoint.tree and not force:
+        raise Failure(f"{checkpoint.place(MANIFEST_NAME)}: already there; --force replaces it")
+    named = unsealed_matches(checkpoint, unsealed)
+    tool = ("trainspec", __version__)
+    facts = Facts(tool, save_id, step, num_tokens, run_name, num_ranks, state, named)
+    _seal(checkpoint, facts, no_progress=no_progress)
+    if signing_key is not None:
+        _sign(checkpoint.root, signing_key)
+
+
+def _seal(checkpoint: Checkpoint, facts: Facts, *, no_progress: bool) -> None:
+    start = time.monotonic()
+    try:
+        manifest = _with_bar("hashing", no_progress, lambda bar: seal(checkpoint, facts, bar))
+        path = write(checkpoint.root, manifest)
+    except (SealError, ValueError) as error:
+        raise Failure(str(error)) from error
+    except OSError as error:
+        raise Failure(f"{checkpoint.root}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+    num_bytes = sum(file["size_bytes"] for file in manifest["files"])
+    rate = _rate(num_bytes, time.monotonic() - start)
+    terminal.say(f"{path.as_posix()}: {_files(len(manifest['files']))}, {num_bytes:,} bytes, {rate}")
+
+
+def _tell_leftovers(checkpoint: Checkpoint, paths: list[str]) -> None:
+    """Say which files no manifest covers, as an interrupted seal has left them."""
+    for path in paths:
+        words = "left by an interrupted seal, and covered by no manifest; remove it"
+        terminal.say(f"{checkpoint.place(path)}: {words}")
+
+
+def _sign(root: Path, key: Path) -> None:
+    try:
+        path = signature.sign(_sealed(root), key)
+    except signature.SignatureError as error:
+        raise Failure(str(error)) from error
+    except OSError as error:
+        raise Failure(f"{root}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+    terminal.say(f"{path.as_posix()}: signed with {key}")
+
+
+def _sealed(root: Path) -> Checkpoint:
+    """The checkpoint with its manifest.
+
+    Raises:
+        Failure: there is none that can be read.
+    """
+    checkpoint = inventory(root)
+    manifests.read(checkpoint)
+    if checkpoint.manifest is None:
+        words = checkpoint.manifest_problem or "there is none; write one with trainspec checkpoint seal"
+        raise Failure(f"{checkpoint.place(MANIFEST_NAME)}: {words}")
+    return checkpoint
+
+
+def _with_bar(doing: str, no_progress: bool, work: Callable[[hashing.Progress], Result]) -> Result:
+    bar = terminal.Bar(wanted=not no_progress, doing=doing)
+    try:
+        return work(bar)
+    finally:
+        bar.close()
+
+
+def _files(number: int) -> str:
+    return f"{number:,} file{'' if number == 1 else 's'}"
+
+
+def _rate(num_bytes: int, seconds: float) -> str:
+    return f"{num_bytes / max(seconds, 1e-9) / 1e9:.2f} GB/s"
+
+
+@command.command("verify")
+@click.argument("directory", type=_directory)
+@click.option(
+    "--compare-read",
+    is_flag=True,
+    help="Read the same files without hashing too, from the storage before and after, and show all rates.",
+)
+@click.option("--public-key", type=_file, metavar="FILE", help="Check the signature too: public key in PEM.")
+@_progress
+@click.pass_context
+def verify(
+    context: click.Context, directory: str, compare_read: bool, public_key: Path | None, no_progress: bool
+) -> None:
+    """Compare everything below DIRECTORY with the manifest of the checkpoint, at the speed of the storage.
+
+    Many files are read at once and ahead of the hashing. One file alone is hashed by one processor.
+
+    Exits with 1 when a file or directory at any depth is missing, changed or not listed, or when a signature covers
+    something else or, with --public-key, was not made by that key. What an interrupted seal has left is named; it is
+    wrong with --public-key, and where it does not repeat the manifest or the signature.
+    """
+    checkpoint = _sealed(Path(directory))
+    if public_key is None:
+        _tell_leftovers(checkpoint, forgiven(checkpoint))
+    paths = list(compare.comparable(checkpoint))
+    reads = Reads(checkpoint.root, paths) if compare_read else None
+    start = time.monotonic()
+    wrong = [
+        *_wrong_signature(checkpoint, public_key),
+        *_wrong(checkpoint, no_progress, is_strict=public_key is not None),
+    ]
+    seconds = time.monotonic() - start
+    terminal.emit("".join(f"{printable(line)}\n" for line in wrong))
+    num_bytes = sum(checkpoint.tree[path].size_bytes for path in paths)
+    told = f"{checkpoint.name}: {_files(len(paths))}, {num_bytes:,} bytes hashed at {_rate(num_bytes, seconds)}"
+    if reads is not None:
+        told += "".join(
+            f"{mark} {read_seconds / seconds:.0%} of {name} ({_rate(num_bytes, read_seconds)})"
+            for mark, (name, read_seconds) in zip(":,", reads.again().items(), strict=True)
+        )
+    terminal.say(f"{told}; {len(wrong):,} wrong")
+    context.exit(terminal.FINDINGS if wrong else terminal.OK)
+
+
+def _wrong_signature(checkpoint: Checkpoint, key: Path | None) -> Iterator[str]:
+    """What speaks against the signature; without a key nobody knows whose it is, which is said."""
+    place = checkpoint.place(SIGNATURE_NAME)
+    if SIGNATURE_NAME not in checkpoint.files:
+        if key is not None:
+            yield f"{place}: there is none, and --public-key asks for one"
+        return
+    try:
+        found = signature.read(checkpoint)
+        yield from (f"{place}: {words}" for words in signature.differences(checkpoint, found))
+    except signature.SignatureError as error:
+        yield f"{place}: {error}"
+        return
+    if key is None:
+        terminal.say(f"{place}: whose signature it is was not checked; --public-key does")
+        return
+    try:
+        if not signature.is_made_by(found, key):
+            yield f"{place}: the signature was not made by the key of {key}"
+    except signature.SignatureError as error:
+        raise Failure(str(error)) from error
+
+
+def _wrong(checkpoint: Checkpoint, no_progress: bool, *, is_strict: bool) -> list[str]:
+    told = [(trouble.path, trouble.message) for trouble in checkpoint.troubles]
+    told += compare.absent_files(checkpoint)
+    told += _with_bar("hashing", no_progress, lambda bar: list(compare.changed_files(checkpoint, bar)))
+    told += compare.unlisted_files(checkpoint, is_strict=is_strict)
+    known = {path for path, _ in told}
+    told += (one for one in compare.changed_meanwhile(checkpoint) if one[0] not in known)
+    return [f"{checkpoint.place(path)}: {words}" for path, words in told]

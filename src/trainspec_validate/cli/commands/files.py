@@ -1,0 +1,110 @@
+"""Reads typed documents for a command, and writes the files that it makes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from trainspec_validate.cli import terminal
+from trainspec_validate.cli.terminal import Failure
+from trainspec_validate.documents.load import load_text
+from trainspec_validate.documents.types import Document, read
+from trainspec_validate.model.finding import Severity
+from trainspec_validate.system.atomic import new_file, refuse_link
+
+
+def document(path: str, kind: str, *, allow_errors: bool = False) -> Document:
+    """The document of a kind in a file that the validator finds no errors in.
+
+    Raises:
+        Failure: the file cannot be read, is of another kind, lacks what the kind needs, or has errors that are not
+            allowed.
+    """
+    from trainspec_validate.pipeline.validation import validate  # noqa: PLC0415 - `--help` goes without
+    from trainspec_validate.system.boundary import InputError
+
+    try:
+        report = validate([path])
+    except InputError as error:
+        raise Failure(str(error)) from error
+    path = Path(path).as_posix()
+    errors = [found for found in report.at_or_above(Severity.ERROR) if found.path == path]
+    found = f"{len(errors)} error{'s' if len(errors) > 1 else ''}"
+    kinds = [entry.kind for entry in report.documents if entry.path == path and entry.kind]
+    if kind in kinds and errors and not allow_errors:
+        raise Failure(f"{path}: {found}; see: trainspec-validate {path}, or continue with --force")
+    for entry in report.documents:
+        if entry.path == path and entry.kind == kind:
+            data = load_text(entry.text.encode(), path).data
+            if data.get("unknowns"):
+                terminal.tell(f"{path}: not known, and taken by its default: {', '.join(data['unknowns'])}")
+            return read(kind, data)
+    if kinds:
+        raise Failure(f"{path}: a {kind} is wanted, this is a {kinds[0]}")
+    why = f"{found}, and no {kind} can be read; " if errors else f"this is no {kind} that can be read; "
+    raise Failure(f"{path}: {why}see: trainspec-validate {path}")
+
+
+def errors_of(texts: Mapping[str, str], *given: str) -> list[str]:
+    """Errors that the validator would find in texts by file name, which refer to the given files by name."""
+    from trainspec_validate.pipeline.validation import validate  # noqa: PLC0415 - `--help` goes without
+
+    with TemporaryDirectory(prefix="trainspec-") as place:
+        paths = [Path(place) / name for name in texts]
+        for path, text in zip(paths, texts.values(), strict=True):
+            with new_file(path) as file:
+                file.write(text.encode())
+        report = validate([*given, *paths])
+    names = {path.as_posix(): path.name for path in paths}
+    return [
+        f"{names[found.path]}: {found.requirement}: {found.message}{f' ({found.help})' if found.help else ''}"
+        for found in report.at_or_above(Severity.ERROR)
+        if found.path in names
+    ]
+
+
+def refuse_present(paths: Iterable[Path], *, force: bool, advice: str = "--force overwrites") -> None:
+    """Say which files are there already.
+
+    Raises:
+        Failure: some are, and they are not to be overwritten, or are links.
+    """
+    # A link that leads nowhere is there too: writing would follow it.
+    present = [path for path in paths if os.path.lexists(path)]
+    if present and not force:
+        raise Failure(f"{', '.join(path.as_posix() for path in present)}: already there; {advice}")
+    for path in present:
+        try:
+            refuse_link(path)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+
+
+def cannot_write(path: str | Path, error: OSError) -> Failure:
+    """What to raise where a file cannot be written."""
+    place = error.filename or Path(path).as_posix()
+    return Failure(f"{place}: cannot be written: {(error.strerror or str(error)).lower()}")
+
+
+def write(texts: Mapping[Path, str], *, force: bool, advice: str = "--force overwrites") -> None:
+    """Write every file, or none where one of them is there already or has no place, and print their names.
+
+    Raises:
+        Failure: a file is there, or cannot be written.
+    """
+    refuse_present(texts, force=force, advice=advice)
+    try:
+        with ExitStack() as stack:  # they take their names when all of them have their text
+            for path, text in texts.items():
+                refuse_link(path)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context(new_file(path))
+                file.write(text.encode())
+                file.flush()
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    for path in texts:
+        terminal.say(path.as_posix())

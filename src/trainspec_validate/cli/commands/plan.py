@@ -1,0 +1,181 @@
+"""Plans a job at the command line."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trainspec_validate.cli import terminal
+from trainspec_validate.cli.commands.lookup import complete_model, pick
+from trainspec_validate.cli.terminal import Failure
+
+_COUNT = click.IntRange(1, 100_000_000)
+
+
+class Finite(click.FloatRange):
+    """A number between bounds that is a number; click lets `nan` pass between any."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number.
+
+        Raises:
+            click.BadParameter: it is none, or lies outside.
+        """
+        number = float(super().convert(value, param, ctx))
+        if not isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  trainspec plan cluster.yaml --model llama3-70b
+  trainspec plan cluster.yaml --model llama3-405b --num-ranks 16384 --global-sequences 2048 --output run
+  trainspec plan cluster.yaml --model my-plan.yaml --top 10 --format json
+"""
+)
+@click.argument("cluster", type=click.Path())
+@click.option(
+    "--model",
+    required=True,
+    metavar="NAME|FILE",
+    shell_complete=complete_model,
+    help="Model of the catalog (`trainspec catalog --models`), or a training plan whose model is taken.",
+)
+@click.option("--num-ranks", type=_COUNT, help="Ranks of the job.  [default: all of the node group]")
+@click.option("--node-group", metavar="NAME", help="Node group to run on.  [default: the largest]")
+@click.option("--global-sequences", type=_COUNT, help="Sequences of one optimizer step.")
+@click.option("--sequence-length", type=_COUNT, help="Tokens of one sequence.")
+@click.option("--tokens", "num_tokens", type=Finite(1, 1e15), help="Tokens of the whole job.")
+@click.option(
+    "--precision",
+    "number_format",
+    type=click.Choice(["bf16", "fp16", "fp8"]),
+    default="bf16",
+    show_default=True,
+    help="Format of the matrix products.",
+)
+@click.option(
+    "--reserve-bytes",
+    type=Finite(0, 1e13),
+    default=4e9,
+    show_default="4e9",
+    help="Memory of a rank to leave free.",
+)
+@click.option("--top", type=click.IntRange(1, 100), default=5, show_default=True, help="Plans to show.")
+@click.option("--format", "style", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("--output", type=click.Path(file_okay=False), help="Write plan.yaml and checkpoint.yaml here.")
+@click.option("--pick", "picked", type=click.IntRange(1, 100), default=1, show_default=True, help="Plan to write.")
+@click.option("--plot", type=click.Path(dir_okay=False), help="Draw step time against memory into this SVG file.")
+@click.option("--force", is_flag=True, help="Overwrite what is there, and plan in spite of errors.")
+def command(cluster: str, model: str, **options: Any) -> None:
+    """Search the best way to train a model on a cluster, and write its plan and checkpoint policy.
+
+    Every layout that fits into memory is compared by its predicted step time. Plan 1 is the simplest of those that
+    predictions do not distinguish from the fastest; the others differ in kind. The band is the one that eight of ten
+    published runs kept to. Nothing is written before the search is over.
+    """
+    from trainspec_validate.cli.commands import files, plan_report  # noqa: PLC0415
+    from trainspec_validate.performance.forecast.facts import Unpredictable  # noqa: PLC0415 - `--help` goes without the models
+    from trainspec_validate.planner import safety, write  # noqa: PLC0415
+    from trainspec_validate.planner.request import Impossible, Wishes, request  # noqa: PLC0415
+    from trainspec_validate.planner.search import search  # noqa: PLC0415
+
+    names = ("num_ranks", "node_group", "global_sequences", "sequence_length", "num_tokens", "number_format")
+    wishes = Wishes(reserve_bytes=options["reserve_bytes"], **{name: options[name] for name in names})
+    _refuse_early(options)
+    profile = files.document(cluster, "ClusterProfile", allow_errors=options["force"])
+    try:
+        asked = request(profile, _model(model), wishes)  # type: ignore[arg-type]
+    except (Impossible, Unpredictable) as error:
+        raise Failure(f"{cluster}: {error}") from error
+    bar = terminal.Bar(wanted=True, doing="comparing")
+    try:
+        ranking = search(asked.goal, max(options["top"], options["picked"]), bar)
+    finally:
+        bar.close()
+    if not ranking.plans:
+        raise Failure(f"{cluster}: {plan_report.nothing_fits(asked, ranking)}")
+    if options["picked"] > len(ranking.plans):
+        raise Failure(f"plan {options['picked']} is asked for, there are {len(ranking.plans)}")
+    scored = ranking.plans[options["picked"] - 1]
+    why = (write.too_long(asked, scored) or safety.nowhere(asked)) if options["output"] else None
+    if why:
+        raise Failure(why)
+    plan_report.show(asked, ranking, options["top"], options["style"])
+    if options["output"] and not options["force"]:
+        _refuse_invalid(asked, ranking, cluster, options)
+    _write(asked, ranking, cluster, options)
+
+
+def _refuse_early(options: dict[str, Any]) -> None:
+    """Say before a long search that its result could not be written."""
+    from trainspec_validate.cli.commands import files  # noqa: PLC0415
+    from trainspec_validate.planner.write import PLAN_FILE, POLICY_FILE  # noqa: PLC0415
+
+    output, plot = options["output"], options["plot"]
+    targets = [Path(output) / name for name in (PLAN_FILE, POLICY_FILE)] if output else []
+    if plot and Path(plot) in targets:
+        raise click.UsageError(f"--plot would replace {plot}")
+    files.refuse_present([*targets, *([Path(plot)] if plot else [])], force=options["force"])
+
+
+def _refuse_invalid(asked: Any, ranking: Any, cluster: str, options: dict[str, Any]) -> None:
+    """Write no document that the validator would refuse."""
+    from trainspec_validate.cli.commands import files  # noqa: PLC0415
+    from trainspec_validate.documents.commented import as_text  # noqa: PLC0415
+    from trainspec_validate.planner import write  # noqa: PLC0415
+
+    reference = f"{{name: {as_text(asked.cluster.metadata.name)}}}"
+    made = write.documents(asked, ranking, ranking.plans[options["picked"] - 1], reference)
+    errors = files.errors_of(made, cluster)
+    if errors:
+        raise Failure("\n".join(["nothing is written, for it would have errors; --force writes it:", *errors]))
+
+
+def _write(asked: Any, ranking: Any, cluster: str, options: dict[str, Any]) -> None:
+    from trainspec_validate.cli.commands import files  # noqa: PLC0415
+    from trainspec_validate.planner import tradeoff, write  # noqa: PLC0415
+
+    texts: dict[Path, str] = {}
+    if options["output"]:
+        target = Path(options["output"])
+        made = write.documents(asked, ranking, ranking.plans[options["picked"] - 1], _reference(asked, cluster, target))
+        texts |= {target / name: text for name, text in made.items()}
+    if options["plot"]:
+        texts[Path(options["plot"])] = tradeoff.drawing(asked, ranking)
+    if texts:
+        files.write(texts, force=options["force"])
+    if options["output"]:
+        documents = [path.as_posix() for path in texts if path.suffix == ".yaml"]
+        terminal.tell(f"next: {shlex.join(['trainspec-validate', cluster, *documents])}")
+
+
+def _reference(asked: Any, cluster: str, target: Path) -> str:
+    """By file where both lie in the working tree, which the validator keeps to, else by name."""
+    from trainspec_validate.documents.commented import as_text  # noqa: PLC0415
+
+    name = as_text(asked.cluster.metadata.name)
+    here = Path.cwd().resolve()
+    if not all(path.resolve().is_relative_to(here) for path in (Path(cluster), target)):
+        return f"{{name: {name}}}"
+    back = Path(os.path.relpath(Path(cluster).resolve(), target.resolve())).as_posix()
+    return f"{{file: {as_text(back)}, name: {name}}}"
+
+
+def _model(word: str) -> Any:
+    from trainspec_validate.cli.commands import files  # noqa: PLC0415
+    from trainspec_validate.documents.types import part  # noqa: PLC0415
+    from trainspec_validate.documents.types.model import Model  # noqa: PLC0415
+    from trainspec_validate.model.catalog import models  # noqa: PLC0415
+
+    if Path(word).suffix in {".yaml", ".yml", ".json"}:
+        return files.document(word, "TrainingPlan", allow_errors=True).model  # type: ignore[union-attr]
+    known = pick(word, models(), "model", "`trainspec catalog --models`")
+    return part(Model, {"name": known.name, **known.model})

@@ -1,0 +1,192 @@
+"""Shows the plans of a ranking side by side, as a table or as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from trainspec_validate.cli import terminal
+from trainspec_validate.cli.commands import tables
+from trainspec_validate.model.units import bytes_, number, seconds
+from trainspec_validate.performance.forecast.outlook import PlannedCollective
+from trainspec_validate.planner.explain import SHARDINGS, reasons
+from trainspec_validate.planner.request import Request
+from trainspec_validate.planner.safety import Names, advice, policy_figures, with_spares
+from trainspec_validate.planner.search import Ranking, Scored
+from trainspec_validate.planner.talk import collectives_of
+from trainspec_validate.planner.uncertainty import Band, effective_band, memory_band, utilisation_band
+
+_PLANS_SIDE_BY_SIDE = 5
+_BAND = "  eight of ten"
+_UNNAMED = Names("plan", "policy", "{name: cluster}", "{name: plan}")
+
+
+def nothing_fits(request: Request, ranking: Ranking) -> str:
+    """What to change when no layout fits."""
+    batch = f"{number(request.goal.global_sequences)} sequences over {number(request.goal.num_ranks)} ranks"
+    if ranking.num_layouts == 0:
+        return (
+            f"no layout divides {batch}, the {request.goal.model.shape.num_layers} layers and the heads, and keeps "
+            "pipelines busy; choose other --num-ranks or more --global-sequences"
+        )
+    memory = bytes_(request.goal.memory_budget_bytes)
+    return f"none of {number(ranking.num_layouts)} layouts fits into {memory} of a rank; use more --num-ranks"
+
+
+def show(request: Request, ranking: Ranking, num_shown: int, style: str) -> None:
+    """Print the best plans; what was assumed goes to standard error."""
+    best = ranking.plans[:num_shown]
+    if style == "json":
+        terminal.emit(json.dumps(_json(request, ranking, num_shown), indent=2, ensure_ascii=False) + "\n", "json")
+        return
+    for first in range(0, len(best), _PLANS_SIDE_BY_SIDE):
+        group = best[first : first + _PLANS_SIDE_BY_SIDE]
+        columns = [_column(request, scored) for scored in group]
+        header = ("", *(f"plan {first + place}" for place in range(1, len(group) + 1)))
+        rows = [(label, *(column[place][1] for column in columns)) for place, (label, _) in enumerate(columns[0])]
+        tables.show(header, rows, frozenset(range(1, len(header))))
+    terminal.emit(_told(request, ranking))
+    for note in [
+        *(f"assumed {words}" for words in request.assumptions),
+        *tight(request, best[0]),
+        *advice(request, best[0]),
+    ]:
+        terminal.tell(note)
+
+
+def _column(request: Request, scored: Scored) -> list[tuple[str, str]]:
+    """What is shown of one plan: labels of rows, which are the same for all plans of a request, and values."""
+    layout, step = scored.choice.layout, scored.outlook.step
+    chunks = f" x {layout.num_virtual_stages}" if layout.num_virtual_stages > 1 else ""
+    shards = f" / {layout.num_shards}" if layout.sharding_stage and layout.sharding_degree else ""
+    capacity = request.goal.machine.memory_bytes
+    return [
+        ("step", _short(step.seconds)),
+        (_BAND, f"{_short(step.low_seconds)} to {_short(step.high_seconds)}"),
+        ("MFU", f"{scored.outlook.utilisation:.1%}"),
+        (_BAND, _shares(utilisation_band(scored))),
+        ("memory", f"{scored.memory.total / capacity:.0%}"),
+        (_BAND, _shares(memory_band(scored), capacity)),
+        ("exposed", f"{scored.outlook.exposed_share:.1%}"),
+        ("idle", f"{step.bubble_seconds / step.seconds:.1%}"),
+        *_effective(request, scored),
+        ("tensor", str(layout.tensor)),
+        ("context", str(layout.context)),
+        ("pipeline", f"{layout.pipeline}{chunks}"),
+        *([("expert", str(layout.expert))] if request.model.experts else []),
+        ("data", str(layout.data)),
+        ("micro-batches", f"{layout.micro_sequences} x {layout.num_micro_batches}"),
+        ("recompute", scored.choice.recompute),
+        ("sharding", f"{SHARDINGS[layout.sharding_stage]}{shards}"),
+        ("outermost", scored.choice.order[-1]),
+    ]
+
+
+def _effective(request: Request, scored: Scored) -> list[tuple[str, str]]:
+    figures = policy_figures(request, scored, _UNNAMED)
+    shown = [("effective", figures)]
+    better = with_spares(request, figures)
+    if better is not None:
+        shown.append(("with spare nodes", better))
+    return [
+        row
+        for label, each in shown
+        for row in ((label, f"{each.effective_share:.2%}"), (_BAND, _shares(effective_band(request, each), digits=2)))
+    ]
+
+
+def _shares(band: Band, whole: float = 1.0, digits: int = 0) -> str:
+    """A band in per cent of a whole."""
+    return f"{band.low / whole:.{digits}%} to {band.high / whole:.{digits}%}"
+
+
+def _idle(request: Request, scored: Scored) -> frozenset[str]:
+    """Dimensions that a plan does not have."""
+    dense = () if request.model.experts else ("expert",)
+    whole = () if scored.choice.layout.sharding_degree else ("sharding_degree",)
+    return frozenset((*dense, *whole))
+
+
+def tight(request: Request, scored: Scored) -> list[str]:
+    """That a plan may need more memory than a rank has."""
+    capacity, band = request.goal.machine.memory_bytes, memory_band(scored)
+    if band.high <= capacity:
+        return []
+    words = f"eight of ten such runs need {_shares(band, capacity)} of a rank's memory"
+    return [f"plan 1 may not fit: {words}; measure its peak first, or ask for more --reserve-bytes"]
+
+
+def _told(request: Request, ranking: Ranking) -> str:
+    best = ranking.plans[0]
+    lines = [
+        "",
+        _counts(ranking),
+        "Why plan 1:",
+        *(f"  {name:20} {why}" for name, why in reasons(ranking).items() if name not in _idle(request, best)),
+        "Collectives of plan 1:",
+        *(_collective(item) for item in collectives_of(request, best)),
+        "Memory of its fullest rank:",
+        *(f"  {name:20} {bytes_(value)}" for name, value in asdict(best.memory).items()),
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _counts(ranking: Ranking) -> str:
+    compared, layouts = number(ranking.num_compared), number(ranking.num_layouts)
+    large = number(ranking.num_too_large)
+    return f"Compared {compared} plans of {layouts} layouts; {large} layouts do not fit into memory."
+
+
+def _short(value: float) -> str:
+    """A time with three digits."""
+    return seconds(float(f"{value:.3g}"))
+
+
+def _collective(item: PlannedCollective) -> str:
+    sent, found = item.transfer, item.estimate
+    band = f"{seconds(found.low_seconds)} to {seconds(found.high_seconds)}, {found.calibration}"
+    what = f"{sent.axis:12} {sent.operation:15} {bytes_(sent.message_bytes):>10}"
+    return f"  {what} {found.algorithm:16} {seconds(found.seconds):>9} ({band})"
+
+
+def _json(request: Request, ranking: Ranking, num_shown: int) -> dict[str, Any]:
+    return {
+        "model": request.model.name,
+        "cluster": request.cluster.metadata.name,
+        "num_ranks": request.goal.num_ranks,
+        "global_sequences": request.goal.global_sequences,
+        "assumptions": list(request.assumptions),
+        "num_layouts": ranking.num_layouts,
+        "num_compared": ranking.num_compared,
+        "reasons": reasons(ranking),
+        "plans": [_plan_json(request, scored) for scored in ranking.plans[:num_shown]],
+    }
+
+
+def _plan_json(request: Request, scored: Scored) -> dict[str, Any]:
+    step, figures = scored.outlook.step, policy_figures(request, scored, _UNNAMED)
+    return {
+        "layout": {**asdict(scored.choice.layout), "sharding_degree": scored.choice.layout.num_shards},
+        "recompute": scored.choice.recompute,
+        "order": list(scored.choice.order),
+        "step_seconds": step.seconds,
+        "low_seconds": step.low_seconds,
+        "high_seconds": step.high_seconds,
+        "compute_seconds": step.compute_seconds,
+        "bubble_seconds": step.bubble_seconds,
+        "exposed_seconds": dict(step.exposed_seconds),
+        "optimizer_seconds": step.optimizer_seconds,
+        "model_flops_utilisation": scored.outlook.utilisation,
+        "model_flops_utilisation_band": asdict(utilisation_band(scored)),
+        "tokens_per_second": scored.outlook.tokens_per_second,
+        "memory_bytes": {**asdict(scored.memory), "total": scored.memory.total, "stage": scored.stage},
+        "memory_band_bytes": asdict(memory_band(scored)),
+        "interval_seconds": figures.interval_seconds,
+        "effective_training_time": figures.effective_share,
+        "effective_training_time_band": asdict(effective_band(request, figures)),
+        "collectives": [
+            {**asdict(item.transfer), **asdict(item.estimate), "num_ranks": item.network.num_ranks}
+            for item in collectives_of(request, scored)
+        ],
+    }

@@ -1,0 +1,230 @@
+"""Finds and reads the settings of a project: `trainspec.toml`, or `[tool.trainspec]`."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from trainspec_validate.model.suggest import hint
+from trainspec_validate.system.boundary import open_regular, untrusted, words_of
+from trainspec_validate.system.budget import Limit, OverLimitError
+
+OWN_FILE = "trainspec.toml"
+PROJECT_FILE = "pyproject.toml"
+Kind = Literal["text", "list", "flag", "path", "data", "outputs"]
+"""What a setting holds; a `path` is relative to its file and stays below it, `outputs` are formats without FILE.
+
+`data` are paths of files that are read and never run.
+"""
+
+_FORMS: Mapping[Kind, str] = {
+    "text": 'text, such as {key} = "..."',
+    "list": 'text or a list of texts, such as {key} = ["..."]',
+    "flag": "{key} = true or {key} = false",
+    "path": 'a path relative to this file, such as {key} = "..."',
+    "data": 'a path or a list of paths relative to this file, such as {key} = ["..."]',
+    "outputs": 'text or a list of texts, such as {key} = "full"',
+}
+
+
+_MOST_BYTES: Final = Limit("a settings file", 1_000_000, "bytes")
+_MOST_KEYS: Final = Limit("a settings file", 50_000, "keys and parts of keys")
+_MOST_PARTS: Final = Limit("a settings file", 32, "parts of one dotted key")
+_NO_KEYS = re.compile(r"""\"{3}(?:[^\\]|\\.)*?"{3}|'{3}.*?'{3}|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+'|\#[^\n]*+""", re.DOTALL)
+"""Strings and comments of TOML."""
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{int(_MOST_PARTS.most)}}}")
+_PIECE_BYTES = 1 << 20
+"""How much of two files is compared at a time."""
+
+
+class ConfigError(Exception):
+    """The settings cannot be used; the text names the file and says what would be right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of one file, with paths seen from the working directory."""
+
+    path: Path
+    values: Mapping[str, Any]
+
+
+def load(
+    kinds: Mapping[str, Kind], explicit: str | None = None, start: Path | None = None, tree: Path | None = None
+) -> Settings | None:
+    """The settings of the file that was named, else of `tree`, else of the nearest file from `start` upwards.
+
+    `tree` is a directory that is searched alone: where it has no settings, there are none. `start` is the working
+    directory by default.
+
+    Raises:
+        ConfigError: the file cannot be read, holds an unknown key, or a value of the wrong kind.
+    """
+    if explicit is not None:
+        path = Path(explicit)
+        return _settings(path, _read(path), kinds)
+    found = _first(_nearest(start or Path.cwd()) if tree is None else _files(tree))
+    return None if found is None else _settings(*found, kinds)
+
+
+def _settings(path: Path, content: bytes, kinds: Mapping[str, Kind]) -> Settings:
+    """What a file says; it is written by whoever wrote what is judged."""
+    with untrusted(_unreadable(path)):
+        return _checked(path, _table(path, content), kinds)
+
+
+def _unreadable(path: Path) -> Callable[[str, str], ConfigError]:
+    """How to tell that settings cannot be read."""
+    return lambda reason, remedy: ConfigError(f"{path}: the settings cannot be read: {reason}; {remedy}")
+
+
+def changed(tree: Path, named: Iterable[str], *, nearest: bool = True) -> list[str]:
+    """Which of some files, and of the nearest settings, differ between `tree` and the working directory."""
+    names = [name for name in named if not _same(Path(name), tree / name)]
+    (own, content), (counts, other) = _content(_nearest(Path.cwd())), _content(_files(tree))
+    return names if content == other or not nearest else [own or counts, *names]
+
+
+def _content(files: Iterable[Path]) -> tuple[str, object]:
+    """The name of a file with settings, and what a comparison looks at: a project file holds much else."""
+    try:
+        found = _first(files)
+    except ConfigError as error:
+        return "the settings file", str(error)
+    if found is None or found[0].name == OWN_FILE:
+        return (found[0].name, found[1]) if found else ("", None)
+    try:
+        return PROJECT_FILE, _table(*found)
+    except (ConfigError, ValueError, RecursionError):
+        return PROJECT_FILE, found[1]
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether two regular files have one content; links and what is absent are never the same."""
+    try:
+        if not all(stat.S_ISREG(file.lstat().st_mode) for file in (one, other)):
+            return False
+        with one.open("rb") as first, other.open("rb") as second:
+            while (piece := first.read(_PIECE_BYTES)) == second.read(_PIECE_BYTES):
+                if not piece:
+                    return True
+    except OSError:
+        pass
+    return False
+
+
+def _first(paths: Iterable[Path]) -> tuple[Path, bytes] | None:
+    """The first file that holds settings, and its content."""
+    for path in paths:
+        content = _read(path)
+        if path.name == OWN_FILE or b"[tool.trainspec" in content:
+            return path, content
+    return None
+
+
+def _nearest(start: Path) -> Iterator[Path]:
+    """Files that may hold settings, nearest first; the top of a repository ends the search."""
+    for directory in (start, *start.parents):
+        yield from _files(directory)
+        if (directory / ".git").exists():
+            return
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    """Files of a directory that may hold settings."""
+    for name in (OWN_FILE, PROJECT_FILE):
+        path = directory / name
+        if os.path.lexists(path) and not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for some
+            yield path
+
+
+def _read(path: Path) -> bytes:
+    with untrusted(_unreadable(path)), open_regular(path) as file:
+        content = file.read(int(_MOST_BYTES.most) + 1)
+        _MOST_BYTES.check(len(content))
+        return content
+
+
+def _table(path: Path, content: bytes) -> Mapping[str, Any]:
+    import tomllib  # noqa: PLC0415 - most projects have no settings
+
+    try:
+        text = content.decode("utf-8")
+        _bounded(text)
+        whole = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: this is not TOML in UTF-8: {words_of(error)}") from error
+    table = whole
+    for key in ("tool", "trainspec") if path.name == PROJECT_FILE else ():
+        table = table.get(key, {}) if isinstance(table, dict) else table
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: tool.trainspec is not a table; write [tool.trainspec] and the settings below it")
+    return table
+
+
+def _bounded(text: str) -> None:
+    """Refuse what the reader of TOML would take memory for beyond all bounds: it grows with the square of dotted keys.
+
+    Raises:
+        OverLimitError: there are too many keys, or one has too many parts.
+    """
+    bare = _NO_KEYS.sub(lambda found: "" if found[0].startswith("#") else "q", text)
+    _MOST_KEYS.check(bare.count(".") + bare.count("=") + bare.count("["))
+    if _LONG_KEY.search(bare):
+        raise OverLimitError(_MOST_PARTS)
+
+
+def _checked(path: Path, table: Mapping[str, Any], kinds: Mapping[str, Kind]) -> Settings:
+    values = {}
+    for key, value in table.items():
+        if key not in kinds:
+            nearest = hint(key, kinds) or f"one of: {', '.join(kinds)}"
+            raise ConfigError(f"{path}: unknown setting {key!r}; {nearest}")
+        kind = kinds[key]
+        if kind in {"list", "data", "outputs"} and isinstance(value, str):
+            value = [value]  # noqa: PLW2901
+        if not _fits(kind, value):
+            raise ConfigError(f"{path}: {key} is {_FORMS[kind].format(key=key)}")
+        if kind == "outputs" and any("=" in item for item in value):
+            raise ConfigError(f"{path}: {key} names a file; where a report goes is said on the command line only")
+        if kind == "path":
+            value = _below(path, key, value)  # noqa: PLW2901
+        if kind == "data":
+            value = [_data(path, key, item) for item in value]  # noqa: PLW2901
+        values[key] = value
+    return Settings(path, values)
+
+
+def _below(path: Path, key: str, value: str) -> str:
+    """A path that stays below the directory of the settings, seen from the working directory."""
+    if not Path(os.path.realpath(path.parent / value)).is_relative_to(os.path.realpath(path.parent)):
+        raise ConfigError(f"{path}: {key} leads out of the directory of this file; name it on the command line")
+    return _relative(path.parent, value)
+
+
+def _data(path: Path, key: str, value: str) -> str:
+    """A path of a file that is data; settings come with what is judged, so they never make anything run."""
+    if not value.endswith((".yaml", ".yml", ".json")):
+        raise ConfigError(f"{path}: {key} names {value}, which is not YAML; code is named on the command line only")
+    return _below(path, key, value)
+
+
+def _fits(kind: Kind, value: Any) -> bool:
+    if kind == "flag":
+        return isinstance(value, bool)
+    if kind in {"list", "data", "outputs"}:
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return isinstance(value, str)
+
+
+def _relative(directory: Path, file: str) -> str:
+    path = directory / file
+    try:
+        return os.path.relpath(path)
+    except ValueError:  # another drive
+        return str(path)

@@ -1,0 +1,179 @@
+"""Defines the command line of `trainspec-validate`: arguments in, exit code out."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from trainspec_validate.cli import terminal
+from trainspec_validate.cli.settings import PROGRAM, FailOn, complete_format, configure
+
+_EPILOG = """\b
+Examples:
+  trainspec-validate cluster.yaml plan.yaml checkpoint.yaml
+  trainspec-validate configs/
+  trainspec-validate 'runs/**/*.yaml' --fail-on warning
+  trainspec-validate . --format sarif=trainspec.sarif
+  trainspec-validate - --stdin-filename plan.yaml < plan.yaml
+  trainspec-validate . --write-baseline
+  trainspec-validate run/
+  trainspec-validate run/ --follow
+  trainspec-validate run/checkpoints/
+
+\b
+Exit codes:
+  0    nothing at or above the threshold of --fail-on
+  1    findings at or above it
+  2    wrong use, input that cannot be read, or output that cannot be written
+  3    a mistake of ours; please report it
+  130  interrupted; 143 ended by SIGTERM
+  141  nothing was found, but the reader of standard output went away before it had everything
+
+Settings live in trainspec.toml or in [tool.trainspec] of pyproject.toml, under the long names of the options.
+`trainspec explain TS-PAR-001` explains a requirement and its reason.
+"""
+
+_file = click.Path(dir_okay=False)
+
+
+@click.command(PROGRAM, context_settings=terminal.HELP, epilog=_EPILOG)
+@click.argument("paths", nargs=-1, type=click.Path(), metavar="[PATH]...")
+@click.option(
+    "formats",
+    "--format",
+    multiple=True,
+    metavar="NAME[=FILE]",
+    shell_complete=complete_format,
+    help="Write full, concise, json, sarif, github, gitlab, junit or statistics, to standard output or FILE. "
+    "Repeatable. Default auto: full at a terminal, concise elsewhere, annotations too in GitHub Actions.",
+)
+@click.option(
+    "--fail-on",
+    type=FailOn(),
+    multiple=True,
+    default=["error"],
+    metavar="WORDS",
+    show_default=True,
+    help="What makes the exit code 1: the least severity (error, warning, note, or never), and unjudged for "
+    "requirements that were not judged: warning,unjudged. Repeatable.",
+)
+@click.option(
+    "--select",
+    multiple=True,
+    metavar="WORDS",
+    help="Judge only these ids, names or chapters: TS-PAR-001,world-size,PAR. Repeatable.",
+)
+@click.option("--ignore", multiple=True, metavar="WORDS", help="Leave out these ids, names or chapters. Repeatable.")
+@click.option(
+    "--profile",
+    type=click.Choice(["core", "full"]),
+    default="full",
+    show_default=True,
+    help="core is what every serious run needs, full is everything.",
+)
+@click.option(
+    "--waivers",
+    type=_file,
+    metavar="FILE",
+    help="Silence the findings that FILE, a document of kind Waivers, names; each until its end date.",
+)
+@click.option(
+    "--baseline", type=_file, metavar="FILE", help="Silence the findings that FILE recorded; new ones are still shown."
+)
+@click.option(
+    "--write-baseline",
+    is_flag=True,
+    help="Record the present findings in the FILE of --baseline (default: trainspec-baseline.json).",
+)
+@click.option("--prune-baseline", is_flag=True, help="Remove from that file what no longer occurs.")
+@click.option("--statistics", is_flag=True, help="Show counts per requirement instead of findings.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing when there are no findings and nothing is unjudged.")
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Colour standard output. auto heeds NO_COLOR and FORCE_COLOR.",
+)
+@click.option("--no-progress", is_flag=True, help="Never show a progress bar.")
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Judge streams that are still being written, and print findings as they become true, until the run ends.",
+)
+@click.option(
+    "interval_seconds",
+    "--interval",
+    type=click.FloatRange(min=0.05),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between two looks with --follow.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "spark"]),
+    default="local",
+    show_default=True,
+    help="What reads large streams: processes of this machine, or the Spark session that this program runs in.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 1024),
+    metavar="NUMBER",
+    help="Processes for large streams, or parts of the input on Spark. Default: as many as there are processors.",
+)
+@click.option(
+    "--rules",
+    type=_file,
+    multiple=True,
+    metavar="FILE",
+    help="Judge streams by own rules too: YAML of kind UserRules, or Python, which is run. Repeatable.",
+)
+@click.option(
+    "--rules-engine",
+    type=click.Choice(["duckdb", "polars", "spark"]),
+    default="duckdb",
+    show_default=True,
+    help="What runs own rules.",
+)
+@click.option("--values", is_flag=True, help="Read the values of tensors in checkpoints too, for NaN and damage.")
+@click.option("--dependents", is_flag=True, help="Judge documents of the tree that name one of these too.")
+@click.option("--list-files", is_flag=True, help="List the files and checkpoints that would be judged, and stop.")
+@click.option("--stdin-filename", metavar="NAME", help="What findings call standard input (PATH -).")
+@click.option(
+    "--settings-from",
+    type=click.Path(exists=True, file_okay=False),
+    metavar="DIRECTORY",
+    is_eager=True,
+    help="Take the settings, and the waivers, baseline and rules that they name, from DIRECTORY, such as a copy of the "
+    "target branch of a change request. Where it has none, none count.",
+)
+@click.option(
+    "--config",
+    type=_file,
+    metavar="FILE",
+    is_eager=True,
+    callback=configure,
+    help="Read settings from FILE, not from the nearest trainspec.toml or pyproject.toml.",
+)
+@click.option("--today", type=click.DateTime(["%Y-%m-%d"]), envvar="TRAINSPEC_TODAY", hidden=True)
+@terminal.version_option(PROGRAM)
+@click.pass_context
+def command(context: click.Context, /, **options: Any) -> None:
+    """Validate cluster profiles, training plans, checkpoint policies, streams of runs, and checkpoints on disk.
+
+    PATH is a file, a directory, a quoted pattern, or - for standard input; without PATH, the working
+    directory. Documents that are validated together are also checked against each other.
+    """
+    from trainspec_validate.cli.validate_command import Request, run  # noqa: PLC0415 - help and completion need no rules
+
+    context.exit(run(Request(**options)))
+
+
+def main() -> None:
+    """Run the program and leave with the exit code that the help promises."""
+    terminal.settle()
+    sys.exit(terminal.run(command, PROGRAM))

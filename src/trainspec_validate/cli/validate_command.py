@@ -1,0 +1,279 @@
+"""Executes the command line: judge, write, record, choose the exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from trainspec_validate.checking.selection import Selection, UnknownRequirementError, resolve
+from trainspec_validate.checking.suppress import is_below
+from trainspec_validate.cli import terminal
+from trainspec_validate.cli.settings import UNJUDGED
+from trainspec_validate.cli.terminal import Failure
+from trainspec_validate.model.finding import Report, Severity
+from trainspec_validate.model.requirements import Index, load_index
+from trainspec_validate.pipeline.detect import detect, search
+from trainspec_validate.pipeline.files import STDIN, STDIN_NAME
+from trainspec_validate.pipeline.validation import PartialInputError, Terms, examine
+from trainspec_validate.report import NOTATIONS, render
+from trainspec_validate.report.outputs import FOR_PEOPLE, Output, OutputError, outputs
+from trainspec_validate.report.summary import nothing_judged
+from trainspec_validate.system.atomic import refuse_link, write_atomically
+from trainspec_validate.system.boundary import InputError, untrusted
+from trainspec_validate.system.neutral import printable
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from trainspec_validate.checking.suppress.baseline import Baseline
+    from trainspec_validate.telemetry.user_rules import Engine, RuleSet
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the command line and the settings ask for."""
+
+    paths: tuple[str, ...]
+    formats: tuple[str, ...]
+    fail_on: tuple[str, ...]
+    select: tuple[str, ...]
+    ignore: tuple[str, ...]
+    profile: str
+    waivers: str | None
+    baseline: str | None
+    write_baseline: bool
+    prune_baseline: bool
+    statistics: bool
+    quiet: bool
+    color: str
+    no_progress: bool
+    list_files: bool
+    stdin_filename: str | None
+    today: datetime | None
+    follow: bool = False
+    interval_seconds: float = 5.0
+    engine: str = "local"
+    workers: int | None = None
+    rules: tuple[str, ...] = ()
+    rules_engine: Engine = "duckdb"
+    values: bool = False
+    dependents: bool = False
+    settings_from: str | None = None
+    config: str | None = None
+
+
+def run(request: Request) -> int:
+    """Do it, and return the exit code.
+
+    Raises:
+        Failure: wrong use, or nothing could be read.
+    """
+    paths = request.paths or (".",)
+    if request.stdin_filename is not None and STDIN not in paths:
+        raise click.UsageError("--stdin-filename names standard input; add - as PATH")
+    if request.settings_from is not None:
+        _tell_changes(request, request.settings_from)
+    if request.follow and request.rules:
+        raise click.UsageError("own rules look at a run as a whole; use --rules without --follow")
+    if request.follow:
+        from trainspec_validate.cli.following import follow  # noqa: PLC0415
+
+        return follow(request, request.interval_seconds)
+    if request.list_files:
+        return _list_files(paths, request.stdin_filename or STDIN_NAME)
+    wanted = _outputs(request)
+    rules, index = _rules(request)
+    selection = selection_of(request, index)
+    baseline = _baseline(request)
+    report, failures = _judge(request, paths, selection, baseline, rules)
+    for output in wanted:
+        _write(report, output, request, index)
+    if baseline is not None and baseline.mode != "use":
+        failures = failures or _write_baseline(baseline, request)
+    if failures:
+        Failure("\n".join(failures)).show()
+        return terminal.WRONG_USE
+    return terminal.FINDINGS if fails(report, request.fail_on) else terminal.OK
+
+
+def fails(report: Report, fail_on: Sequence[str]) -> bool:
+    """Whether the words of `--fail-on` make the exit code 1."""
+    threshold = threshold_of(fail_on)
+    if UNJUDGED in _words(fail_on) and (report.unjudged or nothing_judged(report)):
+        return True
+    return threshold is not None and bool(report.at_or_above(threshold))
+
+
+def threshold_of(fail_on: Sequence[str]) -> Severity | None:
+    """The last severity among the words of `--fail-on`, error if there is none; None for `never`."""
+    word = next((word for word in reversed(_words(fail_on)) if word != UNJUDGED), Severity.ERROR)
+    return None if word == "never" else Severity(word)
+
+
+def _words(fail_on: Sequence[str]) -> list[str]:
+    return [word.strip() for text in fail_on for word in text.split(",")]
+
+
+def _tell_changes(request: Request, tree: str) -> None:
+    """Name the files in the working directory that do not count, because they differ from those of `tree`."""
+    from trainspec_validate.cli.settings_file import changed  # noqa: PLC0415 - runs that judge a change request
+
+    files = [file for file in (request.config, request.waivers, request.baseline, *request.rules) if file is not None]
+    named = [os.path.relpath(file, tree) for file in files if is_below(file, tree)]
+    for name in changed(Path(tree), named, nearest=request.config is None):
+        note = f"Note: {name} differs between the working directory and {tree}; this run uses {tree}"
+        terminal.tell(note)
+
+
+def _outputs(request: Request) -> list[Output]:
+    at_terminal = terminal.is_terminal(sys.stdout)
+    try:
+        wanted = outputs(request.formats, os.environ, terminal=at_terminal, statistics=request.statistics)
+    except OutputError as error:
+        raise click.BadParameter(str(error), param_hint="'--format'") from error
+    for file in (output.file for output in wanted if output.file is not None):
+        try:
+            refuse_link(file)
+        except OSError as error:
+            raise _undelivered(file, "report", error) from error
+    return wanted
+
+
+def _rules(request: Request) -> tuple[RuleSet | None, Index]:
+    """The rules that are named, and the index with them."""
+    if not request.rules:
+        return None, load_index()
+    from trainspec_validate.telemetry.user_rules import RuleError, read_rules  # noqa: PLC0415 - most runs have none
+
+    try:
+        with untrusted(lambda reason, remedy: Failure(f"--rules: {reason}; {remedy}")):
+            rules = read_rules(request.rules, request.rules_engine)
+        return rules, rules.known_to(load_index())
+    except RuleError as error:
+        raise Failure(str(error)) from error
+
+
+def selection_of(request: Request, index: Index | None = None) -> Selection:
+    """Which requirements the command line asks for.
+
+    Raises:
+        click.BadParameter: a word is no requirement.
+    """
+    index = index or load_index()
+    words = {}
+    for option in ("select", "ignore"):
+        try:
+            words[option] = resolve(getattr(request, option), index)
+        except UnknownRequirementError as error:
+            raise click.BadParameter(str(error), param_hint=f"'--{option}'") from error
+    return Selection(request.profile, words["select"], words["ignore"])
+
+
+def _baseline(request: Request) -> Baseline | None:
+    if request.write_baseline and request.prune_baseline:
+        raise click.UsageError("--write-baseline and --prune-baseline exclude each other; the first also prunes")
+    if request.settings_from is not None and (request.write_baseline or request.prune_baseline):
+        raise click.UsageError("--settings-from takes a baseline as it is; record findings without it")
+    if not (request.baseline or request.write_baseline or request.prune_baseline):
+        return None
+    from trainspec_validate.checking.suppress.baseline import DEFAULT_NAME, Baseline, Mode  # noqa: PLC0415
+
+    mode: Mode = "write" if request.write_baseline else "prune" if request.prune_baseline else "use"
+    try:
+        return Baseline(request.baseline or DEFAULT_NAME, mode, request.settings_from)
+    except InputError as error:
+        raise Failure(str(error)) from error
+
+
+def _judge(
+    request: Request, paths: Sequence[str], selection: Selection, baseline: Baseline | None, rules: RuleSet | None
+) -> tuple[Report, tuple[str, ...]]:
+    """The report on whatever could be read, and why the rest could not."""
+    bar = terminal.Bar(wanted=not request.no_progress)
+    try:
+        terms = Terms(
+            selection,
+            stdin_name=request.stdin_filename or STDIN_NAME,
+            waivers=request.waivers,
+            baseline=baseline,
+            today=request.today.date() if request.today else None,
+            progress=bar,
+            engine=request.engine,
+            num_workers=request.workers,
+            rules=rules,
+            values=request.values,
+            dependents=request.dependents,
+            settings_from=request.settings_from,
+        )
+        with terminal.paused_collector():
+            report = examine(paths, terms)
+    except PartialInputError as error:
+        return error.report, error.args
+    except InputError as error:
+        raise Failure("\n".join(error.args)) from error
+    finally:
+        bar.close()
+    return report, ()
+
+
+def _write(report: Report, output: Output, request: Request, index: Index) -> None:
+    silent = request.quiet and not report.findings and not report.unjudged
+    if silent and output.file is None and output.format in FOR_PEOPLE:
+        return
+    color = output.file is None and terminal.use_color(request.color)
+    text = render(
+        report,
+        output.format,
+        color=color,
+        hyperlinks=color and terminal.is_terminal(sys.stdout),
+        base=Path.cwd().as_posix(),
+        requirements=index.by_id,
+    )
+    if output.file is None:
+        terminal.emit(text, NOTATIONS.get(output.format, "text"), color=color)
+        return
+    try:
+        write_atomically(output.file, text)
+    except OSError as error:
+        raise _undelivered(output.file, "report", error) from error
+
+
+def _undelivered(file: str, what: str, error: OSError) -> Failure:
+    return Failure(f"{file}: the {what} cannot be written: {(error.strerror or str(error)).lower()}")
+
+
+def _write_baseline(baseline: Baseline, request: Request) -> tuple[str, ...]:
+    try:
+        number = baseline.write()
+    except OSError as error:
+        return (_undelivered(baseline.path, "baseline", error).message,)
+    if not request.quiet:
+        terminal.tell(f"{baseline.path}: {number} finding{'' if number == 1 else 's'} recorded")
+    return ()
+
+
+def _list_files(paths: Sequence[str], stdin_name: str) -> int:
+    found = search(paths)
+    failures = [str(failure) for failure in found.failures]
+    names = [stdin_name] if STDIN in paths else []
+    names += sorted(member.as_posix() for group in found.checkpoints for member in group.members)
+    for file in found.files:
+        try:
+            source = detect(file)
+        except InputError as error:
+            failures.append(str(error))
+            continue
+        if source.kind != "other":
+            names.append(file.name)
+        elif source.is_unknown_stream:
+            terminal.tell(f"left out: {file.name}: it is no stream of a known format")
+    terminal.emit("".join(f"{printable(name)}\n" for name in names))
+    if failures:
+        raise Failure("\n".join(failures))
+    return terminal.OK

@@ -1,0 +1,291 @@
+"""Judges a plain value against a published schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import islice
+from typing import Any
+
+from trainspec_validate.documents.keys import Unknown, key_paths, unknown_key
+from trainspec_validate.documents.schema_chunks import pieces
+from trainspec_validate.documents.schema_messages import bad_keys, missing_keys, shown, value_message
+from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.requirements import DATA_DIRECTORY
+
+MAX_VALUES_AT_ONCE = 30_000
+"""A document with more values is judged in pieces: one error of the validator takes 10 kB."""
+MAX_ERRORS = 1_000
+"""Errors of a document that is judged in pieces; published documents have a few hundred values."""
+MAX_UNKNOWN = 1000
+ABSENT = "TS-DOC-006"
+"""Requirement on the keys that a document needs."""
+MAX_ALIKE = 3
+"""Entries of a list that lack the same keys and are told one by one."""
+_MORE = f"the document has more mistakes than these; the first {MAX_ERRORS:,} errors are listed"
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaFailure:
+    """One place where a value breaks its schema."""
+
+    requirement: str
+    pointer: Pointer
+    key: bool
+    """True when the finding is about the key, not the value."""
+    message: str
+    help: str = ""
+    is_absence: bool = False
+    """True when the place lacks a key or a value, and nothing that is there is wrong."""
+    meant: tuple[Pointer, ...] = ()
+    """The places whose value a key that is not known may be: no default can be assumed there."""
+
+
+def schema_file(kind: str) -> str:
+    """File name of the schema of a kind: `ClusterProfile` is judged by `cluster-profile.schema.json`."""
+    dashed = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in kind).lstrip("-")
+    return f"{dashed}.schema.json"
+
+
+@cache
+def load_schema(kind: str) -> dict[str, Any]:
+    """The packaged schema of a kind."""
+    import json  # noqa: PLC0415
+
+    text = (DATA_DIRECTORY / "schemas" / schema_file(kind)).read_text(encoding="utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    return schema
+
+
+@cache
+def _validator(kind: str) -> Any:
+    import jsonschema_rs  # noqa: PLC0415
+
+    return jsonschema_rs.Draft202012Validator(load_schema(kind))
+
+
+def failures(kind: str, data: Any) -> Iterator[SchemaFailure]:
+    """Every place where `data` breaks the schema of its kind; what follows from another failure is left out."""
+    validator = _validator(kind)
+    if validator.is_valid(data):
+        return
+    findings = _Findings(kind, data)
+    if _has_few_values(data):
+        for error in validator.iter_errors(data):
+            findings.take(error, tuple(error.instance_path))
+        yield from findings.all()
+        return
+    errors = _errors_in_pieces(validator, data)
+    for error, pointer in islice(errors, MAX_ERRORS):
+        findings.take(error, pointer)
+    if not findings.num_taken:
+        findings.take_first(validator, data)
+    *told, last = findings.all()
+    yield from told
+    yield last if next(errors, None) is None else replace(last, help="; ".join(filter(None, (last.help, _MORE))))
+
+
+def has_place(kind: str, pointer: Pointer) -> bool:
+    """Whether documents of a kind have a place, if their lists are long enough.
+
+    >>> has_place("TrainingPlan", ("parallelism", "context")), has_place("TrainingPlan", ("parallelism", 0))
+    (True, False)
+    """
+    schema = load_schema(kind)
+    here: Any = schema
+    for step in pointer:
+        if isinstance(step, int):
+            here = here.get("items")
+        else:
+            here = here.get("properties", {}).get(step, here.get("additionalProperties"))
+        if not isinstance(here, dict):
+            return False
+        if "$ref" in here:
+            here = schema["$defs"][here["$ref"].rsplit("/", 1)[1]]
+    return True
+
+
+def _has_few_values(data: Any) -> bool:
+    found, pending = 0, [data]
+    while pending and found <= MAX_VALUES_AT_ONCE:
+        value = pending.pop()
+        found += 1
+        if isinstance(value, (dict, list)):
+            pending.extend(islice(value.values() if isinstance(value, dict) else value, MAX_VALUES_AT_ONCE + 1))
+    return found <= MAX_VALUES_AT_ONCE
+
+
+def _errors_in_pieces(validator: Any, data: Any) -> Iterator[tuple[Any, Pointer]]:
+    """The errors of a large document with their places, a few at a time."""
+    for piece in pieces(data):
+        for error in validator.iter_errors(piece.data):
+            pointer = piece.place(tuple(error.instance_path))
+            if pointer is None or (error.kind.name == "required" and pointer in piece.shortened):
+                continue
+            yield error, pointer
+
+
+class _Findings:
+    """Collects the errors of one document, and turns those that have one cause into one failure."""
+
+    def __init__(self, kind: str, data: Any) -> None:
+        self.kind, self.data = kind, data
+        self.schema = load_schema(kind)
+        self.num_taken = 0
+        self.failures: list[SchemaFailure] = []
+        self.unknown: dict[Pointer, dict[str, Mapping[str, Any]]] = {}
+        self.missing: dict[Pointer, dict[str, Mapping[str, Any]]] = {}
+        self.misformed: set[Pointer] = set()
+        """Texts whose form or length was found wrong: one finding is enough."""
+        self.judged_keys: set[Pointer] = set()
+        """Mappings with a form for all their keys that was judged: each bad key is an error of its own."""
+        self.empty: dict[Pointer, Mapping[str, Any]] = {}
+        """Keys without a value that want a mapping, with the schema of it."""
+
+    def take(self, error: Any, pointer: Pointer) -> None:
+        self.num_taken += 1
+        keyword = str(error.kind.name)
+        trail = list(_subschemas(self.schema, error.schema_path))
+        if keyword == "additionalProperties":
+            self.unknown.setdefault(pointer, {}).update(dict.fromkeys(error.kind.unexpected[:MAX_UNKNOWN], trail[-1]))
+        elif keyword == "required":
+            wanted = trail[-1].get("properties", {}).get(error.kind.property, {})
+            self.missing.setdefault(pointer, {})[error.kind.property] = wanted
+        elif keyword == "propertyNames":
+            owner = _owner(self.schema, trail, keyword)
+            if pointer not in self.judged_keys:
+                self.judged_keys.add(pointer)
+                for key, message, help_text in bad_keys(iter(error.instance), trail[-1]):
+                    self.failures.append(SchemaFailure(owner, (*pointer, key), True, message, help_text))
+        else:
+            self.value(keyword, pointer, error.instance, trail)
+
+    def take_first(self, validator: Any, data: Any) -> None:
+        """Take the error that a whole document has and its pieces have not: it lies in a mapping that was cut."""
+        import jsonschema_rs  # noqa: PLC0415
+
+        try:
+            validator.validate(data)
+        except jsonschema_rs.ValidationError as error:
+            self.take(error, tuple(error.instance_path))
+
+    def value(self, keyword: str, pointer: Pointer, value: Any, trail: list[Mapping[str, Any]]) -> None:
+        outer = trail[-2] if len(trail) > 1 else {}
+        required = bool(pointer) and pointer[-1] in outer.get("required", ())
+        if keyword in _FORMS and pointer in self.misformed:
+            return
+        if keyword in _FORMS:
+            self.misformed.add(pointer)
+        if value is None and trail[-1].get("type") == "object":
+            self.empty[pointer] = trail[-1]
+        message, help_text = value_message(keyword, value, trail[-1], place=pointer, required=required)
+        owner = _owner(self.schema, trail, keyword)
+        self.failures.append(SchemaFailure(owner, pointer, False, message, help_text, value is None))
+
+    def all(self) -> Iterator[SchemaFailure]:
+        """The failures, without the keys that are missing because they are misspelt or stand elsewhere."""
+        kinds = {self.kind: _paths(self.kind)} | {kind: _paths(kind) for kind in _PUBLISHED}
+        meant: set[Pointer] = set()
+        for pointer, keys in self.unknown.items():
+            below = self.keys_below_empty(pointer)
+            for key, parent in keys.items():
+                options = parent.get("properties", {})
+                guess = unknown_key(key, pointer, options, self.kind, kinds)
+                meant.update([(*pointer, guess.sibling)] if guess.sibling else guess.paths)
+                if key not in below:
+                    owner = _owner(self.schema, [], "additionalProperties")
+                    message, places = f"unknown key {shown(key)}", self.places(guess, (*pointer, key), options)
+                    yield SchemaFailure(owner, (*pointer, key), True, message, guess.help, meant=tuple(places))
+        yield from self.failures
+        yield from self.absences(meant)
+
+    def places(self, guess: Unknown, pointer: Pointer, options: Mapping[str, Any]) -> Iterator[Pointer]:
+        """The places of the document that an unknown key may have been meant for."""
+        if guess.sibling or guess.any_sibling:
+            yield from ((*pointer[:-1], key) for key in ([guess.sibling] if guess.sibling else options))
+        elif len(pointer) == 1 and not guess.paths:
+            keys = _inner_keys(self.data[pointer[0]])
+            alike = {key: keys & self.target(schema).get("properties", {}).keys() for key, schema in options.items()}
+            yield from ((key,) for key, shared in alike.items() if 2 * len(shared) > len(keys))
+        for path in guess.paths:
+            yield from _expanded(self.data, path, ())
+
+    def absences(self, meant: Set[Pointer]) -> Iterator[SchemaFailure]:
+        """The keys that are missing; what many entries of a list lack alike is one failure, at the first of them."""
+        alike: dict[tuple[Pointer, tuple[str, ...]], list[Pointer]] = {}
+        for pointer, wanted in self.missing.items():
+            keys = tuple(key for key in wanted if (*pointer, key) not in meant)
+            pattern = tuple("*" if isinstance(step, int) else step for step in pointer)
+            alike.setdefault((pattern, keys), []).append(pointer)
+        for (_, keys), pointers in alike.items():
+            of_one = {key: self.missing[pointers[0]][key] for key in keys}
+            if len(pointers) > MAX_ALIKE:
+                more = f"; {len(pointers) - 1:,} more entries lack the same"
+                yield from (replace(f, message=f.message + more) for f in self.lacks(pointers[0], of_one))
+            else:
+                yield from (failure for pointer in pointers for failure in self.lacks(pointer, of_one))
+
+    def keys_below_empty(self, pointer: Pointer) -> set[str]:
+        """The keys that belong into a mapping beside them that has no value: they are indented too little."""
+        return {key for place, schema in self.empty.items() if place[:-1] == pointer for key in schema["properties"]}
+
+    def lacks(self, pointer: Pointer, wanted: Mapping[str, Mapping[str, Any]]) -> Iterator[SchemaFailure]:
+        by_owner: dict[str, dict[str, Mapping[str, Any]]] = {}
+        for key, subschema in wanted.items():
+            by_owner.setdefault(_owner(self.schema, [subschema], "required"), {})[key] = subschema
+        for owner, keys in by_owner.items():
+            targets = {key: self.target(subschema) for key, subschema in keys.items()}
+            yield SchemaFailure(owner, pointer, False, *missing_keys(pointer, keys, targets), is_absence=True)
+
+    def target(self, subschema: Mapping[str, Any]) -> Mapping[str, Any]:
+        subschema = subschema.get("items", subschema)
+        if "$ref" not in subschema:
+            return subschema
+        found: Mapping[str, Any] = self.schema["$defs"][str(subschema["$ref"]).rsplit("/", 1)[1]]
+        return found
+
+
+def _inner_keys(value: Any) -> frozenset[str]:
+    """The keys of a mapping, or of the first entry of a list."""
+    first = value[0] if isinstance(value, list) and value else value
+    return frozenset(first) if isinstance(first, dict) else frozenset()
+
+
+def _expanded(value: Any, path: tuple[str, ...], place: Pointer) -> Iterator[Pointer]:
+    """The places in a document that a path of keys leads to, for every entry of the lists on its way."""
+    if isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _expanded(item, path, (*place, number))
+    elif len(path) > 1 and isinstance(value, dict) and path[0] in value:
+        yield from _expanded(value[path[0]], path[1:], (*place, path[0]))
+    else:
+        yield (*place, *path)
+
+
+_FORMS = frozenset({"pattern", "minLength", "maxLength"})
+_PUBLISHED = ("ClusterProfile", "TrainingPlan", "CheckpointPolicy")
+
+
+@cache
+def _paths(kind: str) -> Mapping[str, frozenset[tuple[str, ...]]]:
+    return key_paths(load_schema(kind))
+
+
+def _subschemas(schema: Mapping[str, Any], path: list[str | int]) -> Iterator[Mapping[str, Any]]:
+    """The schemas from the root to the one whose keyword failed; the keyword itself is the path's last step."""
+    here: Any = schema
+    yield schema
+    for step in path[:-1]:
+        here = here[step]
+        if isinstance(here, dict) and step not in {"properties", "$defs"}:
+            yield here
+
+
+def _owner(schema: Mapping[str, Any], trail: list[Mapping[str, Any]], keyword: str) -> str:
+    """The requirement that a failure belongs to: the nearest `x-requirement`, else that of the keyword."""
+    for subschema in reversed(trail):
+        if "x-requirement" in subschema:
+            return str(subschema["x-requirement"])
+    by_keyword: Mapping[str, str] = schema["x-requirements"]
+    return by_keyword.get(keyword, by_keyword["type"])

@@ -1,0 +1,171 @@
+"""Declares the report of a conformance test: scenarios, verdicts, and the files of evidence."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from trainspec_validate.documents.types.base import Count, Extensions, Name, Record, Seconds, Text
+from trainspec_validate.documents.types.conformance import Claims, ConformanceLevel, StackDescriptor
+
+Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
+RequirementId = Annotated[str, Meta(pattern=r"^TS-[A-Z]{3}-[0-9]{3}$")]
+Moment = Literal["detected", "decided", "restored", "first-step", "caught-up"]
+Verdict = Literal["pass", "fail", "unsupported", "not-run", "error"]
+Time = Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z$")]
+
+
+class Evidence(Record, frozen=True, kw_only=True):
+    """A file that verdicts rest on."""
+
+    path: Annotated[str, Meta(min_length=1, max_length=4096)]
+    """Path below the directory of the report."""
+    size_bytes: Annotated[int, Meta(ge=0, le=2**60, extra_json_schema={"x-unit": "By"})]
+    """Its size."""
+    sha256: Sha256
+    """Its digest."""
+
+
+class CheckVerdict(Record, frozen=True, kw_only=True):
+    """What one check says of one trial."""
+
+    check: Name
+    """Name of the check."""
+    passed: bool
+    """Whether it holds."""
+    messages: tuple[Text, ...] = ()
+    """What is wrong."""
+    places: tuple[Annotated[str, Meta(min_length=1, max_length=4096)], ...] = ()
+    """Where it shows: lines of files of the trial, as `file:line`."""
+
+
+class Mark(Record, frozen=True, kw_only=True):
+    """A moment of the way back from a fault, in seconds after the fault."""
+
+    name: Moment
+    """Which moment."""
+    seconds: Seconds
+    """When it was."""
+
+
+class MomentFigures(Record, frozen=True, kw_only=True):
+    """How long one moment of the way back took, over all trials of a scenario.
+
+    A quantile is there only where the number of trials bears it, and where so many trials have seen the moment: 5
+    trials for the median, 29 for 90 %, 59 for 95 %.
+    """
+
+    name: Moment
+    """Which moment."""
+    num_trials: Count
+    """Trials with a fault."""
+    num_seen: Count
+    """Those in which it came."""
+    p50_seconds: Seconds | None = None
+    """Median."""
+    p90_seconds: Seconds | None = None
+    """Within which 90 % of the trials stay."""
+    p95_seconds: Seconds | None = None
+    """Within which 95 % of the trials stay."""
+    largest_seconds: Seconds
+    """Longest that was seen."""
+
+
+class TrialReport(Record, frozen=True, kw_only=True):
+    """One trial of a scenario."""
+
+    number: Count
+    """First, second, and so on."""
+    seed: Annotated[int, Meta(ge=0, le=2**62)]
+    """Of the random choices of the suite."""
+    seconds: Seconds
+    """Time that it took."""
+    directory: Text
+    """Where its files lie, below the directory of the report."""
+    checks: tuple[CheckVerdict, ...]
+    """All checks of the scenario."""
+    marks: tuple[Mark, ...] = ()
+    """Time line of the fault."""
+
+
+class ScenarioReport(Record, frozen=True, kw_only=True):
+    """One scenario."""
+
+    scenario: Name
+    """Its name."""
+    requirement: RequirementId
+    """Requirement that it tests."""
+    tier: Literal["core", "extended"]
+    """Which profile needs it."""
+    level: Literal["observable", "recoverable", "efficient"]
+    """Level of conformance that it belongs to."""
+    verdict: Verdict
+    """`pass` only where every check of every trial holds."""
+    reason: Text | None = None
+    """Why it was not run, or what the stack lacks."""
+    gap: Text | None = None
+    """Reason under which it is declared that this does not pass; the verdict stays."""
+    control: Text | None = None
+    """Directory of the run without faults."""
+    figures: tuple[MomentFigures, ...] = ()
+    """How long the way back from the fault took."""
+    trials: tuple[TrialReport, ...] = ()
+    """All trials."""
+
+
+class Machine(Record, frozen=True, kw_only=True):
+    """Where the suite ran."""
+
+    system: Text
+    """Operating system and version."""
+    processor: Text
+    """Kind of processor."""
+    num_processors: Count
+    """Processors that the suite could use."""
+    memory_bytes: Annotated[int, Meta(ge=0, le=2**60, extra_json_schema={"x-unit": "By"})]
+    """Main memory."""
+    accelerators: tuple[Text, ...] = ()
+    """Devices, where there are any."""
+
+
+class ConformanceReport(Record, frozen=True, kw_only=True, tag_field="kind", tag="ConformanceReport"):
+    """What a conformance test found of a stack; `trainspec-conformance verify` judges it again from its evidence."""
+
+    apiVersion: Literal["trainspec/v1"]  # noqa: N815 - the key that selects the schema, spelled as other ecosystems do
+    """Version of the document format."""
+    created: Time
+    """When the suite ended, in UTC."""
+    specification_version: Name
+    """Version of the specification."""
+    requirements_sha256: Sha256
+    """Digest of the index of requirements."""
+    scenarios_sha256: Sha256
+    """Digest of the scenarios that were chosen, in their order."""
+    suite_version: Name
+    """Version of the suite."""
+    stack: StackDescriptor
+    """The stack as it was described."""
+    versions: dict[Annotated[str, Meta(min_length=1, max_length=200)], Text] = msgspec.field(default_factory=dict)
+    """Components and versions, as the stack said itself."""
+    machine: Machine
+    """Where the suite ran."""
+    command: tuple[Text, ...]
+    """Command that does the same again."""
+    claims: Claims
+    """What was judged by."""
+    documents: tuple[Text, ...] = ()
+    """Copies of the documents of the stack, below the directory of the report."""
+    document_errors: tuple[Text, ...] = ()
+    """What is wrong with them, each as `file: id: message`; the level `described` needs documents without any."""
+    level: ConformanceLevel | None = None
+    """Highest level of which every scenario of the claimed profile passed, and of all levels below; None if none."""
+    conformant: bool
+    """Whether that is the level that the stack claims, or a higher one."""
+    scenarios: tuple[ScenarioReport, ...]
+    """All scenarios that were chosen."""
+    evidence: tuple[Evidence, ...] = ()
+    """Every file below the directory of the report that a verdict rests on."""
+    extensions: Extensions = msgspec.field(default_factory=dict)
+    """Data of others, under reverse domain names."""

@@ -1,0 +1,75 @@
+"""Declares how a plan divides work: parallel degrees, order, placement, schedule and synchrony."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from trainspec_validate.documents.types.base import Count, CountOrZero, Degree, Name, Record, Text
+
+Axis = Literal["data", "tensor", "pipeline", "context", "expert"]
+Locality = Literal["scale-up-domain", "node", "fabric"]
+
+
+class Placement(Record, frozen=True, kw_only=True):
+    """How far the members of one parallel group may lie apart."""
+
+    axis: Axis
+    """Parallel axis."""
+    within: Locality
+    """Smallest thing that holds a whole group: a scale-up domain, a node, or the fabric."""
+    fabric_tier: Name | None = None
+    """Fabric tier that groups stay below, for groups on the fabric."""
+    reason: Text | None = None
+    """Why this placement is right where it is unusual."""
+
+
+class Parallelism(Record, frozen=True, kw_only=True):
+    """Parallel degrees and their layout."""
+
+    num_accelerators: Count
+    """Ranks of the job; equal to the accelerators used unless an accelerator carries several ranks."""
+    data: Degree = 1
+    """Replicas of the model, shards of a sharded replica included."""
+    tensor: Degree = 1
+    """Ranks that split each layer's matrices."""
+    pipeline: Degree = 1
+    """Stages that split the layers."""
+    context: Degree = 1
+    """Ranks that split each sequence."""
+    expert: Degree = 1
+    """Ranks that split the experts; they are taken from the data, context and tensor ranks."""
+    expert_tensor: Degree | None = None
+    """Ranks that split one expert's matrices; absent means as `tensor`."""
+    sequence: bool = False
+    """True when the tensor ranks also split activations along the sequence."""
+    num_virtual_stages: Annotated[int, Meta(ge=1, le=1024)] = 1
+    """Pipeline chunks of one rank."""
+    stage_layers: tuple[CountOrZero, ...] = ()
+    """Layers of each virtual stage in order, for an uneven split."""
+    schedule: Literal["none", "gpipe", "1f1b", "interleaved-1f1b", "zero-bubble", "dual-pipe", "other"] | None = None
+    """Pipeline schedule."""
+    sharding: Literal["none", "optimizer", "gradients", "parameters"] = "none"
+    """What is sharded over data ranks: `optimizer` is ZeRO-1, `gradients` ZeRO-2, `parameters` ZeRO-3 or FSDP."""
+    sharding_degree: Degree | None = None
+    """Data ranks that share one copy, context ranks counted among them; absent means all."""
+    order: tuple[Axis, ...] = ("tensor", "context", "expert", "data", "pipeline")
+    """Axes from adjacent ranks outwards."""
+    placements: tuple[Placement, ...] = ()
+    """Locality that each axis needs."""
+    rank_order: Literal["topology", "scheduler", "alphabetical"] | None = None
+    """How hosts become ranks: sorted by topology, as the scheduler lists them, or by name."""
+
+
+class Synchrony(Record, frozen=True, kw_only=True):
+    """Whether replicas step together."""
+
+    mode: Literal["synchronous", "asynchronous", "decentralised"] = "synchronous"
+    """Modes other than `synchronous` are declared extensions."""
+    max_staleness_steps: CountOrZero | None = None
+    """Largest age of a gradient or parameter that is applied, for asynchronous modes."""
+    outer_interval_steps: Count | None = None
+    """Inner steps between exchanges, for decentralised modes."""
+    extension: Annotated[str, Meta(pattern=r"^[a-z0-9]+(\.[a-z0-9-]+)+$")] | None = None
+    """Key under `extensions` that defines the mode."""

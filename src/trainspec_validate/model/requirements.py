@@ -1,0 +1,120 @@
+"""Reads the index of requirements that the specification's chapters declare."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from trainspec_validate.model.finding import Severity
+
+DATA_DIRECTORY = Path(__file__).parent / "data"
+
+Level = Literal[
+    "MUST",
+    "MUST NOT",
+    "SHALL",
+    "SHALL NOT",
+    "SHOULD",
+    "SHOULD NOT",
+    "MAY",
+    "REQUIRED",
+    "RECOMMENDED",
+    "OPTIONAL",
+]
+Check = Literal["load", "schema", "rule", "stream", "artifact", "runtime", "manual", "user"]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One document of an example: its file name decides its kind, its text is laid over the base document."""
+
+    file: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One requirement as its chapter states it."""
+
+    id: str
+    name: str
+    title: str
+    level: Level
+    check: Check
+    profile: Literal["core", "full"]
+    since: str
+    chapter: str
+    """File name of the chapter without suffix, for example `05-parallelism`."""
+    statement: str
+    why: str
+    bad: tuple[Example, ...]
+    good: tuple[Example, ...]
+    checklist: str = ""
+    """What a reviewer looks at, for `check=manual`."""
+    documents: tuple[str, ...] = ()
+    """Kinds of documents that the rule judges together, for `check=rule`."""
+    module: str = ""
+    """Module of `rules` that holds the rule; only in the packaged index."""
+
+    @property
+    def severity(self) -> Severity:
+        """MUST is an error, SHOULD a warning, everything else a note."""
+        if self.level in {"MUST", "MUST NOT", "SHALL", "SHALL NOT", "REQUIRED"}:
+            return Severity.ERROR
+        return Severity.WARNING if self.level in {"SHOULD", "SHOULD NOT", "RECOMMENDED"} else Severity.NOTE
+
+    @property
+    def area(self) -> str:
+        """Chapter prefix such as `TS-PAR`, which selects a whole chapter."""
+        return self.id.rsplit("-", 1)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """All requirements of one version of the specification, by id and by name."""
+
+    specification_version: str
+    site: str
+    by_id: Mapping[str, Requirement]
+
+    def url(self, requirement: Requirement) -> str:
+        """The permanent link of a requirement."""
+        return f"{self.site}{requirement.chapter}/#{requirement.id}"
+
+    def find(self, word: str) -> Requirement | None:
+        """The requirement with this id or name, whatever its case."""
+        wanted = word.strip().upper()
+        if wanted in self.by_id:
+            return self.by_id[wanted]
+        return self._by_name.get(word.strip().lower().replace("_", "-"))
+
+    def words(self) -> Iterable[str]:
+        """Every id, name and chapter prefix that `--select` takes."""
+        yield from self.by_id
+        yield from self._by_name
+        yield from sorted({requirement.area for requirement in self.by_id.values()})
+
+    @property
+    def _by_name(self) -> Mapping[str, Requirement]:
+        return {requirement.name: requirement for requirement in self.by_id.values()}
+
+
+@cache
+def load_index() -> Index:
+    """The packaged index."""
+    return parse_index((DATA_DIRECTORY / "requirements.json").read_text(encoding="utf-8"))
+
+
+def parse_index(text: str) -> Index:
+    """An index from the text of a `requirements.json`."""
+    raw = json.loads(text)
+    requirements = {}
+    for entry in raw["requirements"]:
+        bad, good = (tuple(Example(**example) for example in entry.pop(key)) for key in ("bad", "good"))
+        documents = tuple(entry.pop("documents", ()))
+        requirements[entry["id"]] = Requirement(**entry, bad=bad, good=good, documents=documents)
+    return Index(raw["specification_version"], raw["site"], requirements)

@@ -1,0 +1,76 @@
+"""Turns base units into the words of a message: GB/s, Gb/s, TFLOP/s, GiB, days."""
+
+from __future__ import annotations
+
+from trainspec_validate.model.quantities import written
+
+_DECIMAL = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_TIME = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+
+
+def number(value: float) -> str:
+    """A number with at most six significant digits and thousands separated: 16,384 or 0.4961."""
+    if float(value).is_integer() and abs(value) < 1e12:
+        return f"{value:,.0f}"
+    return f"{value:,.6g}"
+
+
+def base(value: float) -> str:
+    """A number in base units for a remedy, as a document writes it, with six digits at most: 1800, 50e9, 0.0748636."""
+    return written(value if isinstance(value, int) else float(f"{value:.6g}"))
+
+
+def prefixed(value: float, unit: str) -> str:
+    """A value with a decimal prefix: `prefixed(989e12, "FLOP/s")` is 989 TFLOP/s."""
+    for factor, prefix in _DECIMAL:
+        if abs(value) >= factor:
+            return f"{value / factor:.4g} {prefix}{unit}"
+    return f"{value:.4g} {unit}"
+
+
+def flops_per_second(value: float) -> str:
+    """Operations per second: 989 TFLOP/s."""
+    return prefixed(value, "FLOP/s")
+
+
+def flops(value: float) -> str:
+    """Operations: 449.2 GFLOP."""
+    return prefixed(value, "FLOP")
+
+
+def bytes_(value: float) -> str:
+    """Bytes in decimal units: 80 GB."""
+    return prefixed(value, "B")
+
+
+def bytes_per_second(value: float) -> str:
+    """A rate in bytes: 50 GB/s."""
+    return prefixed(value, "B/s")
+
+
+def bits_per_second(value: float) -> str:
+    """A rate given in bytes per second, said in bits: 50e9 is 400 Gb/s."""
+    return prefixed(value * 8, "b/s")
+
+
+def watts(value: float) -> str:
+    """Power: 10.2 kW."""
+    return prefixed(value, "W")
+
+
+def seconds(value: float) -> str:
+    """A time in the unit that reads best: 30 s, 6.94 d, 100 us."""
+    for factor, unit in _TIME:
+        if abs(value) >= factor:
+            return f"{value / factor:.4g} {unit}"
+    return f"{value:.4g} s"
+
+
+def percent(value: float) -> str:
+    """A fraction in per cent: 0.4961 is 49.61 %."""
+    return f"{value * 100:.4g} %"
+
+
+def billions(value: float) -> str:
+    """A parameter count as people say it: 70.55e9 is 70.55 billion."""
+    return f"{value / 1e9:.4g} billion" if value >= 1e9 else f"{value / 1e6:.4g} million"

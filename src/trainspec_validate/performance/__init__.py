@@ -1,0 +1,1 @@
+"""Models of cost: collectives, memory, computation, topology, step time and reliability."""

@@ -1,0 +1,104 @@
+"""Counts the bytes that the kernels of a training step move through device memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.transformer import Shape
+
+_PRODUCT_BYTES = 2
+"""Width of the gradient of a weight as a product of 16-bit numbers leaves it."""
+
+LOSS_BYTES_PER_ENTRY = 30
+"""Bytes of one token and vocabulary entry when logits of 16 bits are made fp32 for the loss.
+
+Forward: write 2, widen 2 + 4, logarithm of softmax 4 + 4; backward: softmax 4 + 4, narrow 4 + 2.
+"""
+SEPARATE_LOSS_BYTES_PER_ENTRY = 54
+"""The same where each step of the loss is a kernel of its own, as in Megatron-LM unless it is told to fuse them.
+
+Forward: write 2, widen 2 + 4, greatest 4, subtract it 4 + 4, exponentials 4 + 4, their sum 4, divide by it 4 + 4;
+backward: scale 4 + 4, narrow 4 + 2. Source: NVIDIA/Megatron-LM@de7dc40f:megatron/mpu/cross_entropy.py, and
+@bc000690:megatron/core/tensor_parallel/cross_entropy.py.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTraffic:
+    """Bytes that one rank reads and writes for one token and one layer on average."""
+
+    forward: float
+    backward: float
+
+
+def layer_traffic(
+    shape: Shape, tensor: int = 1, *, sequence_parallel: bool = False, bytes_per_number: int = 2
+) -> LayerTraffic:
+    """Bytes of one token and layer when every kernel reads its inputs and writes its outputs once.
+
+    With hidden size h, attention width a, widths of queries, keys and values together q, feed-forward width f, and g
+    matrices into it (2 when gated), a layer moves these numbers. Forward: norms 4h, residual sums 6h, query product
+    h + q, attention q + a, output product a + h, product into the feed-forward h + gf, activation gf + f, product out
+    of it f + h. Backward: norms 6h, residual sums 6h, each product twice its forward, attention 2q + 2a, activation
+    2gf + f. Of t tensor ranks each has 1/t of what lies between the products; norms, sums and the inputs and outputs
+    of a layer stay whole, but for norms and sums under sequence parallelism (arXiv:2205.05198, section 4.2).
+    Weights are left out: they are read once for all tokens of a micro-batch. The counts follow from the operations of
+    arXiv:2205.05198, section 4.1. Example: GPT with h = 4096, all heads and f = 4h moves 38h and 64h numbers.
+
+    >>> gpt = Shape(32, 4096, 32, 32, 128, 16384, 50368)
+    >>> layer_traffic(gpt).forward / 2 / 4096, layer_traffic(gpt).backward / 2 / 4096
+    (38.0, 64.0)
+
+    Raises:
+        ValueError: the number of tensor ranks is below 1.
+    """
+    if tensor < 1:
+        raise ValueError("tensor ranks are at least 1")
+    h, a = shape.hidden_size, shape.attention_width
+    q = a + 2 * shape.num_key_value_heads * shape.head_size
+    f = _mean_ffn_width(shape)
+    into = (2 if shape.gated_ffn else 1) * f
+    stream_split = tensor if sequence_parallel else 1
+    forward = 10 * h / stream_split + 4 * h + (2 * q + 2 * a + 2 * into + 2 * f) / tensor
+    backward = 12 * h / stream_split + 8 * h + (4 * q + 4 * a + 4 * into + 3 * f) / tensor
+    return LayerTraffic(forward * bytes_per_number, backward * bytes_per_number)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightTraffic:
+    """Bytes that one rank reads and writes for one of its weights and one micro-batch."""
+
+    forward: float
+    backward: float
+
+
+def weight_traffic(
+    layout: Layout, gradient_bytes: float = 4, parameter_bytes: float = 2, *, fused_accumulation: bool = True
+) -> WeightTraffic:
+    """Bytes of one weight and micro-batch that its products do not move while they compute.
+
+    Where weights are sharded, each pass writes what it gathered, and the reduction reads the gradient: the unsharded
+    parameters and gradients of arXiv:2304.11277, section 3.2. Elsewhere the gradients of several micro-batches add up.
+    Software either lets the product do that (`--no-gradient-accumulation-fusion` of Megatron-LM turns it off), or a
+    kernel reads the gradient of the product, and reads and writes the sum: NVIDIA/Megatron-LM@de7dc40f:
+    megatron/model/distributed.py, `main_grad.add_`. Such bytes do not shrink with the micro-batch, so that small ones
+    cost more for each token. Example: gradients of 16 bits that a kernel of its own adds up.
+
+    >>> weight_traffic(Layout(num_micro_batches=8), 2, fused_accumulation=False)
+    WeightTraffic(forward=0.0, backward=6.0)
+    """
+    if layout.sharding_stage == 3 and layout.num_shards > 1:
+        return WeightTraffic(float(parameter_bytes), float(parameter_bytes + gradient_bytes))
+    if fused_accumulation or layout.num_micro_batches == 1:
+        return WeightTraffic(0.0, 0.0)
+    return WeightTraffic(0.0, float(_PRODUCT_BYTES + 2 * gradient_bytes))
+
+
+def _mean_ffn_width(shape: Shape) -> float:
+    """Feed-forward width that one token visits, as a mean over the layers."""
+    if not shape.num_expert_layers:
+        return shape.ffn_hidden_size
+    visited = (shape.num_active_experts + shape.num_shared_experts) * shape.expert_hidden_size
+    dense = shape.num_layers - shape.num_expert_layers
+    return (dense * shape.ffn_hidden_size + shape.num_expert_layers * visited) / shape.num_layers

@@ -1,0 +1,259 @@
+"""Predicts the time of an optimizer step, and the model FLOPs utilisation (MFU) that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Literal
+
+from trainspec_validate.performance.costs import collectives
+from trainspec_validate.performance.costs.kernel_efficiency import MEMORY_FRACTION
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.network import Network
+from trainspec_validate.performance.costs.step_compute import (
+    CALIBRATION,
+    Calibration,
+    Passes,
+    Work,
+    idle_ratio,
+    passes,
+    steady_share,
+)
+from trainspec_validate.performance.costs.step_traffic import (
+    Transfer,
+    gradient_reductions,
+    rank_parameters,
+    recomputed,
+    transfers,
+)
+from trainspec_validate.performance.costs.transformer import (
+    Shape,
+    attention_flops_per_token,
+    megatron_2021_flops_per_token,
+    megatron_2022_flops_per_token,
+    model_flops_per_token,
+    parameters,
+)
+
+__all__ = ["CALIBRATION", "Calibration", "StepTime", "Work", "model_flops_utilisation", "step_time"]
+
+Convention = Literal[
+    "6n", "6n-full-attention", "6n-causal-attention", "palm", "megatron-2022-model", "megatron-2021-hardware"
+]
+TimeOf = Callable[[str, float, Network], float]
+"""Seconds of an operation on a message of so many bytes over a network."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Where the seconds of an optimizer step go, on the slowest path."""
+
+    compute_seconds: float
+    """Matrix products, attention and kernels bound by memory, recomputation included."""
+    bubble_seconds: float
+    """Waiting for other pipeline stages."""
+    exposed_seconds: Mapping[str, float]
+    """Communication that computation does not hide, by axis."""
+    optimizer_seconds: float
+    data_stall_seconds: float
+    low_factor: float
+    high_factor: float
+
+    @property
+    def seconds(self) -> float:
+        """The whole step."""
+        parts = (self.compute_seconds, self.bubble_seconds, self.optimizer_seconds, self.data_stall_seconds)
+        return sum(parts) + sum(self.exposed_seconds.values())
+
+    @property
+    def low_seconds(self) -> float:
+        """One published run in ten was faster than this, relative to its prediction."""
+        return self.seconds * self.low_factor
+
+    @property
+    def high_seconds(self) -> float:
+        """One published run in ten was slower than this, relative to its prediction."""
+        return self.seconds * self.high_factor
+
+
+class _Cover:
+    """Seconds of computation that messages can still hide behind.
+
+    Messages of every micro-batch have all of them; tensor ranks hide theirs behind the products beside them, or the
+    sums of input gradients behind the gradients of weights, which are half of a backward pass. Messages of once a step
+    have the last backward or first forward pass; with v chunks the gradients of a chunk are complete after its p last
+    micro-batches, so that they spread over (1 - 1/v) (p - 1) passes more. No second hides two messages of the same
+    links, but links of a scale-up domain and those of the fabric carry messages at the same time.
+    """
+
+    def __init__(self, work: Work, passes: Passes) -> None:
+        layout = work.layout
+        m, v = layout.num_micro_batches, layout.num_virtual_stages
+        once = 1 + (1 - 1 / v) * (min(layout.pipeline, m) - 1)
+        forward = m if layout.sharding_stage == 3 else once
+        backward = min(m, once * gradient_reductions(layout)) if layout.sharding_stage >= 2 else once
+        whole = m * (passes.forward + passes.backward)
+        self._windows: dict[str, float] = {
+            "tensor": whole if work.overlap_tensor else 0.0,
+            "weight-gradients": m * passes.backward / 2 if work.overlap_input_gradients else 0.0,
+            "forward": forward * passes.forward if work.overlap_parameters else 0.0,
+            "backward": backward * passes.backward if work.overlap_gradients else 0.0,
+            "compute": whole if work.overlap_pipeline else 0.0,
+        }
+        self._left = {False: whole, True: whole}
+
+    def hide(self, seconds: float, kind: str, *, over_fabric: bool) -> float:
+        """Seconds of a message that computation hides; they are spent then."""
+        hidden = min(seconds, self._windows.get(kind, 0.0), self._left[over_fabric])
+        if hidden:
+            self._windows[kind] -= hidden
+            self._left[over_fabric] -= hidden
+        return hidden
+
+
+def _messages(work: Work) -> Iterator[tuple[Transfer, str]]:
+    """The messages of a step with what they can hide behind."""
+    plain = transfers(work.shape, work.layout, 2, work.gradient_bytes, work.parameter_bytes)
+    for once, one in zip(plain, recomputed(plain, work.repeated_share), strict=True):
+        if one.axis == "tensor" and one.operation != "all-gather" and not work.overlap_tensor:
+            backward = once.count / 2
+            yield replace(one, count=backward), "weight-gradients"
+            yield replace(one, count=one.count - backward), "none"
+        else:
+            yield one, "tensor" if one.axis == "tensor" else one.overlappable
+
+
+def _network(networks: Mapping[str, Network], sent: Transfer) -> Network:
+    name = "data" if sent.axis == "expert-data" and "expert-data" not in networks else sent.axis
+    try:
+        return networks[name]
+    except KeyError:
+        raise ValueError(f"the {name} axis sends messages, but no network is given for it") from None
+
+
+@lru_cache(maxsize=65536)
+def _best_seconds(operation: str, message_bytes: float, network: Network) -> float:
+    return collectives.best(operation, message_bytes, network).seconds
+
+
+def _exposed(
+    work: Work, networks: Mapping[str, Network], time_of: TimeOf, computed: Passes, hidden_share: float
+) -> dict[str, float]:
+    """Seconds of communication that the step pays for, by axis."""
+    cover, exposed = _Cover(work, computed), dict[str, float]()
+    for one, kind in _messages(work):
+        network = _network(networks, one)
+        seconds = one.count * time_of(one.operation, one.message_bytes, network)
+        beside = seconds * steady_share(work.layout) if kind == "compute" and not work.overlap_warm_up else seconds
+        hidden = cover.hide(beside, kind, over_fabric=network.num_domains > 1)
+        exposed[one.axis] = exposed.get(one.axis, 0.0) + seconds - hidden * (1 - hidden_share)
+    return exposed
+
+
+def step_time(
+    work: Work,
+    networks: Mapping[str, Network],
+    time_of: TimeOf = _best_seconds,
+    calibration: Calibration = CALIBRATION,
+) -> StepTime:
+    """Predict one optimizer step; `networks` has one entry for each axis of `step_traffic.AXES` that sends messages.
+
+    Computation of the slowest pipeline rank, then `idle_ratio` times that of the others together with the messages
+    between layers, since a pipeline fills and drains through the others; then what is left of gradient and weight
+    messages after hiding behind passes, then the optimizer over the memory bandwidth, then the wait for input. A
+    hidden message still costs a share of its time. Sources: `passes`, `idle_ratio`, `steady_share`, `step_traffic`;
+    the overlap of gradients with backward passes as arXiv:2006.15704, section 3.2.3 describes it. The band is that of
+    published runs which the model had not seen. Example: Llama 2 13B on one A100, without messages:
+
+    >>> llama = Shape(40, 5120, 40, 40, 128, 13824, 32000, gated_ffn=True)
+    >>> work = Work(llama, Layout(micro_sequences=2, sequence_length=4096), 312e12, 0.869, 2e12, generation="ampere")
+    >>> round(step_time(work, {}).seconds, 1)
+    3.7
+
+    Raises:
+        ValueError: an axis sends messages but has no network, or `time_of` or `passes` cannot judge their arguments.
+    """
+    computed = passes(work, calibration)
+    m = work.layout.num_micro_batches
+    compute = m * (computed.forward + computed.backward)
+    exposed = _exposed(work, networks, time_of, computed, calibration.hidden_communication)
+    beside = exposed
+    if work.layout.pipeline > 1:  # the other ranks have less to hide their messages behind
+        beside = _exposed(work, networks, time_of, Passes(*computed.others), calibration.hidden_communication)
+    inside = sum(beside.get(axis, 0.0) for axis in ("tensor", "context", "expert"))
+    return StepTime(
+        compute_seconds=compute,
+        bubble_seconds=idle_ratio(work.layout) * (m * sum(computed.others) + inside),
+        exposed_seconds=MappingProxyType(exposed),
+        optimizer_seconds=_optimizer_seconds(work),
+        data_stall_seconds=work.data_stall_seconds,
+        low_factor=calibration.low_factor,
+        high_factor=calibration.high_factor,
+    )
+
+
+def _optimizer_seconds(work: Work) -> float:
+    layout = work.layout
+    held = rank_parameters(work.shape, layout)
+    shards = layout.num_shards if layout.sharding_stage else 1
+    expert_shards = layout.num_expert_copies if layout.sharding_stage else 1
+    updated = held.dense / shards + held.experts / expert_shards
+    return updated * work.optimizer_bytes_per_parameter / (work.memory_bandwidth_bytes_per_second * MEMORY_FRACTION)
+
+
+def model_flops_per_step(shape: Shape, layout: Layout, convention: Convention) -> float:
+    """Operations of one optimizer step of all ranks, as the convention of a training plan counts them.
+
+    Source: spec/v1/04-performance.md, "Operations of a token"; `transformer` cites each formula.
+
+    >>> gpt3 = Shape(96, 12288, 96, 96, 128, 49152, 51200)
+    >>> layout = Layout(data=16, tensor=8, pipeline=8, num_micro_batches=96, sequence_length=2048)
+    >>> round(model_flops_per_step(gpt3, layout, "megatron-2021-hardware") / 1e18, 2)
+    4.51
+
+    Raises:
+        ValueError: the convention is not known.
+    """
+    tokens = layout.data * layout.num_micro_batches * layout.micro_sequences * layout.sequence_length
+    s = layout.sequence_length
+    if convention == "megatron-2021-hardware":
+        return tokens * megatron_2021_flops_per_token(shape, s)
+    if convention == "megatron-2022-model":
+        return tokens * megatron_2022_flops_per_token(shape, s)
+    active = parameters(shape).active
+    if convention == "6n":
+        return tokens * model_flops_per_token(active, 0.0)
+    if convention in {"6n-full-attention", "palm"}:
+        return tokens * model_flops_per_token(active, attention_flops_per_token(shape, s, causal=False))
+    if convention == "6n-causal-attention":
+        table = 0 if shape.tied_embeddings else shape.embedding_parameters
+        return tokens * model_flops_per_token(active, attention_flops_per_token(shape, s, causal=True), table)
+    raise ValueError(f"unknown convention {convention!r}")
+
+
+def model_flops_utilisation(
+    shape: Shape,
+    layout: Layout,
+    seconds: float,
+    peak_flops_per_second: float,
+    convention: Convention = "6n-causal-attention",
+) -> float:
+    """Operations of a step over what all ranks could do in its time: a share of the peak.
+
+    Source: arXiv:2204.02311, appendix B. Example: GPT-3 with 1,536 sequences on 1,024 A100 in 31.9 s does 138e12
+    operations per second on each, full recomputation counted (NVIDIA/Megatron-LM, README of 2021).
+
+    >>> gpt3 = Shape(96, 12288, 96, 96, 128, 49152, 51200)
+    >>> layout = Layout(data=16, tensor=8, pipeline=8, num_micro_batches=96, sequence_length=2048)
+    >>> round(model_flops_utilisation(gpt3, layout, 31.92, 312e12, "megatron-2021-hardware") * 312)
+    138
+
+    Raises:
+        ValueError: the time or the peak is not positive, or the convention is not known.
+    """
+    if seconds <= 0 or peak_flops_per_second <= 0:
+        raise ValueError("time and peak are positive")
+    done = model_flops_per_step(shape, layout, convention)
+    return done / (seconds * layout.num_ranks * peak_flops_per_second)

@@ -1,0 +1,127 @@
+"""Shapes of vision, state-space and hybrid models, and the parameters that the shape of any family implies."""
+
+from __future__ import annotations
+
+from trainspec_validate.documents.types.model import Model, StateSpace
+from trainspec_validate.performance.costs.model_families import (
+    HybridShape,
+    StateSpaceShape,
+    VisionShape,
+    hybrid_parameters,
+    mtp_parameters,
+    vision_parameters,
+)
+from trainspec_validate.performance.costs.transformer import Shape, parameters
+from trainspec_validate.performance.derived.plan import shape_of
+
+TRANSFORMERS = frozenset({"dense-transformer", "moe-transformer"})
+HEAD_SIZE = 64
+"""Channels of a head of Mamba-2 by default: state-spaces/mamba, mamba_ssm/modules/mamba2.py."""
+_VERSIONS = {"mamba": 1, "mamba-2": 2}
+
+
+def shape_lacks(model: Model) -> list[str]:
+    """The keys that the shape of a transformer needs and does not give."""
+    keys = ["num_layers", "hidden_size", "num_attention_heads", "vocabulary_size", "sequence_length"]
+    lacking = [key for key in keys if getattr(model, key) is None]
+    experts = model.experts
+    if model.family == "moe-transformer":
+        if experts is None:
+            return [*lacking, "experts"]
+        if experts.ffn_hidden_size is None:
+            lacking.append("experts.ffn_hidden_size")
+        if model.num_active_parameters is None:
+            lacking.append("num_active_parameters")
+    some_dense = experts is None or (experts.num_layers or 0) < (model.num_layers or 0)
+    all_experts = experts is not None and experts.num_layers is None
+    if some_dense and not all_experts and model.ffn_hidden_size is None:
+        lacking.append("ffn_hidden_size")
+    return lacking
+
+
+def vision_shape(model: Model) -> VisionShape | None:
+    """The shape of a vision transformer whose keys are all there; None for other families and incomplete shapes."""
+    image = model.image
+    if model.family != "vision-transformer" or image is None or image.patch_size_pixels is None:
+        return None
+    if not (model.num_layers and model.hidden_size and model.ffn_hidden_size and image.num_classes):
+        return None
+    return VisionShape(
+        num_layers=model.num_layers,
+        hidden_size=model.hidden_size,
+        ffn_hidden_size=model.ffn_hidden_size,
+        image_size=image.size_pixels,
+        patch_size=image.patch_size_pixels,
+        num_channels=image.num_channels,
+        num_classes=image.num_classes,
+    )
+
+
+def _state_space(hidden_size: int, declared: StateSpace) -> StateSpaceShape:
+    inner = declared.inner_size or 2 * hidden_size
+    return StateSpaceShape(
+        version=_VERSIONS[declared.kind],
+        inner_size=inner,
+        state_size=declared.state_size,
+        convolution_width=declared.convolution_width,
+        num_heads=declared.num_heads or inner // HEAD_SIZE,
+        num_groups=declared.num_groups,
+        time_step_rank=declared.time_step_rank or -(-hidden_size // 16),
+    )
+
+
+def hybrid_shape(model: Model) -> HybridShape | None:
+    """The shape of a state-space or hybrid model; None for other families, other layers, and incomplete shapes."""
+    declared, hidden, layers = model.state_space, model.hidden_size, model.num_layers
+    if model.family not in {"state-space", "hybrid"} or declared is None or declared.kind not in _VERSIONS:
+        return None
+    if not (hidden and layers and model.vocabulary_size) or model.experts:
+        return None
+    attention, ffn = model.num_attention_layers or 0, model.num_ffn_layers or 0
+    heads = model.num_attention_heads or 0
+    if (attention and not heads) or (ffn and not model.ffn_hidden_size):
+        return None
+    if model.family == "hybrid" and (model.num_attention_layers is None or model.num_ffn_layers is None):
+        return None
+    widths = Shape(
+        num_layers=layers,
+        hidden_size=hidden,
+        num_heads=heads,
+        num_key_value_heads=model.num_key_value_heads or heads,
+        head_size=model.head_size or (hidden // heads if heads else 0),
+        ffn_hidden_size=model.ffn_hidden_size or 0,
+        vocabulary_size=model.vocabulary_size,
+        gated_ffn=model.gated_ffn,
+        tied_embeddings=model.tied_embeddings,
+    )
+    return HybridShape(widths, _state_space(hidden, declared), declared.num_layers or layers, attention, ffn)
+
+
+def implied_parameters(model: Model) -> tuple[float, float, float] | None:
+    """Least, likely and most parameters that a shape implies; None where it is not known.
+
+    Learned positions are allowed for, and the projections of latent attention.
+    """
+    if shape := shape_of(model):
+        if model.attention in {"linear", "none"}:
+            return None
+        counted = parameters(shape)
+        latent = counted.attention if model.attention == "latent" else 0.0
+        return counted.total - latent, counted.total, counted.total + (model.sequence_length or 0) * shape.hidden_size
+    if vision := vision_shape(model):
+        total = vision_parameters(vision)
+        return total, total, total
+    if hybrid := hybrid_shape(model):
+        total = hybrid_parameters(hybrid)
+        return total, total, total
+    return None
+
+
+def least_mtp_parameters(model: Model) -> float:
+    """Least parameters of all layers for multi-token prediction; 0 where there is none or the shape is not known."""
+    shape = shape_of(model)
+    if not model.num_mtp_layers or shape is None:
+        return 0.0
+    width = shape.attention_width + shape.num_key_value_heads * shape.head_size
+    latent = 2 * shape.hidden_size * width if model.attention == "latent" else 0
+    return model.num_mtp_layers * (mtp_parameters(shape) - latent)

@@ -1,0 +1,94 @@
+"""Derives the machine of a plan's ranks: node group, memory, rates, host link."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types.hardware import HostLink, NodeGroup
+from trainspec_validate.model.catalog import accelerators, links, pcie_bandwidth
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A node group as the ranks of a job see it; None where neither cluster nor catalog has a figure."""
+
+    cluster: ClusterProfile
+    group: NodeGroup
+    index: int
+    memory_bytes_per_rank: float | None
+    memory_bytes_per_second_per_rank: float | None
+    """Bandwidth of the device memory."""
+    watts_per_accelerator: float | None
+    peak_rates: Mapping[str, float]
+    num_ranks_per_node: int
+
+    @property
+    def host_bytes_per_second_per_rank(self) -> float | None:
+        """One-way rate between host and device that a rank can count on."""
+        link = self.group.host_link
+        rate = host_rate(link) if link else None
+        return None if rate is None else rate / self.group.accelerator.num_ranks_per_accelerator
+
+
+def find_machine(plan: TrainingPlan, cluster: ClusterProfile) -> Machine | None:
+    """The node group that a plan runs on, with declared figures before those of the catalog.
+
+    None when the cluster has several groups and the plan names none of them.
+    """
+    wanted = [i for i, group in enumerate(cluster.node_groups) if plan.node_group in (None, group.name)]
+    return machine_of_group(cluster, wanted[0]) if len(wanted) == 1 else None
+
+
+def machine_of_group(cluster: ClusterProfile, index: int) -> Machine:
+    """A node group by its position, with declared figures before those of the catalog."""
+    group = cluster.node_groups[index]
+    own, known = group.accelerator, accelerators().get(group.accelerator.model)
+    memory = own.memory_bytes or (known.memory_bytes if known else None)
+    bandwidth = own.memory_bandwidth_bytes_per_second or (known.memory_bandwidth_bytes_per_second if known else None)
+    per = own.num_ranks_per_accelerator
+    rates = dict(known.peak_flops_per_second) if known else {}
+    rates.update({rate.format: rate.flops_per_second for rate in own.peak_rates})
+    return Machine(
+        cluster=cluster,
+        group=group,
+        index=index,
+        memory_bytes_per_rank=memory / per if memory else None,
+        memory_bytes_per_second_per_rank=bandwidth / per if bandwidth else None,
+        watts_per_accelerator=own.power_watts or (known.power_watts if known else None),
+        peak_rates=rates,
+        num_ranks_per_node=group.num_accelerators_per_node * per,
+    )
+
+
+def num_nodes(plan: TrainingPlan, machine: Machine) -> int:
+    """Nodes that the ranks of a job fill."""
+    return math.ceil(plan.parallelism.num_accelerators / machine.num_ranks_per_node)
+
+
+def num_accelerators(plan: TrainingPlan, machine: Machine) -> float:
+    """Accelerators that the ranks of a job fill."""
+    return plan.parallelism.num_accelerators / machine.group.accelerator.num_ranks_per_accelerator
+
+
+def step_seconds(plan: TrainingPlan) -> float | None:
+    """Time of one optimizer step as the plan states it, directly or by its duration."""
+    if plan.performance and plan.performance.step_seconds:
+        return plan.performance.step_seconds
+    job = plan.job
+    return job.planned_seconds / job.num_steps if job and job.planned_seconds and job.num_steps else None
+
+
+def host_rate(link: HostLink) -> float | None:
+    """One-way rate of one device over a host link that it may share."""
+    rate = link.bandwidth_bytes_per_second
+    if rate is None and link.technology == "pcie" and link.generation:
+        rate = pcie_bandwidth(link.generation, link.num_lanes or 16)
+    if rate is None:
+        rate = links().coherent_bandwidth_bytes_per_second.get(link.technology)
+    if link.upstream_bandwidth_bytes_per_second and link.num_devices_per_upstream_link:
+        shared = link.upstream_bandwidth_bytes_per_second / link.num_devices_per_upstream_link
+        rate = min(rate or shared, shared)
+    return rate

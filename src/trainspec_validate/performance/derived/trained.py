@@ -1,0 +1,59 @@
+"""Which parameters of a plan are trained, and in which format the frozen ones are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainspec_validate.documents.types import TrainingPlan
+from trainspec_validate.performance.costs.adapters import adapter_parameters
+from trainspec_validate.performance.costs.memory import FORMAT_BYTES, FROZEN_BYTES
+from trainspec_validate.performance.derived.families import least_mtp_parameters
+from trainspec_validate.performance.derived.plan import shape_of
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """Parameters that receive gradients, and those that do not."""
+
+    num_trained: float
+    num_frozen: float
+    frozen_bytes: float
+    """Bytes of one frozen parameter."""
+
+
+def num_parameters(plan: TrainingPlan) -> float:
+    """Parameters of the model with at least those of its layers for multi-token prediction."""
+    return plan.model.num_parameters + least_mtp_parameters(plan.model)
+
+
+def lora_parameters(plan: TrainingPlan) -> float | None:
+    """Parameters of the adapters; None without adapters, or where the shape does not give them."""
+    shape = shape_of(plan.model)
+    if plan.lora is None or shape is None:
+        return None
+    try:
+        return adapter_parameters(shape, plan.lora.rank, plan.lora.targets)
+    except ValueError:
+        return None
+
+
+def num_trained(plan: TrainingPlan) -> float:
+    """Parameters that receive gradients and have optimizer state: as stated, else the adapters, else all.
+
+    Adapters whose number is not known count as one parameter, which is a lower bound.
+    """
+    total = num_parameters(plan)
+    if plan.num_parameters_trained or plan.lora is None:
+        return min(plan.num_parameters_trained or total, total)
+    return lora_parameters(plan) or 1.0
+
+
+def trained_of(plan: TrainingPlan) -> Trained:
+    """Trained and frozen parameters; adapters come on top of the parameters of the model."""
+    total, trained = num_parameters(plan), num_trained(plan)
+    frozen = plan.precision.frozen_parameters
+    return Trained(
+        num_trained=trained,
+        num_frozen=total if plan.lora else total - trained,
+        frozen_bytes=FROZEN_BYTES[frozen] if frozen else FORMAT_BYTES[plan.precision.parameters],
+    )

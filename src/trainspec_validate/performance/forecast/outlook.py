@@ -1,0 +1,194 @@
+"""Predicts one step of one layout on one machine: its memory, its time, its collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from trainspec_validate.performance.costs import collectives
+from trainspec_validate.performance.costs.activations import ActivationPolicy
+from trainspec_validate.performance.costs.collectives import Estimate
+from trainspec_validate.performance.costs.kernel_efficiency import AttentionKernel, Generation
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.memory import ModelState
+from trainspec_validate.performance.costs.network import Network
+from trainspec_validate.performance.costs.rank_memory import Overheads, RankMemory, peak
+from trainspec_validate.performance.costs.step_time import StepTime, Work, model_flops_utilisation, step_time
+from trainspec_validate.performance.costs.step_traffic import Transfer, transfers
+from trainspec_validate.performance.forecast.facts import MachineFacts, ModelFacts
+from trainspec_validate.performance.forecast.spans import axis_networks
+from trainspec_validate.performance.topology.networks import RankOrder
+
+Recompute = Literal["none", "selective", "full"]
+GATHERED_GRADIENT_BYTES = Overheads().gathered_gradient_bytes
+DEFAULT_ORDER = ("tensor", "context", "expert", "data", "pipeline")
+_NEWER = ("nvidia-h", "nvidia-b", "nvidia-gb")
+_OLDER = ("nvidia-a100", "nvidia-v100", "google-tpu-v4", "google-tpu-v5", "intel-gaudi2", "amd-mi250")
+"""Accelerators whose attention runs closer to the measured share of A100 than to that of H100."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a prediction needs to know of a plan besides its layout."""
+
+    recompute: Recompute = "selective"
+    order: tuple[str, ...] = DEFAULT_ORDER
+    """Axes from adjacent ranks outwards."""
+    rank_order: RankOrder = "topology"
+    fused_attention: bool = True
+    overlap_tensor: bool = False
+    """Whether messages of tensor ranks are split and hidden behind the products beside them."""
+    overlap_gradients: bool = True
+    overlap_parameters: bool = True
+    data_stall_seconds: float = 0.0
+    implementation_factor: float = 1.0
+    """What code keeps of a layer's activations over what the formula says."""
+    offloaded_optimizer: float = 0.0
+    offloaded_activations: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCollective:
+    """One kind of message of a rank with the estimate of its time."""
+
+    transfer: Transfer
+    network: Network
+    estimate: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is predicted of the time of one step."""
+
+    step: StepTime
+    utilisation: float
+    """Model operations over the peak, with causal attention and without the input table."""
+    peak_format: str
+    peak_flops_per_second: float
+    matmul_measured: bool
+    """Whether the speed of matrix products was measured on this accelerator; otherwise a usual share stands in."""
+    tokens_per_second: float
+
+    @property
+    def exposed_share(self) -> float:
+        """Share of a step that waits for communication."""
+        return sum(self.step.exposed_seconds.values()) / self.step.seconds
+
+
+def memory_of_stage(model: ModelFacts, layout: Layout, settings: Settings) -> tuple[int, RankMemory]:
+    """The fullest pipeline stage and the bytes of one of its ranks.
+
+    Raises:
+        ValueError: the layers do not fit the stages, or the schedule has no formula.
+    """
+    policy = ActivationPolicy(
+        settings.recompute,
+        fused_attention=settings.fused_attention,
+        implementation_factor=settings.implementation_factor,
+    )
+    overheads = Overheads(
+        gathered_gradient_bytes=GATHERED_GRADIENT_BYTES * model.trained_share,
+        offloaded_optimizer=settings.offloaded_optimizer,
+        offloaded_activations=settings.offloaded_activations,
+    )
+    return peak(model.shape, layout, model.state, policy, overheads)
+
+
+def _generation(accelerator: str) -> Generation:
+    return "ampere" if accelerator.startswith(_OLDER) else "hopper"
+
+
+def _kernel(accelerator: str) -> AttentionKernel:
+    """The fastest fused attention that is usual on an accelerator: the third FlashAttention is for Hopper and later."""
+    return "flash-3" if accelerator.startswith(_NEWER) else "flash-2"
+
+
+def _optimizer_bytes(state: ModelState) -> float:
+    """Bytes that the optimizer moves for a parameter: gradient read, own state read and written, weight written."""
+    return state.gradients + 2 * state.optimizer + state.weights * (1 if state.master else 2)
+
+
+@lru_cache(maxsize=1 << 18)
+def seconds_of(operation: str, message_bytes: float, network: Network) -> float:
+    """Seconds of the collective that a well-tuned library would pick."""
+    return collectives.best(operation, message_bytes, network).seconds
+
+
+def work_of(model: ModelFacts, machine: MachineFacts, layout: Layout, settings: Settings) -> Work:
+    """The step as one rank of the machine sees it.
+
+    Raises:
+        Unpredictable: no peak rate is known for the format.
+    """
+    name, rate = machine.peak(model.compute_formats)
+    return Work(
+        shape=model.shape,
+        layout=layout,
+        peak_flops_per_second=rate,
+        memory_bandwidth_bytes_per_second=machine.memory_bandwidth_bytes_per_second,
+        matmul_fraction=machine.matmul_share(name)[0],
+        generation=_generation(machine.accelerator),
+        attention_peak_flops_per_second=machine.wide_peak,
+        fused_attention=settings.fused_attention,
+        attention_kernel=_kernel(machine.accelerator),
+        recompute=settings.recompute,
+        overlap_tensor=settings.overlap_tensor,
+        overlap_gradients=settings.overlap_gradients,
+        overlap_parameters=settings.overlap_parameters,
+        data_stall_seconds=settings.data_stall_seconds,
+        optimizer_bytes_per_parameter=_optimizer_bytes(model.state),
+        gradient_bytes=model.reduction_bytes,
+        parameter_bytes=model.parameter_bytes,
+    )
+
+
+def networks_of(machine: MachineFacts, layout: Layout, settings: Settings) -> Mapping[str, Network]:
+    """The network of the groups of every axis with several ranks; see `spans.axis_networks`."""
+    return axis_networks(machine.topology, layout, settings.order, settings.rank_order)
+
+
+def outlook(model: ModelFacts, machine: MachineFacts, layout: Layout, settings: Settings) -> Outlook:
+    """Time and utilisation of one step.
+
+    Raises:
+        Unpredictable: no peak rate is known for the format.
+        ValueError: the layout does not fit the model or the machine.
+    """
+    work = work_of(model, machine, layout, settings)
+    step = step_time(work, networks_of(machine, layout, settings), seconds_of)
+    name, rate = machine.peak(model.compute_formats)
+    tokens = layout.data * layout.micro_sequences * layout.num_micro_batches * layout.sequence_length
+    return Outlook(
+        step=step,
+        utilisation=model_flops_utilisation(model.shape, layout, step.seconds, rate),
+        peak_format=name,
+        peak_flops_per_second=rate,
+        matmul_measured=machine.matmul_share(name)[1],
+        tokens_per_second=tokens / step.seconds,
+    )
+
+
+def planned_collectives(
+    model: ModelFacts, machine: MachineFacts, layout: Layout, settings: Settings
+) -> tuple[PlannedCollective, ...]:
+    """Every kind of message of a rank with the estimate of the collective that a well-tuned library would pick.
+
+    Raises:
+        ValueError: the layout does not fit the machine.
+    """
+    work, networks = work_of(model, machine, layout, settings), networks_of(machine, layout, settings)
+    sent = transfers(
+        model.shape,
+        layout,
+        gradient_bytes=work.gradient_bytes,
+        parameter_bytes=work.parameter_bytes,
+    )
+    return tuple(
+        PlannedCollective(item, network, collectives.best(item.operation, item.message_bytes, network))
+        for item in sent
+        # Experts that no rank splits have the groups of all other weights, as in `step_time`.
+        for network in (networks.get(item.axis) or (networks.get("data") if item.axis == "expert-data" else None),)
+        if network is not None
+    )

@@ -1,0 +1,82 @@
+"""Predicts what a plan does on its cluster, from the two documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.performance.costs.layout import Layout
+from trainspec_validate.performance.costs.rank_memory import RankMemory
+from trainspec_validate.performance.derived.state import offloaded_share
+from trainspec_validate.performance.derived.trained import trained_of
+from trainspec_validate.performance.forecast.facts import (
+    MachineFacts,
+    ModelFacts,
+    Unpredictable,
+    layout_of,
+    machine_of,
+    model_facts,
+)
+from trainspec_validate.performance.forecast.outlook import (
+    Outlook,
+    PlannedCollective,
+    Settings,
+    memory_of_stage,
+    outlook,
+    planned_collectives,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A plan in plain numbers, with what is predicted of it."""
+
+    model: ModelFacts
+    machine: MachineFacts
+    layout: Layout
+    settings: Settings
+    outlook: Outlook
+    memory: tuple[int, RankMemory] | None
+    """The fullest pipeline stage and its bytes; None for a schedule without a formula."""
+    collectives: tuple[PlannedCollective, ...]
+
+
+def settings_of(plan: TrainingPlan) -> Settings:
+    """What a plan says beyond its layout; what it leaves open is taken as the specification recommends it."""
+    communication, memory = plan.communication, plan.memory
+    policy = memory.activation_policy if memory else "selective"
+    return Settings(
+        recompute="none" if policy == "offload" else policy,
+        order=plan.parallelism.order,
+        rank_order=plan.parallelism.rank_order or "topology",
+        overlap_gradients=communication is None or communication.overlap_gradients is not False,
+        overlap_parameters=communication is None or communication.overlap_parameters is not False,
+        offloaded_optimizer=min(1.0, offloaded_share(plan, "optimizer")),
+        offloaded_activations=min(1.0, offloaded_share(plan, "activations")),
+    )
+
+
+def predict(plan: TrainingPlan, cluster: ClusterProfile) -> Prediction:
+    """What a plan does on a cluster.
+
+    Raises:
+        Unpredictable: the documents lack a figure or contradict each other.
+    """
+    model = model_facts(plan.model, plan.precision, plan.optimizer, trained_of(plan))
+    machine = machine_of(plan, cluster)
+    layout, settings = layout_of(plan), settings_of(plan)
+    if layout.num_ranks != plan.parallelism.num_accelerators:
+        raise Unpredictable("the degrees do not multiply to the ranks")
+    try:
+        found = outlook(model, machine, layout, settings)
+        talk = planned_collectives(model, machine, layout, settings)
+    except ValueError as error:
+        raise Unpredictable(str(error)) from error
+    return Prediction(model, machine, layout, settings, found, _memory(model, layout, settings), talk)
+
+
+def _memory(model: ModelFacts, layout: Layout, settings: Settings) -> tuple[int, RankMemory] | None:
+    try:
+        return memory_of_stage(model, layout, settings)
+    except ValueError:
+        return None

@@ -1,0 +1,70 @@
+"""Has each series of checkpoints judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from typing import TYPE_CHECKING
+
+from trainspec_validate.checking.answers import without_documents
+from trainspec_validate.checking.selection import Selection
+from trainspec_validate.checkpoints.view import Checkpoint, SavedStep
+from trainspec_validate.model.finding import CheckResult, DocumentSummary
+from trainspec_validate.model.requirements import Index
+from trainspec_validate.pipeline.engine import Binding
+from trainspec_validate.pipeline.streams import belonging, num_given
+from trainspec_validate.system.boundary import UnreadableError, unreadable, untrusted
+
+if TYPE_CHECKING:
+    from trainspec_validate.checkpoints.inventory import Group
+
+
+def judge_stored(  # noqa: PLR0913
+    groups: Sequence[Group],
+    selection: Selection,
+    index: Index,
+    bound: Iterable[Binding],
+    saved: tuple[SavedStep, ...] | None,
+    *,
+    reads_values: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> CheckResult:
+    """Judge every series of checkpoints.
+
+    A kind of document counts where there is one of it, or where the only plan or policy refers to one of several.
+
+    `saved` are the saves that the only run reports, None where there is no run, or several; `progress` is called with
+    what was done so far and all there is to do.
+    """
+    from trainspec_validate.checkpoints.judge import judge_series  # noqa: PLC0415
+    from trainspec_validate.checkpoints.read import read_group  # noqa: PLC0415
+
+    wanted = [r for r in index.by_id.values() if r.check == "artifact" and selection.takes(index, r.id)]
+    documents = [{kind: member.document for kind, member in binding.items()} for binding in bound]
+    beside, given = belonging(documents), num_given(documents)
+    total = sum(len(group.members) + len(wanted) for group in groups)
+    done = count(1)
+    seen = (lambda: progress(next(done), total)) if progress else None
+    result = CheckResult()
+    for group in groups:
+        try:
+            with untrusted(unreadable(group.root.as_posix())):
+                series = read_group(group, saved, seen, reads_values=reads_values)
+        except UnreadableError as error:
+            result += CheckResult(failures=(str(error),))
+            continue
+        judgement = judge_series(series, wanted, index, beside, seen)
+        judged = tuple(_summary(one, reads_values=reads_values) for one in series.checkpoints)
+        path = judged[0].path if judged else group.root.as_posix()
+        without = tuple(without_documents(path, "checkpoints", judgement.outcomes, given))
+        result += CheckResult(tuple(judgement.findings), tuple(judgement.outcomes), judged, unjudged=without)
+    return result
+
+
+def _summary(checkpoint: Checkpoint, *, reads_values: bool) -> DocumentSummary:
+    from trainspec_validate.checkpoints.values import share_read  # noqa: PLC0415
+
+    formats = ", ".join(dict.fromkeys(checkpoint.formats)) or "of no known format"
+    if reads_values:
+        formats += f"; {share_read(checkpoint)}"
+    return DocumentSummary(checkpoint.name, "Checkpoint", formats)

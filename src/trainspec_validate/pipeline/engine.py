@@ -1,0 +1,180 @@
+"""Runs rules: it gives each rule the documents it asks for and stamps its findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from trainspec_validate.documents.types import Document, Unknown, UnknownValueError
+from trainspec_validate.model.finding import Finding, Outcome, Pointer, Related, Severity, Span, Verdict
+from trainspec_validate.model.quantities import singular_of_one
+from trainspec_validate.model.requirements import Index, Requirement
+from trainspec_validate.rules import NotApplicable, Place, Rule, Unresolved, Violation
+from trainspec_validate.rules._groups import violations_of
+
+_NO_VALUE = "lacks a value, or another document does"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A typed document of the set, with the path that findings name."""
+
+    path: str
+    document: Document
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """A value that a rule needed and a document does not give."""
+
+    requirement: str
+    path: str
+    pointer: Pointer
+    reason: str = ""
+    """Why the value there does not do; empty where there is none."""
+    help: str = ""
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What became of one requirement so far."""
+
+    num_judged: int = 0
+    num_findings: int = 0
+    worst: Severity = Severity.NOTE
+    reasons: dict[str, None] = field(default_factory=dict)
+    unknown: list[Lack] = field(default_factory=list)
+
+    def add(self, finding: Finding) -> None:
+        self.num_findings += 1
+        self.worst = max(self.worst, finding.severity, key=lambda severity: severity.rank)
+
+
+Binding = Mapping[type[Document], Member]
+"""Documents that belong together, by kind."""
+
+
+def bind(rule: Rule, bindings: Iterable[Binding]) -> Iterator[Binding]:
+    """Each distinct set of documents that a rule is to judge.
+
+    A rule that asks for one kind runs once per document; a rule that asks for several runs once per combination.
+    """
+    seen = set()
+    for binding in bindings:
+        if not rule.kinds <= binding.keys():
+            continue
+        key = tuple(id(binding[kind].document) for _, kind in rule.parameters)
+        if key not in seen:
+            seen.add(key)
+            yield binding
+
+
+def run_rules(
+    rules: Iterable[Rule], bindings: Sequence[Binding], index: Index
+) -> tuple[list[Finding], list[Outcome], list[Lack]]:
+    """Judge every binding by every rule that it has the documents for.
+
+    Returns the findings without spans (places are resolved once per file, later), a verdict per requirement, and the
+    values that rules needed in vain.
+    """
+    lacks: list[Lack] = []
+    findings: list[Finding] = []
+    outcomes: list[Outcome] = []
+    for rule in rules:
+        requirement = index.by_id[rule.requirement]
+        tally = _Tally()
+        for binding in bind(rule, bindings):
+            findings.extend(_judge(rule, binding, requirement, index, tally))
+        outcomes.append(_outcome(requirement, tally))
+        lacks += tally.unknown
+    return findings, outcomes, lacks
+
+
+def _judge(rule: Rule, binding: Binding, requirement: Requirement, index: Index, tally: _Tally) -> Iterator[Finding]:
+    paths = {id(member.document): member.path for member in binding.values()}
+    arguments = {name: binding[kind].document for name, kind in rule.parameters}
+    try:
+        for violation in violations_of(rule, arguments):
+            finding = _stamp(violation, requirement, index, paths)
+            tally.add(finding)
+            yield finding
+    except Unresolved as answer:
+        place = answer.place
+        tally.unknown.append(Lack(rule.requirement, paths[id(place.document)], place.pointer, str(answer), answer.help))
+        return
+    except NotApplicable as answer:
+        tally.reasons[str(answer)] = None
+        return
+    except UnknownValueError as answer:
+        tally.unknown.append(Lack(rule.requirement, answer.path, answer.pointer))
+        return
+    except Exception as error:
+        if isinstance(error, TypeError) and Unknown.__name__ in str(error):
+            # A built-in function that takes nothing but a text or a number met a value that is not known.
+            tally.unknown += [Lack(rule.requirement, path, (), _NO_VALUE) for path in paths.values()]
+            return
+        error.add_note(f"while judging {', '.join(sorted(paths.values()))} by {rule.requirement}")
+        raise
+    tally.num_judged += 1
+
+
+def _stamp(violation: Violation, requirement: Requirement, index: Index, paths: Mapping[int, str]) -> Finding:
+    related = tuple(Related(message, paths[id(place.document)], place.pointer) for place, message in violation.related)
+    return Finding(
+        requirement=requirement.id,
+        name=requirement.name,
+        severity=_severity(violation, requirement),
+        message=singular_of_one(violation.message),
+        path=paths[id(violation.place.document)],
+        pointer=violation.place.pointer,
+        points_at_key=violation.place.key,
+        help=singular_of_one(violation.help),
+        url=index.url(requirement),
+        related=related,
+    )
+
+
+def _severity(violation: Violation, requirement: Requirement) -> Severity:
+    if not violation.on_some_groups:
+        return requirement.severity
+    return min(requirement.severity, Severity.WARNING, key=lambda severity: severity.rank)
+
+
+def _outcome(requirement: Requirement, tally: _Tally) -> Outcome:
+    if tally.num_findings:
+        verdict = Verdict.FAIL if tally.worst is Severity.ERROR else Verdict.WARN
+        return Outcome(requirement.id, verdict, tally.num_findings)
+    if tally.num_judged:
+        return Outcome(requirement.id, Verdict.PASS)
+    unresolved = dict.fromkeys(f"{lack.path} {lack.reason}" for lack in tally.unknown if lack.reason)
+    if unresolved:
+        return Outcome(requirement.id, Verdict.NOT_RUN, reason="; ".join(unresolved))
+    if tally.reasons:
+        return Outcome(requirement.id, Verdict.NOT_APPLICABLE, reason="; ".join(tally.reasons))
+    return not_together(requirement)
+
+
+def not_together(requirement: Requirement) -> Outcome:
+    """The outcome of a rule whose documents are not all in the set, or do not belong together."""
+    wanted = " and ".join(requirement.documents)
+    return Outcome(requirement.id, Verdict.NOT_APPLICABLE, reason=f"no {wanted} that belong together")
+
+
+def wanted_places(findings: Iterable[Finding]) -> Mapping[str, set[tuple[Pointer, bool]]]:
+    """The pointers to look up, by file, so that each text is walked once."""
+    wanted: dict[str, set[tuple[Pointer, bool]]] = {}
+    for finding in findings:
+        wanted.setdefault(finding.path, set()).add((finding.pointer, finding.points_at_key))
+        for related in finding.related:
+            wanted.setdefault(related.path, set()).add((related.pointer, False))
+    return wanted
+
+
+def with_spans(finding: Finding, spans: Mapping[str, Mapping[tuple[Pointer, bool], Span]]) -> Finding:
+    """The finding with the lines and columns of its places."""
+    own = spans.get(finding.path, {}).get((finding.pointer, finding.points_at_key))
+    related = tuple(replace(r, span=spans.get(r.path, {}).get((r.pointer, False))) for r in finding.related)
+    return replace(finding, span=finding.span or own, related=related)
+
+
+__all__ = ["Binding", "Member", "Place", "bind", "run_rules", "wanted_places", "with_spans"]

@@ -1,0 +1,249 @@
+"""Has the streams of each run judged, by the requirements of the specification and by the rules of the user."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from trainspec_validate.checking.answers import without_documents
+from trainspec_validate.checking.selection import Selection
+from trainspec_validate.checkpoints.view import SavedStep
+from trainspec_validate.documents.types import CheckpointPolicy, Document, TrainingPlan
+from trainspec_validate.model.finding import CheckResult, DocumentSummary, Outcome, Verdict
+from trainspec_validate.model.requirements import Index
+from trainspec_validate.pipeline.files import File
+from trainspec_validate.system.boundary import (
+    TogetherOverLimitError,
+    UnreadableError,
+    open_regular,
+    unreadable,
+    untrusted,
+)
+
+if TYPE_CHECKING:
+    from trainspec_validate.telemetry.decode.reader import RunFile
+    from trainspec_validate.telemetry.user_rules import RuleSet
+    from trainspec_validate.telemetry.view.run_view import RunView
+
+Seen = Callable[["RunView"], None]
+Judged = TypeVar("Judged")
+_MOST_ATTEMPTS = 4
+"""Times that a run is read while its files vanish."""
+
+
+def judge_streams(  # noqa: PLR0913
+    files: Sequence[RunFile],
+    selection: Selection,
+    index: Index,
+    documents: Sequence[Mapping[type[Document], Document]],
+    *,
+    engine: str = "local",
+    num_workers: int | None = None,
+    seen: Seen | None = None,
+) -> tuple[CheckResult, list[tuple[SavedStep, ...]]]:
+    """Judge the streams of every run.
+
+    A kind of document counts where there is one of it, or where the only plan or policy refers to one of several.
+
+    `engine` is `local` or `spark`; `num_workers` are processes, or shares on Spark; `seen` is called with the view of
+    each run that was judged.
+
+    Returns:
+        What came of the checks, and by run the saves that were committed and not deleted.
+    """
+    from trainspec_validate.telemetry.fold.engine import Options  # noqa: PLC0415
+    from trainspec_validate.telemetry.judge import judge_run  # noqa: PLC0415
+
+    wanted = [r for r in index.by_id.values() if r.check == "stream" and selection.takes(index, r.id)]
+    beside, given = belonging(documents), num_given(documents)
+    options = Options(num_workers, engine, now_us=time.time_ns() // 1_000)
+    result, saved = CheckResult(), []
+    for those in runs(files):
+        run, judgement, failures = readable(those, lambda some: judge_run(some, wanted, index, beside, options))
+        result += CheckResult(failures=failures)
+        if judgement is None:
+            continue
+        saved.append(_saved(judgement.view))
+        if seen is not None:
+            seen(judgement.view)
+        judged = tuple(DocumentSummary(file.name, "MetricStream", judgement.view.run) for file in run)
+        covered = () if judgement.coverage is None else (judgement.coverage,)
+        without = tuple(without_documents(run[0].name, "streams", judgement.outcomes, given))
+        result += CheckResult(tuple(judgement.findings), tuple(judgement.outcomes), judged, covered, unjudged=without)
+    return result, saved
+
+
+def open_streams(files: Iterable[File]) -> tuple[list[RunFile], tuple[str, ...]]:
+    """The streams whose start can be read, and why the others cannot."""
+    from trainspec_validate.telemetry.fold.engine import run_file  # noqa: PLC0415
+    from trainspec_validate.telemetry.formats.source import SourceError  # noqa: PLC0415
+
+    opened: list[RunFile] = []
+    failures: list[str] = []
+    for file in files:
+        try:
+            with untrusted(unreadable(file.name)):
+                opened.append(run_file(len(opened), file.path, file.name))
+        except UnreadableError as error:
+            failures.append(str(error))
+        except SourceError as error:
+            failures.append("; ".join(filter(None, (f"{file.name}: {error}", error.help))))
+    return opened, tuple(failures)
+
+
+def readable(
+    files: Sequence[RunFile], judge: Callable[[list[RunFile]], Judged]
+) -> tuple[list[RunFile], Judged | None, tuple[str, ...]]:
+    """The files that could be read to their end, what came of them, and why the others could not, each once.
+
+    A file that vanishes while it is read takes no other with it: those that are left are read once more.
+    """
+    left, failures = list(files), list[str]()
+    for _ in range(_MOST_ATTEMPTS):
+        try:
+            return left, judge(left), tuple(failures)
+        except UnreadableError as error:
+            failures.append(str(error))
+            gone = {file.name: why for file in left if file.name != error.name and (why := _why_gone(file))}
+            failures += gone.values()
+            left = _numbered([file for file in left if file.name not in {error.name, *gone}])
+            if not left:
+                break
+        except TogetherOverLimitError as error:
+            more = f" and {len(left) - 1:,} more files of its run" if len(left) > 1 else ""
+            return [], None, (*failures, f"{left[0].name}{more}: {error}; leave some of it out")
+    failures.extend(f"{file.name}: not judged, other files of its run change while it is read" for file in left)
+    return [], None, tuple(failures)
+
+
+def _why_gone(file: RunFile) -> str:
+    """Why a file cannot be opened any more; empty where it can."""
+    try:
+        with untrusted(unreadable(file.name)), open_regular(file.path):
+            return ""
+    except UnreadableError as error:
+        return str(error)
+
+
+def _saved(view: RunView) -> tuple[SavedStep, ...]:
+    """The saves of a run that outlive its processes and nodes, or do not say what they outlive."""
+    from trainspec_validate.telemetry.checks._saves import saves  # noqa: PLC0415
+
+    return tuple(
+        SavedStep(save.id, save.step)
+        for save in saves(view)
+        if save.step is not None and save.deleted is None and save.outlives_the_job
+    )
+
+
+def judge_by_rules(files: Sequence[RunFile], rules: RuleSet, selection: Selection, index: Index) -> CheckResult:
+    """Judge all runs by the rules of the user; a rule that cannot be run is a failure."""
+    from trainspec_validate.telemetry.formats.source import SourceError  # noqa: PLC0415
+    from trainspec_validate.telemetry.user_rules.judge import judge_rules  # noqa: PLC0415
+
+    wanted = [rule for rule in rules.rules if selection.takes(index, rule.id)]
+    try:
+        _, judgement, failures = readable(files, lambda some: judge_rules(some, rules, wanted))
+    except SourceError as error:
+        return CheckResult(failures=("; ".join(filter(None, (f"--rules: {error}", error.help))),))
+    unread = CheckResult(failures=failures)
+    if judgement is None:
+        return unread
+    return unread + CheckResult(
+        tuple(judgement.findings), tuple(judgement.outcomes), failures=tuple(judgement.failures)
+    )
+
+
+def documents_beside(paths: Sequence[str]) -> Mapping[type[Document], Document]:
+    """The documents below the paths that belong together; none where there are none, or several sets.
+
+    Raises:
+        InputError: a document cannot be read.
+    """
+    from trainspec_validate.model.requirements import load_index  # noqa: PLC0415
+    from trainspec_validate.pipeline.detect import detect, search  # noqa: PLC0415
+    from trainspec_validate.pipeline.reading import State, read_document  # noqa: PLC0415
+
+    state = State(load_index())
+    for file in search(paths).files:
+        if detect(file).kind == "document":
+            with untrusted(unreadable(file.name)):
+                read_document(state, file)
+    return only_ones(member.document for member in state.members.values())
+
+
+def only_ones(documents: Iterable[Document]) -> dict[type[Document], Document]:
+    """The documents that are the only ones of their kind; each can come more than once."""
+    found: dict[type[Document], dict[int, Document]] = {}
+    for document in documents:
+        found.setdefault(type(document), {})[id(document)] = document
+    return {kind: next(iter(those.values())) for kind, those in found.items() if len(those) == 1}
+
+
+def belonging(bound: Iterable[Mapping[type[Document], Document]]) -> dict[type[Document], Document]:
+    """The documents that are the only ones of their kind, and those that the only policy or plan is bound to."""
+    sets = list(bound)
+    found = only_ones(document for documents in sets for document in documents.values())
+    owners: tuple[tuple[type[Document], bool], ...] = ((CheckpointPolicy, False), (TrainingPlan, True))
+    for kind, alone in owners:
+        for documents in sets:
+            if kind in found and documents.get(kind) is found[kind] and not (alone and CheckpointPolicy in documents):
+                found = {**documents, **found}
+    return found
+
+
+def num_given(bound: Iterable[Mapping[type[Document], Document]]) -> dict[str, int]:
+    """Number of documents of a run by kind."""
+    return Counter(type(one).__name__ for one in {id(one): one for each in bound for one in each.values()}.values())
+
+
+def runs(files: Iterable[RunFile]) -> list[list[RunFile]]:
+    """The files by run: those of our format by the run of their head, every other one by itself."""
+    from trainspec_validate.telemetry.decode.reader import NATIVE  # noqa: PLC0415
+
+    by_run: dict[str, list[RunFile]] = {}
+    headless, alone = [], []
+    for file in files:
+        if file.head is not None:
+            by_run.setdefault(file.head.run, []).append(file)
+        elif file.format in {NATIVE, "parquet"}:
+            headless.append(file)
+        else:
+            alone.append([file])
+    groups = list(by_run.values())
+    if headless and len(groups) == 1:
+        groups[0] += headless
+    elif headless:
+        groups.append(headless)
+    return [*(_numbered(group) for group in groups), *(_numbered(group) for group in alone)]
+
+
+def _numbered(files: Sequence[RunFile]) -> list[RunFile]:
+    from dataclasses import replace  # noqa: PLC0415
+
+    return [replace(file, number=number) for number, file in enumerate(sorted(files, key=lambda file: file.name))]
+
+
+_WEIGHT = (
+    *(Verdict.NOT_APPLICABLE, Verdict.UNSUPPORTED, Verdict.NOT_RUN),
+    *(Verdict.PASS, Verdict.WARN, Verdict.FAIL, Verdict.ERROR),
+)
+
+
+def together(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """One outcome for each requirement over all runs: the heaviest, with all findings and all reasons."""
+    found: dict[str, Outcome] = {}
+    for outcome in outcomes:
+        before = found.get(outcome.requirement)
+        if before is None:
+            found[outcome.requirement] = outcome
+            continue
+        heavier = max(before, outcome, key=lambda each: _WEIGHT.index(each.verdict))
+        told = f"{before.reason}; {outcome.reason}".split("; ")
+        reasons = "; ".join(dict.fromkeys(filter(None, told)))
+        number = before.num_findings + outcome.num_findings
+        kept = reasons if heavier.verdict in _WEIGHT[:3] else ""
+        found[outcome.requirement] = Outcome(outcome.requirement, heavier.verdict, number, kept)
+    return list(found.values())

@@ -1,0 +1,34 @@
+"""Starts documents, for an accelerator of the catalog and a number of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trainspec_validate.model.catalog import CatalogAccelerator
+from trainspec_validate.planner.starter.unlisted import OTHER, missing_figures
+
+__all__ = ["FILES", "MAX_NUM_NODES", "OTHER", "documents", "missing_figures"]
+
+FILES = {"ClusterProfile": "cluster.yaml", "TrainingPlan": "plan.yaml", "CheckpointPolicy": "checkpoint.yaml"}
+"""File that each kind is written to."""
+MAX_NUM_NODES = 4096
+
+
+def documents(kinds: Iterable[str], accelerator: CatalogAccelerator, num_nodes: int) -> dict[str, str]:
+    """Text of a starter document of each kind, by file name; together they validate.
+
+    Raises:
+        ValueError: the number of nodes is not between 1 and 4096.
+    """
+    from trainspec_validate.planner.starter import cluster, plan, policy  # noqa: PLC0415 - the models behind the figures
+    from trainspec_validate.planner.starter.sizing import sizes  # noqa: PLC0415
+
+    if not 1 <= num_nodes <= MAX_NUM_NODES:
+        raise ValueError(f"{num_nodes} nodes; starters are made for 1 to {MAX_NUM_NODES}")
+    writers = {
+        "ClusterProfile": cluster.document,
+        "TrainingPlan": plan.document,
+        "CheckpointPolicy": policy.document,
+    }
+    figures = sizes(accelerator, num_nodes)
+    return {FILES[kind]: writers[kind](figures) for kind in kinds}

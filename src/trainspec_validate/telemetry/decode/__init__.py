@@ -1,0 +1,1 @@
+"""From the bytes of streams to typed columns."""

@@ -1,0 +1,1 @@
+"""From columns to a mergeable digest of a run."""

@@ -1,0 +1,146 @@
+"""Reads all files of a run and folds them into one view, whatever the order of the files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainspec_validate.documents.types.stream import Head
+from trainspec_validate.system.boundary import TogetherOverLimitError
+from trainspec_validate.system.budget import OverLimitError
+from trainspec_validate.telemetry.decode.batch import Batch, in_order, join
+from trainspec_validate.telemetry.decode.reader import NATIVE, RunFile, Stretch, batches, check_facts, have_order
+from trainspec_validate.telemetry.fold.build import Circumstances, view_of
+from trainspec_validate.telemetry.fold.digest import Digest
+from trainspec_validate.telemetry.formats.format import FORMATS, detect, holds_record
+from trainspec_validate.telemetry.formats.native import MAX_LINE_BYTES, read_line
+from trainspec_validate.telemetry.formats.source import SourceError, head_of, is_compressed
+from trainspec_validate.telemetry.kernels import jit
+from trainspec_validate.telemetry.view.run_view import RunView, StreamFile
+
+AT_ONCE_BYTES = 32_000_000
+"""A run up to this size is read as a whole and put in order before it is folded."""
+
+
+_MOST_AT_ONCE = 8_000_000
+"""Records and values that are held at once, however well they were compressed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to read a run."""
+
+    num_workers: int | None = None
+    """Processes; None takes as many as there are processors for large runs."""
+    engine: str = "local"
+    """`local`, or `spark` for the Spark session of this process."""
+    is_live: bool = False
+    now_us: int | None = None
+
+
+def run_file(number: int, path: Path, name: str) -> RunFile:
+    """What the first bytes of a file tell.
+
+    Raises:
+        SourceError: the file cannot be read.
+    """
+    size = path.stat().st_size
+    start = head_of(path)
+    if b"\n" not in start and b'"head"' in start:
+        start = head_of(path, MAX_LINE_BYTES + 2)
+    found = detect(start)
+    if found is not None and found.name == "parquet":
+        from trainspec_validate.telemetry.decode.arrow import first_head  # noqa: PLC0415
+
+        return RunFile(number, path, name, found.name, size, first_head(path))
+    head = _head(start)
+    if found is None and not head and not holds_record(start):
+        raise SourceError("this is no stream of a known format: " + ", ".join(FORMATS))
+    kind = NATIVE if head or found is None else found.name
+    return RunFile(number, path, name, kind, size, head, is_compressed(path))
+
+
+def _head(start: bytes) -> Head | None:
+    line = start.partition(b"\n")[0].removesuffix(b"\r")
+    record = read_line(line) if b'"head"' in line else None
+    return record if isinstance(record, Head) else None
+
+
+def read_run(files: Sequence[RunFile], options: Options | None = None) -> RunView:
+    """What checks see of the run that these files hold.
+
+    Raises:
+        UnreadableError: a file cannot be read to its end, or passes a limit.
+        TogetherOverLimitError: the run passes a limit.
+    """
+    options = options or Options()
+    try:
+        digest = digest_of(files, options)
+        for file in files:
+            facts = digest.facts(file.number)
+            with file.reading(facts):
+                check_facts(facts)
+    except OverLimitError as error:
+        raise TogetherOverLimitError(str(error)) from error
+    return view_of(digest, circumstances(files, digest, options))
+
+
+def digest_of(files: Sequence[RunFile], options: Options) -> Digest:
+    """The digest of a run."""
+    if options.engine == "spark":
+        from trainspec_validate.telemetry.fold.spark import spark_digest  # noqa: PLC0415
+
+        return spark_digest(files, options.num_workers)
+    if sum(file.text_bytes for file in files) <= AT_ONCE_BYTES:
+        digest = _digest_at_once(files)
+        if digest is not None:
+            return digest
+    from trainspec_validate.telemetry.fold.large import large_digest  # noqa: PLC0415
+
+    return large_digest(files, options.num_workers)
+
+
+def _digest_at_once(files: Sequence[RunFile]) -> Digest | None:
+    """The digest of a small run; None for one that turns out to be large."""
+    jit.compile_for(sum(file.text_bytes for file in files))
+    digest = Digest()
+    digest.know(file.head for file in files)
+    found: list[Batch] = []
+    size = 0
+    for batch in (batch for file in files for batch in batches(Stretch(file), digest)):
+        found.append(batch)
+        size += batch.num_records + batch.num_samples
+        if size > _MOST_AT_ONCE:
+            return None
+    digest.add(in_order(join(found), by_time=not have_order(files)))
+    return digest
+
+
+def circumstances(files: Sequence[RunFile], digest: Digest, options: Options) -> Circumstances:
+    """What the caller knows of a run beside its records."""
+    return Circumstances(
+        files=tuple(_stream_files(files, digest, options)),
+        is_live=options.is_live,
+        snapshot=bool(files) and all(FORMATS[file.format].snapshot for file in files),
+        has_order=have_order(files),
+        now_us=options.now_us,
+    )
+
+
+def _stream_files(files: Iterable[RunFile], digest: Digest, options: Options) -> Iterator[StreamFile]:
+    for file in files:
+        facts = digest.facts(file.number)
+        yield StreamFile(
+            path=file.name,
+            format=file.format,
+            num_bytes=file.num_bytes,
+            num_records=facts.num_records,
+            is_open=options.is_live or facts.tail is not None,
+            has_head=bool(facts.heads),
+            starts_with_head=file.head is not None,
+            tail_bytes=facts.tail[1] if facts.tail else 0,
+            tail_offset=facts.tail[0] if facts.tail else -1,
+            clock=facts.losses.clock if facts.losses else "utc",
+            losses=tuple(f"{loss.message} ({loss.num:,})" for loss in facts.losses.entries) if facts.losses else (),
+        )

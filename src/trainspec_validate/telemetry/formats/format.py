@@ -1,0 +1,180 @@
+"""Lists the stream formats that can be read and what each can hold, and detects the format of a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from trainspec_validate.telemetry.formats.items import Clock
+from trainspec_validate.telemetry.formats.source import HEAD_BYTES, PARQUET
+
+_MLLOG_METRICS = frozenset(
+    {
+        *("train.step.count", "train.step.duration", "train.sample.count", "train.token.count", "train.token.rate"),
+        *("train.batch.size", "train.loss.mean", "train.evaluation.loss", "hw.power"),
+    }
+)
+_MEGATRON_METRICS = frozenset(
+    {
+        *("train.step.count", "train.step.duration", "train.step.skipped", "train.sample.count", "train.token.count"),
+        *("train.token.rate", "train.batch.size", "train.flops.utilization", "train.learning_rate", "train.loss.mean"),
+        *("train.gradient.norm", "train.world.active", "hw.power", "hw.energy"),
+    }
+)
+_TORCHTITAN_METRICS = frozenset(
+    {
+        "train.rank.step",
+        "train.step.duration",
+        "train.step.phase.time",
+        "train.data.wait.time",
+        "train.checkpoint.duration",
+    }
+)
+_NANOGPT_METRICS = frozenset({"train.step.count", "train.step.duration", "train.loss.mean", "train.evaluation.loss"})
+_INTERVALS = frozenset({"train.run.start", "train.run.end", "train.attempt.start", "train.attempt.end"})
+_EVALUATIONS = frozenset({"train.evaluation.begin", "train.evaluation.end"})
+_SAVES = frozenset({"train.checkpoint.begin", "train.checkpoint.commit", "train.checkpoint.fail"})
+_RESTORES = frozenset({"train.checkpoint.restore.begin", "train.checkpoint.restore.end"})
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFormat:
+    """One format of streams: how it is recognised, and what files in it can tell at best."""
+
+    name: str
+    title: str
+    looks_like: Callable[[bytes], bool]
+    """Whether a file starts so; cheap, and never raises."""
+    clock: Clock = "utc"
+    """What its times are at best."""
+    ordered: bool = True
+    """Whether it promises the order of records."""
+    snapshot: bool = False
+    """Whether a file is one moment, so that nothing about time can be judged."""
+    sequenced: bool = False
+    """Whether files have sequence numbers of their own, which prove that nothing is missing."""
+    metrics: frozenset[str] | None = None
+    """Metrics of the catalog that it can carry; None for any."""
+    events: frozenset[str] | None = None
+    """Events of the catalog that it can carry; None for any."""
+    module: str = ""
+    """Module of its reader in this package; empty for what `parquet` reads."""
+
+
+def _search(pattern: str) -> Callable[[bytes], bool]:
+    compiled = re.compile(pattern.encode(), re.MULTILINE)
+    return lambda head: compiled.search(head) is not None
+
+
+def _starts_with_brace(head: bytes) -> bool:
+    return head.lstrip()[:1] == b"{"
+
+
+_IS_RECORD = _search(r'"k"\s{0,8}:\s{0,8}"(?:head|m|e)"')
+_IS_SIGNAL = _search(r'"resource(?:Metrics|Logs|Spans)"\s{0,8}:')
+_IS_TRACE = _search(r'"log_type_name"\s{0,8}:')
+_PROMETHEUS_LINE = (
+    r"[a-zA-Z_:][a-zA-Z0-9_:]{0,300}\{[^\n]{0,2000}\}[ \t]+[-+0-9NI][^ \t\n]{0,40}(?:[ \t][^\n]{0,300})?\r?$"
+)
+_PROMETHEUS_TYPES = "counter|gauge|histogram|gaugehistogram|stateset|info|summary|unknown|untyped"
+_IS_EXPOSITION = _search(
+    rf"^(?:# TYPE [a-zA-Z_:][a-zA-Z0-9_:]{{0,300}} (?:{_PROMETHEUS_TYPES})[ \t]*\r?$|{_PROMETHEUS_LINE})"
+)
+
+
+def _is_native(head: bytes) -> bool:
+    return _starts_with_brace(head) and _IS_RECORD(head.lstrip().split(b"\n", 1)[0])
+
+
+def _is_otlp(head: bytes) -> bool:
+    return _starts_with_brace(head) and not _is_native(head) and _IS_SIGNAL(head)
+
+
+def _is_torchtitan(head: bytes) -> bool:
+    return _starts_with_brace(head) and not _is_native(head) and _IS_TRACE(head.lstrip().split(b"\n", 1)[0])
+
+
+def _is_exposition(head: bytes) -> bool:
+    return not _starts_with_brace(head) and _IS_EXPOSITION(head)
+
+
+_FORMATS = (
+    StreamFormat("metric-stream", "TrainSpec metric stream, JSON Lines", _is_native, sequenced=True, module="native"),
+    StreamFormat("parquet", "TrainSpec metric stream, Parquet", lambda head: head.startswith(PARQUET), sequenced=True),
+    StreamFormat("otlp", "OpenTelemetry metrics and logs, OTLP/JSON", _is_otlp, ordered=False, module="otlp.reader"),
+    StreamFormat(
+        *("prometheus", "Prometheus or OpenMetrics text", _is_exposition),
+        snapshot=True,
+        events=frozenset(),
+        module="prometheus.reader",
+    ),
+    StreamFormat(
+        *("mllog", "log of MLPerf, lines with :::MLLOG", _search(r"^[^\n]{0,200}:::MLLOG \{")),
+        ordered=False,
+        metrics=_MLLOG_METRICS,
+        events=_INTERVALS | _EVALUATIONS,
+        module="mllog.reader",
+    ),
+    StreamFormat(
+        *("torchtitan", "structured log of torchtitan, JSON Lines", _is_torchtitan),
+        sequenced=True,
+        metrics=_TORCHTITAN_METRICS,
+        events=_EVALUATIONS | _SAVES | _RESTORES,
+        module="torchtitan",
+    ),
+    StreamFormat(
+        *("megatron-log", "log of Megatron-LM, lines with iteration"),
+        _search(r"(?:^|[ \]])iteration {1,12}\d{1,15}/ {0,12}\d{1,15} \|"),
+        clock="local",
+        metrics=_MEGATRON_METRICS,
+        events=frozenset(),
+        module="megatron",
+    ),
+    StreamFormat(
+        *("dlrover-events", "events of a trainer of DLRover"),
+        _search(
+            r"^\[\d{4}-\d\d-\d\dT[\d:.]{8,15}\] (?:\[[^\]\n]{0,200}\] ){2,4}\[#\w{1,60}\] \[(?:BEGIN|END|INSTANT)\]"
+        ),
+        clock="local",
+        metrics=_MEGATRON_METRICS | {"train.checkpoint.duration"},
+        events=_INTERVALS | _EVALUATIONS | _SAVES | _RESTORES,
+        module="dlrover",
+    ),
+    StreamFormat(
+        *(
+            "nanogpt-log",
+            "log of modded-nanogpt, lines with step:",
+            _search(r"^step:\d{1,12}/\d{1,12} (?:train|val)_loss:"),
+        ),
+        clock="relative",
+        metrics=_NANOGPT_METRICS,
+        events=frozenset(),
+        module="nanogpt",
+    ),
+    StreamFormat(
+        *("alibaba-minibatch", "mini-batch times of the Alibaba PAI trace, CSV"),
+        _search(r"\A,?worker,gpu,time,batch_time_norm\r?$"),
+        clock="none",
+        metrics=frozenset({"train.rank.step", "train.rank.slowdown"}),
+        events=frozenset(),
+        module="minibatch",
+    ),
+)
+FORMATS = {entry.name: entry for entry in _FORMATS}
+"""Every format by its name, the specification's own first."""
+
+
+def holds_record(head: bytes) -> bool:
+    """Whether a line of a file that begins so is a record of a metric stream, whatever its first line is."""
+    return _IS_RECORD(head)
+
+
+def detect(head: bytes) -> StreamFormat | None:
+    """The format of a file by its first bytes, uncompressed; its name does not count. None where no format fits.
+
+    >>> detect(b':::MLLOG {"key": "init_start"}').name
+    'mllog'
+    """
+    head = head[:HEAD_BYTES].removeprefix(b"\xef\xbb\xbf")
+    return next((entry for entry in _FORMATS if entry.looks_like(head)), None)

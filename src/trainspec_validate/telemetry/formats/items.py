@@ -1,0 +1,123 @@
+"""Declares the output of a reader of a foreign stream: records, refusals, and the losses at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trainspec_validate.documents.types.stream import Event, Head, Sample
+
+Record = Head | Sample | Event
+Clock = Literal["utc", "local", "relative", "none"]
+"""What times are: moments in UTC, moments of a zone that is not told, time since some start, or made up."""
+RefusalCode = Literal[
+    "syntax",
+    "value",
+    "time",
+    "interval",
+    "sequence",
+    "unit",
+    "size",
+    "cut-off",
+    "absent",
+    "name",
+    "not-finite",
+    "rate",
+    "skip",
+    "head",
+]
+"""What is against the rules: the form of a line, a value, a time, a pair of entries, a number, a unit, a length, an
+end, a key that is owed, a name, a value that is not finite, a rate, a count of skipped updates, or the version of a
+head."""
+_REQUIREMENTS: Mapping[RefusalCode, str] = {
+    "time": "TS-TEL-016",
+    "interval": "TS-TEL-043",
+    "unit": "TS-TEL-007",
+    "sequence": "TS-TEL-019",
+    "absent": "TS-TEL-004",
+    "name": "TS-TEL-005",
+    "not-finite": "TS-TEL-015",
+    "rate": "TS-TEL-038",
+    "skip": "TS-TEL-042",
+    "head": "TS-TEL-002",
+}
+"""Requirement that a code breaks; TS-TEL-001 for all others."""
+LossReason = Literal[
+    "unknown-name", "unit", "quantity", "attribute", "identity", "value", "time", "step", "meaning", "text"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A line, or part of it, that cannot become a record, and what would be right."""
+
+    message: str
+    help: str = ""
+    code: RefusalCode = "syntax"
+
+    @property
+    def requirement(self) -> str:
+        """Id of the requirement that the line breaks."""
+        return _REQUIREMENTS.get(self.code, "TS-TEL-001")
+
+
+Found = tuple[int, Record | Refusal]
+"""Bytes before the line, and what it gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One thing that a conversion lost or could not know, told once for all its occurrences."""
+
+    reason: LossReason
+    what: str
+    """Name as it stands in the file, or what it is about."""
+    message: str
+    num: int
+    offset: int
+    """Bytes before the line of the first occurrence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """Unit and instrument of a metric as a file states them; None where it does not."""
+
+    unit: str | None
+    instrument: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """All that a conversion lost, and what it found."""
+
+    entries: tuple[Loss, ...]
+    """Most frequent reasons first within their order of appearance; names beyond the limit are in the last one."""
+    num_records: int
+    num_refusals: int
+    clock: Clock
+    sequenced: bool
+    """Whether sequence numbers are those of the file; otherwise records were numbered in the order of the file."""
+    stated: Mapping[str, Stated] = field(default_factory=dict)
+    """What a file states of metrics of the catalog, by name, in formats that state anything; at most 10,000."""
+
+
+Item = tuple[int, Record | Refusal | Losses]
+"""Bytes before the line, and what it gives; the last item of a reader holds its `Losses`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the caller knows and a file may not tell."""
+
+    run: str | None = None
+    attempt: int = 0
+    emitter: str | None = None
+    host: str | None = None
+    rank: int | None = None
+    start_us: int | None = None
+    """Moment that files without a clock start at, in microseconds since 1970 UTC."""
+    utc_offset_seconds: int | None = None
+    """Local time minus UTC, for files with times of no zone."""
+    quantities: Mapping[str, float] = field(default_factory=dict)
+    """Quantities of the job that conversions need, such as `num_accelerators`."""

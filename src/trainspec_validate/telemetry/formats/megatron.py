@@ -1,0 +1,166 @@
+"""Reads the log of Megatron-LM: lines with iteration, and the fields between their bars."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from trainspec_validate.documents.types.stream import MetricValue
+from trainspec_validate.model.metrics import Alias
+from trainspec_validate.telemetry.formats import fit
+from trainspec_validate.telemetry.formats.items import Found, Refusal
+from trainspec_validate.telemetry.formats.iteration import Iterations
+from trainspec_validate.telemetry.formats.names import IMPLIED, Names
+from trainspec_validate.telemetry.formats.tally import Tally
+from trainspec_validate.telemetry.formats.transcript import Transcript
+
+_LINE = re.compile(r"(?:^|[ \]])iteration {1,12}(?P<step>\d{1,15})/ {0,12}\d{1,15} \|(?P<fields>.*)", re.DOTALL)
+_TIME = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?)\]")
+_FIELD = re.compile(r"(?P<name>[^|]*?): *(?P<value>[^|: ]+) *")
+BESIDE = (
+    Alias("train.token.count", "megatron", "consumed tokens", "{token}", 1.0),
+    Alias("train.token.rate", "megatron", "samples per second", "{sample}/s", 1.0, times=("tokens_per_sample",)),
+    Alias("train.flops.utilization", "megatron", "TFLOPs", "T{operation}/s", 1e12, over=("peak_flops_per_second",)),
+)
+"""Spellings of older releases."""
+_IMPLIED = {
+    **IMPLIED,
+    "train.loss.mean": {"train.loss.name": "lm"},
+    "train.step.skipped": {"train.skip.reason": "overflow"},
+}
+_SECOND_US = 1_000_000
+_MAX_INTERVAL = 10_000
+_MAX_FIELDS = 1_000
+
+
+def names(tally: Tally, quantities: dict[str, float]) -> Names:
+    """The names of a line, which other programs of the family write too."""
+    return Names(("megatron",), tally, quantities, BESIDE, _IMPLIED)
+
+
+def local_us(text: str, offset_seconds: int | None) -> int | None:
+    """A time of no zone in microseconds since 1970 UTC, by the offset that was given; None where it is no time.
+
+    >>> local_us("1970-01-01 08:00:01", 8 * 3600)
+    1000000
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC) - timedelta(seconds=offset_seconds or 0)
+    return fit.time_us(since // timedelta(microseconds=1))
+
+
+class Reader:
+    """Reads the lines of one log; those that report no iteration are passed over."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self._transcript = transcript
+        self._given = dict(transcript.given.quantities)
+        self._names = names(transcript.tally, dict(self._given))
+        self._started = False
+        self._first: tuple[int, int, int] | None = None
+        self._held: list[Found] = []
+        self._num_lines = 0
+        self._last_step = -1
+        self._interval = 1
+        self._iterations = Iterations()
+        self._base_us = transcript.given.start_us or 0
+
+    def line(self, offset: int, text: str) -> Iterator[Found]:
+        """The record of a line."""
+        match = _LINE.search(text)
+        if not match:
+            self._transcript.lose("text", "text", "the file has lines that report no iteration, passed over", offset)
+            return
+        time_us = self._time(text[: match.start()], offset)
+        if time_us is None:
+            yield offset, Refusal("the line has no time, unlike lines before it", "", "time")
+            return
+        pairs, rest = self._pairs(offset, match["fields"])
+        values = self._values(offset, pairs)
+        step = fit.step(int(match["step"]))
+        if step is not None:
+            self._follow(step, offset)
+            values["train.step.count"] = float(step)
+        if not self._started:
+            self._started = True
+            self._first = (offset, time_us, step or 0)
+        elif self._first:
+            yield from self._begin(step or 0)
+        refusals = self._iterations.take(dict(pairs), step or 0, self._interval)
+        self._held += ((offset, refusal) for refusal in refusals)
+        if rest:
+            message = f"the line is cut off after {rest[:60]!r}"
+            self._held.append((offset, Refusal(message, "the text before it is taken", "cut-off")))
+        self._held.append((offset, self._transcript.sample(time_us, values, step=step)))
+        if not self._first:
+            yield from self._held
+            self._held = []
+
+    def _begin(self, second_step: int) -> Iterator[Found]:
+        """The head, which has the interval between two reports: it waits for the second line."""
+        offset, time_us, step = self._first or (0, 0, 0)
+        interval = second_step - step
+        self._first = None
+        self._interval = interval if 1 <= interval <= _MAX_INTERVAL else 1
+        more = {"report_interval_steps": interval} if 1 <= interval <= _MAX_INTERVAL else {}
+        yield offset, self._transcript.head(time_us, ("job",), **more)
+        yield from self._held
+        self._held = []
+
+    def _time(self, before: str, offset: int) -> int | None:
+        """The time of a line; in a file without times, a second for each line."""
+        found = _TIME.search(before)
+        transcript = self._transcript
+        self._num_lines += 1
+        if found and (not self._started or transcript.clock != "none"):
+            if not self._started and transcript.given.utc_offset_seconds is None:
+                transcript.lose("time", "time", "times have no zone; they are taken for UTC", offset)
+            transcript.clock = "local" if transcript.given.utc_offset_seconds is None else "utc"
+            return local_us(found[1], transcript.given.utc_offset_seconds)
+        if not self._started:
+            transcript.clock = "none"
+            transcript.lose("time", "time", "lines have no times; each line counts as a second", offset)
+        return None if transcript.clock != "none" else self._base_us + self._num_lines * _SECOND_US
+
+    def _pairs(self, offset: int, fields: str) -> tuple[list[tuple[str, str]], str]:
+        """The names and values of a line, and the start of one that has no value."""
+        pairs: list[tuple[str, str]] = []
+        *whole, last = fields.split("|", _MAX_FIELDS)
+        for part in whole:
+            match = _FIELD.fullmatch(part)
+            if match:
+                pairs.append((match["name"].strip(" "), match["value"]))
+            elif part.strip():
+                self._transcript.lose("text", part.strip()[:60], "a part of the line has no name and value", offset)
+        return pairs, last.strip()
+
+    def _values(self, offset: int, pairs: list[tuple[str, str]]) -> dict[str, MetricValue]:
+        self._learn(pairs)
+        values: dict[str, MetricValue] = {}
+        for name, value in pairs:
+            self._names.take(name, value, offset, values)
+        return values
+
+    def _learn(self, pairs: list[tuple[str, str]]) -> None:
+        """Tokens of a sample, where the line counts both."""
+        told = dict(pairs)
+        samples, tokens = (fit.whole(told.get(f"consumed {name}"), 10**18) for name in ("samples", "tokens"))
+        if samples and tokens and tokens % samples == 0 and "tokens_per_sample" not in self._given:
+            self._names.quantities["tokens_per_sample"] = tokens // samples
+
+    def _follow(self, step: int, offset: int) -> None:
+        if step < self._last_step:
+            message = "iteration falls: a restart or another run in the same file; attempts are not distinguished"
+            self._transcript.lose("step", "iteration", message, offset)
+        self._last_step = step
+
+    def end(self) -> Iterator[Found]:
+        """What waits for a second line."""
+        if self._first:
+            yield from self._begin(0)

@@ -1,0 +1,126 @@
+"""Pairs starts and stops in a log of MLPerf, and writes them as events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainspec_validate.documents.types.stream import MetricValue
+from trainspec_validate.telemetry.formats.items import Found, Refusal
+from trainspec_validate.telemetry.formats.transcript import Transcript
+
+_STARTS = {"run_start": "run", "block_start": "block", "eval_start": "eval", "epoch_start": "epoch"}
+_STOPS = {"run_stop": "run", "block_stop": "block", "eval_stop": "eval", "epoch_stop": "epoch"}
+_POWER = {"power_measurement_start", "power_measurement_stop"}
+_STATUS = {"success": ("completed", "completed"), "aborted": ("failed", "operator")}
+_SLACK_US = 1_000_000
+
+
+class Intervals:
+    """What is open, and what was seen of power readings."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self._transcript = transcript
+        self._open: dict[str, tuple[int, str]] = {}
+        self._num = 0
+        self._power_start: int | None = None
+        self._readings: tuple[int, int] | None = None
+        self._num_readings = 0
+
+    def has(self, key: str) -> bool:
+        """Whether a key starts or stops something."""
+        return key in _STARTS or key in _STOPS or key in _POWER
+
+    def saw_reading(self, time_us: int) -> None:
+        """Note the time of a power reading."""
+        low, high = self._readings or (time_us, time_us)
+        self._readings = (min(low, time_us), max(high, time_us))
+        self._num_readings += 1
+
+    def take(  # noqa: PLR0913, PLR0917 - the parts of an entry
+        self,
+        offset: int,
+        key: str,
+        time_us: int,
+        step: int | None,
+        value: Any,
+        metadata: Mapping[str, Any],
+        carried: Mapping[str, MetricValue],
+    ) -> Iterator[Found]:
+        """The events of a start or a stop."""
+        if key in _POWER:
+            yield from self._power(offset, key, time_us, value)
+        elif key in _STARTS:
+            yield from self._start(offset, _STARTS[key], time_us, step)
+        else:
+            yield from self._stop(offset, _STOPS[key], time_us, step, metadata, carried)
+
+    def _start(self, offset: int, kind: str, time_us: int, step: int | None) -> Iterator[Found]:
+        self._num += 1
+        identifier = f"{kind}-{self._num}"
+        if kind in self._open:
+            yield offset, Refusal(f"{kind}_start again before {kind}_stop", f"write {kind}_stop first", "interval")
+            return
+        self._open[kind] = offset, identifier
+        transcript = self._transcript
+        if kind == "run":
+            run = {"train.run.id": transcript.run}
+            attempt = {"train.run.attempt": transcript.given.attempt}
+            yield offset, transcript.event(time_us, "train.run.start", id=identifier, a=run)
+            yield offset, transcript.event(time_us, "train.attempt.start", id=f"{identifier}-attempt", a=attempt)
+        elif kind == "eval":
+            a = {"train.evaluation.set": "eval"}
+            yield offset, transcript.event(time_us, "train.evaluation.begin", id=identifier, step=step, a=a)
+
+    def _stop(  # noqa: PLR0913, PLR0917 - the parts of an entry
+        self,
+        offset: int,
+        kind: str,
+        time_us: int,
+        step: int | None,
+        metadata: Mapping[str, Any],
+        carried: Mapping[str, MetricValue],
+    ) -> Iterator[Found]:
+        if kind not in self._open:
+            yield offset, Refusal(f"{kind}_stop closes nothing: no {kind} is open", f"write {kind}_start", "interval")
+            return
+        _, identifier = self._open.pop(kind)
+        transcript = self._transcript
+        if kind == "run":
+            status, reason = _STATUS.get(str(metadata.get("status")), ("failed", "fault"))
+            attempt = {"train.run.attempt": transcript.given.attempt, "train.attempt.reason": reason}
+            run = {"train.run.id": transcript.run, "train.run.status": status}
+            yield (
+                offset,
+                transcript.event(time_us, "train.attempt.end", id=f"{identifier}-attempt", step=step, a=attempt),
+            )
+            yield offset, transcript.event(time_us, "train.run.end", id=identifier, step=step, a=run)
+        elif kind == "eval":
+            a = {"train.evaluation.set": "eval", "train.evaluation.outcome": "completed"}
+            more = {"id": identifier, "step": step, "a": a, "m": dict(carried)}
+            yield offset, transcript.event(time_us, "train.evaluation.end", **more)
+
+    def _power(self, offset: int, key: str, time_us: int, value: Any) -> Iterator[Found]:
+        if value is not None and not isinstance(value, int | float):
+            yield offset, Refusal(f"{key} has the text {value!r} for a value", "write null", "value")
+        if key.endswith("start"):
+            self._power_start = time_us
+            return
+        if self._power_start is None:
+            yield offset, Refusal(f"{key} closes nothing", "write power_measurement_start", "interval")
+            return
+        start = self._power_start
+        low, high = self._readings or (time_us, time_us)
+        outside = max(start - low, high - time_us)
+        if outside > _SLACK_US or time_us < start:
+            message = (
+                f"the measurement takes {(time_us - start) / 1e6:g} s, but {self._num_readings:,} readings span "
+                f"{(high - low) / 1e6:g} s and reach {outside / 1e6:g} s beyond it"
+            )
+            yield offset, Refusal(message, "start before the first reading and stop after the last", "interval")
+        self._power_start = None
+
+    def end(self) -> Iterator[Found]:
+        """What is open at the end."""
+        for kind, (offset, _) in self._open.items():
+            yield offset, Refusal(f"{kind}_start is never closed", f"write {kind}_stop", "interval")

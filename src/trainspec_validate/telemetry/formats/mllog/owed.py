@@ -1,0 +1,51 @@
+"""Lists the keys that a log of MLPerf requires, and the kinds of their entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainspec_validate.telemetry.formats.items import Found, Refusal
+
+SETTINGS = ("submission_benchmark", "global_batch_size")
+"""What a log states once before or while it runs. Source: mlcommons/logging, compliance_checker/training_5.1.0."""
+RESULTS = (("eval_accuracy",), ("block_start", "epoch_start"))
+"""What a log of a run that ends holds at least once, each under one of these keys; source: as above, common.yaml."""
+_OF_A_RUN = frozenset({"tracked_stats", "eval_accuracy", "block_start", "epoch_start", "eval_start"})
+_OF_A_WHOLE_LOG = ("submission_", "init_st", "run_st")
+"""Beginnings of keys of which an extract of lines about updates has none."""
+_EDGES = {"INTERVAL_START": "_start", "INTERVAL_END": "_stop"}
+
+
+class Owed:
+    """The keys of one log as they come."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, int] = {}
+        self._last_stop = -1
+
+    def take(self, offset: int, key: str, event_type: object) -> Iterator[Found]:
+        """Take an entry; the refusal of one whose kind is the opposite of what its key says."""
+        if len(self._first) < 10_000:
+            self._first.setdefault(key, offset)
+        ending = next((each for each in _EDGES.values() if key.endswith(each)), "")
+        said = _EDGES.get(event_type) if isinstance(event_type, str) else None
+        if ending and said and said != ending:
+            kind = next(name for name, each in _EDGES.items() if each == ending)
+            yield offset, Refusal(f"{key} is written as {event_type}", f"write {kind}", "interval")
+
+    def end(self) -> Iterator[Found]:
+        """The keys that are absent, where the run starts or ends."""
+        first = self._first
+        begun = min((place for key, place in first.items() if key in _OF_A_RUN), default=None)
+        start = first.get("run_start", begun)
+        if start is None or not any(key.startswith(_OF_A_WHOLE_LOG) for key in first):
+            return
+        if not {"run_start", "run_stop"} & set(first):
+            yield start, Refusal("nothing says when the run starts: no run_start", "write run_start", "absent")
+        for key in SETTINGS:
+            if key not in first:
+                yield start, Refusal(f"the run starts, and the log has no {key}", f"write {key} once", "absent")
+        for keys in RESULTS if "run_stop" in first else ():
+            if not set(keys) & set(first):
+                named = " or ".join(keys)
+                yield first["run_stop"], Refusal(f"the run ends, and the log has no {named}", "write it", "absent")

@@ -1,0 +1,232 @@
+"""Reads the log of MLPerf: lines with :::MLLOG, of a job or of the power of a node."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from trainspec_validate.documents.types.stream import MetricValue
+from trainspec_validate.model.metrics import Alias
+from trainspec_validate.telemetry.formats import fit
+from trainspec_validate.telemetry.formats.items import Found, Refusal
+from trainspec_validate.telemetry.formats.json_text import decode
+from trainspec_validate.telemetry.formats.mllog.intervals import Intervals
+from trainspec_validate.telemetry.formats.mllog.launch import Launch
+from trainspec_validate.telemetry.formats.mllog.opening import Opening
+from trainspec_validate.telemetry.formats.mllog.owed import Owed
+from trainspec_validate.telemetry.formats.mllog.position import Position
+from trainspec_validate.telemetry.formats.names import IMPLIED, Names
+from trainspec_validate.telemetry.formats.transcript import Transcript
+
+_MARK = ":::MLLOG"
+_EVALUATION_SET = "eval"
+_LOSS_BENCHMARKS = frozenset({"gpt3", "llama31_405b", "llama31_8b", "llama2_70b_lora"})
+"""Benchmarks whose `eval_accuracy` is a loss in natural logarithms; source: mlcommons/training_policies."""
+_BESIDE = (
+    Alias("train.loss.mean", "mlperf", "tracked_stats.train_loss", "1", 1.0),
+    Alias("train.loss.mean", "mlperf", "tracked_stats.loss", "1", 1.0),
+)
+_TOTAL = {"train.loss.name": "total"}
+_IMPLIED = {
+    **IMPLIED,
+    "hw.power": {"hw.type": "enclosure"},
+    "train.evaluation.loss": {"train.evaluation.set": _EVALUATION_SET, **_TOTAL},
+}
+_LOSS_KEY = f"train.evaluation.loss{{train.evaluation.set={_EVALUATION_SET},train.loss.name=total}}"
+_SETTINGS = ("opt_", "submission_", "cache_", "target_", "init_", "eval_", "train_")
+_CONFIGURATION = frozenset({"global_batch_size", "max_sequence_length", "max_steps", "submission_benchmark"})
+
+
+class Reader:
+    """Reads the lines of one log; the log of a job and that of a node's power are told apart by their first line."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self._transcript = transcript
+        quantities = dict(transcript.given.quantities)
+        self._names = Names(("mlperf",), transcript.tally, quantities, _BESIDE, _IMPLIED)
+        self._position = Position(transcript.tally)
+        self._intervals, self._launch = Intervals(transcript), Launch(transcript)
+        self._opening, self._owed = Opening(transcript), Owed()
+        self._is_loss = self._has_updates = self._has_statistics = self._is_of_power = False
+        self._step = self._loss_step = 0
+        self._evaluation: dict[str, MetricValue] = {}
+
+    def line(self, offset: int, text: str) -> Iterator[Found]:
+        """The records that a line sets free."""
+        found = list(self._line(offset, text))
+        yield from self._opening.pass_on(found, is_decided=self._has_statistics or self._is_of_power)
+
+    def _line(self, offset: int, text: str) -> Iterator[Found]:
+        _, mark, rest = text.partition(_MARK)
+        if not mark:
+            self._transcript.lose("text", "text", "the file has lines of other programs, which are passed over", offset)
+            return
+        entry = decode(rest, not_finite=True)
+        if isinstance(entry, Refusal):
+            yield offset, entry
+            return
+        problem = _problem(entry)
+        if problem:
+            yield offset, problem
+            return
+        key, time_us = entry["key"], entry["time_ms"] * 1000
+        if not self._opening.has_begun:
+            self._begin(offset, key, time_us)
+        value, metadata = entry.get("value"), entry.get("metadata")
+        yield from self._owed.take(offset, key, entry.get("event_type"))
+        yield from self._launch.take(offset, key, time_us)
+        yield from ((offset, refusal) for refusal in _not_finite(key, value))
+        yield from self._entry(offset, key, time_us, value, metadata if isinstance(metadata, dict) else {})
+
+    def _begin(self, offset: int, key: str, time_us: int) -> None:
+        self._is_of_power = key.startswith("power_")
+        if not self._is_of_power:
+            self._opening.begin(offset, time_us, ("job",), self._transcript.given.host)
+            return
+        host = self._transcript.given.host
+        if host is None:
+            host = fit.identity(PurePosixPath(self._transcript.name).stem) or "node"
+            self._transcript.lose("identity", "host", f"the file names no node; its own name is used: {host}", 0)
+        self._opening.begin(offset, time_us, ("node",), host)
+
+    def _entry(self, offset: int, key: str, time_us: int, value: Any, metadata: Mapping[str, Any]) -> Iterator[Found]:
+        if key in _CONFIGURATION:
+            yield from self._configuration(offset, key, time_us, value)
+        elif key == "tracked_stats":
+            yield from self._statistics(offset, time_us, value, metadata)
+        elif key == "train_loss":
+            yield from self._loss(offset, time_us, value, metadata)
+        elif key == "eval_accuracy":
+            yield from self._accuracy(offset, time_us, value, metadata)
+        elif key == "power_reading":
+            values: dict[str, MetricValue] = {}
+            if self._names.take(key, value, offset, values):
+                self._intervals.saw_reading(time_us)
+                yield offset, self._transcript.sample(time_us, values)
+        elif self._intervals.has(key):
+            step = self._position.updates(key, metadata)
+            carried, self._evaluation = self._evaluation, {}
+            if key != "eval_stop":
+                carried, self._evaluation = {}, carried
+            yield from self._intervals.take(offset, key, time_us, step, value, metadata, carried)
+        elif key not in {"init_start", "init_stop"}:
+            group = next((f"{prefix}*" for prefix in _SETTINGS if key.startswith(prefix)), key)
+            message = f"{group}: settings and remarks have no name in the catalog"
+            self._transcript.lose("unknown-name", group, message, offset)
+
+    def _configuration(self, offset: int, key: str, time_us: int, value: Any) -> Iterator[Found]:
+        if key == "submission_benchmark":
+            self._is_loss = value in _LOSS_BENCHMARKS
+            return
+        number = fit.whole(value, 10**12)
+        if not number:
+            self._transcript.lose("value", key, f"{key} is no whole number: {str(value)[:40]!r}", offset)
+            return
+        self._position.learn(key, number)
+        if key == "max_sequence_length":
+            self._names.quantities.setdefault("tokens_per_sample", number)
+        elif key == "global_batch_size":
+            yield offset, self._transcript.sample(time_us, {"train.batch.size": float(number)})
+
+    def _statistics(self, offset: int, time_us: int, value: Any, metadata: Mapping[str, Any]) -> Iterator[Found]:
+        if not isinstance(value, dict):
+            self._transcript.lose("value", "tracked_stats", "tracked_stats has values that are no objects", offset)
+            return
+        positioned = "step" in metadata or "step_num" in metadata or "samples_count" in metadata
+        values: dict[str, MetricValue] = {}
+        for name, number in value.items():
+            if name == "train_step_time" and self._is_mean(value, metadata):
+                message = "some train_step_time are means of a block, next to those of each update"
+                self._transcript.lose("step", "tracked_stats.train_step_time", message, offset)
+            else:
+                yield from self._statistic(f"tracked_stats.{name}", number, offset, values)
+        if not values:
+            return
+        step = self._position.updates("tracked_stats", metadata, is_statistic=True) if positioned else None
+        # What sums up a block has the position of its start in some rounds.
+        step = self._step if step is not None and step < self._step and "throughput" in value else step
+        self._has_statistics |= step is not None
+        if step is not None and (step != self._step or "throughput" not in value):
+            values |= self._counts(step)
+            self._step = step
+        yield offset, self._transcript.sample(time_us, values, step=step)
+
+    def _loss(self, offset: int, time_us: int, value: Any, metadata: Mapping[str, Any]) -> Iterator[Found]:
+        """A loss with an entry of its own: that of one update where there is an entry for each of them."""
+        step, before = self._position.updates("train_loss", metadata), self._loss_step
+        self._loss_step = before if step is None else step
+        if step is None or step - before != 1:
+            told = (
+                "of an update that is not stated" if step is None else f"reported after {step - before} updates at once"
+            )
+            message = f"train_loss is {told} and can be a mean over several; train.loss.mean is of one update"
+            self._transcript.lose("meaning", "train_loss", message, offset)
+            return
+        values: dict[str, MetricValue] = {}
+        if self._names.take("tracked_stats.train_loss", value, offset, values):
+            yield offset, self._transcript.sample(time_us, values, step=step)
+
+    def _statistic(self, name: str, value: Any, offset: int, into: dict[str, MetricValue]) -> Iterator[Found]:
+        is_new = self._transcript.tally.is_new("unknown-name", name)
+        if not self._names.take(name, value, offset, into) and is_new and self._names.aliases(name.strip()):
+            message = f"the name {name!r} begins or ends with a blank"
+            if not self._names.aliases(name):
+                yield offset, Refusal(message, f"write {name.strip()!r}", "name")
+
+    def _is_mean(self, value: Mapping[str, Any], metadata: Mapping[str, Any]) -> bool:
+        """Whether a time of an update is the mean of many, in a log that has each of them too."""
+        self._has_updates |= "throughput" not in value and "step" in metadata
+        return ("step" not in metadata and "step_num" not in metadata) or (self._has_updates and "throughput" in value)
+
+    def _counts(self, step: int) -> dict[str, MetricValue]:
+        counts: dict[str, MetricValue] = {"train.step.count": float(step)}
+        batch = self._position.batch
+        if batch:
+            counts["train.sample.count"] = float(step * batch)
+            if "tokens_per_sample" in self._names.quantities:
+                tokens = step * batch * self._names.quantities["tokens_per_sample"]
+                counts["train.token.count{train.token.kind=all}"] = float(tokens)
+        return counts
+
+    def _accuracy(self, offset: int, time_us: int, value: Any, metadata: Mapping[str, Any]) -> Iterator[Found]:
+        number = fit.number(value)
+        step = self._position.updates("eval_accuracy", metadata)
+        counts: dict[str, MetricValue] = {}
+        if step is not None and not self._has_statistics:
+            self._opening.evaluated(step)
+            counts = self._counts(step)
+        if not self._is_loss or number is None:
+            message = "eval_accuracy is a loss in some benchmarks and an accuracy in others; here it is not converted"
+            self._transcript.lose("meaning", "eval_accuracy", message, offset)
+        else:
+            self._evaluation = {_LOSS_KEY: number}  # type: ignore[dict-item]
+            counts[_LOSS_KEY] = number  # type: ignore[assignment]
+        if counts:
+            yield offset, self._transcript.sample(time_us, counts, step=step)
+
+    def end(self) -> Iterator[Found]:
+        """What is still open, absent, or held back."""
+        found = [*self._launch.end(), *self._intervals.end(), *self._owed.end()]
+        yield from self._opening.pass_on(found, is_decided=True)
+
+
+def _not_finite(key: str, value: Any) -> Iterator[Refusal]:
+    """The refusal of a number that JSON has no form for, which some programs write without quotes."""
+    numbers = value.items() if isinstance(value, dict) else ((key, value),)
+    for name, number in numbers:
+        if isinstance(number, float) and not math.isfinite(number):
+            help_text = 'JSON has no such number: write the text "NaN", and count the update as skipped'
+            yield Refusal(f"{name} is {fit.told(number)}", help_text, "not-finite")
+
+
+def _problem(entry: Any) -> Refusal | None:
+    """Why an entry is none of this log."""
+    if not isinstance(entry, dict):
+        return Refusal("no object follows :::MLLOG", "write one JSON object on each line", "value")
+    if not isinstance(entry.get("key"), str):
+        return Refusal("the entry has no key", "every entry names what it is about", "value")
+    if fit.whole(entry.get("time_ms"), 9_007_199_254_740) is None or isinstance(entry["time_ms"], str | float):
+        return Refusal(f"time_ms is no moment: {str(entry.get('time_ms'))[:40]}", "milliseconds since 1970 UTC", "time")
+    return None

@@ -1,0 +1,106 @@
+"""Reads the log of modded-nanogpt: lines with step:, a loss and the time since some start."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainspec_validate.documents.types.stream import AttributeValue, Head, MetricValue
+from trainspec_validate.telemetry.formats import fit
+from trainspec_validate.telemetry.formats.items import Found, Refusal
+from trainspec_validate.telemetry.formats.transcript import Transcript
+
+_LINE = re.compile(
+    r"step:(?P<step>\d{1,12})/\d{1,12} (?P<kind>train|val)_loss:(?P<loss>[^ ]{1,40})"
+    r" train_time:(?P<time>[\d.]{1,20})ms(?: step_avg:(?P<average>[^ ]{1,40})ms)?(?P<rest>.*)"
+)
+_KEYS = {
+    "train": "train.loss.mean{train.loss.name=total}",
+    "val": "train.evaluation.loss{train.evaluation.set=validation,train.loss.name=total}",
+}
+
+
+class Reader:
+    """Reads the lines of one log; those without step: are passed over."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self._transcript = transcript
+        self._start_us = transcript.given.start_us or 0
+        self._elapsed_us = 0
+        self._clock_us = 0
+        self._step = -1
+        self._since_us = 0
+        self._started = False
+        self._first_nan = self._num_nan = 0
+
+    def line(self, offset: int, text: str) -> Iterator[Found]:
+        """The record of a line."""
+        if not text.startswith("step:"):
+            self._transcript.lose("text", "text", "the file has lines without step:, which are passed over", offset)
+            return
+        match = _LINE.fullmatch(text.strip())
+        loss = fit.number(match["loss"]) if match else None
+        milliseconds = fit.number(match["time"]) if match else None
+        step = fit.step(match["step"]) if match else None
+        if match is None or loss is None or not isinstance(milliseconds, float) or step is None:
+            yield (
+                offset,
+                Refusal("the line has no step, loss and time", "step:1/2 train_loss:3.0 train_time:4ms", "value"),
+            )
+            return
+        if match["rest"].strip():
+            self._transcript.lose(
+                "unknown-name", match["rest"].strip()[:60], "the catalog has no metric for it", offset
+            )
+        if not self._started:
+            yield offset, self._head()
+        yield from self._moved(offset, step, round(milliseconds * 1000))
+        values: dict[str, MetricValue] = {_KEYS[match["kind"]]: loss}  # type: ignore[dict-item]
+        if match["kind"] == "train":
+            values |= self._progress(step)
+        time_us = fit.time_us(self._start_us + self._elapsed_us)
+        if time_us is None:
+            yield offset, Refusal("the time is beyond what a record holds", "", "time")
+            return
+        # The log leaves its first steps out of the mean that it prints, which is not a number until then.
+        is_nan = fit.number(match["average"] or "") == "NaN"
+        self._first_nan = offset if is_nan and not self._num_nan else self._first_nan
+        self._num_nan += is_nan
+        warm = match["kind"] == "train" and is_nan
+        attributes: dict[str, AttributeValue] = {"train.step.warmup": True} if warm else {}
+        yield offset, self._transcript.sample(time_us, values, step=step, a=attributes)
+
+    def _head(self) -> Head:
+        self._started = True
+        transcript = self._transcript
+        if transcript.given.start_us is None:
+            transcript.lose("time", "train_time", "times count from a start that is not stated; it is put at 1970", 0)
+        else:
+            transcript.clock = "utc"
+        transcript.lose("meaning", "train_time", "train_time leaves evaluation out; durations are its differences", 0)
+        return transcript.head(self._start_us, ("job",))
+
+    def _moved(self, offset: int, step: int, clock_us: int) -> Iterator[Found]:
+        """Move on to the time of a line; a clock that was set back goes on from where it was."""
+        if clock_us < self._clock_us:
+            message = f"train_time falls from {self._clock_us / 1000:g} to {clock_us / 1000:g} ms at step {step}"
+            yield offset, Refusal(message, "a clock that was set back; later times continue from where it was", "time")
+            self._elapsed_us += clock_us
+            self._since_us = self._elapsed_us - clock_us
+        else:
+            self._elapsed_us += clock_us - self._clock_us
+        self._clock_us = clock_us
+
+    def _progress(self, step: int) -> dict[str, MetricValue]:
+        values: dict[str, MetricValue] = {"train.step.count": float(step)}
+        num_steps = step - max(self._step, 0)
+        if num_steps > 0 and self._elapsed_us > self._since_us:
+            values["train.step.duration"] = (self._elapsed_us - self._since_us) / num_steps / 1e6
+        self._step, self._since_us = step, self._elapsed_us
+        return values
+
+    def end(self) -> Iterator[Found]:
+        """The means that are not a number, together: a log has them in its first steps."""
+        if self._num_nan:
+            message = f"step_avg is nan; the first of {self._num_nan:,} cases"
+            yield self._first_nan, Refusal(message, "leave a mean out until it is one of some steps", "not-finite")

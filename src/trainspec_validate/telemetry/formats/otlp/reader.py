@@ -1,0 +1,119 @@
+"""Reads OTLP/JSON: lines of metrics and logs, or one document over many lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from trainspec_validate.system.budget import Limit
+from trainspec_validate.telemetry.formats.items import Found, Refusal
+from trainspec_validate.telemetry.formats.json_text import open_brackets, plain_of
+from trainspec_validate.telemetry.formats.otlp import own
+from trainspec_validate.telemetry.formats.otlp.events import Events
+from trainspec_validate.telemetry.formats.otlp.metrics import Metrics
+from trainspec_validate.telemetry.formats.otlp.owner import Owners
+from trainspec_validate.telemetry.formats.otlp.values import SCOPE, objects, plain_attributes
+from trainspec_validate.telemetry.formats.transcript import Transcript
+
+_MAX_DOCUMENT_BYTES = int(Limit("a text of OTLP/JSON", 64 * 1024 * 1024, "bytes").most)
+
+
+class Reader:
+    """Reads one file; what `write` wrote comes back as it was, the rest by the catalog and its aliases."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self._transcript = transcript
+        self._owners = Owners(transcript)
+        self._metrics = Metrics(transcript)
+        self._events = Events(transcript)
+        self._parts: list[str] = []
+        self._size = self._depth = self._start = 0
+        self._index: Any = None
+        self._samples = own.Samples()
+
+    def line(self, offset: int, text: str) -> Iterator[Found]:
+        """The records of a line, or of a document that ends on it."""
+        if self._parts:
+            yield from self._more(text)
+            return
+        is_whole = text.rstrip().endswith("}")
+        entry = plain_of(text) if is_whole else None
+        if entry is None or (isinstance(entry, Refusal) and entry.code == "cut-off"):
+            depth = open_brackets(text, 0)
+            if depth > 0 and text.lstrip().startswith("{"):
+                self._parts, self._size, self._depth, self._start = [text], len(text), depth, offset
+                return
+        yield from self._document(offset, plain_of(text) if entry is None else entry)
+
+    def _more(self, text: str) -> Iterator[Found]:
+        self._depth = open_brackets(text, self._depth)
+        self._size += len(text)
+        if self._size > _MAX_DOCUMENT_BYTES:
+            self._parts = []
+            message = f"the document is larger than {_MAX_DOCUMENT_BYTES // 1024**2} MiB"
+            yield self._start, Refusal(message, "write one object on each line, as the exporter to files does", "size")
+            return
+        self._parts.append(text)
+        if self._depth <= 0:
+            whole, self._parts = "\n".join(self._parts), []
+            yield from self._document(self._start, plain_of(whole))
+
+    def _document(self, offset: int, entry: Any) -> Iterator[Found]:
+        if isinstance(entry, Refusal):
+            yield offset, entry
+            return
+        known = ("resourceMetrics", "resourceLogs", "resourceSpans")
+        if not isinstance(entry, dict) or not any(name in entry for name in known):
+            yield (
+                offset,
+                Refusal("the line is no metrics and no logs of OTLP", "resourceMetrics or resourceLogs", "value"),
+            )
+            return
+        if "resourceSpans" in entry:
+            self._transcript.lose("unknown-name", "resourceSpans", "spans are not converted", offset)
+        for part in objects(entry.get("resourceMetrics")):
+            yield from self._resource(offset, part, "scopeMetrics", "metrics")
+        for part in objects(entry.get("resourceLogs")):
+            yield from self._resource(offset, part, "scopeLogs", "logRecords")
+
+    def _resource(self, offset: int, part: Mapping[str, Any], scopes: str, entries: str) -> Iterator[Found]:
+        described = part.get("resource")
+        resource = plain_attributes(described.get("attributes")) if isinstance(described, dict) else {}
+        content = list(objects(part.get(scopes)))
+        if own.is_own(resource) and all(_scope_name(scope) == SCOPE for scope in content):
+            yield from self._counted(self._own(offset, resource, content, entries))
+            return
+        taken = self._metrics.take if entries == "metrics" else self._events.take
+        for scope in content:
+            found = list(taken(offset, self._owners.of(resource), objects(scope.get(entries))))
+            yield from self._owners.head(offset, resource, found)
+            yield from found
+
+    def _own(self, offset: int, resource: Mapping[str, Any], content: list[Any], entries: str) -> Iterator[Found]:
+        self._transcript.sequenced = True
+        if own.index_of(resource) != self._index:
+            self._index = own.index_of(resource)
+            yield from self._samples.flush()
+            yield offset, own.head_of(resource)
+        for scope in content:
+            if entries == "metrics":
+                yield from self._samples.take(offset, scope.get(entries))
+            else:
+                yield from self._samples.flush()
+                yield from ((offset, own.event_of(entry)) for entry in objects(scope.get(entries)))
+
+    def _counted(self, found: Iterable[Found]) -> Iterator[Found]:
+        for item in found:
+            self._transcript.num_records += not isinstance(item[1], Refusal)
+            yield item
+
+    def end(self) -> Iterator[Found]:
+        """What waits for further points, and a document that does not end."""
+        yield from self._counted(self._samples.flush())
+        if self._parts:
+            yield self._start, Refusal("the document ends before its JSON does", "copy the file again", "cut-off")
+
+
+def _scope_name(scope: Mapping[str, Any]) -> Any:
+    described = scope.get("scope")
+    return described.get("name") if isinstance(described, dict) else None

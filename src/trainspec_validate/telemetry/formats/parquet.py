@@ -1,0 +1,333 @@
+"""Reads and writes the Parquet twin of a metric stream.
+
+One row is one record, in the order of the stream. The columns `time_us`, `seq`, `att`, `step`, `rank`, `host`, `device`
+and `emitter` are those of the record, and empty where it has none. Each metric key has a column of its own, a double
+that is empty where the record does not have the key. The column `json` is the whole record, as on a line of JSON, for
+rows that are more than plain numbers: heads, events, histograms, values that are not finite, attributes. Where it is
+filled it is what counts, and the other columns repeat what they can for queries. The metadata of the file have the key
+`trainspec.stream` with the version of this layout. Compression is zstd.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from trainspec_validate.documents.types.stream import Sample, encode_record
+from trainspec_validate.system.boundary import open_regular, untrusted
+from trainspec_validate.system.budget import Limit
+from trainspec_validate.telemetry.formats.fit import told
+from trainspec_validate.telemetry.formats.items import Item, Losses, Record, Refusal
+from trainspec_validate.telemetry.formats.native import read_line, record_from
+from trainspec_validate.telemetry.formats.source import SourceError
+from trainspec_validate.telemetry.formats.thrift import RECORDS, check_records
+
+MARK = b"trainspec.stream"
+"""Key of the metadata; its value is the version of the layout."""
+VERSION = b"1"
+MAX_COLUMNS = 4_000
+"""Keys beyond this many stand in `json`."""
+ROWS_OF_A_GROUP = 131_072
+CELLS_AT_ONCE = 8_000_000
+"""Numbers that are held at once, whatever the number of columns."""
+_WHOLE = ("time_us", "seq", "att", "step", "rank")
+_TEXTS = ("host", "device", "emitter")
+_FIXED = (*_WHOLE, *_TEXTS, "json")
+_MOST_FOOTER: Final = Limit("the footer of a Parquet file", 64 * 1024 * 1024, "bytes")
+"""4,000 columns of 100 row groups need about 60 MB."""
+_MOST_ENTRIES: Final = Limit("a list in the footer of a Parquet file", 100_000, "entries")
+_MARK: Final = b"PAR1"
+_MARK_BYTES: Final = len(_MARK)
+_END: Final = struct.Struct("<I4s")
+"""The last bytes of a file: the length of the footer, and the mark."""
+
+
+def _arrow() -> tuple[Any, Any]:
+    """The library and its part for Parquet.
+
+    Raises:
+        SourceError: it is not installed.
+    """
+    try:
+        import pyarrow as pa  # type: ignore[import-untyped] # noqa: PLC0415 - an extra, and slow to load
+        import pyarrow.parquet as pq  # type: ignore[import-untyped] # noqa: PLC0415
+    except ImportError:
+        raise SourceError("Parquet needs Arrow", "pip install 'trainspec-validate[telemetry]'") from None
+    return pa, pq
+
+
+def keys_of(records: Iterable[Record]) -> tuple[str, ...]:
+    """Metric keys with a plain number among records, in order of appearance: the columns of a file for all of them."""
+    found: dict[str, None] = {}
+    for record in records:
+        if isinstance(record, Sample):
+            for key, value in record.m.items():
+                if _is_plain(value) and key not in _FIXED and len(found) < MAX_COLUMNS:
+                    found[key] = None
+    return tuple(found)
+
+
+def write(records: Iterable[Record], target: Path | BinaryIO, keys: Sequence[str] | None = None) -> int:
+    """Write records, and return how many; memory holds one group of rows, which is smaller with many columns.
+
+    `keys` are the metric keys that get a column; without them it is those of the first group. A record with a key that
+    has no column stands in `json`.
+
+    Raises:
+        SourceError: Arrow is not installed.
+        OSError: the file cannot be written.
+    """
+    pa, pq = _arrow()
+    source = iter(records)
+    rows = list(itertools.islice(source, ROWS_OF_A_GROUP))
+    columns = tuple(keys_of(rows) if keys is None else keys)[:MAX_COLUMNS]
+    schema = _schema(pa, columns)
+    num, most, every = 0, _most_rows(len(schema)), itertools.chain(rows, source)
+    del rows
+    groups = iter(lambda: list(itertools.islice(every, most)), [])
+    with pq.ParquetWriter(target, schema, compression="zstd", use_dictionary=[*_TEXTS]) as writer:
+        for group in itertools.chain([next(groups, [])], groups):
+            writer.write_table(_table(pa, schema, columns, group))
+            num += len(group)
+    return num
+
+
+def _most_rows(num_columns: int) -> int:
+    """Rows that are held at once."""
+    return min(ROWS_OF_A_GROUP, max(1, CELLS_AT_ONCE // num_columns))
+
+
+def _schema(pa: Any, columns: Sequence[str]) -> Any:
+    words = pa.dictionary(pa.int32(), pa.string())
+    fields = [pa.field(name, pa.int64()) for name in _WHOLE] + [pa.field(name, words) for name in _TEXTS]
+    fields += [pa.field(key, pa.float64()) for key in columns] + [pa.field("json", pa.string())]
+    return pa.schema(fields, metadata={MARK: VERSION})
+
+
+def _table(pa: Any, schema: Any, columns: Sequence[str], rows: Sequence[Record]) -> Any:
+    known = frozenset(columns)
+    whole = {name: [getattr(row, name, None) for row in rows] for name in (*_WHOLE, *_TEXTS)}
+    values = [row.m if isinstance(row, Sample) else {} for row in rows]
+    numbers = {key: [_plain(found.get(key)) for found in values] for key in columns}
+    text = [None if _is_row(row, known) else encode_record(row).decode() for row in rows]
+    named = {**whole, **numbers, "json": text}
+    return pa.table([pa.array(named[field.name], type=field.type) for field in schema], schema=schema)
+
+
+def _plain(value: Any) -> float | None:
+    return float(value) if _is_plain(value) else None
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _is_row(record: Record, columns: frozenset[str]) -> bool:
+    """Whether the columns hold the whole record."""
+    if not isinstance(record, Sample) or not record.m:
+        return False
+    more = (record.run, record.start_us, record.observed_us, record.a or None, record.nr or None)
+    if any(part is not None for part in more):
+        return False
+    return all(key in columns and _is_plain(value) for key, value in record.m.items())
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """One batch of rows, column by column."""
+
+    coordinates: dict[str, list[Any]]
+    numbers: dict[str, list[float | None]]
+    text: list[str | None]
+
+    def record(self, row: int) -> Record | Refusal:
+        """The record of a row."""
+        text = self.text[row]
+        if text is not None:
+            return read_line(text.encode("utf-8", "surrogatepass"))
+        found = {name: column[row] for name, column in self.coordinates.items() if column[row] is not None}
+        values = {key: told(value) for key, column in self.numbers.items() if (value := column[row]) is not None}
+        return record_from({"k": "m", "m": values, **found})
+
+
+def read(path: Path) -> Iterator[Item]:
+    """Everything that a file holds; the place of a record is the number of its row, and the last item holds the losses.
+
+    Raises:
+        SourceError: the file is no Parquet, or not the twin of a stream, or Arrow is not installed.
+    """
+    pa, _ = _arrow()
+    row = num_refusals = 0
+    with _opened(path) as file:
+        names = _checked(file.schema_arrow, pa)
+        for batch in file.iter_batches(_most_rows(len(file.schema_arrow))):
+            rows = _rows(batch, names)
+            for index in range(batch.num_rows):
+                found = rows.record(index)
+                num_refusals += isinstance(found, Refusal)
+                yield row, found
+                row += 1
+    yield row, Losses((), row - num_refusals, num_refusals, "utc", sequenced=True)
+
+
+def row_batches(
+    path: Path, start: int = 0, end: int | None = None, columns: Sequence[str] | None = None
+) -> Iterator[tuple[int, Any]]:
+    """Arrow batches of a range of row groups, with all columns or some, each with the number of its first row.
+
+    Raises:
+        SourceError: the file is no Parquet, or not the twin of a stream, or Arrow is not installed.
+    """
+    pa, _ = _arrow()
+    with _opened(path) as file:
+        _checked(file.schema_arrow, pa)
+        sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+        row, most = sum(sizes[:start]), _most_rows(len(columns or file.schema_arrow))
+        for groups in _together(range(len(sizes))[start:end], sizes, most):
+            for batch in _batches(file, groups, sum(sizes[number] for number in groups), most, columns):
+                yield row, batch
+                row += batch.num_rows
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A regular file as Parquet; its footer is read if what it says of its length can be.
+
+    Raises:
+        SourceError: the file cannot be opened or is no sound Parquet, or Arrow is not installed.
+    """
+    _, pq = _arrow()
+    limits = {
+        "thrift_string_size_limit": int(_MOST_FOOTER.most),
+        "thrift_container_size_limit": int(_MOST_ENTRIES.most),
+    }
+    with untrusted(_unsound), open_regular(path) as content:
+        _check_footer(content)
+        with pq.ParquetFile(content, **limits) as file:
+            yield file
+
+
+def _unsound(reason: str, remedy: str) -> SourceError:
+    return SourceError(f"the file is no sound Parquet: {reason}", remedy)
+
+
+def _check_footer(content: BinaryIO) -> None:
+    """Accept the length of a footer that a file states, before anything of that length is read.
+
+    Raises:
+        ValueError: the file is shorter than that, or ends without the mark of the format.
+        OverLimitError: the footer is longer than one may be.
+    """
+    num_bytes = content.seek(0, 2)
+    if num_bytes < _MARK_BYTES + _END.size:
+        raise ValueError(f"it has {num_bytes} bytes, and the shortest Parquet file has more")
+    content.seek(-_END.size, 2)
+    num_footer_bytes, mark = _END.unpack(content.read(_END.size))
+    if mark != _MARK:
+        raise ValueError("it does not end with the mark of a Parquet file, PAR1")
+    if _MARK_BYTES + num_footer_bytes + _END.size > num_bytes:
+        raise ValueError(f"its footer of {num_footer_bytes:,} bytes begins before the file does")
+    _MOST_FOOTER.check(num_footer_bytes)
+    if num_footer_bytes > RECORDS.most:  # each record takes a byte at least
+        content.seek(-_END.size - num_footer_bytes, 2)
+        check_records(content.read(num_footer_bytes))
+    content.seek(0)
+
+
+def _batches(file: Any, groups: list[int], num_rows: int, most: int, columns: Sequence[str] | None) -> Iterator[Any]:
+    """The rows of row groups, whole where they fit, which is quicker; processes share the processors, not threads."""
+    if num_rows > 2 * most:
+        yield from file.iter_batches(most, row_groups=groups, columns=columns, use_threads=False)
+    else:
+        table = file.read_row_groups(groups, columns, use_threads=False)
+        yield from table.unify_dictionaries().combine_chunks().to_batches()
+
+
+def _together(numbers: Iterable[int], sizes: Sequence[int], least: int) -> Iterator[list[int]]:
+    """Neighbouring row groups that are worth reading at once."""
+    found: list[int] = []
+    num = 0
+    for number in numbers:
+        found.append(number)
+        num += sizes[number]
+        if num >= least:
+            yield found
+            found, num = [], 0
+    if found:
+        yield found
+
+
+def num_row_groups(path: Path) -> int:
+    """Number of row groups of a file.
+
+    Raises:
+        SourceError: the file cannot be opened or is no sound Parquet, or Arrow is not installed.
+    """
+    with _opened(path) as file:
+        return int(file.num_row_groups)
+
+
+def content_of(text: Any) -> bytes:
+    """The bytes of one text of a column, UTF-8 or not."""
+    plain = text.value if hasattr(text, "dictionary") else text
+    return bytes(plain.as_buffer().to_pybytes())
+
+
+def texts_of(words: Any) -> list[str | None]:
+    """Texts of a column; what is no UTF-8 becomes an empty one, which is no name."""
+    try:
+        found: list[str | None] = words.to_pylist()
+    except UnicodeDecodeError:
+        found = [_text(word) for word in words]
+    return found
+
+
+def _text(word: Any) -> str | None:
+    try:
+        return content_of(word).decode() if word.is_valid else None
+    except UnicodeDecodeError:
+        return ""
+
+
+def metric_columns(schema: Any) -> list[str]:
+    """Metric keys among the columns of a file."""
+    return [name for name in schema.names if name not in _FIXED]
+
+
+def _checked(schema: Any, pa: Any) -> list[str]:
+    """Metric keys among the columns of a file.
+
+    Raises:
+        SourceError: the columns are not those of a stream.
+    """
+    if (schema.metadata or {}).get(MARK) != VERSION:
+        raise SourceError(
+            "this Parquet file is no metric stream", f"its metadata need {MARK.decode()}={VERSION.decode()}"
+        )
+    wanted = dict.fromkeys(_WHOLE, pa.types.is_integer) | dict.fromkeys((*_TEXTS, "json"), _is_text)
+    for name, is_right in wanted.items():
+        kind = schema.field(name).type if schema.names.count(name) == 1 else None
+        if kind is None or not is_right(kind):
+            raise SourceError(f"the column {name} is absent or of another type", "see the layout of the file")
+    numbers = [name for name in schema.names if name not in _FIXED]
+    for name in numbers:
+        if not pa.types.is_float64(schema.field(name).type):
+            raise SourceError(f"the column {name[:100]} is no double", "see the layout of the file")
+    return numbers
+
+
+def _is_text(kind: Any) -> bool:
+    pa, _ = _arrow()
+    return bool(pa.types.is_string(kind) or (pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type)))
+
+
+def _rows(batch: Any, keys: Sequence[str]) -> _Rows:
+    columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+    coordinates = {name: columns[name] for name in (*_WHOLE, *_TEXTS)}
+    return _Rows(coordinates, {key: columns[key] for key in keys}, columns["json"])

@@ -1,0 +1,206 @@
+"""Reads an exposition of Prometheus or OpenMetrics as one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+from trainspec_validate.documents.types.stream import HistogramValue, MetricValue, ScopeName
+from trainspec_validate.model.metrics import Metric, catalog, metrics
+from trainspec_validate.model.metrics.prometheus import HISTOGRAM_SERIES, prometheus_label, prometheus_names
+from trainspec_validate.system.budget import Count, Limit
+from trainspec_validate.telemetry.formats import fit, keys
+from trainspec_validate.telemetry.formats.items import Found, Refusal
+from trainspec_validate.telemetry.formats.names import Names
+from trainspec_validate.telemetry.formats.prometheus.line import Comment, Point, parse
+from trainspec_validate.telemetry.formats.transcript import Transcript
+
+ECOSYSTEMS = ("opentelemetry", "dcgm", "amd", "node-exporter", "nccl")
+_DEVICE = ("hw_id", "UUID", "uuid", "gpu_uuid", "GPU_UUID", "serial_number")
+_INDEX = ("gpu", "gpu_id", "device")
+_HOST = ("host_id", "Hostname", "hostname", "node", "instance", "k8s_node_name")
+_PASSED = frozenset({"__name__", "job", "le", "train_run_id", "train_run_attempt", "service_instance_id"})
+_USED = frozenset({*_DEVICE, *_INDEX, *_HOST, *_PASSED, "rank", "port"})
+_MOST_SUBJECTS: Final = Limit("an exposition of Prometheus", 200_000, "devices, hosts and ranks at a moment")
+_MOST_VALUES: Final = Limit("an exposition of Prometheus", 4_000_000, "values")
+_MOST_COUNT = 2**53
+"""Whole numbers up to here are exact in a double."""
+
+
+@dataclass(slots=True)
+class _Subject:
+    """Values of one device, host or rank at one moment."""
+
+    offset: int
+    values: dict[str, MetricValue] = field(default_factory=dict)
+    buckets: dict[str, dict[float, float]] = field(default_factory=dict)
+    sums: dict[str, dict[str, float]] = field(default_factory=dict)
+
+
+@cache
+def _by_name() -> Mapping[str, tuple[Metric, str, str]]:
+    """Metric of every name that the catalog has in Prometheus, with its name there and the ending of a histogram."""
+    found: dict[str, tuple[Metric, str, str]] = {}
+    for metric in metrics().values():
+        for name in prometheus_names(metric):
+            ending = name.rpartition("_")[2]
+            is_part = ending in HISTOGRAM_SERIES and not metric.name.endswith(f".{ending}")
+            written = metric.name
+            if metric.synonym and name.startswith(metric.synonym.replace(".", "_")):
+                written = metric.synonym
+            found[name] = (metric, written, ending if is_part else "")
+    return found
+
+
+@cache
+def _attributes() -> Mapping[str, str]:
+    return {prometheus_label(name): name for name in catalog().attributes}
+
+
+class Reader:
+    """Reads one exposition; a file of several scrapes has time stamps that tell them apart."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self._transcript = transcript
+        self._names = Names(ECOSYSTEMS, transcript.tally, dict(transcript.given.quantities))
+        self._subjects: dict[tuple[Any, ...], _Subject] = {}
+        self._num_values = Count(_MOST_VALUES)
+
+    def line(self, offset: int, text: str) -> Iterator[Found]:
+        """Take the value of a line; values of one subject are one record, at the end."""
+        found = parse(text)
+        if isinstance(found, Refusal):
+            yield offset, found
+        elif isinstance(found, Comment) and found.word == "TYPE":
+            self._stated(found)
+        elif isinstance(found, Comment) and found.word == "UNIT":
+            message = "units are those that the catalog gives to names, not those of UNIT lines"
+            self._transcript.lose("meaning", "UNIT", message, offset)
+        elif isinstance(found, Point):
+            self._point(offset, found)
+
+    def _stated(self, comment: Comment) -> None:
+        """Note the TYPE of a metric, of which OpenMetrics leaves the ending of counters out."""
+        endings = ("", "_total", "_bucket")
+        known = next((found for ending in endings if (found := _by_name().get(comment.name + ending))), None)
+        if known and comment.text in {"counter", "gauge", "histogram"}:
+            self._transcript.state(known[1], None, comment.text)
+
+    def _point(self, offset: int, point: Point) -> None:
+        known = _by_name().get(point.name)
+        implied = () if known else self._names.aliases(point.name)
+        metric = known[0] if known else metrics()[implied[0].metric] if implied else None
+        if metric is None:
+            self._names.take(point.name, point.value, offset, {})
+            return
+        place, series = self._place(offset, point, metric)
+        time_us = point.time_us
+        if time_us is None:
+            time_us = self._transcript.given.start_us
+        subject = self._subject((time_us, *sorted(place.items())), offset)
+        if known:
+            self._own(subject, known, series, point)
+            return
+        values: dict[str, MetricValue] = {}
+        self._names.take(point.name, point.value, offset, values)
+        for key, value in values.items():
+            parts = keys.split(key) or (key, {})
+            self._put(subject, keys.join(parts[0], {**series, **parts[1]}), value, offset)
+
+    def _subject(self, identity: tuple[Any, ...], offset: int) -> _Subject:
+        self._num_values.add()
+        subject = self._subjects.get(identity)
+        if subject is None:
+            _MOST_SUBJECTS.check(len(self._subjects) + 1)
+            subject = self._subjects[identity] = _Subject(offset)
+        return subject
+
+    def _put(self, subject: _Subject, key: str, value: MetricValue, offset: int) -> None:
+        if key in subject.values:
+            message = "labels that the catalog does not know distinguished series; the first of them is taken"
+            self._transcript.lose("attribute", key, message, offset)
+        elif keys.fits(key):
+            subject.values[key] = value
+
+    def _own(self, subject: _Subject, known: tuple[Metric, str, str], series: Mapping[str, str], point: Point) -> None:
+        _, written, ending = known
+        key = keys.join(written, series)
+        if not ending:
+            self._put(subject, key, point.value, subject.offset)  # type: ignore[arg-type]
+        elif isinstance(point.value, float):
+            if ending == "bucket":
+                bound = fit.number(point.labels.get("le"))
+                edge = float("inf") if bound == "+Inf" else bound
+                if isinstance(edge, float):
+                    subject.buckets.setdefault(key, {})[edge] = point.value
+            else:
+                subject.sums.setdefault(key, {})[ending] = point.value
+
+    def _place(self, offset: int, point: Point, metric: Metric) -> tuple[dict[str, Any], dict[str, str]]:
+        """The coordinates that labels tell, and the series attributes among them."""
+        labels = point.labels
+        device = next((fit.identity(labels[name]) for name in _DEVICE if labels.get(name)), None)
+        index = next((name for name in _INDEX if labels.get(name)), None)
+        if device is None and index and {"device", "nic", "link"} & set(metric.scopes):
+            message = f"the label {index} is an index or a name of the host, not an identifier that survives a restart"
+            self._transcript.lose("identity", index, message, offset)
+            port = f"/{labels['port']}" if labels.get("port") else ""
+            device = fit.identity(f"{labels[index]}{port}")
+        host = next((fit.identity(labels[name]) for name in _HOST if labels.get(name)), None)
+        rank = fit.rank(labels.get("train_rank_id", labels.get("rank")))
+        place = {"device": device, "host": host or self._transcript.given.host, "rank": rank}
+        known = {*metric.attributes, *metric.optional_attributes} - {"hw.id", "host.id"}
+        series: dict[str, str] = {}
+        for label, value in labels.items():
+            name = _attributes().get(label)
+            if name in known:
+                series[name] = keys.attribute_text(value)
+            elif name is None and label not in _USED:
+                self._transcript.lose("attribute", label, f"the label {label} has no place in the catalog", offset)
+        return {name: value for name, value in place.items() if value is not None}, series
+
+    def end(self) -> Iterator[Found]:
+        """The head, and a sample for each subject and moment."""
+        if not self._subjects:
+            return
+        times = [identity[0] for identity in self._subjects if identity[0] is not None]
+        if len(times) < len(self._subjects):
+            self._transcript.clock = "none"
+            self._transcript.lose("time", "time", "values have no time stamps; they are put at 1970", 0)
+        scopes = self._scopes()
+        first = min(self._subjects.values(), key=lambda subject: subject.offset)
+        yield first.offset, self._transcript.head(min(times, default=0), scopes)
+        for identity, subject in self._subjects.items():
+            for key in sorted({*subject.buckets, *subject.sums}):
+                histogram = _histogram(subject.buckets.get(key, {}), subject.sums.get(key, {}))
+                if histogram is not None:
+                    self._transcript.lose("meaning", key, "a histogram counts from a start, not of one window", 0)
+                    subject.values[key] = histogram
+            if subject.values:
+                place = dict(identity[1:])
+                yield subject.offset, self._transcript.sample(identity[0] or 0, subject.values, **place)
+
+    def _scopes(self) -> tuple[ScopeName, ...]:
+        found: dict[Any, None] = {}
+        for subject in self._subjects.values():
+            for key in subject.values:
+                metric = metrics().get(key.partition("{")[0])
+                scopes = metric.scopes if metric else ("emitter",)
+                found["nic" if "nic" in scopes and "hw.type=network" in key else scopes[0]] = None
+        return tuple(found) or ("emitter",)
+
+
+def _histogram(buckets: Mapping[float, float], sums: Mapping[str, float]) -> HistogramValue | None:
+    """A histogram of counts up to each bound."""
+    bounds = sorted(bound for bound in buckets if bound != float("inf"))
+    total = sums.get("count", buckets.get(float("inf"), 0.0))
+    if not 0 <= total <= _MOST_COUNT or any(not 0 <= value <= _MOST_COUNT for value in buckets.values()):
+        return None
+    upto = [*(buckets[bound] for bound in bounds), buckets.get(float("inf"), total)]
+    counts = [int(now - before) for now, before in zip(upto, [0.0, *upto], strict=False)]
+    if min(counts, default=0) < 0:
+        return None
+    shape: dict[str, Any] = {"bounds": tuple(bounds), "counts": tuple(counts)} if buckets else {}
+    return HistogramValue(count=int(total), sum=sums.get("sum", 0.0), **shape)

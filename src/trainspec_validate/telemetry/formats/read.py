@@ -1,0 +1,92 @@
+"""Reads a stream of any text format, line by line, into records, refusals and losses."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator
+from typing import Final, Protocol
+
+from trainspec_validate.system.budget import Limit
+from trainspec_validate.telemetry.formats.format import StreamFormat
+from trainspec_validate.telemetry.formats.items import Found, Given, Item, Losses, Record, Refusal
+from trainspec_validate.telemetry.formats.native import read_lines
+from trainspec_validate.telemetry.formats.source import MAX_LINE_BYTES, SourceError, cut_off
+from trainspec_validate.telemetry.formats.transcript import Transcript
+
+_MOST_BLANK: Final = Limit("a stream", 5_000_000, "blank lines in a row")
+
+
+class Reader(Protocol):
+    """What a module of this package offers for its format: a class `Reader` that takes a transcript."""
+
+    def line(self, offset: int, text: str) -> Iterable[Found]:
+        """What a line that is not blank gives; it may wait for later ones."""
+        ...
+
+    def end(self) -> Iterable[Found]:
+        """What is left when the file ends."""
+        ...
+
+
+def read(
+    lines: Iterable[tuple[int, bytes]],
+    name: str,
+    format: StreamFormat,  # noqa: A002
+    given: Given | None = None,
+) -> Iterator[Item]:
+    """Everything that the lines of a stream give, in their order; the last item holds the losses.
+
+    `lines` are lines without their end, each with the bytes before it. Memory does not grow with the file beyond what
+    the format makes necessary, such as one document of OTLP that is spread over lines.
+
+    Raises:
+        ValueError: files of the format have no lines.
+    """
+    if not format.module:
+        raise ValueError(f"{format.name} has no lines; `parquet.read` reads it")
+    transcript = Transcript(format, name, given or Given(), clock=format.clock)
+    if format.module == "native":
+        entries = read_lines(lines, transcript)
+    else:
+        reader: Reader = importlib.import_module(f"{__package__}.{format.module}").Reader(transcript)
+        entries = _found(lines, reader)
+    offset = 0
+    for found in entries:
+        offset = found[0]
+        transcript.num_refusals += isinstance(found[1], Refusal)
+        yield found
+    yield offset, transcript.losses()
+
+
+def _found(lines: Iterable[tuple[int, bytes]], reader: Reader) -> Iterator[Found]:
+    offset = num_blank = 0
+    try:
+        for offset, raw in lines:
+            text = _text(raw)
+            if isinstance(text, Refusal):
+                yield offset, text
+            elif text and not text.isspace():
+                num_blank = 0
+                yield from reader.line(offset, text)
+            else:
+                num_blank += 1
+                _MOST_BLANK.check(num_blank)
+    except SourceError as error:
+        yield offset, cut_off(error)
+    yield from reader.end()
+
+
+def _text(raw: bytes) -> str | Refusal:
+    if len(raw) > MAX_LINE_BYTES:
+        return Refusal(
+            f"the line is longer than {MAX_LINE_BYTES // 1024**2} MiB", "write one record on each line", "size"
+        )
+    try:
+        return raw.decode("utf-8-sig" if raw.startswith(b"\xef\xbb\xbf") else "utf-8")
+    except UnicodeDecodeError as error:
+        return Refusal(f"byte 0x{raw[error.start]:02x} is not UTF-8", "write UTF-8", "syntax")
+
+
+def records(items: Iterable[Item]) -> Iterator[Record]:
+    """The records among items."""
+    return (entry for _, entry in items if not isinstance(entry, Refusal | Losses))

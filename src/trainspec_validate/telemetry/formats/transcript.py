@@ -1,0 +1,133 @@
+"""Writes the output of a reader as records, and states their provenance in the stream header."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainspec_validate.documents.types.stream import Event, Head, MetricValue, Producer, Sample, ScopeName
+from trainspec_validate.model.metrics import metrics
+from trainspec_validate.telemetry.formats import fit
+from trainspec_validate.telemetry.formats.format import StreamFormat
+from trainspec_validate.telemetry.formats.items import Clock, Given, Losses, LossReason, Stated
+from trainspec_validate.telemetry.formats.tally import Tally
+
+ORIGIN = "org.trainspec.import"
+"""Key of `head.extensions` that says what a converted stream was, and what its times and numbers are worth."""
+UNKNOWN_RUN = "unknown"
+_MAX_STATED = 10_000
+
+
+@dataclass(slots=True)
+class Transcript:
+    """The records of one foreign file as they are written, and the tally of what is lost on the way."""
+
+    format: StreamFormat
+    name: str
+    """What messages call the file."""
+    given: Given
+    clock: Clock = "utc"
+    sequenced: bool = False
+    """Whether the file's own sequence numbers are used."""
+    tally: Tally = field(default_factory=Tally)
+    num_records: int = 0
+    num_refusals: int = 0
+    _next: dict[tuple[str, int], int] = field(default_factory=dict)
+    _stated: dict[str, Stated] = field(default_factory=dict)
+
+    @property
+    def emitter(self) -> str:
+        """Emitter of records that name none: what was given, or the name of the file."""
+        return self.given.emitter or fit.identity(self.name) or "imported"
+
+    @property
+    def run(self) -> str:
+        """Run of records that name none."""
+        return self.given.run or UNKNOWN_RUN
+
+    def lose(self, reason: LossReason, what: str, message: str, offset: int, num: int = 1) -> None:
+        """Count a loss."""
+        self.tally.lose(reason, what, message, offset, num)
+
+    def state(self, name: str, unit: str | None, instrument: str | None) -> None:
+        """Note what the file states of a metric; what it stated first stays."""
+        if len(self._stated) < _MAX_STATED:
+            self._stated.setdefault(name, Stated(unit, instrument))
+
+    def head(self, time_us: int, scopes: Iterable[ScopeName], **more: Any) -> Head:
+        """The head of the file, or of one emitter in it; `more` are further fields of it."""
+        run = more.pop("run", None) or self.run
+        if run == UNKNOWN_RUN:
+            self.lose("identity", "run", f"the file names no run; its records are of run {UNKNOWN_RUN!r}", 0)
+        if not self.sequenced:
+            self.lose("meaning", "seq", "the file has no sequence numbers; records are numbered in its order", 0)
+        self.num_records += 1
+        wanted = tuple(scopes)
+        given = self.given
+        filled: dict[str, Any] = {"att": given.attempt, "emitter": self.emitter, "host": given.host, "rank": given.rank}
+        filled |= {name: value for name, value in more.items() if value is not None}
+        return Head(
+            apiVersion="trainspec/v1",
+            kind="MetricStream",
+            run=run,
+            time_us=time_us,
+            scopes=wanted,
+            unsupported=self._unsupported(wanted),
+            extensions={ORIGIN: self.origin()},
+            **filled,
+        )
+
+    def origin(self) -> dict[str, Any]:
+        """What a reader of the converted stream needs to know of its source."""
+        return {
+            "format": self.format.name,
+            "clock": self.clock,
+            "ordered": self.format.ordered,
+            "snapshot": self.format.snapshot,
+            "sequenced": self.sequenced,
+        }
+
+    def _unsupported(self, scopes: tuple[ScopeName, ...]) -> dict[str, str]:
+        """Metrics that the scopes owe and the format cannot carry."""
+        can = self.format.metrics
+        if can is None:
+            return {}
+        owed = (entry for entry in metrics().values() if entry.level == "required" and set(scopes) & set(entry.scopes))
+        return {
+            entry.name: f"the format {self.format.name} has no such value" for entry in owed if entry.name not in can
+        }
+
+    def number(self, emitter: str | None, attempt: int | None) -> int:
+        """The next sequence number of an emitter in an attempt."""
+        place = (emitter or self.emitter, self.given.attempt if attempt is None else attempt)
+        number = self._next.get(place, 0)
+        self._next[place] = number + 1
+        return number
+
+    def sample(self, time_us: int, values: Mapping[str, MetricValue], **more: Any) -> Sample:
+        """A sample with the next number, where `more` has none."""
+        self.num_records += 1
+        seq = more.pop("seq", None)
+        if seq is None:
+            seq = self.number(more.get("emitter"), more.get("att"))
+        return Sample(time_us=time_us, seq=seq, m=dict(values), **more)
+
+    def event(self, time_us: int, name: str, **more: Any) -> Event:
+        """An event with the next number, where `more` has none."""
+        self.num_records += 1
+        seq = more.pop("seq", None)
+        if seq is None:
+            seq = self.number(more.get("emitter"), more.get("att"))
+        return Event(time_us=time_us, seq=seq, name=name, **more)
+
+    def losses(self) -> Losses:
+        """What was lost in all."""
+        counts = (self.num_records, self.num_refusals)
+        return Losses(self.tally.losses(), *counts, self.clock, self.sequenced, dict(self._stated))
+
+
+def producer(name: object, version: object = None) -> Producer | None:
+    """The program that wrote a stream, where the file names it."""
+    named = fit.identity(name)
+    return Producer(name=named, version=fit.identity(version)) if named else None

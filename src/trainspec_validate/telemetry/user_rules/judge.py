@@ -1,0 +1,180 @@
+"""Runs the rules of users on the records of runs, and makes findings of the rows they return."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainspec_validate.model.finding import Evidence, Finding, Outcome, Severity, Verdict
+from trainspec_validate.telemetry.decode.reader import RunFile
+from trainspec_validate.telemetry.judge import Places
+from trainspec_validate.telemetry.user_rules.engines import opened
+from trainspec_validate.telemetry.user_rules.messages import fields, filled, shown
+from trainspec_validate.telemetry.user_rules.model import NotApplicable, Rule, RuleError, RuleSet, Tables
+from trainspec_validate.telemetry.user_rules.python_rules import in_words, line_in
+from trainspec_validate.telemetry.user_rules.tables import COLUMNS, location_of, write_tables
+from trainspec_validate.telemetry.view.run_view import NOWHERE, Location
+
+Row = Mapping[str, Any]
+_FIRST = ("run", "first_time_us", "time_us", "location")
+"""Columns by which rows are put in order, before all others."""
+_TOLD = {"value", "not_finite", "minimum", "maximum", "mean"}
+_STANDARD = {name for table in COLUMNS.values() for name in table if name not in _TOLD} | {"num_rows"}
+"""Columns that a finding tells in other words, or not at all."""
+_MAX_VALUES = 6
+
+
+@dataclass(slots=True)
+class Judgement:
+    """What came of the rules."""
+
+    findings: list[Finding] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    """Rules that could not be run, each with file and line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Rows that break a rule."""
+
+    rows: Sequence[Row]
+    """The first ones, in order."""
+    total: int
+
+
+def judge_rules(files: Sequence[RunFile], rules: RuleSet, wanted: Sequence[Rule]) -> Judgement:
+    """Run rules on the streams of all runs.
+
+    Raises:
+        SourceError: the engine or Arrow is not installed.
+    """
+    judgement = Judgement()
+    if not files:
+        reason = "no stream that it could be judged on"
+        judgement.outcomes += (Outcome(rule.id, Verdict.NOT_APPLICABLE, reason=reason) for rule in wanted)
+        return judgement
+    answers: list[tuple[Rule, Answer]] = []
+    with tempfile.TemporaryDirectory(prefix="trainspec-rules-") as directory:
+        written = write_tables(files, Path(directory))
+        with opened(written, rules.engine) as tables:
+            for rule in wanted:
+                answer = _run(rule, tables, judgement)
+                if answer is not None:
+                    answers.append((rule, answer))
+    judgement.findings += _findings(answers, Places(files, _home(files)))
+    return judgement
+
+
+def _run(rule: Rule, tables: Tables, judgement: Judgement) -> Answer | None:
+    """The rows that break a rule; None where it was not judged, with the reason among the outcomes."""
+    try:
+        answer = rows_of(rule, tables)
+    except NotApplicable as reason:
+        judgement.outcomes.append(Outcome(rule.id, Verdict.NOT_APPLICABLE, reason=str(reason)))
+        return None
+    except RuleError as error:
+        judgement.failures.append(str(error))
+        judgement.outcomes.append(Outcome(rule.id, Verdict.NOT_RUN, reason=str(error)))
+        return None
+    severity = rule.requirement.severity
+    heavy = Verdict.FAIL if severity is Severity.ERROR else Verdict.WARN
+    judgement.outcomes.append(Outcome(rule.id, heavy if answer.total else Verdict.PASS, answer.total))
+    return answer
+
+
+def rows_of(rule: Rule, tables: Tables) -> Answer:
+    """The rows that break a rule: the first ones in an order that no engine changes, and how many there are.
+
+    Raises:
+        NotApplicable: the runs have nothing that the rule is about.
+        RuleError: the rule cannot be run, or returns something else.
+    """
+    try:
+        frame = rule.query(tables)
+        names = _names(rule, frame)
+        order = [name for name in _FIRST if name in names]
+        order += sorted(name for name in names if name not in order)
+        found = frame.sort(*order).head(rule.limit + 1).collect("pyarrow").to_native().to_pylist()
+        total = len(found)
+        if total > rule.limit:
+            import narwhals as nw  # noqa: PLC0415
+
+            total = int(frame.select(nw.len().alias("num")).collect("pyarrow").item(0, "num"))
+    except (NotApplicable, RuleError, MemoryError):
+        raise
+    except Exception as error:
+        raise rule.error(in_words(error), line_in(error, rule.path)) from error
+    return Answer(found[: rule.limit], total)
+
+
+def _names(rule: Rule, frame: Any) -> list[str]:
+    """Columns of what a rule returned."""
+    import narwhals as nw  # noqa: PLC0415
+
+    if not isinstance(frame, nw.LazyFrame):
+        raise rule.error(f"the rule returned {type(frame).__name__}; return a lazy table of the rows that are wrong")
+    names: list[str] = frame.collect_schema().names()
+    for name in fields(rule.message):
+        if name not in names:
+            raise rule.error(f"the message shows {{{name}}}, which is no column of what the rule returned")
+    return names
+
+
+def _home(files: Sequence[RunFile]) -> Location:
+    """Where rows without a place are reported: the first head."""
+    return Location(next((file.number for file in files if file.head is not None), files[0].number), 0)
+
+
+def _findings(answers: Sequence[tuple[Rule, Answer]], places: Places) -> Iterator[Finding]:
+    for _, answer in answers:
+        for row in answer.rows:
+            places.want(_place(row))
+    places.look_up()
+    for rule, answer in answers:
+        for number, row in enumerate(answer.rows, 1):
+            more = answer.total - number if number == len(answer.rows) else 0
+            yield _finding(rule, row, places, more)
+
+
+def _place(row: Row) -> Location:
+    number = row.get("location")
+    return location_of(number) if isinstance(number, int) and number >= 0 else NOWHERE
+
+
+def _finding(rule: Rule, row: Row, places: Places, more: int) -> Finding:
+    evidence = _evidence(row)
+    path, span, text = places.at(_place(row), evidence.series)
+    told = f"; {more:,} more rows break this rule, and are not listed" if more else ""
+    return Finding(
+        requirement=rule.id,
+        name=rule.name,
+        severity=rule.requirement.severity,
+        message=filled(rule.message, row) + told,
+        path=path,
+        span=span,
+        help=rule.help,
+        url=rule.url,
+        evidence=evidence,
+        source_line=text,
+    )
+
+
+def _evidence(row: Row) -> Evidence:
+    """What a row says of the series, the subject, the times and the values."""
+    names = {"rank": "rank ", "host": "host ", "device": "device "}
+    subjects = ", ".join(f"{word}{row[name]}" for name, word in names.items() if row.get(name) is not None)
+    first = row.get("first_time_us", row.get("time_us"))
+    values = [(name, value) for name, value in row.items() if name not in _STANDARD and value is not None]
+    count = row.get("num_rows")
+    return Evidence(
+        series=str(row.get("series") or row.get("metric") or ""),
+        subjects=subjects,
+        first_time_us=first,
+        last_time_us=row.get("last_time_us", first),
+        count=count if isinstance(count, int) and count > 0 else 1,
+        samples=tuple(f"{name} {shown(value)}" for name, value in values[:_MAX_VALUES]),
+    )

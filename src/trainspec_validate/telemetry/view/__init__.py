@@ -1,0 +1,1 @@
+"""What the checks of streams see of a run."""
