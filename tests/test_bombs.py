@@ -20,7 +20,7 @@ PROGRAM = """
 import re, resource, sys
 from pathlib import Path
 from importlib import import_module
-from trainspec_validate import budget
+from trainspec_validate.system import budget
 for name, most in zip(sys.argv[2:6:2], sys.argv[3:6:2]):
     module, _, limit = name.rpartition(":")
     if module:

@@ -167,7 +167,7 @@ def test_a_signal_ends_a_program_that_waits(number: signal.Signals, code: int, t
 
 WRITES = """
 import os, signal, sys
-from trainspec_validate import terminal
+from trainspec_validate.cli import terminal
 from trainspec_validate.system.atomic import new_file
 import click
 
@@ -203,13 +203,13 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
 
 WITH_WORKERS = """
 import os, signal, sys, time
-from trainspec_validate.telemetry import large
+from trainspec_validate.telemetry.fold import large
 
 def slow(share, path):
     time.sleep(300)
 
 if __name__ == "__main__":
-    from trainspec_validate import terminal
+    from trainspec_validate.cli import terminal
     import click
 
     large._fold_aside = slow

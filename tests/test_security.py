@@ -77,7 +77,7 @@ FORBIDDEN_CALLS = {
     "entry_points",
 }
 ALLOWED = {("re", "compile")}
-STARTS_PROGRAMS = "discover/machine.py"
+STARTS_PROGRAMS = "interop/discover/machine.py"
 """The one module that may: it asks the tools of the machine that `trainspec discover` runs on."""
 
 
@@ -104,16 +104,16 @@ def test_only_discover_starts_programs_and_only_fixed_ones() -> None:
         for path in SOURCE.rglob("*.py")
         if "trainspec_validate.interop.discover" in path.read_text(encoding="utf-8")
     }
-    assert importers <= {"discover", "toolbox"}
+    assert importers <= {"interop", "cli"}
     calls = [
         node
-        for path in (SOURCE / "discover").glob("*.py")
+        for path in (SOURCE / "interop" / "discover").glob("*.py")
         if path.name != "machine.py"
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "run"
     ]
     assert calls
-    source = "".join(path.read_text(encoding="utf-8") for path in (SOURCE / "discover").glob("*.py"))
+    source = "".join(path.read_text(encoding="utf-8") for path in (SOURCE / "interop" / "discover").glob("*.py"))
     assert "shell=True" not in source
 
 
@@ -130,7 +130,7 @@ import multiprocessing, sys
 if __name__ == "__main__":
     multiprocessing.set_start_method(sys.argv.pop(1))
     from trainspec_validate.cli.validate import main
-    from trainspec_validate.telemetry import engine, large
+    from trainspec_validate.telemetry.fold import engine, large
     engine.AT_ONCE_BYTES = 0
     large._LEAST_BYTES = 1_000
     main()

@@ -104,7 +104,7 @@ def test_explain_of_nothing(word: str, told: str) -> None:
 
 def test_explain_needs_no_rules_and_no_network() -> None:
     code = (
-        "import sys; from trainspec_validate import toolbox, terminal;"
+        "import sys; from trainspec_validate.cli import toolbox, terminal;"
         "terminal.run(toolbox.command, 'trainspec', ['explain', 'TS-DOC-001']);"
         "sys.exit(', '.join({'msgspec', 'yaml', 'jsonschema_rs', 'rich', 'trainspec_validate.rules'}"
         " & set(sys.modules)) or 0)"

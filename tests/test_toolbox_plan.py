@@ -17,7 +17,8 @@ from click.testing import CliRunner, Result
 
 from tests.planner_makers import make
 from trainspec_validate.cli import terminal
-from trainspec_validate.cli.toolbox import command, plan_report
+from trainspec_validate.cli.commands import plan_report
+from trainspec_validate.cli.toolbox import command
 from trainspec_validate.model.catalog import accelerators
 from trainspec_validate.model.finding import Severity
 from trainspec_validate.pipeline.validation import validate

@@ -16,7 +16,7 @@ import appendix_step_time
 from appendix_text import page, section, table
 
 ROOT = Path(__file__).resolve().parent.parent
-COSTS = ROOT / "src" / "trainspec_validate" / "costs"
+COSTS = ROOT / "src" / "trainspec_validate" / "performance" / "costs"
 MODELS = {
     **{path: f"trainspec_validate.performance.costs.{path.stem}" for path in COSTS.glob("[!_]*.py")},
     **{path: f"appendix_models.{path.stem}" for path in (ROOT / "tools" / "appendix_models").glob("[!_]*.py")},
@@ -45,10 +45,11 @@ The models behind the predictions and recommendations of the tools: formulas, wo
 is computed by the code that the tools run, so a page cannot depart from it. These pages are informative: the chapters
 state the requirements, and nothing here adds one.
 
-`trainspec_validate.performance.costs` holds the models that the validator uses, `trainspec_reference.common.noise_scale` that of
-gradient noise, and `tools/appendix_models` those that only these pages show. They are pure functions over plain
-numbers. Each cites its source and has a worked example that the tests execute. Where constants are fitted, the page
-says to what, and how far off the model was on data that it was not fitted to.
+`trainspec_validate.performance.costs` holds the models that the validator uses,
+`trainspec_reference.common.noise_scale` that of gradient noise, and `tools/appendix_models` those that only these
+pages show. They are pure functions over plain numbers. Each cites its source and has a worked example that the tests
+execute. Where constants are fitted, the page says to what, and how far off the model was on data that it was not
+fitted to.
 """
 
 

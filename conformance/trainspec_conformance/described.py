@@ -9,6 +9,7 @@ from pathlib import Path
 from trainspec_conformance.reading import DocumentError
 from trainspec_validate.documents.types.conformance import StackDescriptor
 from trainspec_validate.system.atomic import write_atomically
+from trainspec_validate.system.boundary import InputError
 
 DIRECTORY = "documents"
 MAX_DOCUMENT_BYTES = 16_000_000
@@ -45,7 +46,6 @@ def errors(out: Path, documents: tuple[str, ...]) -> tuple[str, ...]:
         return ()
     from trainspec_validate.model.finding import Severity  # noqa: PLC0415
     from trainspec_validate.pipeline.validation import Terms, examine  # noqa: PLC0415 - most runs have no documents
-    from trainspec_validate.system.boundary import InputError
 
     with chdir(out / DIRECTORY):  # they can refer to each other, and to nothing above them
         try:

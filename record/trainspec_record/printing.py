@@ -1,7 +1,7 @@
 """Prints for the recorder, with texts of plans and file names made inert for terminals and logs.
 
-`trainspec_validate.system.neutral` explains the escapes. The recorder does not import the validator, so it has its own few
-lines; a test holds that both write the same.
+`trainspec_validate.system.neutral` explains the escapes. The recorder does not import the validator, so it has its
+own few lines; a test holds that both write the same.
 """
 
 from __future__ import annotations

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 __all__ = ["Finding", "InputError", "Report", "Selection", "Severity", "__version__", "validate"]
 
 _HOMES = {
-    "Finding": "findings",
-    "InputError": "boundary",
-    "Report": "findings",
-    "Selection": "selection",
-    "Severity": "findings",
-    "validate": "check",
+    "Finding": "model.finding",
+    "InputError": "system.boundary",
+    "Report": "model.finding",
+    "Selection": "checking.selection",
+    "Severity": "model.finding",
+    "validate": "pipeline.validation",
 }
 """Module of each public name; it is imported when the name is first used (PEP 562)."""
 

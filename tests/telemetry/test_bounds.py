@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from trainspec_validate.pipeline.validation import validate
-from trainspec_validate.telemetry.decode import reader, source
+from trainspec_validate.telemetry.decode import reader
+from trainspec_validate.telemetry.formats import source
 from trainspec_validate.telemetry.decode.names import MAX_KEYS
 from trainspec_validate.telemetry.decode.rows import MAX_NOTED
 from trainspec_validate.telemetry.fold import engine

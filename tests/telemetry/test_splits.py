@@ -227,7 +227,8 @@ PLAIN = """
 import pickle, sys
 from pathlib import Path
 from split_makers import seen
-from trainspec_validate.telemetry import engine, jit
+from trainspec_validate.telemetry.fold import engine
+from trainspec_validate.telemetry.kernels import jit
 jit.compile_for = lambda num_bytes: None
 files = [engine.run_file(n, path, path.name) for n, path in enumerate(sorted(Path(sys.argv[1]).iterdir()))]
 found = seen(engine.read_run(files))

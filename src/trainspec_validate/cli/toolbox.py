@@ -8,7 +8,7 @@ from keyword import iskeyword
 
 import click
 
-from trainspec_validate.cli import terminal
+from trainspec_validate.cli import commands, terminal
 from trainspec_validate.model.suggest import hint
 
 PROGRAM = "trainspec"
@@ -64,7 +64,7 @@ class Toolbox(click.Group):
             click.UsageError: there is no such command, but there is a near one.
         """
         if cmd_name in COMMANDS:
-            module = import_module(f"{__name__}.{cmd_name}{'_' if iskeyword(cmd_name) else ''}")
+            module = import_module(f"{commands.__name__}.{cmd_name}{'_' if iskeyword(cmd_name) else ''}")
             found: click.Command = module.command
             return found
         if not ctx.resilient_parsing:

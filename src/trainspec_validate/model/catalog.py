@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-_DATA = Path(__file__).parent / "data"
+_DATA = Path(__file__).resolve().parents[1] / "data"
 _BEST_KNOWN = {
     "v100": "nvidia-v100-sxm2-32gb",
     "a100": "nvidia-a100-sxm-80gb",

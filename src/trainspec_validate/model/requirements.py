@@ -11,7 +11,7 @@ from typing import Literal
 
 from trainspec_validate.model.finding import Severity
 
-DATA_DIRECTORY = Path(__file__).parent / "data"
+DATA_DIRECTORY = Path(__file__).resolve().parents[1] / "data"
 
 Level = Literal[
     "MUST",

@@ -34,15 +34,15 @@ _LONGEST = 200
 _WRITE_AGAIN = "write the file again, or leave it out"
 
 
+class InputError(Exception):
+    """What the user named cannot be judged: it does not exist, cannot be read, or holds nothing of ours."""
+
+
 class Refusal(NamedTuple):
     """Why an input cannot be read, and what would be right."""
 
     reason: str
     help: str
-
-
-class InputError(Exception):
-    """What the user named cannot be judged: it does not exist, cannot be read, or holds nothing of ours."""
 
 
 class UnreadableError(InputError):

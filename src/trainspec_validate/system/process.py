@@ -160,4 +160,4 @@ def refusal_of_the_system(error: OSError) -> str:
 
 def _is_of_the_user(path: object) -> bool:
     """Whether a path that the system refuses, such as one whose name is too long, lies outside of this package."""
-    return isinstance(path, str) and Path(__file__).resolve().parent not in Path(path).absolute().parents
+    return isinstance(path, str) and Path(__file__).resolve().parents[1] not in Path(path).absolute().parents

@@ -15,6 +15,7 @@ from trainspec_validate.cli.commands.stream_files import Inputs
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.interop.export import Exported, Job, NotExpressible, export_all, formats
 from trainspec_validate.model.finding import Report, Severity
+from trainspec_validate.system.boundary import InputError
 
 ALL = "all"
 _File = click.Path(dir_okay=False)
@@ -104,7 +105,6 @@ def _read(plan: str, cluster: str | None, policy: str | None) -> tuple[Job, Repo
         Failure: a file cannot be read as its kind, or the plan's cluster is not there.
     """
     from trainspec_validate.pipeline.validation import validate  # noqa: PLC0415 - `--help` goes without
-    from trainspec_validate.system.boundary import InputError
 
     named = [path for path in (plan, cluster, policy) if path]
     try:

@@ -14,6 +14,7 @@ from trainspec_validate.documents.load import load_text
 from trainspec_validate.documents.types import Document, read
 from trainspec_validate.model.finding import Severity
 from trainspec_validate.system.atomic import new_file, refuse_link
+from trainspec_validate.system.boundary import InputError
 
 
 def document(path: str, kind: str, *, allow_errors: bool = False) -> Document:
@@ -24,7 +25,6 @@ def document(path: str, kind: str, *, allow_errors: bool = False) -> Document:
             allowed.
     """
     from trainspec_validate.pipeline.validation import validate  # noqa: PLC0415 - `--help` goes without
-    from trainspec_validate.system.boundary import InputError
 
     try:
         report = validate([path])

@@ -24,7 +24,7 @@ from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText,
 from trainspec_validate.interop.merge import Choice
 from trainspec_validate.interop.open import decoded, foreign_text
 from trainspec_validate.interop.refused import join
-from trainspec_validate.system.boundary import untrusted
+from trainspec_validate.system.boundary import InputError, untrusted
 from trainspec_validate.system.budget import Limit
 
 MAX_FILES = int(Limit("an import", 1_000, "files").most)
@@ -236,7 +236,6 @@ def _judge(path: str) -> int:
     from trainspec_validate.report import concise  # noqa: PLC0415
     from trainspec_validate.report.options import Options  # noqa: PLC0415
     from trainspec_validate.report.summary import JUDGED  # noqa: PLC0415
-    from trainspec_validate.system.boundary import InputError
 
     try:
         report = validate([path])

@@ -10,6 +10,7 @@ import click
 
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.terminal import Failure
+from trainspec_validate.system.boundary import InputError
 
 if TYPE_CHECKING:
     from trainspec_validate.model.finding import Report
@@ -76,7 +77,6 @@ def _judged(paths: tuple[str, ...], profile: str, waivers: str | None) -> tuple[
     """The report, what was seen of each run, and what could not be read."""
     from trainspec_validate.checking.selection import Selection  # noqa: PLC0415
     from trainspec_validate.pipeline.validation import PartialInputError, Terms, examine  # noqa: PLC0415
-    from trainspec_validate.system.boundary import InputError  # noqa: PLC0415
 
     views: list[RunView] = []
     bar = terminal.Bar(wanted=True)

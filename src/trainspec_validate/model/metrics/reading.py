@@ -21,7 +21,7 @@ from trainspec_validate.model.metrics.entries import (
     Word,
 )
 
-_DATA = Path(__file__).resolve().parent.parent / "data" / "metrics.json"
+_DATA = Path(__file__).resolve().parents[2] / "data" / "metrics.json"
 
 
 @dataclass(frozen=True, slots=True)

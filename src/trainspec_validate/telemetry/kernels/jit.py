@@ -16,7 +16,7 @@ from typing import Any
 
 _MODULES = (
     *("words", "number", "texts", "pairs", "fold", "joins", "parse", "sequence", "numbering"),
-    *("chunks", "passes", "quiet", "wide"),
+    *("chunks", "fold_general", "fold_fast", "column_fold"),
 )
 """In the order of use: a module comes after those whose functions it calls."""
 _ENTRIES = frozenset(
