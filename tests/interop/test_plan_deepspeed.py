@@ -45,7 +45,7 @@ def test_stage_2_with_offload(tmp_path: Path) -> None:
     assert fragment.facts["parallelism"] == {"data": 32, "sharding": "gradients"}
     assert at(fragment, "communication", "bucket_bytes") == 200e6
     assert at(fragment, "memory", "offload") == [{"what": "optimizer", "target": "host", "fraction": 1.0}]
-    assert "optimizer.params.lr" in remarks_of(fragment)
+    assert "optimizer.params.betas" in remarks_of(fragment)
     assert {"model", "memory.activation_policy", "precision.high_precision_operations"} <= unknown_keys(fragment)
     answers = {
         "model": MODEL,

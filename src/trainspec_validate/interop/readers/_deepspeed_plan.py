@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainspec_validate.interop.readers._elastic_sizes import elastic_sizes
+from trainspec_validate.interop.readers._optimizer_plan import write_deepspeed
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count
 
 PAGE = "deepspeedai/DeepSpeed@edaa7221:docs/_pages/config-json.md"
@@ -23,6 +24,7 @@ def write_plan(draft: Draft, prefix: str = "") -> None:
     _write_communication(draft, prefix)
     _write_offload(draft, prefix)
     _write_elastic(draft, prefix)
+    write_deepspeed(draft, prefix)
     steps = draft.count(f"{prefix}scheduler.params.total_num_steps")
     if steps:
         draft.remark(f"the learning rate falls over {steps} steps; the length of the job is set elsewhere")

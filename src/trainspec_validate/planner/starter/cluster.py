@@ -146,7 +146,8 @@ def _network(sizes: Sizes) -> Lines:
 
 def _storage(sizes: Sizes) -> Lines:
     rate = figure(sizes.storage_bytes_per_second)
-    capacity = figure(_round_up(max(100 * sizes.checkpoint_bytes, 1000 * sizes.storage_bytes_per_second)))
+    num_copies = 100 if sizes.num_nodes <= 4096 else 250  # more nodes fail more often, and save more often
+    capacity = figure(_round_up(max(num_copies * sizes.checkpoint_bytes, 1000 * sizes.storage_bytes_per_second)))
     return [
         ("storage_targets:", ""),
         ("  - name: shared-files", ""),
