@@ -95,7 +95,7 @@ def failure_rate_consistent(checkpoint: CheckpointPolicy, cluster: ClusterProfil
         )
         place = at(checkpoint, "job", "mean_time_between_failures_seconds")
         rate_place = at(cluster, "reliability", "failures_per_1000_node_days")
-        yield Violation(place, message, help_text, ((rate_place, "the node failure rate"),))
+        yield Violation(place, message, help_text, related=((rate_place, "the node failure rate"),))
 
 
 def _best_interval(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> float:
@@ -233,7 +233,7 @@ def job_size(checkpoint: CheckpointPolicy, plan: TrainingPlan, cluster: ClusterP
             f"{number(plan.parallelism.num_accelerators)} ranks take {number(wanted)} nodes of {sizes}"
         )
         related = ((ranks, "the ranks of the plan"),)
-        yield Violation(job_place(checkpoint, "num_nodes"), message, f"set job.num_nodes to {wanted}", related)
+        yield Violation(job_place(checkpoint, "num_nodes"), message, f"set job.num_nodes to {wanted}", related=related)
 
 
 @rule("TS-CKP-010")
@@ -246,7 +246,7 @@ def plan_figures(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Iterator[V
         if not planned / factor <= own <= planned * factor:
             shown = billions if what == "parameters" else seconds
             message = f"{what}: {shown(own)}, but the plan has {shown(planned)}"
-            yield Violation(place, message, f"write {base(planned)}, or fix the plan", ((other, "the plan's"),))
+            yield Violation(place, message, f"write {base(planned)}, or fix the plan", related=((other, "the plan's"),))
 
 
 def _shared_figures(

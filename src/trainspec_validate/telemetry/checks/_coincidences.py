@@ -6,21 +6,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from trainspec_validate.model.finding import Evidence
-from trainspec_validate.telemetry.checks import Deviation
+from trainspec_validate.telemetry.checks import Violation
 from trainspec_validate.telemetry.checks._words import MAX_ALONE, names_in_words, subjects_in_words
 from trainspec_validate.telemetry.view.run_view import NOWHERE, Occurrence
 
 Said = Callable[[Occurrence], str]
 
 
-def deviations_at_once(occurrences: Iterable[Occurrence], message: Said, help_text: Said) -> Iterator[Deviation]:
-    """One deviation for all occurrences whose times overlap; one for the rest where there are more than `MAX_ALONE`."""
+def violations_at_once(occurrences: Iterable[Occurrence], message: Said, help_text: Said) -> Iterator[Violation]:
+    """One violation for all occurrences whose times overlap; one for the rest where there are more than `MAX_ALONE`."""
     clusters = sorted(_clusters(occurrences), key=lambda cluster: cluster[0].location)
     if len(clusters) > MAX_ALONE:
         rest = [occurrence for cluster in clusters[MAX_ALONE - 1 :] for occurrence in cluster]
         clusters = [*clusters[: MAX_ALONE - 1], sorted(rest, key=lambda occurrence: occurrence.location)]
     for cluster in clusters:
-        yield _deviation(cluster, message(cluster[0]), help_text(cluster[0]))
+        yield _violation(cluster, message(cluster[0]), help_text(cluster[0]))
 
 
 def _clusters(occurrences: Iterable[Occurrence]) -> Iterator[list[Occurrence]]:
@@ -42,7 +42,7 @@ def _begin_us(occurrence: Occurrence) -> int:
     return occurrence.time_before_us if occurrence.time_before_us >= 0 else occurrence.time_us
 
 
-def _deviation(cluster: Sequence[Occurrence], message: str, help_text: str) -> Deviation:
+def _violation(cluster: Sequence[Occurrence], message: str, help_text: str) -> Violation:
     first = cluster[0]
     series = {(occurrence.key, occurrence.subject) for occurrence in cluster}
     subjects = subjects_in_words({subject for _, subject in series})
@@ -54,7 +54,7 @@ def _deviation(cluster: Sequence[Occurrence], message: str, help_text: str) -> D
         count=len(cluster),
     )
     related = () if first.location_before == NOWHERE else ((first.location_before, "the value before it"),)
-    found = Deviation(first.location, message, help_text, evidence, related)
+    found = Violation(first.location, message, help_text, evidence, related)
     if len(cluster) == 1:
         return found
     where = f", on {subjects}" if len(series) > 1 and subjects else ""

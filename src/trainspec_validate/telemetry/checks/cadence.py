@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from trainspec_validate.model.metrics import by_name
-from trainspec_validate.telemetry.checks import Deviation, NotJudged, check
+from trainspec_validate.telemetry.checks import NotApplicable, Violation, check
 from trainspec_validate.telemetry.checks._absences import Absences
 from trainspec_validate.telemetry.checks._cadences import Cadences
-from trainspec_validate.telemetry.checks._coincidences import deviations_at_once
+from trainspec_validate.telemetry.checks._coincidences import violations_at_once
 from trainspec_validate.telemetry.checks._pauses import Pauses, end_us, pauses_of, silences, standstills
-from trainspec_validate.telemetry.checks._rows import Columns, deviations_by_emitter, timed_rows
+from trainspec_validate.telemetry.checks._rows import Columns, timed_rows, violations_by_emitter
 from trainspec_validate.telemetry.checks._words import Fault, moment, seconds_in_words, series_in_words
 from trainspec_validate.telemetry.view.run_view import NOWHERE, Occurrence, RunView, Series, Trail, Trouble
 
@@ -62,7 +62,7 @@ class _Excuses:
 
 
 @check("TS-TEL-020")
-def cadence(run: RunView) -> Iterator[Deviation]:
+def cadence(run: RunView) -> Iterator[Violation]:
     """Nearly all values of a series come within 1.5 times their cadence."""
     timed = timed_rows(run)
     cadences = Cadences(run)
@@ -85,14 +85,14 @@ def cadence(run: RunView) -> Iterator[Deviation]:
             samples=(longest,),
         )
 
-    yield from deviations_by_emitter(run, wrong, "longest_interval", fault)
+    yield from violations_by_emitter(run, wrong, "longest_interval", fault)
 
 
 # --- gaps and bursts ----------------------------------------------------------------------------------------
 
 
 @check("TS-TEL-021")
-def gap(run: RunView) -> Iterator[Deviation]:
+def gap(run: RunView) -> Iterator[Violation]:
     """No series is silent for more than three cadences, beside what pauses explain."""
     timed_rows(run)
     cadences, excuses = Cadences(run), _Excuses(run)
@@ -113,7 +113,7 @@ def gap(run: RunView) -> Iterator[Deviation]:
         return f"write a value at least every {often}, or an event train.telemetry.gap that says why there is none"
 
     found = [gap for trail in run.trails_of(Trouble.GAP) for gap in _gaps_of(trail, run) if unexplained(gap)]
-    yield from deviations_at_once(found, message, help_text)
+    yield from violations_at_once(found, message, help_text)
 
 
 def _gaps_of(trail: Trail, run: RunView) -> Iterator[Occurrence]:
@@ -146,7 +146,7 @@ def _longest(series: Series) -> Occurrence:
 
 
 @check("TS-TEL-022")
-def burst(run: RunView) -> Iterator[Deviation]:
+def burst(run: RunView) -> Iterator[Violation]:
     """Values that waited in a queue keep the times at which they were taken."""
     timed_rows(run)
 
@@ -156,21 +156,21 @@ def burst(run: RunView) -> Iterator[Deviation]:
 
     help_text = "give each value the time at which it was taken; when it was written goes into observed_us"
     found = (occurrence for trail in run.trails_of(Trouble.BURST) for occurrence in trail.first)
-    yield from deviations_at_once(found, message, lambda _: help_text)
+    yield from violations_at_once(found, message, lambda _: help_text)
 
 
 # --- the end ------------------------------------------------------------------------------------------------
 
 
 @check("TS-TEL-023")
-def tail_silence(run: RunView) -> Iterator[Deviation]:
+def tail_silence(run: RunView) -> Iterator[Violation]:
     """No series stops before its attempt does, unless what it is of was lost."""
     timed = timed_rows(run, least=1)
     ends = {span.number: end_us(span) for span in (run.attempts[:-1] if run.is_live else run.attempts)}
     rows = Columns(run, timed)
     timed = timed[np.isin(rows["attempt"], list(ends))]
     if not len(timed):
-        raise NotJudged("the run continues")
+        raise NotApplicable("the run continues")
     rows = Columns(run, timed)
     numbers, which = np.unique(rows["attempt"], return_inverse=True)
     end = np.array([ends[number] for number in numbers.tolist()], dtype=np.int64)[which.reshape(-1)]
@@ -193,4 +193,4 @@ def tail_silence(run: RunView) -> Iterator[Deviation]:
             last_time_us=ends[series.attempt],
         )
 
-    yield from deviations_by_emitter(run, silent, "last", fault)
+    yield from violations_by_emitter(run, silent, "last", fault)
