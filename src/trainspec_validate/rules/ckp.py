@@ -10,7 +10,7 @@ from trainspec_validate.model.units import base, billions, number, percent, seco
 from trainspec_validate.performance.costs import reliability
 from trainspec_validate.performance.derived.groups import spanned
 from trainspec_validate.rules import NotApplicable, Place, Violation, at, at_key, rule
-from trainspec_validate.rules._layout import job_nodes as job_group
+from trainspec_validate.rules._machine import job_nodes as job_group
 from trainspec_validate.rules._policy import (
     STOPPING_FAULTS,
     exposed_persist_seconds,
