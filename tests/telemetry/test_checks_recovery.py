@@ -60,7 +60,7 @@ def test_a_recovery_that_failed_is_complete() -> None:
 
 
 def test_a_recovery_that_goes_on_is_not_judged() -> None:
-    assert why_not("TS-REC-001", before(), is_live=True) == "the recovery from the fault goes on"
+    assert why_not("TS-REC-001", before(), is_live=True) == "the recovery from the fault continues"
     assert places("TS-REC-001", before()) == [(0, 4)]
 
 
@@ -76,7 +76,7 @@ def test_faults_that_overlap_have_an_episode_each() -> None:
     assert places("TS-REC-001", before(), middle, last) == []
     assert places("TS-REC-002", before(), middle, last) == []
     found = judged("TS-REC-003", before(), middle, last, policy={"recovery": [SHORT]})
-    assert [deviation.message.split(" after ")[0] for _, _, deviation in found] == [
+    assert [violation.message.split(" after ")[0] for _, _, violation in found] == [
         "the first update is completed 80 s",
         "the first update is completed 45 s",
     ]

@@ -44,7 +44,9 @@ def faults_covered(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
         if not detecting_layers(checkpoint, fault):
             message = f"no layer of detection notices {fault}"
             related = ((at(checkpoint, "recovery", index), "the way back that waits for it"),)
-            yield Violation(at(checkpoint, "detection"), message, f"add {fault} to the faults of a layer", related)
+            yield Violation(
+                at(checkpoint, "detection"), message, f"add {fault} to the faults of a layer", related=related
+            )
 
 
 @rule("TS-CKP-039")
@@ -79,9 +81,9 @@ def patient_time_outs(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     for index, layer in judged:
         longest = normal[str(layer.signal)]
         if layer.timeout_seconds <= longest:
-            what = "a save stands" if layer.signal == "collective-timeout" else "a step with a save stands"
+            what = "a save blocks" if layer.signal == "collective-timeout" else "a step with a save blocks"
             message = (
-                f"{layer.layer!r} gives up after {seconds(layer.timeout_seconds)}, while {what} still for "
+                f"{layer.layer!r} gives up after {seconds(layer.timeout_seconds)}, while {what} for "
                 f"{seconds(longest)} in a healthy job"
             )
             place = at(checkpoint, "detection", index, "timeout_seconds")
@@ -103,7 +105,7 @@ def patient_heartbeat(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Itera
             )
             related = ((at(plan, "communication", "heartbeat_seconds"), "the plan's heartbeat"),)
             place = at(checkpoint, "detection", index, "timeout_seconds")
-            yield Violation(place, message, f"wait for two: {seconds(2 * heartbeat)}", related)
+            yield Violation(place, message, f"wait for two: {seconds(2 * heartbeat)}", related=related)
 
 
 @rule("TS-CKP-057")
@@ -121,7 +123,7 @@ def corruption_noticed(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
         )
         place = at(checkpoint, "retention", "error_detection_seconds")
         related = ((at(checkpoint, "detection", index, "timeout_seconds"), "the layer's time"),)
-        yield Violation(place, message, f"between {base(first)} and {base(SLACK * first)} s", related)
+        yield Violation(place, message, f"between {base(first)} and {base(SLACK * first)} s", related=related)
 
 
 @rule("TS-CKP-042")
@@ -142,7 +144,7 @@ def lost_accelerator(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
             help_text = f"state the time that {percent(HEADLINE_QUANTILE)} stay within"
             yield Violation(at(checkpoint, "recovery", index, "quantile"), message, help_text)
     if not judged:
-        raise NotApplicable("the job does not come back from a lost process in place or from spares")
+        raise NotApplicable("the job does not recover from a lost process in place or from spares")
 
 
 @rule("TS-CKP-043")

@@ -32,9 +32,9 @@ def job_in_cluster(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Ite
     if stated is not None and stated > there:
         message = f"the job has {number(stated)} nodes, but the cluster {number(there)}"
         related = ((at(cluster, "num_nodes"), "the nodes of the cluster"),)
-        yield Violation(at(checkpoint, "job", "num_nodes"), message, f"at most {there}", related)
+        yield Violation(at(checkpoint, "job", "num_nodes"), message, f"at most {there}", related=related)
     elif fewest is not None and fewest > there:
-        message = f"the job goes on with {number(fewest)} nodes or more, but the cluster has {number(there)}"
+        message = f"the job continues with {number(fewest)} nodes or more, but the cluster has {number(there)}"
         yield Violation(at(checkpoint, "job", "min_num_nodes"), message, f"at most {there}")
 
 
@@ -45,7 +45,7 @@ def fewest_nodes(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     if stated is None or fewest is None:
         raise NotApplicable("the policy does not state nodes and fewest nodes")
     if fewest > stated:
-        message = f"the job goes on with {number(fewest)} nodes or more, but it has {number(stated)}"
+        message = f"the job continues with {number(fewest)} nodes or more, but it has {number(stated)}"
         yield Violation(at(checkpoint, "job", "min_num_nodes"), message, f"at most {stated}")
 
 
@@ -71,7 +71,7 @@ def replacement_ready(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> 
             message = f"processes run after {seconds(path.restart_seconds)}, but {what} after {seconds(wait)}"
             place = at(checkpoint, "recovery", index, "restart_seconds")
             related = ((at(cluster, "reliability"), "the cluster's times"),)
-            yield Violation(place, message, f"{seconds(wait)} or more", related)
+            yield Violation(place, message, f"{seconds(wait)} or more", related=related)
 
 
 @rule("TS-CKP-060")
@@ -99,7 +99,7 @@ def spares_sufficient(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> 
     nodes = job_nodes(checkpoint, cluster)
     shrinks = checkpoint.spare_policy == "shrink" and fewest is not None and fewest < nodes
     if known is None or not known.num_spare_nodes or known.replacement_seconds is None or not paths or shrinks:
-        raise NotApplicable("no spares with a repair time stand in for lost nodes")
+        raise NotApplicable("no spares with a repair time replace lost nodes")
     needed = reliability.spare_nodes(
         nodes, known.failures_per_1000_node_days, known.replacement_seconds, SPARE_QUANTILE
     )
@@ -111,7 +111,7 @@ def spares_sufficient(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> 
         )
         help_text = f"keep {number(needed)} spares, repair faster, or let the job shrink"
         related = ((at(checkpoint, "recovery", paths[0], "action"), "what needs spares"),)
-        yield Violation(at(cluster, "reliability", "num_spare_nodes"), message, help_text, related)
+        yield Violation(at(cluster, "reliability", "num_spare_nodes"), message, help_text, related=related)
 
 
 @rule("TS-CKP-049")
@@ -119,7 +119,7 @@ def spare_policy(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     """What stands in for a lost node is what its way back does."""
     actions = [path.action for path in checkpoint.recovery if path.fault == "node-loss"]
     if checkpoint.spare_policy is None or not actions:
-        raise NotApplicable("no spare policy beside a way back from node-loss")
+        raise NotApplicable("no spare policy next to a recovery path from node-loss")
     wanted = ACTION_OF_POLICY[checkpoint.spare_policy]
     if wanted not in actions:
         message = f"the spare policy is {checkpoint.spare_policy}, but the way back from node-loss is {actions[0]}"
@@ -142,7 +142,7 @@ def shrink_possible(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Iterato
     elif elastic is None:
         message = f"{number(fewest)} of {number(nodes)} nodes are enough, but the plan has no batch for fewer ranks"
         related = ((at(plan, "batch"), "the plan's batch"),)
-        yield Violation(place, message, f"declare batch.elastic, or set min_num_nodes to {nodes}", related)
+        yield Violation(place, message, f"declare batch.elastic, or set min_num_nodes to {nodes}", related=related)
     else:
         degree = min(elastic.data_degrees)
         needed = math.ceil(nodes * degree / plan.parallelism.data)
@@ -152,7 +152,7 @@ def shrink_possible(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Iterato
                 f"{plan.parallelism.data} needs {number(needed)}"
             )
             related = ((at(plan, "batch", "elastic", "data_degrees"), "the plan's degrees"),)
-            yield Violation(place, message, f"set min_num_nodes to {needed}, or add a smaller degree", related)
+            yield Violation(place, message, f"set min_num_nodes to {needed}, or add a smaller degree", related=related)
 
 
 @rule("TS-CKP-052")

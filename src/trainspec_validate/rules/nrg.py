@@ -179,7 +179,7 @@ def energy_identity(plan: TrainingPlan) -> Iterator[Violation]:
             at(plan, "energy", "expected_energy_joules"),
             f"{number(each)} J per token times {billions(tokens)} tokens is {prefixed(product, 'J')}, but "
             f"the job is expected to take {prefixed(total, 'J')}",
-            f"set expected_energy_joules to {base(product)}, or mend the other two",
+            f"set expected_energy_joules to {base(product)}, or fix the other two",
             related=((at(plan, "energy", "expected_joules_per_token"), "energy of one token"),),
         )
 
@@ -233,7 +233,7 @@ def mean_power(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violatio
     related = ((at(plan, "energy", "boundary"), "the boundary"),)
     if joules > most:
         message = f"{mean}, above the {watts(most / duration)} that the boundary can draw"
-        yield Violation(at(plan, "energy", key), message, f"expect {prefixed(most, 'J')} at most", related)
+        yield Violation(at(plan, "energy", key), message, f"expect {prefixed(most, 'J')} at most", related=related)
 
 
 @rule("TS-NRG-015")
@@ -248,7 +248,7 @@ def mean_power_share(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Vi
         mean = f"{prefixed(joules, 'J')} in {seconds(duration)} is {watts(joules / duration)} on average"
         related = ((at(plan, "energy", "boundary"), "the boundary"),)
         message = f"{mean}, below the {watts(least / duration)} that idle accelerators draw"
-        yield Violation(at(plan, "energy", key), message, f"expect {prefixed(least, 'J')} at least", related)
+        yield Violation(at(plan, "energy", key), message, f"expect {prefixed(least, 'J')} at least", related=related)
 
 
 @rule("TS-NRG-014")
