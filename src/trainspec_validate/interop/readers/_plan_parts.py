@@ -21,6 +21,12 @@ _PLACES = {
         r"|lr_scheduler_type|lr_scheduler\.decay_(?:ratio|type)|learning_rate_(?:schedule|final)\w*|sched\.name"
     ),
     "optimizer.name": r"optim|(?:optimizer|optim)\.(?:name|type)|optimizer|opt_type|use_muon",
+    "parallelism.stage_layers": r"(?:pp_|pipe_?)?partition_method|pipe_partition_method",
+    "batch.ramp": r"step_batch_size_schedule|(?:global_)?batch_size_(?:schedule|rampup\w*)|rampup_batch_size",
+    "precision.loss_scaling": (
+        r"fp16\.(?:min_)?loss_scale(?:_window)?|fp16\.(?:initial_scale_power|hysteresis|consecutive_hysteresis)"
+        r"|(?:initial_|min_)?loss_scale(?:_window)?|initial_scale_power|hysteresis"
+    ),
     "lora": r"lora_(?:r|rank|alpha|target|target_modules|enable)|use_(?:peft|lora)",
     "precision.frozen_parameters": r"load_in_[48]bit|q_?lora|quantization_bit",
     "parallelism.expert_tensor": r"expert_tensor_(?:model_)?parallel_(?:degree|size)",
@@ -331,8 +337,11 @@ class Draft:
         """Everything that was collected; settings that nobody read are listed in remarks."""
         names = {place for _, place in self.told if isinstance(place, str)}
         lines = self.lines(sorted(names)) if names else {}
+        once: dict[str, str | int | None] = {}
+        for message, place in self.told:
+            once.setdefault(message, place)
         remarks = [
-            Remark(message, lines.get(place) if isinstance(place, str) else place) for message, place in self.told
+            Remark(message, lines.get(place) if isinstance(place, str) else place) for message, place in once.items()
         ]
         unread = (name for name, value in self.values.items() if name not in self.used and value not in (None, {}, []))
         rest = [self.origins.get(name, name) for name in (*unread, *self.elsewhere)]
