@@ -12,12 +12,12 @@ import pytest
 
 from trainspec_validate.pipeline.validation import validate
 from trainspec_validate.telemetry.decode import reader
-from trainspec_validate.telemetry.formats import source
 from trainspec_validate.telemetry.decode.names import MAX_KEYS
 from trainspec_validate.telemetry.decode.rows import MAX_NOTED
 from trainspec_validate.telemetry.fold import engine
 from trainspec_validate.telemetry.fold.digest import MAX_DAMAGE, Digest
 from trainspec_validate.telemetry.fold.engine import Options, digest_of, run_file
+from trainspec_validate.telemetry.formats import source
 from trainspec_validate.telemetry.kernels import jit
 
 START_US = 1_767_225_600_000_000

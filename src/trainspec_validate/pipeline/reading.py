@@ -279,7 +279,7 @@ def _kind(state: State, source: Source) -> str | None:
     """The kind that a document names, or None after saying what is wrong with it."""
     kind = kind_of(source.data)
     if isinstance(kind, KindFailure):
-        unknown = not isinstance(source.data, dict) and PurePath(source.path).suffix not in {"", *SUFFIXES}
+        unknown = not isinstance(source.data, dict) and PurePath(source.path).suffix.lower() not in {"", *SUFFIXES}
         _kind_failure(state, source.path, _of_no_format(kind) if unknown else kind)
         return None
     return kind

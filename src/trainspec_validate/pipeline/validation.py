@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +32,7 @@ from trainspec_validate.pipeline.engine import Binding, Member, not_together, ru
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, File, kept
 from trainspec_validate.pipeline.named import Absent, Trees
 from trainspec_validate.pipeline.outcomes import NAME_TAKEN, judged_on, outcomes_of_form, without_input
+from trainspec_validate.pipeline.overlooked import overlooked
 from trainspec_validate.pipeline.reading import State, read_content, read_document, read_named
 from trainspec_validate.pipeline.references import DANGLING, ReferenceFailure, bindings, links, referenced_files
 from trainspec_validate.pipeline.streams import Seen, judge_by_rules, judge_streams, open_streams, together
@@ -84,6 +85,10 @@ class Terms:
     """Whether documents of the tree that name one of these are judged too."""
     values: bool = False
     """Whether the values of tensors in checkpoints are read too."""
+    settings: str = ""
+    """The settings file in force."""
+    from_settings: Collection[str] = ()
+    """The names of the options that it sets."""
     settings_from: str | None = None
     """A copy of another state of the working directory; waivers and baselines in it speak of the working directory."""
 
@@ -142,10 +147,12 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> Report
     if recorded and recorded.source:
         state.sources[recorded.path] = recorded.source
     outcomes += with_reasons(together(both.outcomes), both.unjudged)
-    report = _report(state, selection, outcomes, tally)
-    left_open = unexplained([*unjudged, *both.unjudged, *inputs.left_out], report.findings)
+    report = _report(state, terms, outcomes, tally)
+    left_open = [*unjudged, *both.unjudged, *inputs.left_out, *_overlooked(arguments, state, inputs)]
     documents = (*report.documents, *both.documents)
-    report = replace(report, documents=documents, coverage=both.coverage, unjudged=left_open)
+    report = replace(
+        report, documents=documents, coverage=both.coverage, unjudged=unexplained(left_open, report.findings)
+    )
     failures = [*inputs.failures, *state.failures, *both.failures]
     if failures:
         raise PartialInputError(failures, report)
@@ -209,6 +216,8 @@ class Inputs:
     """Files whose names are those of streams and whose content is of no known format."""
     failures: tuple[str, ...] = ()
     """What could not be read."""
+    looked_at: frozenset[str] = frozenset()
+    """Real paths of the files that the search found."""
 
 
 def _read_all(state: State, arguments: Sequence[str], terms: Terms, stack: ExitStack) -> Inputs:
@@ -248,7 +257,8 @@ def _read_all(state: State, arguments: Sequence[str], terms: Terms, stack: ExitS
         terms.progress(len(found.files), len(found.files))
     told = [str(failure) for failure in failures]
     told += _nothing_in(found, taken, left_out, told)
-    return Inputs(tuple(streams), found.checkpoints, tuple(map(_unknown_stream, left_out)), tuple(told))
+    looked_at = frozenset(os.path.realpath(file.path) for file in found.files)
+    return Inputs(tuple(streams), found.checkpoints, tuple(map(_unknown_stream, left_out)), tuple(told), looked_at)
 
 
 def _nothing_in(found: Found, taken: set[str], left_out: Sequence[File], failures: Sequence[str]) -> Iterator[str]:
@@ -260,6 +270,13 @@ def _nothing_in(found: Found, taken: set[str], left_out: Sequence[File], failure
             more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
             told = f"; of no known format: {', '.join(names[:_MOST_NAMED])}{more}" if names else ""
             yield f"{_NOTHING}{argument}{told}"
+
+
+def _overlooked(arguments: Sequence[str], state: State, inputs: Inputs) -> Iterator[Unjudged]:
+    """What searches leave out, without what a document refers to."""
+    members = {os.path.realpath(member) for group in inputs.checkpoints for member in group.members}
+    for path, reason, remedy in overlooked(arguments, {*inputs.looked_at, *state.names, *members}):
+        yield Unjudged(path, reason, remedy, ())
 
 
 def _unknown_stream(file: File) -> Unjudged:
@@ -454,10 +471,10 @@ def _with_spans(state: State, findings: Sequence[Finding]) -> list[Finding]:
     return [with_spans(finding, spans) for finding in findings]
 
 
-def _report(state: State, selection: Selection, outcomes: list[Outcome], tally: Tally) -> Report:
+def _report(state: State, terms: Terms, outcomes: list[Outcome], tally: Tally) -> Report:
     state.findings.clear()
     for complaint in tally.complaints:
-        if selection.takes(state.index, complaint.requirement):
+        if terms.selection.takes(state.index, complaint.requirement):
             place = {"pointer": complaint.pointer, "span": complaint.span}
             state.add(complaint.requirement, complaint.path, complaint.message, complaint.help, **place)  # type: ignore[arg-type]
     return Report(
@@ -467,6 +484,8 @@ def _report(state: State, selection: Selection, outcomes: list[Outcome], tally: 
         outcomes=tuple(sorted(outcomes, key=lambda outcome: outcome.requirement)),
         specification_version=state.index.specification_version,
         tool_version=__version__,
+        settings=terms.settings,
+        left_out=tuple(terms.selection.left_out(state.index, terms.settings, terms.from_settings)),
     )
 
 
