@@ -109,7 +109,7 @@ def host_link_feeds(cluster: ClusterProfile) -> Iterator[Violation]:
         if rate is None or not nics or own_ports:
             continue
         judged = True
-        needed = sum(nic.rate_bytes_per_second * nic.num_per_node for nic in nics) / group.num_accelerators_per_node
+        needed = max(nic.rate_bytes_per_second * nic.num_per_node for nic in nics) / group.num_accelerators_per_node
         if rate < needed * (1 - _FEED_TOLERANCE):
             yield Violation(
                 at(cluster, "node_groups", i, "host_link"),
