@@ -26,8 +26,7 @@ from trainspec_validate.model.finding import (
     Verdict,
 )
 from trainspec_validate.report import FORMATS, render
-from trainspec_validate.report.excerpt import MAX_CELLS, excerpt, split_lines
-from trainspec_validate.report.terminal import cells
+from trainspec_validate.report.excerpt import MAX_CELLS, cells, excerpt, split_lines
 from trainspec_validate.report.unjudged import groups
 
 TESTS = Path(__file__).parent

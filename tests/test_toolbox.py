@@ -216,7 +216,7 @@ def test_completion_is_a_script() -> None:
 FIGURE = re.compile(r":\s*\[?-?\d|_bytes|_seconds")
 
 
-@pytest.mark.parametrize("num_nodes", [1, 2, 16, 37, 1024, 4096])
+@pytest.mark.parametrize("num_nodes", [1, 2, 16, 37, 1024, 4096, 12_500, 60_000])
 @pytest.mark.parametrize("name", accelerators())
 def test_starters_validate_together(name: str, num_nodes: int, tmp_path: Path) -> None:
     for file, text in documents(FILES, accelerators()[name], num_nodes).items():

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from trainspec_validate.cli.commands.stream_export import TARGETS
 from trainspec_validate.cli.toolbox import PROGRAM, command
-from trainspec_validate.interop.export import formats
+from trainspec_validate.interop.document import formats
 
 ROOT = Path(__file__).resolve().parents[1]
 

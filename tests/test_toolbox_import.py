@@ -136,7 +136,7 @@ def test_a_pattern_stands_for_files() -> None:
     result = invoke("import", "*.log")
     assert result.exit_code == 0
     assert "#   nccl.log (collective-library-log)" in result.stdout
-    assert invoke("import", "*.nothing").stderr == "Error: *.nothing: no file matches\n"
+    assert invoke("import", "*.nothing").stderr == "Error: *.nothing: no file matches the pattern\n"
 
 
 def test_files_of_one_name_are_told_apart() -> None:

@@ -174,6 +174,12 @@ def test_a_reference_by_file_is_found_from_its_target() -> None:
     assert "plans/plan.yaml" in invoke("cluster.yaml", "--dependents").stdout
 
 
+def test_listed_files_are_those_that_would_be_judged() -> None:
+    put("cluster.yaml")
+    assert invoke("cluster.yaml", "--list-files").stdout == "cluster.yaml\n"
+    assert invoke("cluster.yaml", "--list-files", "--dependents").stdout == "cluster.yaml\nplans/plan.yaml\n"
+
+
 # --- what is said -------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.bundles_made import bundle, training
 from tests.trees import build, mapping, object_of, pickled, short_text
-from trainspec_validate.checkpoints.checks import Deviation, NotJudged, Series
+from trainspec_validate.checkpoints.checks import NotApplicable, Series, Violation
 from trainspec_validate.checkpoints.checks.keys import state_keys
 from trainspec_validate.checkpoints.checks.sealed import save_id_unique
 from trainspec_validate.checkpoints.crc32c import crc32c
@@ -35,7 +35,7 @@ def absent(root: Path, *patterns: str) -> list[str]:
     policy = msgspec.convert(load_text(BASE.read_text(encoding="utf-8"), BASE.name).data, CheckpointPolicy)
     keys = (StateKeys(item="optimizer", patterns=patterns),) if patterns else ()
     changed = msgspec.structs.replace(policy, state=State(items=("model",), keys=keys))
-    return [deviation.message for deviation in state_keys(series(root), changed)]
+    return [violation.message for violation in state_keys(series(root), changed)]
 
 
 WAYS = {
@@ -73,10 +73,10 @@ def test_names_of_bundles_and_trees_are_found(tmp_path: Path) -> None:
 
 def test_without_patterns_nothing_is_judged(tmp_path: Path) -> None:
     build(tmp_path, WAYS["safetensors"][0])
-    with pytest.raises(NotJudged, match=r"no state\.keys in the policy"):
+    with pytest.raises(NotApplicable, match=r"no state\.keys in the policy"):
         absent(tmp_path)
     build(tmp_path, "step-1/model.safetensors  cut 1")
-    with pytest.raises(NotJudged, match="no whole checkpoint"):
+    with pytest.raises(NotApplicable, match="no whole checkpoint"):
         absent(tmp_path, "opt.v")
 
 
@@ -88,7 +88,7 @@ def saved(root: Path, save_id: bytes) -> None:
     (root / ".metadata").write_bytes(pickled(object_of(METADATA, "Metadata", storage_meta=about, **empty)))
 
 
-def copies(root: Path) -> list[Deviation]:
+def copies(root: Path) -> list[Violation]:
     return list(save_id_unique(series(root)))
 
 
@@ -96,11 +96,11 @@ def test_a_copy_under_the_name_of_another_step_is_told(tmp_path: Path) -> None:
     for step, save_id in ((10, b"aa"), (20, b"bb"), (30, b"aa")):
         saved(tmp_path / f"step-{step}", short_text(save_id.decode()))
     (found,) = copies(tmp_path)
-    assert (Path(found.path).name, found.message.endswith("step-10")) == ("step-30", True)
+    assert (Path(found.place).name, found.message.endswith("step-10")) == ("step-30", True)
 
 
 def test_an_identity_that_is_no_text_is_none(tmp_path: Path) -> None:
     for step in (10, 20):
         saved(tmp_path / f"step-{step}", b"N")
-    with pytest.raises(NotJudged):
+    with pytest.raises(NotApplicable):
         copies(tmp_path)

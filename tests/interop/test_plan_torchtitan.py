@@ -114,7 +114,8 @@ def test_offload_and_remarks() -> None:
     )
     assert {entry["what"] for entry in at(fragment, "memory", "offload")} == {"parameters", "gradients", "optimizer"}
     assert "memory.activation_policy" in unknown_keys(fragment)
-    assert "optimizer.lr" in remarks_of(fragment)
+    assert "optimizer.lr" not in remarks_of(fragment)
+    assert at(fragment, "optimizer", "learning_rate", "peak") == 1e-4
 
 
 @pytest.mark.parametrize(

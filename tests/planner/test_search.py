@@ -11,9 +11,8 @@ from tests.planner_makers import Make
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.forecast.outlook import Settings, memory_of_stage, outlook
 from trainspec_validate.planner.explain import NOTHING_ELSE, nearest_other, reasons
-from trainspec_validate.planner.goal import Goal
 from trainspec_validate.planner.search import INDIFFERENCE, search
-from trainspec_validate.planner.space import ORDERS, RECOMPUTATIONS, Choice, dimensions, layouts
+from trainspec_validate.planner.space import ORDERS, RECOMPUTATIONS, Choice, Goal, dimensions, layouts
 
 SMALL = [
     ("dgx-superpod-h100", "llama3-8b", 16, 32),

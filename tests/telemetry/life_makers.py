@@ -14,7 +14,7 @@ from overlay import overlay
 
 from trainspec_validate.documents.load import load_text
 from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, Document, TrainingPlan
-from trainspec_validate.telemetry.checks import Deviation, NotJudged, all_checks
+from trainspec_validate.telemetry.checks import NotApplicable, Violation, all_checks
 from trainspec_validate.telemetry.fold.engine import Options, read_run, run_file
 from trainspec_validate.telemetry.view.run_view import RunView
 
@@ -143,11 +143,11 @@ def _texts(streams: Sequence[Stream], cut: bool) -> list[bytes]:
     return [stream.text().encode()[: -9 if cut else None] for stream in streams]
 
 
-def deviations(requirement: str, run: RunView, **documents: Mapping[str, Any]) -> list[Deviation]:
+def violations(requirement: str, run: RunView, **documents: Mapping[str, Any]) -> list[Violation]:
     """What one check finds in a run.
 
     Raises:
-        NotJudged: it has nothing to judge.
+        NotApplicable: it has nothing to judge.
     """
     one = all_checks()[requirement]
     names = {name: next(key for key, kind in KINDS.items() if kind is wanted) for name, wanted in one.documents}
@@ -157,19 +157,19 @@ def deviations(requirement: str, run: RunView, **documents: Mapping[str, Any]) -
 
 def judged(
     requirement: str, *streams: Stream, is_live: bool = False, cut: bool = False, **documents: Mapping[str, Any]
-) -> list[tuple[int, int, Deviation]]:
-    """What one check finds: number of the stream, line, deviation.
+) -> list[tuple[int, int, Violation]]:
+    """What one check finds: number of the stream, line, violation.
 
     Raises:
-        NotJudged: it has nothing to judge.
+        NotApplicable: it has nothing to judge.
     """
     run, texts = read(*streams, is_live=is_live, cut=cut), _texts(streams, cut)
     assert [damage.message for damage in run.damage if not cut] == []
-    return [(*_line(texts, deviation), deviation) for deviation in deviations(requirement, run, **documents)]
+    return [(*_line(texts, violation), violation) for violation in violations(requirement, run, **documents)]
 
 
-def _line(texts: Sequence[bytes], deviation: Deviation) -> tuple[int, int]:
-    place = deviation.location
+def _line(texts: Sequence[bytes], violation: Violation) -> tuple[int, int]:
+    place = violation.place
     return (0, 0) if place.file < 0 else (place.file, texts[place.file][: place.offset].count(b"\n") + 1)
 
 
@@ -180,13 +180,13 @@ def places(requirement: str, *streams: Stream, **more: Any) -> list[tuple[int, i
 
 def messages(requirement: str, *streams: Stream, **more: Any) -> list[str]:
     """Messages of the findings of one check."""
-    return [deviation.message for _, _, deviation in judged(requirement, *streams, **more)]
+    return [violation.message for _, _, violation in judged(requirement, *streams, **more)]
 
 
 def why_not(requirement: str, *streams: Stream, **more: Any) -> str:
     """Why one check judges nothing; empty where it judges."""
     try:
         judged(requirement, *streams, **more)
-    except NotJudged as reason:
+    except NotApplicable as reason:
         return str(reason)
     return ""

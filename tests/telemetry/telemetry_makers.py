@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
-from trainspec_validate.telemetry.checks import Deviation, NotJudged, all_checks
+from trainspec_validate.telemetry.checks import NotApplicable, Violation, all_checks
 from trainspec_validate.telemetry.fold.engine import Options, read_run, run_file
 from trainspec_validate.telemetry.view.run_view import RunView
 
@@ -63,27 +63,27 @@ def view(*streams: Stream, is_live: bool = False) -> RunView:
     return found
 
 
-def judged(requirement: str, run: RunView, **documents: Any) -> list[Deviation]:
+def judged(requirement: str, run: RunView, **documents: Any) -> list[Violation]:
     """What the check of a requirement yields; fails where it does not judge."""
     return list(all_checks()[requirement].function(run, **documents))
 
 
 def messages(requirement: str, run: RunView, **documents: Any) -> list[str]:
     """What the check of a requirement says."""
-    return [deviation.message for deviation in judged(requirement, run, **documents)]
+    return [violation.message for violation in judged(requirement, run, **documents)]
 
 
 def refused(requirement: str, run: RunView, **documents: Any) -> str:
     """Why the check of a requirement does not judge; empty where it does."""
     try:
         judged(requirement, run, **documents)
-    except NotJudged as reason:
+    except NotApplicable as reason:
         return str(reason)
     return ""
 
 
-def line_of(deviation: Deviation, stream: Stream, file: int = 0) -> int:
-    """Number of the record that a deviation is about, the head being 0."""
-    assert deviation.location.file == file
+def line_of(violation: Violation, stream: Stream, file: int = 0) -> int:
+    """Number of the record that a violation is about, the head being 0."""
+    assert violation.place.file == file
     sizes = [len(json.dumps(line)) + 1 for line in stream.lines]
-    return [sum(sizes[:number]) for number in range(len(sizes))].index(deviation.location.offset)
+    return [sum(sizes[:number]) for number in range(len(sizes))].index(violation.place.offset)

@@ -71,14 +71,14 @@ def test_one_hole_of_many_series_is_one_finding() -> None:
 
 def test_two_holes_are_two_findings() -> None:
     found = judged("TS-TEL-021", view(devices(3, [10, 20, 70, 80, 200, 210])))
-    assert [deviation.evidence.count for deviation in found] == [3, 3]
+    assert [violation.evidence.count for violation in found] == [3, 3]
 
 
 def test_many_holes_are_few_findings() -> None:
     times = [number * 50.0 for number in range(40)]
     found = judged("TS-TEL-021", view(devices(1, times)))
     assert len(found) == 8
-    assert sum(deviation.evidence.count for deviation in found) == 39
+    assert sum(violation.evidence.count for violation in found) == 39
 
 
 def test_all_series_of_an_agent_that_is_late_are_one_finding() -> None:
@@ -86,7 +86,7 @@ def test_all_series_of_an_agent_that_is_late_are_one_finding() -> None:
     agents = [devices(4, times), Stream("node/n2", ("device",), host="n2", cadence_seconds=C10)]
     agents[1].every(times, BUSY, device="GPU-9")
     found = judged("TS-TEL-020", view(*agents))
-    assert [deviation.evidence.count for deviation in found] == [4, 1]
+    assert [violation.evidence.count for violation in found] == [4, 1]
 
 
 def test_what_a_conversion_wrote_once_is_no_silence() -> None:

@@ -37,7 +37,7 @@ def test_a_counter_of_the_whole_run_does_not_fall_with_a_new_attempt() -> None:
     second = Stream(att=1).sample(160, {goodput: 20.0, "train.step.count": 4})
     (found,) = judged("TS-TEL-024", view(first, second))
     assert found.message == f"{goodput} falls from 50 to 20 with attempt 1"
-    assert found.location.file == 1
+    assert found.place.file == 1
     assert found.related[0][0].file == 0
 
 
@@ -55,7 +55,7 @@ def test_one_restart_of_a_driver_is_no_finding() -> None:
     assert line_of(found, twice) == 4
     undeclared = energy((900, None), (10, None), (5, None))
     assert judged("TS-TEL-025", view(undeclared)) == []
-    assert [deviation.evidence.count for deviation in judged("TS-TEL-024", view(undeclared))] == [2]
+    assert [violation.evidence.count for violation in judged("TS-TEL-024", view(undeclared))] == [2]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ LOSS = "train.loss.mean{train.loss.name=total}"
 
 
 def helps(requirement: str, *streams: Stream) -> list[str]:
-    return [deviation.help for deviation in judged(requirement, view(*streams))]
+    return [violation.help for violation in judged(requirement, view(*streams))]
 
 
 def job(values: dict[str, Any], **more: Any) -> Stream:
@@ -86,7 +86,7 @@ def test_two_names_in_two_files_are_one_metric() -> None:
     first = device({"hw.gpu.utilization": 0.5, "hw.gpu.memory.limit": 8e10})
     second = Stream("node-2", ("device",), host="node-2").sample(1, {"train.accelerator.busy": 0.5}, device="TPU-0")
     (found,) = judged("TS-TEL-006", view(first, second))
-    assert found.location.file == 1
+    assert found.place.file == 1
     assert found.related[0][0].file == 0
     assert messages("TS-TEL-006", view(second)) == []
     assert refused("TS-TEL-006", view(vendor("org.example.wait"))) == "no metric of the catalog"

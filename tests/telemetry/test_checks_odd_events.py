@@ -7,10 +7,10 @@ import random
 from typing import Any
 
 import pytest
-from life_makers import Stream, deviations, read
+from life_makers import Stream, read, violations
 
 from trainspec_validate.model.metrics import events
-from trainspec_validate.telemetry.checks import NotJudged, all_checks
+from trainspec_validate.telemetry.checks import NotApplicable, all_checks
 
 ODD: tuple[Any, ...] = (
     "",
@@ -80,6 +80,6 @@ JOB = (
 def test_odd_events_break_no_check(seed: int) -> None:
     run = read(*odd_run(seed))
     for requirement in LIFE:
-        with contextlib.suppress(NotJudged):
-            found = deviations(requirement, run, policy={"recovery": [{"fault": "hang", "quantile": 0.9999999}]})
-            assert all(deviation.message for deviation in found)
+        with contextlib.suppress(NotApplicable):
+            found = violations(requirement, run, policy={"recovery": [{"fault": "hang", "quantile": 0.9999999}]})
+            assert all(violation.message for violation in found)

@@ -132,7 +132,7 @@ def test_each_attempt_owes_by_itself() -> None:
     (found,) = judged("TS-TEL-004", view(*streams))
     assert found.message == "no value of train.clock.offset, train.clock.error in attempts 0, 2"
     assert found.evidence.count == 4
-    assert found.location == (0, 0)
+    assert found.place == (0, 0)
 
 
 def test_a_snapshot_owes_what_has_no_steps() -> None:

@@ -28,7 +28,7 @@ def test_an_attempt_begins_no_further_than_a_report_beyond_the_last_one() -> Non
     assert judged("TS-TEL-031", view(first, counted((50, 9), (60, 10), att=1))) == []
     (found,) = judged("TS-TEL-031", view(first, counted((50, 12), (60, 13), att=1)))
     assert found.message == "attempt 1 begins with step 12, and no attempt before came beyond 8"
-    assert found.location.file == 1
+    assert found.place.file == 1
 
 
 # --- standing still -----------------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def test_faults_that_overlap_have_an_episode_each() -> None:
     assert places("TS-REC-001", before(), middle, last) == []
     assert places("TS-REC-002", before(), middle, last) == []
     found = judged("TS-REC-003", before(), middle, last, policy={"recovery": [SHORT]})
-    assert [deviation.message.split(" after ")[0] for _, _, deviation in found] == [
+    assert [violation.message.split(" after ")[0] for _, _, violation in found] == [
         "the first update is completed 80 s",
         "the first update is completed 45 s",
     ]

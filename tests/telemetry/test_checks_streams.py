@@ -35,7 +35,7 @@ def test_a_cut_line_is_told_only_where_the_run_has_ended() -> None:
     for suffix in ("jsonl", "jsonl.gz"):
         (found,) = judged("TS-TEL-001", view_of(text_of(ended(job(1))) + torn, suffix=suffix))
         assert found.message == "the file ends within a line, and the run has ended at 2026-01-01 00:01:40 UTC"
-        assert found.location == Location(0, len(text_of(ended(job(1)))))
+        assert found.place == Location(0, len(text_of(ended(job(1)))))
 
 
 def test_many_damaged_lines_are_cut_to_a_few_findings() -> None:
@@ -154,8 +154,8 @@ def numbered(*numbers: int) -> Stream:
 def test_numbers_that_are_not_as_they_are_to_be(numbers: tuple[int, ...], said: list[str], line: int) -> None:
     stream = numbered(*numbers)
     found = judged("TS-TEL-019", view(stream))
-    assert [deviation.message for deviation in found] == said
-    assert [line_of(deviation, stream) for deviation in found] == [line] * len(said)
+    assert [violation.message for violation in found] == said
+    assert [line_of(violation, stream) for violation in found] == [line] * len(said)
 
 
 def test_each_attempt_counts_from_0() -> None:

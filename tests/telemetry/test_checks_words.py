@@ -58,10 +58,10 @@ def test_amounts_and_values() -> None:
 
 def test_a_few_series_have_a_finding_each() -> None:
     found = judged("TS-TEL-012", view(late_ranks(MAX_ALONE)))
-    assert [deviation.evidence.subjects for deviation in found] == [f"rank {rank}" for rank in range(MAX_ALONE)]
-    assert [deviation.evidence.samples for deviation in found] == [(f"-{rank + 1}",) for rank in range(MAX_ALONE)]
-    assert {deviation.evidence.count for deviation in found} == {1}
-    assert not [deviation.message for deviation in found if "first of" in deviation.message]
+    assert [violation.evidence.subjects for violation in found] == [f"rank {rank}" for rank in range(MAX_ALONE)]
+    assert [violation.evidence.samples for violation in found] == [(f"-{rank + 1}",) for rank in range(MAX_ALONE)]
+    assert {violation.evidence.count for violation in found} == {1}
+    assert not [violation.message for violation in found if "first of" in violation.message]
 
 
 def test_many_series_share_one_finding() -> None:
@@ -99,4 +99,4 @@ def test_what_concerns_no_series_is_cut_too() -> None:
     assert len(short) == MAX_ALONE
     assert short[-1].message == f"{found[MAX_ALONE - 1].message}; the first of 3 cases"
     assert short[-1].evidence.count == 3
-    assert [deviation.location for deviation in short] == sorted(Location(n, 0) for n in range(MAX_ALONE))
+    assert [one.place for one in short] == sorted(Location(n, 0) for n in range(MAX_ALONE))

@@ -6,26 +6,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from trainspec_validate.checking.registry import Check
+from trainspec_validate.checking.registry import Check, NotApplicable, Violation
 from trainspec_validate.documents.types import Document
-from trainspec_validate.model.finding import Outcome, Severity, Unjudged, Verdict
+from trainspec_validate.model.finding import Outcome, Unjudged, Verdict, verdict_of
 from trainspec_validate.model.requirements import Requirement
 
 MAX_FINDINGS = 1_000
 """Findings of one requirement that are told one by one; a check groups what has one cause."""
-Found = TypeVar("Found")
+PlaceT = TypeVar("PlaceT")
 
 
-class NotJudged(Exception):  # noqa: N818 - an answer, not an error
-    """Raised by a check when it is given nothing that it could judge; the text says what is absent."""
-
-
-class Unsupported(NotJudged):
+class Unsupported(NotApplicable):
     """Raised by a check when the stream declares, with a reason, that it cannot give what would be judged."""
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class CheckInput:
     """What checks judge: a run or a series, with the documents beside it."""
 
     judged: Any
@@ -36,39 +32,34 @@ class Case:
     """Whose these are in words, such as `of run 'r-1'`."""
 
 
-def answer(case: Case, one: Check[Found], requirement: Requirement) -> tuple[list[Found], Outcome]:
-    """What a check finds, and the verdict."""
-    absent = [kind.__name__ for _, kind in one.documents if kind not in case.documents]
+def evaluate(
+    given: CheckInput, one: Check[Violation[PlaceT]], requirement: Requirement
+) -> tuple[list[Violation[PlaceT]], Outcome]:
+    """The violations that a check finds, and the verdict."""
+    absent = [kind.__name__ for _, kind in one.documents if kind not in given.documents]
     if absent:
-        reason = f"no {' and no '.join(absent)} beside the {case.things}"
+        reason = f"no {' and no '.join(absent)} beside the {given.things}"
         return [], Outcome(requirement.id, Verdict.NOT_APPLICABLE, reason=reason, absent=tuple(absent))
-    found: list[Found] = []
+    found: list[Violation[PlaceT]] = []
     try:
-        for deviation in one.function(case.judged, **{name: case.documents[kind] for name, kind in one.documents}):
-            found.append(deviation)
+        for violation in one.function(given.judged, **{name: given.documents[kind] for name, kind in one.documents}):
+            found.append(violation)
             if len(found) == MAX_FINDINGS:
                 break
     except Unsupported as reason:
         if not found:
             return [], Outcome(requirement.id, Verdict.UNSUPPORTED, reason=str(reason))
-    except NotJudged as reason:
+    except NotApplicable as reason:
         if not found:
             return [], _not_applicable(requirement, str(reason))
     except Exception as error:
-        error.add_note(f"while judging the {case.things} {case.whose} by {requirement.id}")
+        error.add_note(f"while judging the {given.things} {given.whose} by {requirement.id}")
         raise
-    return found, _outcome(requirement, len(found))
+    return found, Outcome(requirement.id, verdict_of(requirement.severity, len(found)), len(found))
 
 
 def _not_applicable(requirement: Requirement, reason: str) -> Outcome:
     return Outcome(requirement.id, Verdict.NOT_APPLICABLE, reason=reason)
-
-
-def _outcome(requirement: Requirement, num_findings: int) -> Outcome:
-    if not num_findings:
-        return Outcome(requirement.id, Verdict.PASS)
-    verdict = Verdict.FAIL if requirement.severity is Severity.ERROR else Verdict.WARN
-    return Outcome(requirement.id, verdict, num_findings)
 
 
 def without_documents(

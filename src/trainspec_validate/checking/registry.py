@@ -4,14 +4,37 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from trainspec_validate.documents.types import Document
+from trainspec_validate.model.finding import Evidence
 
 Function = TypeVar("Function", bound=Callable[..., Iterator[Any]])
 Documents = tuple[tuple[str, type[Document]], ...]
 """Parameters of a generator that are documents, with the kind of each."""
+
+
+class NotApplicable(Exception):  # noqa: N818 - an answer, not an error
+    """Raised by a check when it is given nothing that it could judge; the text says what is absent."""
+
+
+PlaceT = TypeVar("PlaceT")
+
+
+@dataclass(frozen=True)  # with slots an alias `Violation[...]` cannot be called in Python 3.11
+class Violation(Generic[PlaceT]):
+    """What a check yields: the place, what is wrong there, what would be right, and what that rests on."""
+
+    place: PlaceT
+    message: str
+    help: str = ""
+    evidence: Evidence = field(default_factory=Evidence)
+    """For violations in streams."""
+    related: tuple[tuple[PlaceT, str], ...] = ()
+    """Other places to look at, with a few words on why."""
+    on_some_groups: bool = False
+    """True where the plan leaves its node group open and other groups would do: a warning at most."""
 
 
 class Registered(Protocol):

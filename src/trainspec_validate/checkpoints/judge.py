@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from trainspec_validate.checking.answers import Case, answer
-from trainspec_validate.checkpoints.checks import Deviation, checks_of
+from trainspec_validate.checking.answers import CheckInput, evaluate
+from trainspec_validate.checkpoints.checks import checks_of
 from trainspec_validate.checkpoints.view import Series
 from trainspec_validate.documents.types import Document
 from trainspec_validate.model.finding import Finding, Outcome
@@ -30,24 +30,12 @@ def judge_series(
 ) -> Judgement:
     """Judge a series by every requirement that is wanted."""
     judgement = Judgement()
-    case = Case(series, documents, "checkpoints", f"in {series.name}")
+    given = CheckInput(series, documents, "checkpoints", f"in {series.name}")
     requirements = list(wanted)
     for requirement, one in zip(requirements, checks_of((r.module, r.id) for r in requirements), strict=True):
-        found, outcome = answer(case, one, requirement)
-        judgement.findings += (_finding(requirement, index, deviation) for deviation in found)
+        found, outcome = evaluate(given, one, requirement)
+        judgement.findings += (index.finding(requirement, one.message, one.help, one.place) for one in found)
         judgement.outcomes.append(outcome)
         if seen:
             seen()
     return judgement
-
-
-def _finding(requirement: Requirement, index: Index, deviation: Deviation) -> Finding:
-    return Finding(
-        requirement=requirement.id,
-        name=requirement.name,
-        severity=requirement.severity,
-        message=deviation.message,
-        path=deviation.path,
-        help=deviation.help,
-        url=index.url(requirement),
-    )

@@ -19,7 +19,7 @@ from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.model.finding import Report, Severity
 from trainspec_validate.model.requirements import Index, load_index
 from trainspec_validate.pipeline.detect import detect, search
-from trainspec_validate.pipeline.files import STDIN, STDIN_NAME
+from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, is_document_name
 from trainspec_validate.pipeline.validation import PartialInputError, Terms, examine
 from trainspec_validate.report import NOTATIONS, render
 from trainspec_validate.report.outputs import FOR_PEOPLE, Output, OutputError, outputs
@@ -90,7 +90,7 @@ def run(request: Request) -> int:
 
         return follow(request, request.interval_seconds)
     if request.list_files:
-        return _list_files(paths, request.stdin_filename or STDIN_NAME)
+        return _list_files(paths, request.stdin_filename or STDIN_NAME, dependents=request.dependents)
     wanted = _outputs(request)
     rules, index = _rules(request)
     selection = selection_of(request, index)
@@ -265,7 +265,21 @@ def _write_baseline(baseline: Baseline, request: Request) -> tuple[str, ...]:
     return ()
 
 
-def _list_files(paths: Sequence[str], stdin_name: str) -> int:
+def _joined(names: Sequence[str]) -> list[str]:
+    """The documents that are judged together with those of some files: that they refer to, or that refer to them."""
+    given = [name for name in names if is_document_name(name)]
+    if not given:
+        return []
+    try:
+        report = examine(given, Terms(dependents=True))
+    except PartialInputError as error:
+        report = error.report
+    except InputError:
+        return []
+    return sorted({document.path for document in report.documents} - set(names))
+
+
+def _list_files(paths: Sequence[str], stdin_name: str, *, dependents: bool) -> int:
     found = search(paths)
     failures = [str(failure) for failure in found.failures]
     names = [stdin_name] if STDIN in paths else []
@@ -280,6 +294,7 @@ def _list_files(paths: Sequence[str], stdin_name: str) -> int:
             names.append(file.name)
         elif source.is_unknown_stream:
             terminal.tell(f"left out: {file.name}: it is no stream of a known format")
+    names += _joined(names) if dependents else []
     terminal.emit("".join(f"{printable(name)}\n" for name in names))
     if failures:
         raise Failure("\n".join(failures))

@@ -6,14 +6,18 @@ import re
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from trainspec_validate._version import __version__
 from trainspec_validate.documents.commented import as_text
 from trainspec_validate.documents.schema import has_place, schema_file
+from trainspec_validate.interop import writers
+from trainspec_validate.interop.formats import collected
 from trainspec_validate.interop.fragment import Unknown
 from trainspec_validate.interop.merge import Merged
 from trainspec_validate.interop.shape import missing, ordered
+from trainspec_validate.interop.writers._target import Exported, Format, Job, NotExpressible
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.quantities import written
 
@@ -204,3 +208,24 @@ def scalar(value: Any) -> str:
         short = written(value)
         return short if float(short) == value else repr(value)
     return as_text(str(value))
+
+
+__all__ = ["Exported", "Format", "Job", "NotExpressible", "export_all", "formats"]
+
+
+@cache
+def formats() -> Mapping[str, Format]:
+    """Every format by name, in the order of names."""
+    return collected(writers, Format)
+
+
+def export_all(job: Job) -> tuple[dict[str, Exported], dict[str, NotExpressible]]:
+    """The job in every format that can run it, by name; and why the others cannot."""
+    written: dict[str, Exported] = {}
+    refused: dict[str, NotExpressible] = {}
+    for name, entry in formats().items():
+        try:
+            written[name] = entry.write(job)
+        except NotExpressible as error:
+            refused[name] = error
+    return written, refused

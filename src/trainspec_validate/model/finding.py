@@ -39,6 +39,13 @@ class Verdict(StrEnum):
     ERROR = "error"
 
 
+def verdict_of(severity: Severity, num_findings: int) -> Verdict:
+    """The verdict on a requirement that was judged, by the heaviest severity of its findings."""
+    if not num_findings:
+        return Verdict.PASS
+    return Verdict.FAIL if severity is Severity.ERROR else Verdict.WARN
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Span:
     """A stretch of text: lines and columns count from 1, columns in code points, the end is exclusive."""

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from trainspec_validate.model.finding import Severity
+from trainspec_validate.model.finding import Evidence, Finding, Pointer, Related, Severity, Span
 
 DATA_DIRECTORY = Path(__file__).resolve().parents[1] / "data"
 
@@ -84,6 +84,38 @@ class Index:
     def url(self, requirement: Requirement) -> str:
         """The permanent link of a requirement."""
         return f"{self.site}{requirement.chapter}/#{requirement.id}"
+
+    def finding(  # noqa: PLR0913
+        self,
+        requirement: Requirement,
+        message: str,
+        help: str,  # noqa: A002
+        path: str,
+        *,
+        severity: Severity | None = None,
+        pointer: Pointer = (),
+        points_at_key: bool = False,
+        span: Span | None = None,
+        related: tuple[Related, ...] = (),
+        evidence: Evidence | None = None,
+        source_line: str = "",
+    ) -> Finding:
+        """A finding of a requirement, which weighs what the requirement says where nothing else is given."""
+        return Finding(
+            requirement=requirement.id,
+            name=requirement.name,
+            severity=severity or requirement.severity,
+            message=message,
+            path=path,
+            pointer=pointer,
+            points_at_key=points_at_key,
+            span=span,
+            help=help,
+            url=self.url(requirement),
+            related=related,
+            evidence=evidence,
+            source_line=source_line,
+        )
 
     def find(self, word: str) -> Requirement | None:
         """The requirement with this id or name, whatever its case."""

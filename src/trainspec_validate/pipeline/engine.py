@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainspec_validate.documents.types import Document, Unknown, UnknownValueError
-from trainspec_validate.model.finding import Finding, Outcome, Pointer, Related, Severity, Span, Verdict
+from trainspec_validate.model.finding import Finding, Outcome, Pointer, Related, Severity, Span, Verdict, verdict_of
 from trainspec_validate.model.quantities import singular_of_one
 from trainspec_validate.model.requirements import Index, Requirement
 from trainspec_validate.rules import NotApplicable, Place, Rule, Unresolved, Violation
@@ -120,16 +120,14 @@ def _judge(rule: Rule, binding: Binding, requirement: Requirement, index: Index,
 
 def _stamp(violation: Violation, requirement: Requirement, index: Index, paths: Mapping[int, str]) -> Finding:
     related = tuple(Related(message, paths[id(place.document)], place.pointer) for place, message in violation.related)
-    return Finding(
-        requirement=requirement.id,
-        name=requirement.name,
+    return index.finding(
+        requirement,
+        singular_of_one(violation.message),
+        singular_of_one(violation.help),
+        paths[id(violation.place.document)],
         severity=_severity(violation, requirement),
-        message=singular_of_one(violation.message),
-        path=paths[id(violation.place.document)],
         pointer=violation.place.pointer,
         points_at_key=violation.place.key,
-        help=singular_of_one(violation.help),
-        url=index.url(requirement),
         related=related,
     )
 
@@ -141,11 +139,8 @@ def _severity(violation: Violation, requirement: Requirement) -> Severity:
 
 
 def _outcome(requirement: Requirement, tally: _Tally) -> Outcome:
-    if tally.num_findings:
-        verdict = Verdict.FAIL if tally.worst is Severity.ERROR else Verdict.WARN
-        return Outcome(requirement.id, verdict, tally.num_findings)
-    if tally.num_judged:
-        return Outcome(requirement.id, Verdict.PASS)
+    if tally.num_findings or tally.num_judged:
+        return Outcome(requirement.id, verdict_of(tally.worst, tally.num_findings), tally.num_findings)
     unresolved = dict.fromkeys(f"{lack.path} {lack.reason}" for lack in tally.unknown if lack.reason)
     if unresolved:
         return Outcome(requirement.id, Verdict.NOT_RUN, reason="; ".join(unresolved))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from trainspec_validate.checking.selection import Selection
 from trainspec_validate.checking.suppress import NEVER_SILENCED
-from trainspec_validate.model.finding import Outcome, Severity, Verdict
+from trainspec_validate.model.finding import Outcome, Verdict, verdict_of
 from trainspec_validate.pipeline.engine import Binding
 from trainspec_validate.pipeline.reading import State
 from trainspec_validate.pipeline.references import DANGLING
@@ -56,11 +56,8 @@ def outcomes_of_form(state: State, selection: Selection, judged: Callable[[str, 
             continue
         if not selection.takes(state.index, identifier) or not state.texts:
             continue
-        if counts[identifier]:
-            verdict = Verdict.FAIL if requirement.severity is Severity.ERROR else Verdict.WARN
-            yield Outcome(identifier, verdict, counts[identifier])
-        elif any(judged(identifier, path) for path in state.kinds):
-            yield Outcome(identifier, Verdict.PASS)
+        if counts[identifier] or any(judged(identifier, path) for path in state.kinds):
+            yield Outcome(identifier, verdict_of(requirement.severity, counts[identifier]), counts[identifier])
         else:
             yield Outcome(identifier, Verdict.NOT_APPLICABLE, reason="no document that it could be judged on")
 

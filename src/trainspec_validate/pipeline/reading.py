@@ -114,9 +114,10 @@ class State:
     ) -> None:
         """Keep a finding of a requirement that the pipeline itself checks."""
         known = self.index.by_id[requirement]
-        url = self.index.url(known)
-        place = (path, pointer, points_at_key, span)
-        self.findings.append(Finding(known.id, known.name, known.severity, message, *place, help_text, url))
+        finding = self.index.finding(
+            known, message, help_text, path, pointer=pointer, points_at_key=points_at_key, span=span
+        )
+        self.findings.append(finding)
 
 
 def read_document(state: State, file: File) -> None:

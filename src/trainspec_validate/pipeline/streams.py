@@ -145,7 +145,7 @@ def judge_by_rules(files: Sequence[RunFile], rules: RuleSet, selection: Selectio
 
     wanted = [rule for rule in rules.rules if selection.takes(index, rule.id)]
     try:
-        _, judgement, failures = readable(files, lambda some: judge_rules(some, rules, wanted))
+        _, judgement, failures = readable(files, lambda some: judge_rules(some, rules, wanted, index))
     except SourceError as error:
         return CheckResult(failures=("; ".join(filter(None, (f"--rules: {error}", error.help))),))
     unread = CheckResult(failures=failures)
@@ -171,10 +171,10 @@ def documents_beside(paths: Sequence[str]) -> Mapping[type[Document], Document]:
         if detect(file).kind == "document":
             with untrusted(unreadable(file.name)):
                 read_document(state, file)
-    return only_ones(member.document for member in state.members.values())
+    return unambiguous_documents(member.document for member in state.members.values())
 
 
-def only_ones(documents: Iterable[Document]) -> dict[type[Document], Document]:
+def unambiguous_documents(documents: Iterable[Document]) -> dict[type[Document], Document]:
     """The documents that are the only ones of their kind; each can come more than once."""
     found: dict[type[Document], dict[int, Document]] = {}
     for document in documents:
@@ -185,7 +185,7 @@ def only_ones(documents: Iterable[Document]) -> dict[type[Document], Document]:
 def belonging(bound: Iterable[Mapping[type[Document], Document]]) -> dict[type[Document], Document]:
     """The documents that are the only ones of their kind, and those that the only policy or plan is bound to."""
     sets = list(bound)
-    found = only_ones(document for documents in sets for document in documents.values())
+    found = unambiguous_documents(document for documents in sets for document in documents.values())
     owners: tuple[tuple[type[Document], bool], ...] = ((CheckpointPolicy, False), (TrainingPlan, True))
     for kind, alone in owners:
         for documents in sets:
@@ -232,7 +232,7 @@ _WEIGHT = (
 )
 
 
-def together(outcomes: Iterable[Outcome]) -> list[Outcome]:
+def merge_outcomes(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """One outcome for each requirement over all runs: the heaviest, with all findings and all reasons."""
     found: dict[str, Outcome] = {}
     for outcome in outcomes:

@@ -35,7 +35,7 @@ from trainspec_validate.pipeline.outcomes import NAME_TAKEN, judged_on, outcomes
 from trainspec_validate.pipeline.overlooked import overlooked
 from trainspec_validate.pipeline.reading import State, read_content, read_document, read_named
 from trainspec_validate.pipeline.references import DANGLING, ReferenceFailure, bindings, links, referenced_files
-from trainspec_validate.pipeline.streams import Seen, judge_by_rules, judge_streams, open_streams, together
+from trainspec_validate.pipeline.streams import Seen, judge_by_rules, judge_streams, merge_outcomes, open_streams
 from trainspec_validate.pipeline.unjudged import unexplained, unjudged_of, with_reasons
 from trainspec_validate.rules import rules_of
 from trainspec_validate.system.boundary import InputError, UnreadableError, unreadable, untrusted
@@ -146,7 +146,7 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> Report
     tally.complaints = [one for one in tally.complaints if not is_below(one.path, terms.settings_from)]
     if recorded and recorded.source:
         state.sources[recorded.path] = recorded.source
-    outcomes += with_reasons(together(both.outcomes), both.unjudged)
+    outcomes += with_reasons(merge_outcomes(both.outcomes), both.unjudged)
     report = _report(state, terms, outcomes, tally)
     left_open = [*unjudged, *both.unjudged, *inputs.left_out, *_overlooked(arguments, state, inputs)]
     documents = (*report.documents, *both.documents)

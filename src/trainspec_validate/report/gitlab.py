@@ -6,10 +6,8 @@ from hashlib import sha256
 
 from trainspec_validate.model.finding import Report, Severity, Unjudged
 from trainspec_validate.report import left_out, unjudged
-from trainspec_validate.report.fingerprints import Identified, identified
-from trainspec_validate.report.json_text import dumps
 from trainspec_validate.report.options import Options
-from trainspec_validate.report.places import relative
+from trainspec_validate.report.places import Identified, dumps, identified, relative
 from trainspec_validate.report.summary import all_paths
 
 _SEVERITIES = {Severity.ERROR: "major", Severity.WARNING: "minor", Severity.NOTE: "info"}

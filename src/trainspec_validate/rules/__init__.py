@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from trainspec_validate.checking.registry import Registry
+from trainspec_validate.checking import registry
+from trainspec_validate.checking.registry import NotApplicable, Registry
 from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, Document, TrainingPlan
 from trainspec_validate.model.finding import Pointer
-
-
-class NotApplicable(Exception):  # noqa: N818 - an answer, not an error
-    """Raised by a rule when the documents hold nothing that it could judge; the text says what is absent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +30,7 @@ class Unresolved(NotApplicable):
         self.help = help
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """What a rule yields: the place, what is wrong, what would be right, and other places to look at."""
-
-    place: Place
-    message: str
-    help: str = ""
-    related: tuple[tuple[Place, str], ...] = ()
-    on_some_groups: bool = False
-    """True where the plan leaves its node group open and other groups would do: a warning at most."""
+Violation = registry.Violation[Place]
 
 
 def at(document: Document, *pointer: str | int) -> Place:
@@ -77,3 +65,16 @@ _REGISTRY = Registry[Rule, RuleFunction](__name__, (ClusterProfile, TrainingPlan
 rule = _REGISTRY.register
 """Decorator of a generator whose annotations name the documents that it wants; it runs once for each set of those."""
 rules_of, all_rules = _REGISTRY.of, _REGISTRY.every
+
+__all__ = [
+    "NotApplicable",
+    "Place",
+    "Rule",
+    "Unresolved",
+    "Violation",
+    "all_rules",
+    "at",
+    "at_key",
+    "rule",
+    "rules_of",
+]

@@ -10,7 +10,7 @@ from trainspec_validate.model.units import base, billions, number, percent, seco
 from trainspec_validate.performance.costs import reliability
 from trainspec_validate.performance.derived.groups import spanned
 from trainspec_validate.rules import NotApplicable, Place, Violation, at, at_key, rule
-from trainspec_validate.rules._layout import job_nodes as job_group
+from trainspec_validate.rules._machine import job_nodes as job_group
 from trainspec_validate.rules._policy import (
     STOPPING_FAULTS,
     exposed_persist_seconds,
@@ -97,7 +97,7 @@ def failure_rate_consistent(checkpoint: CheckpointPolicy, cluster: ClusterProfil
         )
         place = at(checkpoint, "job", "mean_time_between_failures_seconds")
         rate_place = at(cluster, "reliability", "failures_per_1000_node_days")
-        yield Violation(place, message, help_text, ((rate_place, "the node failure rate"),))
+        yield Violation(place, message, help_text, related=((rate_place, "the node failure rate"),))
 
 
 def _best_interval(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> float:
@@ -235,7 +235,7 @@ def job_size(checkpoint: CheckpointPolicy, plan: TrainingPlan, cluster: ClusterP
             f"{number(plan.parallelism.num_accelerators)} ranks take {number(wanted)} nodes of {sizes}"
         )
         related = ((ranks, "the ranks of the plan"),)
-        yield Violation(job_place(checkpoint, "num_nodes"), message, f"set job.num_nodes to {wanted}", related)
+        yield Violation(job_place(checkpoint, "num_nodes"), message, f"set job.num_nodes to {wanted}", related=related)
 
 
 @rule("TS-CKP-010")
@@ -248,7 +248,7 @@ def plan_figures(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Iterator[V
         if not planned / factor <= own <= planned * factor:
             shown = billions if what == "parameters" else seconds
             message = f"{what}: {shown(own)}, but the plan has {shown(planned)}"
-            yield Violation(place, message, _agree(what, own, planned), ((other, "the plan's"),))
+            yield Violation(place, message, _agree(what, own, planned), related=((other, "the plan's"),))
 
 
 def _agree(what: str, own: float, planned: float) -> str:

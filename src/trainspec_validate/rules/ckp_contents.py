@@ -55,7 +55,7 @@ def atomic_rename(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iter
                 at(checkpoint, "commit", "protocol"),
                 message,
                 help_text,
-                ((place, f"{target.kind} without it"),),
+                related=((place, f"{target.kind} without it"),),
             )
 
 
@@ -218,4 +218,4 @@ def bitwise_plan(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Iterator[V
         message = "a bitwise resume, but the plan's kernels are not deterministic"
         help_text = "set precision.deterministic: true in the plan, or promise a statistical resume"
         related = ((at(plan, "precision"), "the plan's precision"),)
-        yield Violation(at(checkpoint, "state", "resume_class"), message, help_text, related)
+        yield Violation(at(checkpoint, "state", "resume_class"), message, help_text, related=related)

@@ -44,7 +44,9 @@ def faults_covered(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
         if not detecting_layers(checkpoint, fault):
             message = f"no layer of detection notices {fault}"
             related = ((at(checkpoint, "recovery", index), "the way back that waits for it"),)
-            yield Violation(at(checkpoint, "detection"), message, f"add {fault} to the faults of a layer", related)
+            yield Violation(
+                at(checkpoint, "detection"), message, f"add {fault} to the faults of a layer", related=related
+            )
 
 
 @rule("TS-CKP-039")
@@ -103,7 +105,7 @@ def patient_heartbeat(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Itera
             )
             related = ((at(plan, "communication", "heartbeat_seconds"), "the plan's heartbeat"),)
             place = at(checkpoint, "detection", index, "timeout_seconds")
-            yield Violation(place, message, f"wait for two: {seconds(2 * heartbeat)}", related)
+            yield Violation(place, message, f"wait for two: {seconds(2 * heartbeat)}", related=related)
 
 
 @rule("TS-CKP-057")
@@ -121,7 +123,7 @@ def corruption_noticed(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
         )
         place = at(checkpoint, "retention", "error_detection_seconds")
         related = ((at(checkpoint, "detection", index, "timeout_seconds"), "the layer's time"),)
-        yield Violation(place, message, f"between {base(first)} and {base(SLACK * first)} s", related)
+        yield Violation(place, message, f"between {base(first)} and {base(SLACK * first)} s", related=related)
 
 
 @rule("TS-CKP-042")

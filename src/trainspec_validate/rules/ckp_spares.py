@@ -32,7 +32,7 @@ def job_in_cluster(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Ite
     if stated is not None and stated > there:
         message = f"the job has {number(stated)} nodes, but the cluster {number(there)}"
         related = ((at(cluster, "num_nodes"), "the nodes of the cluster"),)
-        yield Violation(at(checkpoint, "job", "num_nodes"), message, f"at most {there}", related)
+        yield Violation(at(checkpoint, "job", "num_nodes"), message, f"at most {there}", related=related)
     elif fewest is not None and fewest > there:
         message = f"the job goes on with {number(fewest)} nodes or more, but the cluster has {number(there)}"
         yield Violation(at(checkpoint, "job", "min_num_nodes"), message, f"at most {there}")
@@ -71,7 +71,7 @@ def replacement_ready(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> 
             message = f"processes run after {seconds(path.restart_seconds)}, but {what} after {seconds(wait)}"
             place = at(checkpoint, "recovery", index, "restart_seconds")
             related = ((at(cluster, "reliability"), "the cluster's times"),)
-            yield Violation(place, message, f"{seconds(wait)} or more", related)
+            yield Violation(place, message, f"{seconds(wait)} or more", related=related)
 
 
 @rule("TS-CKP-060")
@@ -111,7 +111,7 @@ def spares_sufficient(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> 
         )
         help_text = f"keep {number(needed)} spares, repair faster, or let the job shrink"
         related = ((at(checkpoint, "recovery", paths[0], "action"), "what needs spares"),)
-        yield Violation(at(cluster, "reliability", "num_spare_nodes"), message, help_text, related)
+        yield Violation(at(cluster, "reliability", "num_spare_nodes"), message, help_text, related=related)
 
 
 @rule("TS-CKP-049")
@@ -142,7 +142,7 @@ def shrink_possible(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Iterato
     elif elastic is None:
         message = f"{number(fewest)} of {number(nodes)} nodes are enough, but the plan has no batch for fewer ranks"
         related = ((at(plan, "batch"), "the plan's batch"),)
-        yield Violation(place, message, f"declare batch.elastic, or set min_num_nodes to {nodes}", related)
+        yield Violation(place, message, f"declare batch.elastic, or set min_num_nodes to {nodes}", related=related)
     else:
         degree = min(elastic.data_degrees)
         needed = math.ceil(nodes * degree / plan.parallelism.data)
@@ -152,7 +152,7 @@ def shrink_possible(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Iterato
                 f"{plan.parallelism.data} needs {number(needed)}"
             )
             related = ((at(plan, "batch", "elastic", "data_degrees"), "the plan's degrees"),)
-            yield Violation(place, message, f"set min_num_nodes to {needed}, or add a smaller degree", related)
+            yield Violation(place, message, f"set min_num_nodes to {needed}, or add a smaller degree", related=related)
 
 
 @rule("TS-CKP-052")

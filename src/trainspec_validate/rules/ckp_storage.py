@@ -57,7 +57,7 @@ def tier_domain(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Iterat
                 at(checkpoint, "tiers", index, "failure_domain"),
                 message,
                 f"set failure_domain to {target.failure_domain}",
-                ((place, "the store's failure domain"),),
+                related=((place, "the store's failure domain"),),
             )
     if not judged:
         raise NotApplicable("no tier is on a storage target of the cluster")
@@ -164,7 +164,7 @@ def storage_fits(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Itera
             fitting = int(FILL_LIMIT * free / needed * copies)
             help_text = f"room for {number(fitting)} copies at 90 % full, those being written included"
             place = at(cluster, "storage_targets", target_index)
-            yield Violation(_kept_place(checkpoint, tiers[-1]), message, help_text, ((place, "the store"),))
+            yield Violation(_kept_place(checkpoint, tiers[-1]), message, help_text, related=((place, "the store"),))
     if not judged:
         raise NotApplicable("no tier is on a storage target with a size")
 
@@ -198,7 +198,7 @@ def checkpoints_kept(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
             f"but corruption can go unnoticed for {seconds(latency)}"
         )
         help_text = f"keep {needed} or more"
-        yield Violation(_kept_place(checkpoint, index), message, help_text, ((latency_place, "the latency"),))
+        yield Violation(_kept_place(checkpoint, index), message, help_text, related=((latency_place, "the latency"),))
     elif all(tier_kept(checkpoint, tier) < checkpoint.retention.num_kept for tier in checkpoint.tiers):
         message = f"{number(checkpoint.retention.num_kept)} checkpoints are kept, but no tier keeps as many"
         most = max(tier_kept(checkpoint, tier) for tier in checkpoint.tiers)

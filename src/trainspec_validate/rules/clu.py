@@ -40,7 +40,9 @@ def node_total(cluster: ClusterProfile) -> Iterator[Violation]:
             at(cluster, "num_nodes"),
             f"the groups have {counted:,} nodes together, but num_nodes is {cluster.num_nodes:,}",
             f"set num_nodes to {counted}, or correct a group",
-            tuple((at(cluster, "node_groups", i, "num_nodes"), g.name) for i, g in enumerate(cluster.node_groups)),
+            related=tuple(
+                (at(cluster, "node_groups", i, "num_nodes"), g.name) for i, g in enumerate(cluster.node_groups)
+            ),
         )
 
 
@@ -58,7 +60,7 @@ def accelerator_total(cluster: ClusterProfile) -> Iterator[Violation]:
         at(cluster, "num_accelerators"),
         f"the groups have {counted:,} accelerators together, but num_accelerators is {cluster.num_accelerators:,}",
         told,
-        tuple(
+        related=tuple(
             (at(cluster, "node_groups", i), f"{g.num_nodes:,} nodes x {g.num_accelerators_per_node}")
             for i, g in enumerate(cluster.node_groups)
         ),
@@ -82,7 +84,7 @@ def cluster_names(cluster: ClusterProfile) -> Iterator[Violation]:
                     at(cluster, *pointer, position, key),
                     f"{name!r} stands twice in {pointer[-1]}",
                     f"give each item a {key} of its own",
-                    ((at(cluster, *pointer, earlier, key), "first here"),),
+                    related=((at(cluster, *pointer, earlier, key), "first here"),),
                 )
 
 

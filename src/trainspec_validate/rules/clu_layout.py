@@ -43,7 +43,7 @@ def layout_counts(cluster: ClusterProfile) -> Iterator[Violation]:
                 at(cluster, "layout", "nodes", nodes[0][0], "group"),
                 f"the layout lists {len(nodes)} nodes of {group.name!r}, which has {group.num_nodes}",
                 "list all nodes of a group or none",
-                ((at(cluster, "node_groups", i, "num_nodes"), "the group's nodes"),),
+                related=((at(cluster, "node_groups", i, "num_nodes"), "the group's nodes"),),
             )
         counts = {sum(nic.num_per_node for nic in group.nics if nic.role == "compute")}
         counts.add(sum(nic.num_per_node for nic in group.nics))
@@ -105,7 +105,7 @@ def _twice(cluster: ClusterProfile, layout: Layout) -> Iterator[Violation]:
                 at(cluster, "layout", *pointer),
                 f"{name!r} stands twice",
                 "give it a name of its own",
-                related,
+                related=related,
             )
 
 

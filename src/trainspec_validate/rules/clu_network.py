@@ -74,7 +74,7 @@ def nic_fabric(cluster: ClusterProfile) -> Iterator[Violation]:
                 at(cluster, *place, "technology"),
                 f"{nic.technology} NICs cannot carry {fabric.transport}, the transport of {fabric.name!r}",
                 f"{nic.technology} carries {' or '.join(sorted(allowed))}",
-                ((at(cluster, "fabrics", position, "transport"), "the fabric's transport"),),
+                related=((at(cluster, "fabrics", position, "transport"), "the fabric's transport"),),
             )
     if not judged:
         raise NotApplicable("no NIC names a fabric and there is none to name")
@@ -94,7 +94,7 @@ def one_link_layer(cluster: ClusterProfile) -> Iterator[Violation]:
                     at(cluster, "node_groups", i, "nics", j, "technology"),
                     f"compute NICs are {first.technology} and {nic.technology}; one communicator uses one of them",
                     "give the others role: storage or role: management",
-                    ((at(cluster, "node_groups", i, "nics", first_at, "technology"), "the first kind"),),
+                    related=((at(cluster, "node_groups", i, "nics", first_at, "technology"), "the first kind"),),
                 )
     if not judged:
         raise NotApplicable("no group has two kinds of compute NIC")

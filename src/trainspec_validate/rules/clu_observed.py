@@ -55,7 +55,7 @@ def observed_transport(cluster: ClusterProfile) -> Iterator[Violation]:
                 at(cluster, "observations", i, "transport"),
                 f"the library used {own.transport}, but the compute NICs are declared on {declared}",
                 "find why the library left the declared transport: plug-in, devices in the container, settings",
-                tuple((at(cluster, "fabrics", j, "transport"), "declared here") for j, _ in plugged),
+                related=tuple((at(cluster, "fabrics", j, "transport"), "declared here") for j, _ in plugged),
             )
     if not judged:
         raise NotApplicable("no observation names a transport, or no compute NIC a fabric to compare it with")
@@ -164,7 +164,7 @@ def observed_direct_path(cluster: ClusterProfile) -> Iterator[Violation]:
                 f"{units.percent(own.gpu_direct_share)} of the connections use direct access, "
                 "but the compute NICs declare it",
                 "1; look for a peer-memory module that is not loaded, and for accelerators far from their NIC",
-                tuple((at(cluster, *place, "gpu_direct"), "declared here") for place in declared),
+                related=tuple((at(cluster, *place, "gpu_direct"), "declared here") for place in declared),
             )
     if not judged:
         raise NotApplicable("no observation counts direct connections, or no compute NIC declares them")

@@ -9,7 +9,7 @@ from trainspec_validate.documents.types.communication import Communication
 from trainspec_validate.documents.types.hardware import Nic
 from trainspec_validate.model.units import base, bytes_, number, seconds
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
-from trainspec_validate.rules._layout import job_nodes, used_fabrics
+from trainspec_validate.rules._machine import job_nodes, used_fabrics
 
 FORMAT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 HEARTBEATS_IN_TIMEOUT = 2
@@ -41,11 +41,11 @@ def collective_library(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[
     place = at(plan, "communication", "library")
     if mine.name.casefold() != theirs.name.casefold():
         message = f"the plan is made for {mine.name}, but the cluster has {theirs.name}"
-        yield Violation(place, message, "plan for the library of the cluster", related)
+        yield Violation(place, message, "plan for the library of the cluster", related=related)
     elif theirs.version is not None and mine.version != theirs.version:
         said = f"{mine.name} {mine.version}" if mine.version else f"{mine.name} without a version"
         message = f"the plan names {said}, but the cluster has {theirs.version}"
-        yield Violation(place, message, f"set version to {theirs.version}", related)
+        yield Violation(place, message, f"set version to {theirs.version}", related=related)
 
 
 @rule("TS-COM-002")

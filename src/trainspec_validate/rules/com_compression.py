@@ -107,7 +107,7 @@ def residual_saved(plan: TrainingPlan, policy: CheckpointPolicy) -> Iterator[Vio
     if wanted and not saved:
         message = "the plan counts on residuals in the checkpoint, but the policy does not save them"
         related = ((at(plan, *BASE), "error feedback"),)
-        yield Violation(place, message, "add compression-residuals", related)
+        yield Violation(place, message, "add compression-residuals", related=related)
     if saved and not (found and found.error_feedback):
         message = "the policy saves compression residuals, but the plan has none"
         yield Violation(place, message, "leave compression-residuals out, or declare error_feedback in the plan")

@@ -10,7 +10,7 @@ from trainspec_validate.performance.derived.state import least_state
 from trainspec_validate.performance.derived.trained import num_trained
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._machine import at_machine, machine_of
-from trainspec_validate.rules._state import memory_of
+from trainspec_validate.rules._records import memory_of
 
 LEAST_TOKEN_BYTES, MOST_TOKEN_BYTES = 2, 64
 STAGED_SHARE = 0.9

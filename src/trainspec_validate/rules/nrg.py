@@ -233,7 +233,7 @@ def mean_power(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violatio
     related = ((at(plan, "energy", "boundary"), "the boundary"),)
     if joules > most:
         message = f"{mean}, above the {watts(most / duration)} that the boundary can draw"
-        yield Violation(at(plan, "energy", key), message, f"expect {prefixed(most, 'J')} at most", related)
+        yield Violation(at(plan, "energy", key), message, f"expect {prefixed(most, 'J')} at most", related=related)
 
 
 @rule("TS-NRG-015")
@@ -248,7 +248,7 @@ def mean_power_share(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Vi
         mean = f"{prefixed(joules, 'J')} in {seconds(duration)} is {watts(joules / duration)} on average"
         related = ((at(plan, "energy", "boundary"), "the boundary"),)
         message = f"{mean}, below the {watts(least / duration)} that idle accelerators draw"
-        yield Violation(at(plan, "energy", key), message, f"expect {prefixed(least, 'J')} at least", related)
+        yield Violation(at(plan, "energy", key), message, f"expect {prefixed(least, 'J')} at least", related=related)
 
 
 @rule("TS-NRG-014")

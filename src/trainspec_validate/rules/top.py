@@ -11,7 +11,7 @@ from trainspec_validate.documents.types.fabric import Fabric
 from trainspec_validate.model.units import base, bits_per_second, number, seconds
 from trainspec_validate.performance.derived.job import AttachedNic, attached_compute
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
-from trainspec_validate.rules._layout import declared_fabrics
+from trainspec_validate.rules._machine import declared_fabrics
 
 RATE_TOLERANCE = 0.01
 

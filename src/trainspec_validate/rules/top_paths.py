@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.documents.types.fabric import Fabric
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.rules._layout import declared_fabrics
+from trainspec_validate.rules._machine import declared_fabrics
 
 REORDERING = frozenset({"efa-srd", "mrc", "uet", "slingshot"})
 """Transports whose receivers place packets in any order by design."""

@@ -13,7 +13,7 @@ from trainspec_validate.performance.costs.placement import Span, holds_whole_gro
 from trainspec_validate.performance.derived.groups import spanned
 from trainspec_validate.performance.derived.job import JobNodes, axis_span, degree, used_axes
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.rules._layout import job_nodes, used_fabrics
+from trainspec_validate.rules._machine import job_nodes, used_fabrics
 
 MAX_OVERSUBSCRIPTION = 2
 """Ratio above which gradients that cross a tier want to be reduced below it first."""

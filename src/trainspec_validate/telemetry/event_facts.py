@@ -56,4 +56,5 @@ def _add(found: EventFacts, name: str, events: Iterable[PlacedEvent]) -> None:
 
 def _is_given_up(event: PlacedEvent) -> bool:
     attributes = event.record.a
-    return any(name in attributes and attributes[name] in _GIVEN_UP for name in _OUTCOMES)
+    told = (attributes.get(name) for name in _OUTCOMES)
+    return any(isinstance(outcome, str) and outcome in _GIVEN_UP for outcome in told)

@@ -7,13 +7,13 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainspec_validate.checking.answers import Case, answer
+from trainspec_validate.checking.answers import CheckInput, evaluate
 from trainspec_validate.documents.types import ClusterProfile, Document, TrainingPlan
 from trainspec_validate.model.finding import Coverage, Finding, Outcome, Related, Span
 from trainspec_validate.model.requirements import Index, Requirement
 from trainspec_validate.performance.derived.groups import narrowed
 from trainspec_validate.system.boundary import UnreadableError
-from trainspec_validate.telemetry.checks import Deviation, checks_of
+from trainspec_validate.telemetry.checks import Violation, checks_of
 from trainspec_validate.telemetry.covered import coverage_of
 from trainspec_validate.telemetry.decode.reader import RunFile
 from trainspec_validate.telemetry.fold.engine import Options, read_run
@@ -54,15 +54,15 @@ def judge_view(  # noqa: PLR0913
     """Judge what was folded out of the streams of a run; files that are followed may be gone, which was told."""
     judgement = Judgement(view)
     documents = _of_the_job(documents)
-    case = Case(view, documents, "streams", f"of run {view.run!r}")
-    deviations: list[tuple[Requirement, Deviation]] = []
+    given = CheckInput(view, documents, "streams", f"of run {view.run!r}")
+    violations: list[tuple[Requirement, Violation]] = []
     requirements = list(wanted)
     for requirement, one in zip(requirements, checks_of((r.module, r.id) for r in requirements), strict=True):
-        found, outcome = answer(case, one, requirement)
-        deviations += ((requirement, deviation) for deviation in found)
+        found, outcome = evaluate(given, one, requirement)
+        violations += ((requirement, violation) for violation in found)
         judgement.outcomes.append(outcome)
     places = Places(files, _first_head(view), is_live=is_followed or view.is_live)
-    judgement.findings = list(_findings(deviations, index, places))
+    judgement.findings = list(_findings(violations, index, places))
     judgement.coverage = coverage_of(view, documents, judgement.outcomes)
     return judgement
 
@@ -117,25 +117,22 @@ class Places:
         return self.files[place.file].name, Span(line, begin + 1, line, max(end, begin) + 1), text
 
 
-def _findings(deviations: Sequence[tuple[Requirement, Deviation]], index: Index, places: Places) -> Iterator[Finding]:
-    for _, deviation in deviations:
-        places.want(deviation.location)
-        for place, _ in deviation.related:
+def _findings(violations: Sequence[tuple[Requirement, Violation]], index: Index, places: Places) -> Iterator[Finding]:
+    for _, violation in violations:
+        places.want(violation.place)
+        for place, _ in violation.related:
             places.want(place)
     places.look_up()
-    for requirement, deviation in deviations:
-        path, span, text = places.at(deviation.location, deviation.evidence.series)
-        yield Finding(
-            requirement=requirement.id,
-            name=requirement.name,
-            severity=requirement.severity,
-            message=deviation.message,
-            path=path,
+    for requirement, violation in violations:
+        path, span, text = places.at(violation.place, violation.evidence.series)
+        yield index.finding(
+            requirement,
+            violation.message,
+            violation.help,
+            path,
             span=span,
-            help=deviation.help,
-            url=index.url(requirement),
-            related=tuple(_related(place, words, places) for place, words in deviation.related),
-            evidence=deviation.evidence,
+            related=tuple(_related(place, words, places) for place, words in violation.related),
+            evidence=violation.evidence,
             source_line=text,
         )
 

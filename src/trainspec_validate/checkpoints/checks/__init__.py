@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from trainspec_validate.checking import registry
-from trainspec_validate.checking.answers import NotJudged
+from trainspec_validate.checking.registry import NotApplicable
 from trainspec_validate.checkpoints.view import Checkpoint, Series
 from trainspec_validate.documents.types import CheckpointPolicy
 
-
-@dataclass(frozen=True, slots=True)
-class Deviation:
-    """What a check yields: the file, what is wrong, and what would be right."""
-
-    path: str
-    """As the user named it: a checkpoint directory, a file in it, or a file beside it."""
-    message: str
-    help: str = ""
+Violation = registry.Violation[str]
+"""Its place is a path as the user named it: a checkpoint directory, a file in it, or a file next to it."""
+CheckFunction = Callable[..., Iterator[Violation]]
 
 
-CheckFunction = Callable[..., Iterator[Deviation]]
-
-
-Check = registry.Check[Deviation]
+Check = registry.Check[Violation]
 _REGISTRY = registry.Registry[Check, CheckFunction](__name__, (CheckpointPolicy,), Check, num_given=1)
 check = _REGISTRY.register
 """Decorator of a generator over a `Series`; a `CheckpointPolicy` is what it can ask for beside it."""
@@ -34,9 +24,9 @@ __all__ = [
     "Check",
     "Checkpoint",
     "CheckpointPolicy",
-    "Deviation",
-    "NotJudged",
+    "NotApplicable",
     "Series",
+    "Violation",
     "all_checks",
     "check",
     "checks_of",

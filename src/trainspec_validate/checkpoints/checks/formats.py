@@ -4,80 +4,80 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.checkpoints.checks import Deviation, NotJudged, Series, check
+from trainspec_validate.checkpoints.checks import NotApplicable, Series, Violation, check
 from trainspec_validate.checkpoints.view import Aspect
 
 
-def _of(series: Series, aspect: Aspect, absent: str) -> Iterator[Deviation]:
+def _of(series: Series, aspect: Aspect, absent: str) -> Iterator[Violation]:
     if not any(aspect in one.examined for one in series.checkpoints):
-        raise NotJudged(absent)
+        raise NotApplicable(absent)
     for one in series.checkpoints:
         for trouble in one.troubles:
             if trouble.aspect == aspect:
-                yield Deviation(one.place(trouble.path), trouble.message, trouble.help)
+                yield Violation(one.place(trouble.path), trouble.message, trouble.help)
 
 
 @check("TS-CKP-080")
-def commit_mark(series: Series) -> Iterator[Deviation]:
+def commit_mark(series: Series) -> Iterator[Violation]:
     """What the format writes last is there."""
     yield from _of(series, "mark", "no format with a completion mark")
 
 
 @check("TS-CKP-081")
-def no_residue(series: Series) -> Iterator[Deviation]:
+def no_residue(series: Series) -> Iterator[Violation]:
     """No staging is left in a committed checkpoint."""
     yield from _of(series, "residue", "no checkpoint")
 
 
 @check("TS-CKP-082")
-def indexed_files(series: Series) -> Iterator[Deviation]:
+def indexed_files(series: Series) -> Iterator[Violation]:
     """Files have the bytes that headers and indexes ask for."""
     yield from _of(series, "files", "no header and no index that names files or bytes")
 
 
 @check("TS-CKP-083")
-def container_valid(series: Series) -> Iterator[Deviation]:
+def container_valid(series: Series) -> Iterator[Violation]:
     """Containers and metadata are whole."""
     yield from _of(series, "container", "no container and no metadata")
 
 
 @check("TS-CKP-085")
-def tensor_tiling(series: Series) -> Iterator[Deviation]:
+def tensor_tiling(series: Series) -> Iterator[Violation]:
     """The pieces of every tensor cover it once."""
     yield from _of(series, "tiling", "no format that says where the pieces of tensors lie")
 
 
 @check("TS-CKP-086")
-def shards_complete(series: Series) -> Iterator[Deviation]:
+def shards_complete(series: Series) -> Iterator[Violation]:
     """There are as many shards as their names or the layout say."""
     yield from _of(series, "shards", "no files that are counted")
 
 
 @check("TS-CKP-087")
-def resume_state(series: Series) -> Iterator[Deviation]:
+def resume_state(series: Series) -> Iterator[Violation]:
     """A checkpoint of a trainer holds what a resumed run needs."""
     yield from _of(series, "resume-state", "no format with files for each item of state")
 
 
 @check("TS-CKP-089")
-def rng_of_ranks(series: Series) -> Iterator[Deviation]:
+def rng_of_ranks(series: Series) -> Iterator[Violation]:
     """Every rank has its random state, and not the same."""
     yield from _of(series, "rng", "no files of random state by rank")
 
 
 @check("TS-SEC-001")
-def no_code(series: Series) -> Iterator[Deviation]:
+def no_code(series: Series) -> Iterator[Violation]:
     """Pickles name plain data only."""
     yield from _of(series, "code", "no pickle")
 
 
 @check("TS-SEC-002")
-def safe_paths(series: Series) -> Iterator[Deviation]:
+def safe_paths(series: Series) -> Iterator[Violation]:
     """Paths and links stay inside."""
     yield from _of(series, "paths", "no checkpoint")
 
 
 @check("TS-SEC-003")
-def bounded_metadata(series: Series) -> Iterator[Deviation]:
+def bounded_metadata(series: Series) -> Iterator[Violation]:
     """Metadata stays within the limits of readers."""
     yield from _of(series, "limits", "no metadata")

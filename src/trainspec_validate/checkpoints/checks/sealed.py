@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainspec_validate.checkpoints import signature
 from trainspec_validate.checkpoints.boundary import failure
-from trainspec_validate.checkpoints.checks import Checkpoint, CheckpointPolicy, Deviation, NotJudged, Series, check
+from trainspec_validate.checkpoints.checks import Checkpoint, CheckpointPolicy, NotApplicable, Series, Violation, check
 from trainspec_validate.checkpoints.compare import absent_files, changed_files, unlisted_files
 from trainspec_validate.checkpoints.hashing import digests
 from trainspec_validate.checkpoints.opening import UnreadableError
@@ -22,12 +22,12 @@ _NO_MANIFEST = f"no {MANIFEST_NAME} that can be read"
 def _with_manifest(series: Series) -> list[Checkpoint]:
     found = [one for one in series.checkpoints if one.manifest]
     if not found:
-        raise NotJudged(_NO_MANIFEST)
+        raise NotApplicable(_NO_MANIFEST)
     return found
 
 
 @check("TS-CKP-070")
-def manifest_present(series: Series) -> Iterator[Deviation]:
+def manifest_present(series: Series) -> Iterator[Violation]:
     """Every checkpoint carries a manifest."""
     for one in series.checkpoints:
         if one.manifest is None and not one.manifest_problem and not one.is_covered:
@@ -36,70 +36,70 @@ def manifest_present(series: Series) -> Iterator[Deviation]:
             remedy = f"write one when the save ends, or now: trainspec checkpoint seal {one.name}"
             if one.is_bundle:
                 remedy = "save each into a directory of its own, and write one there: trainspec checkpoint seal"
-            yield Deviation(one.name, words, remedy)
+            yield Violation(one.name, words, remedy)
 
 
 @check("TS-CKP-071")
-def manifest_files(series: Series) -> Iterator[Deviation]:
+def manifest_files(series: Series) -> Iterator[Violation]:
     """Every listed file is there, with its size."""
     for one in _with_manifest(series):
         for path, words in absent_files(one):
-            yield Deviation(one.place(path), words, _REMEDY)
+            yield Violation(one.place(path), words, _REMEDY)
 
 
 @check("TS-CKP-072")
-def manifest_digests(series: Series) -> Iterator[Deviation]:
+def manifest_digests(series: Series) -> Iterator[Violation]:
     """Every listed file has its digest."""
     for one in _with_manifest(series):
         for path, words in changed_files(one):
-            yield Deviation(one.place(path), words, _REMEDY)
+            yield Violation(one.place(path), words, _REMEDY)
 
 
 @check("TS-CKP-073")
-def manifest_lists_all(series: Series) -> Iterator[Deviation]:
+def manifest_lists_all(series: Series) -> Iterator[Violation]:
     """No file lies beside those that are listed."""
     for one in _with_manifest(series):
         for path, words in unlisted_files(one):
-            yield Deviation(
+            yield Violation(
                 one.place(path), words, "remove it, or seal the checkpoint again with it, or under unsealed"
             )
 
 
 @check("TS-CKP-074")
-def save_id_unique(series: Series) -> Iterator[Deviation]:
+def save_id_unique(series: Series) -> Iterator[Violation]:
     """No two checkpoints have one save id."""
     first: dict[str, str] = {}
     if not any(one.manifest or one.save_id for one in series.checkpoints):
-        raise NotJudged(_NO_MANIFEST)
+        raise NotApplicable(_NO_MANIFEST)
     for one in series.checkpoints:
         place = MANIFEST_NAME if one.manifest else ""
         for save_id in filter(None, {one.manifest.save_id if one.manifest else "", one.save_id}):
             other = first.setdefault(save_id, one.name)
             if other != one.name:
                 words = f"the save id {save_id!r} is also that of {other}"
-                yield Deviation(one.place(place), words, "give every save an id of its own")
+                yield Violation(one.place(place), words, "give every save an id of its own")
 
 
 @check("TS-CKP-075")
-def manifest_state(series: Series, policy: CheckpointPolicy) -> Iterator[Deviation]:
+def manifest_state(series: Series, policy: CheckpointPolicy) -> Iterator[Violation]:
     """The manifest names every item of state that the policy saves."""
     named = [one for one in _with_manifest(series) if one.manifest and one.manifest.state]
     if not named:
-        raise NotJudged("no manifest that names items of state")
+        raise NotApplicable("no manifest that names items of state")
     for one in named:
         held = one.manifest.state if one.manifest else ()
         absent = [item for item in policy.state.items if item not in held]
         if absent:
             words = f"the policy saves {', '.join(absent)}, which the manifest does not name"
-            yield Deviation(one.place(MANIFEST_NAME), words, "save it, or put it under state.omitted of the policy")
+            yield Violation(one.place(MANIFEST_NAME), words, "save it, or put it under state.omitted of the policy")
 
 
 @check("TS-CKP-076")
-def signature_covers_manifest(series: Series) -> Iterator[Deviation]:
+def signature_covers_manifest(series: Series) -> Iterator[Violation]:
     """A signature covers the manifest and all that it lists."""
     signed = [one for one in _with_manifest(series) if SIGNATURE_NAME in one.files]
     if not signed:
-        raise NotJudged(f"no {SIGNATURE_NAME} beside a manifest")
+        raise NotApplicable(f"no {SIGNATURE_NAME} beside a manifest")
     for one in signed:
         try:
             wrong = list(signature.differences(one, signature.read(one)))
@@ -107,11 +107,11 @@ def signature_covers_manifest(series: Series) -> Iterator[Deviation]:
             wrong = [str(error)]
         for words in wrong:
             remedy = "find out which of the two is older; whoever vouches for the files signs them again"
-            yield Deviation(one.place(SIGNATURE_NAME), words, remedy)
+            yield Violation(one.place(SIGNATURE_NAME), words, remedy)
 
 
 @check("TS-CKP-084")
-def payload_checksum(series: Series) -> Iterator[Deviation]:
+def payload_checksum(series: Series) -> Iterator[Violation]:
     """Content agrees with the checksums of its format, where no manifest vouches for it."""
     num_compared = 0
     for one in series.checkpoints:
@@ -120,18 +120,18 @@ def payload_checksum(series: Series) -> Iterator[Deviation]:
             words, is_recorded = _damage(one, archive)
             num_compared += is_recorded
             if words:
-                yield Deviation(one.place(archive.path), words, _REMEDY)
+                yield Violation(one.place(archive.path), words, _REMEDY)
         pieces = [piece for piece in one.pieces if piece.crc32c is not None and piece.path not in one.sealed]
         num_compared += len(pieces)
         for piece, words in damaged(one.root, pieces):
-            yield Deviation(one.place(piece.path), f"tensor {piece.name!r} {words}", _REMEDY)
+            yield Violation(one.place(piece.path), f"tensor {piece.name!r} {words}", _REMEDY)
         recorded = {path: digest for path, digest in one.recorded.items() if path not in one.sealed}
         for path, found in digests(one.root, recorded).items():
             num_compared += 1
             if found != recorded[path]:
-                yield Deviation(one.place(path), "the content contradicts its recorded SHA-256", _REMEDY)
+                yield Violation(one.place(path), "the content contradicts its recorded SHA-256", _REMEDY)
     if not num_compared:
-        raise NotJudged("no recorded checksum of a file that no manifest vouches for")
+        raise NotApplicable("no recorded checksum of a file that no manifest vouches for")
 
 
 def _damage(one: Checkpoint, archive: Archive) -> tuple[str, bool]:

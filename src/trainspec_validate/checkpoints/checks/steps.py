@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.checkpoints.checks import Deviation, NotJudged, Series, check
+from trainspec_validate.checkpoints.checks import NotApplicable, Series, Violation, check
 
 TOLERANCE_SECONDS = 60
 """Writers end within the same minute; the next save begins later than that."""
 
 
 @check("TS-CKP-088")
-def step_agreement(series: Series) -> Iterator[Deviation]:
+def step_agreement(series: Series) -> Iterator[Violation]:
     """All places that say the step say the same."""
     num_compared = 0
     for one in series.checkpoints:
@@ -23,25 +23,25 @@ def step_agreement(series: Series) -> Iterator[Deviation]:
             if other:
                 step = said[0][0]
                 words = f"{claim.words} is {claim.step:,}, and {other} says {step:,}"
-                yield Deviation(one.place(claim.path), words, "resume from a checkpoint whose parts agree")
+                yield Violation(one.place(claim.path), words, "resume from a checkpoint whose parts agree")
             else:
                 said.append((claim.step, claim.words))
     if not num_compared:
-        raise NotJudged("no checkpoint that says its step in two places")
+        raise NotApplicable("no checkpoint that says its step in two places")
 
 
 @check("TS-CKP-090")
-def unmodified_since_commit(series: Series) -> Iterator[Deviation]:
+def unmodified_since_commit(series: Series) -> Iterator[Violation]:
     """No file is newer than the mark that commits the checkpoint, where no manifest vouches for the files."""
     marked = [one for one in series.checkpoints if one.marks and not one.manifest]
     if not marked:
-        raise NotJudged("no completion mark without a manifest that vouches for the files")
+        raise NotApplicable("no completion mark without a manifest that vouches for the files")
     for one in marked:
         mark = max(one.marks, key=lambda path: one.files[path].modified_ns)
         for path, fact in one.files.items():
             seconds = (fact.modified_ns - one.files[mark].modified_ns) / 1e9
             if seconds > TOLERANCE_SECONDS and fact.kind == "file":
                 words = f"the file is {seconds:,.0f} s newer than {mark}, which is written last"
-                yield Deviation(
+                yield Violation(
                     one.place(path), words, "a later save into the same directory was interrupted, or a copy was"
                 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from trainspec_validate.checkpoints.checks import Checkpoint, Deviation, NotJudged, Series, check
+from trainspec_validate.checkpoints.checks import Checkpoint, NotApplicable, Series, Violation, check
 from trainspec_validate.checkpoints.values import Statistics, statistics
 
 MAX_ZERO_BYTES = 1 << 20
@@ -18,15 +18,15 @@ _OLDER = "resume from an earlier checkpoint, and look for what wrote these value
 
 def _seen(series: Series) -> list[tuple[Checkpoint, list[Statistics]]]:
     if not series.reads_values:
-        raise NotJudged(_NOT_ASKED)
+        raise NotApplicable(_NOT_ASKED)
     found = [(one, statistics(one)) for one in series.checkpoints]
     if not any(one.count for _, those in found for one in those):
-        raise NotJudged(_NONE)
+        raise NotApplicable(_NONE)
     return found
 
 
 @check("TS-CKP-099")
-def values_finite(series: Series) -> Iterator[Deviation]:
+def values_finite(series: Series) -> Iterator[Violation]:
     """No tensor holds NaN or an infinity."""
     for checkpoint, found in _seen(series):
         for one in found:
@@ -34,17 +34,17 @@ def values_finite(series: Series) -> Iterator[Deviation]:
             if one.num_nan or one.num_infinite:
                 told = " and ".join(f"{number:,} {word}" for number, word in held if number)
                 words = f"tensor {one.piece.name!r}: {told} among {one.count:,} values"
-                yield Deviation(checkpoint.place(one.piece.path), words, _OLDER)
+                yield Violation(checkpoint.place(one.piece.path), words, _OLDER)
 
 
 @check("TS-CKP-100")
-def values_plausible(series: Series) -> Iterator[Deviation]:
+def values_plausible(series: Series) -> Iterator[Violation]:
     """No tensor holds what only damage leaves."""
     for checkpoint, found in _seen(series):
         for one in found:
             for words in _implausible(one):
                 place = checkpoint.place(one.piece.path)
-                yield Deviation(place, f"tensor {one.piece.name!r}: {words}", _OLDER)
+                yield Violation(place, f"tensor {one.piece.name!r}: {words}", _OLDER)
 
 
 def _implausible(one: Statistics) -> Iterator[str]:
@@ -60,12 +60,12 @@ def _implausible(one: Statistics) -> Iterator[str]:
 
 
 @check("TS-CKP-101")
-def values_steady(series: Series) -> Iterator[Deviation]:
+def values_steady(series: Series) -> Iterator[Violation]:
     """The size of values changes by no factor of a million from one checkpoint to the next."""
     _seen(series)
     whole = [one for one in series.stepped if one.is_complete]
     if len(whole) < 2:
-        raise NotJudged("fewer than two whole checkpoints that name their steps")
+        raise NotApplicable("fewer than two whole checkpoints that name their steps")
     for before, after in pairwise(whole):
         earlier = {(one.piece.path, one.piece.name): one for one in statistics(before)}
         for one in statistics(after):
@@ -73,4 +73,4 @@ def values_steady(series: Series) -> Iterator[Deviation]:
             sizes = (one.root_mean_square, other.root_mean_square if other else 0.0)
             if min(sizes) and max(sizes) / min(sizes) > MAX_CHANGE:
                 words = f"tensor {one.piece.name!r}: root mean square {sizes[0]:.3g}, and {sizes[1]:.3g}"
-                yield Deviation(after.place(one.piece.path), f"{words} in {before.label}", _OLDER)
+                yield Violation(after.place(one.piece.path), f"{words} in {before.label}", _OLDER)

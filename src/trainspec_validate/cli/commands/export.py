@@ -13,7 +13,7 @@ from trainspec_validate.cli.commands.files import write
 from trainspec_validate.cli.commands.lookup import pick
 from trainspec_validate.cli.commands.stream_files import Inputs
 from trainspec_validate.cli.terminal import Failure
-from trainspec_validate.interop.export import Exported, Job, NotExpressible, export_all, formats
+from trainspec_validate.interop.document import Exported, Job, NotExpressible, export_all, formats
 from trainspec_validate.model.finding import Report, Severity
 from trainspec_validate.system.boundary import InputError
 

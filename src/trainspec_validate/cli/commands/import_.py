@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -24,12 +23,12 @@ from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText,
 from trainspec_validate.interop.merge import Choice
 from trainspec_validate.interop.open import decoded, foreign_text
 from trainspec_validate.interop.refused import join
+from trainspec_validate.pipeline.files import STDIN, File, files_of
 from trainspec_validate.system.boundary import InputError, untrusted
 from trainspec_validate.system.budget import Limit
 
 MAX_FILES = int(Limit("an import", 1_000, "files").most)
 MAX_NUM_NODES = 1_000_000
-_STDIN = "-"
 _MAX_NAME = 128
 
 
@@ -180,40 +179,30 @@ def _read(path: str, name: str, chosen: Format | None, inputs: Inputs) -> Fragme
 
 
 def _text(path: str, name: str, inputs: Inputs) -> ForeignText:
-    if path == _STDIN:
+    if path == STDIN:
         return decoded(inputs.stdin().read(MAX_BYTES + 1), name)
     return foreign_text(Path(path), name)
 
 
 def _paths(arguments: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Every path with whether it was named itself; a pattern or directory stands for files, never outside of it."""
+    """Every path with whether it was named itself; a directory stands for the files in it, not for those below."""
     for argument in arguments:
-        if argument != _STDIN and Path(argument).is_dir():
-            yield from ((path, False) for path in _inside(argument))
-        elif glob.has_magic(argument) and not os.path.lexists(argument):
-            # Path.glob takes no absolute pattern.
-            found = islice(glob.iglob(argument), MAX_FILES + 1)  # noqa: PTH207
-            matches = sorted(path for path in found if Path(path).is_file())
-            if not matches:
-                raise Failure(f"{argument}: no file matches")
-            yield from ((path, False) for path in matches)
-        else:
+        if argument == STDIN:
             yield argument, True
-
-
-def _inside(directory: str) -> list[str]:
-    """Files directly in a directory, by name, without hidden ones and links."""
-    try:
-        with os.scandir(directory) as entries:
-            chosen = (entry for entry in entries if entry.is_file(follow_symlinks=False))
-            return sorted(entry.path for entry in islice(chosen, MAX_FILES + 1) if not entry.name.startswith("."))
-    except OSError as error:
-        raise Failure(f"{directory}: cannot be listed: {(error.strerror or str(error)).lower()}") from error
+            continue
+        found = files_of(argument, lambda _: True, deep=False)
+        for file in found:
+            if isinstance(file, File):
+                yield (file.name, False) if file.found else (argument, True)
+            elif Path(argument).is_dir() or glob.has_magic(argument):
+                raise Failure(str(file))
+            else:
+                yield argument, True  # reading it says what is wrong
 
 
 def _names(paths: Sequence[str]) -> list[str]:
     """What documents call each file: its last part, the whole path where two share it."""
-    short = ["standard input" if path == _STDIN else Path(path).name for path in paths]
+    short = ["standard input" if path == STDIN else Path(path).name for path in paths]
     return [name if short.count(name) == 1 else Path(path).as_posix() for name, path in zip(short, paths, strict=True)]
 
 

@@ -10,8 +10,9 @@ import click
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.commands.files import refuse_present
 from trainspec_validate.cli.commands.lookup import pick
-from trainspec_validate.cli.commands.stream_files import STDIN, Inputs, Told, print_json, print_lines, tell
+from trainspec_validate.cli.commands.stream_files import Inputs, Told, print_json, print_lines, tell
 from trainspec_validate.cli.terminal import Failure
+from trainspec_validate.pipeline.files import STDIN
 from trainspec_validate.system.atomic import new_file
 from trainspec_validate.telemetry.formats import Given, Record, SourceError
 from trainspec_validate.telemetry.formats.items import Loss

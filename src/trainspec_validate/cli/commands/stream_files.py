@@ -6,16 +6,19 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
 
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.commands import tables
 from trainspec_validate.cli.terminal import Failure
-from trainspec_validate.system.boundary import untrusted
+from trainspec_validate.pipeline.detect import detect, of_content
+from trainspec_validate.pipeline.files import STDIN, File
+from trainspec_validate.system.boundary import InputError, untrusted
 from trainspec_validate.system.neutral import printable
 from trainspec_validate.telemetry.formats import (
-    HEAD_BYTES,
+    FORMATS,
     Given,
     Item,
     Loss,
@@ -24,16 +27,14 @@ from trainspec_validate.telemetry.formats import (
     Refusal,
     SourceError,
     StreamFormat,
-    detect,
     head_bytes,
     lines_of,
     opened,
     read,
     uncompressed,
 )
-from trainspec_validate.telemetry.formats.source import rejoined
+from trainspec_validate.telemetry.formats.source import head_of, rejoined
 
-STDIN = "-"
 _MAX_TOLD = 20
 _MAX_LINES_BACK = 10_000
 _PRINTED_BYTES = 1_000_000
@@ -48,14 +49,18 @@ class Inputs:
     def head(self, path: str) -> bytes:
         """The first bytes of a file, uncompressed; none where it cannot be read, which reading it tells."""
         try:
-            if path == STDIN:
-                if self._start is None:
-                    self._start = head_bytes(standard_input(), HEAD_BYTES)
-                return head_bytes(uncompressed(self.stdin()), HEAD_BYTES) if self._start else b""
-            with untrusted(SourceError), opened(Path(path)) as stream:
-                return head_bytes(stream, HEAD_BYTES)
+            with untrusted(SourceError):
+                if path == STDIN:
+                    return head_bytes(uncompressed(BytesIO(self.start())))
+                return head_of(Path(path))
         except SourceError:
             return b""
+
+    def start(self) -> bytes:
+        """The first bytes of standard input."""
+        if self._start is None:
+            self._start = head_bytes(standard_input())
+        return self._start
 
     def stdin(self) -> BinaryIO:
         """Standard input with the bytes that were read of it already."""
@@ -63,7 +68,11 @@ class Inputs:
 
     def stream_format(self, path: str) -> StreamFormat | None:
         """The format of a file that is a stream."""
-        return detect(self.head(path))
+        try:
+            source = of_content(path, self.start()) if path == STDIN else detect(File(Path(path), path))
+        except InputError:
+            return None  # reading it says what is wrong
+        return FORMATS.get(source.format)
 
 
 def standard_input() -> BinaryIO:

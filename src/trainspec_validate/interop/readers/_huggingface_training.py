@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainspec_validate.interop.readers import _deepspeed_plan
+from trainspec_validate.interop.readers import _deepspeed_plan, _optimizer_plan
 from trainspec_validate.interop.readers._huggingface_weights import STORED, drop_untrained, loaded_format, write_loaded
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, like, name_of
 
@@ -43,8 +43,11 @@ def write_training(draft: Draft) -> None:
         _write_sharding(draft)
         if compute != "fp32" or not write_loaded(draft):
             write_formats(draft, compute, how, loaded_format(draft))
-    drop_untrained(draft)
+    adapted = drop_untrained(draft)
     _write_rest(draft)
+    _optimizer_plan.write_trainer(draft)
+    if adapted and draft.word("finetuning_type") in {None, "lora"}:
+        _optimizer_plan.write_peft(draft)
 
 
 def _write_batch(draft: Draft) -> None:

@@ -53,20 +53,24 @@ def write_loaded(draft: Draft) -> bool:
     return True
 
 
-def drop_untrained(draft: Draft) -> None:
-    """Leave the formats of stored tensors open where the job trains adapters, or weights that are quantised."""
+def drop_untrained(draft: Draft) -> bool:
+    """Leave the formats of stored tensors open where the job trains adapters, or weights that are quantised.
+
+    Returns whether it does.
+    """
     name = _partial(draft)
     if name is None:
-        return
+        return False
     draft.used.add(name)
     why = f"{name} asks for adapters or quantised weights; the file does not tell the format of what is trained"
     places = [("precision", key) for key in STORED]
     draft.drop(places, why)
     draft.remark(
-        f"{name}: only some weights are trained, or they are quantised; a plan states that in lora and "
-        "precision.frozen_parameters, which are not read from this file",
+        f"{name}: only some weights are trained, or they are quantised; a plan states that in "
+        "lora and precision.frozen_parameters, of which only the first is read from this file",
         name,
     )
+    return True
 
 
 def is_factory(draft: Draft) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+from trainspec_validate.interop.readers._optimizer_plan import write_torchtitan
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, like, name_of
 
 DEFAULTS = "pytorch/torchtitan@000204a4:torchtitan/config/job_config.py"
@@ -39,6 +40,7 @@ def write_plan(draft: Draft, world: int | None) -> None:
     _write_precision(draft)
     _write_recipe(draft)
     _write_rest(draft)
+    write_torchtitan(draft)
 
 
 def _write_model(draft: Draft) -> None:

@@ -11,8 +11,9 @@ from trainspec_validate.interop.readers._accelerate_plan import write_accelerate
 from trainspec_validate.interop.readers._huggingface_model import write_model
 from trainspec_validate.interop.readers._huggingface_training import write_training
 from trainspec_validate.interop.readers._huggingface_weights import is_factory
+from trainspec_validate.interop.readers._optimizer_plan import put_lora
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
-from trainspec_validate.interop.readers._plan_parts import Draft
+from trainspec_validate.interop.readers._plan_parts import Draft, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
 from trainspec_validate.interop.readers._shell_options import options_of_script, started_ranks
 from trainspec_validate.interop.readers._worlds import settled
@@ -147,7 +148,31 @@ def read_accelerate(text: ForeignText) -> Fragment:
     return draft.fragment("huggingface-accelerate", text)
 
 
+def looks_like_adapter(text: ForeignText) -> bool:
+    """Whether a text is an `adapter_config.json` of PEFT."""
+    return "peft_type" in top_keys(text.text[:_HEAD])
+
+
+def read_adapter(text: ForeignText) -> Fragment:
+    """The low-rank adapters that an `adapter_config.json` describes.
+
+    Raises:
+        ForeignFormatError: it is no JSON object, or describes adapters of another kind.
+    """
+    source = load_mapping(text)
+    draft = Draft(flatten(source.data), lines_in(source))
+    kind = draft.look("peft_type")
+    if kind != "LORA":
+        raise ForeignFormatError(f"peft_type is {str(kind)[:40]!r}, and a plan has low-rank adapters only")
+    put_lora(draft, "r", "lora_alpha", "target_modules")
+    base = draft.word("base_model_name_or_path")
+    if base and name_of(base):
+        draft.put(("model", "name"), name_of(base), "base_model_name_or_path")
+    return draft.fragment("peft-adapter-config", text)
+
+
 FORMATS = (
+    Format("peft-adapter-config", "adapter_config.json of PEFT", "TrainingPlan", looks_like_adapter, read_adapter),
     Format(
         "huggingface-accelerate", "configuration of accelerate", "TrainingPlan", looks_like_accelerate, read_accelerate
     ),

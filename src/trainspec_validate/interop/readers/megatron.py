@@ -11,6 +11,7 @@ from trainspec_validate.interop.readers._megatron_deepspeed import settle
 from trainspec_validate.interop.readers._megatron_defaults import drop_all_defaults
 from trainspec_validate.interop.readers._megatron_model import ARGUMENTS
 from trainspec_validate.interop.readers._megatron_plan import write_plan
+from trainspec_validate.interop.readers._optimizer_plan import write_megatron
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Draft, word_value
 from trainspec_validate.interop.readers._shell_options import (
@@ -59,6 +60,7 @@ def read(text: ForeignText) -> Fragment:
     def make(values: dict[str, Any]) -> Draft:
         draft = started.draft(values)
         write_plan(draft)
+        write_megatron(draft)
         program = draft.word(PROGRAM)
         if program and not _OWN.search(program):
             drop_all_defaults(draft, f"{program[:60]} is no program of Megatron-LM and has defaults of its own")
@@ -98,6 +100,7 @@ def _read_log(text: ForeignText) -> Fragment:
     draft = draft_of(options)
     world, source = started_ranks(draft, "")
     write_plan(draft, logged=True)
+    write_megatron(draft)
     settle(draft, ARGUMENTS)
     complete(draft, world, source)
     return draft.fragment("megatron-arguments", text)

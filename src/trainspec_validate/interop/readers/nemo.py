@@ -10,6 +10,7 @@ from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.readers._megatron_defaults import drop_all_defaults, drop_defaults
 from trainspec_validate.interop.readers._megatron_plan import write_plan
+from trainspec_validate.interop.readers._optimizer_plan import write_megatron, write_nemo
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Lines, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
@@ -122,6 +123,7 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
         sums = _take_sums(draft, values)
     write_plan(draft)
     _correct(draft, sums)
+    write_nemo(draft)
     devices, nodes = draft.count("trainer.devices"), draft.count("trainer.num_nodes")
     world = devices * nodes if devices and nodes else None
     complete(draft, world, f"trainer.devices {devices} x trainer.num_nodes {nodes}")
@@ -244,6 +246,7 @@ def _made_of_bridge(values: dict[str, Any], lines: Lines, origins: Mapping[str, 
         drop_defaults(draft)
     else:
         drop_all_defaults(draft, "the file overrides a recipe and does not say; the recipe decides")
+    write_megatron(draft, defaults=False)
     complete(draft)
     return draft
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainspec_validate.model.catalog import CatalogAccelerator
-from trainspec_validate.planner.starter.unlisted import OTHER, missing_figures
+from trainspec_validate.planner.starter.machines import OTHER, missing_figures
 
 __all__ = ["FILES", "MAX_NUM_NODES", "OTHER", "documents", "missing_figures"]
 
 FILES = {"ClusterProfile": "cluster.yaml", "TrainingPlan": "plan.yaml", "CheckpointPolicy": "checkpoint.yaml"}
 """File that each kind is written to."""
-MAX_NUM_NODES = 4096
+MAX_NUM_NODES = 60_000
+"""With 16 ranks on a node, the most of the catalog, a degree of parallelism is still within its bound of a million."""
 
 
 def documents(kinds: Iterable[str], accelerator: CatalogAccelerator, num_nodes: int) -> dict[str, str]:
     """Text of a starter document of each kind, by file name; together they validate.
 
     Raises:
-        ValueError: the number of nodes is not between 1 and 4096.
+        ValueError: the number of nodes is not between 1 and 60,000.
     """
     from trainspec_validate.planner.starter import cluster, plan, policy  # noqa: PLC0415 - the models behind the figures
     from trainspec_validate.planner.starter.sizing import sizes  # noqa: PLC0415

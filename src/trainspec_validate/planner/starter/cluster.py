@@ -7,8 +7,8 @@ import math
 from trainspec_validate.documents.commented import body, figure, head
 from trainspec_validate.model.catalog import links
 from trainspec_validate.performance.costs import reliability
+from trainspec_validate.planner.starter.machines import assumed, missing_figures
 from trainspec_validate.planner.starter.sizing import FAILURES, Sizes
-from trainspec_validate.planner.starter.unlisted import assumed, missing_figures
 
 NAME = "my-cluster"
 SPARE_SECONDS = 60
@@ -146,7 +146,8 @@ def _network(sizes: Sizes) -> Lines:
 
 def _storage(sizes: Sizes) -> Lines:
     rate = figure(sizes.storage_bytes_per_second)
-    capacity = figure(_round_up(max(100 * sizes.checkpoint_bytes, 1000 * sizes.storage_bytes_per_second)))
+    num_copies = 100 if sizes.num_nodes <= 4096 else 250  # more nodes fail more often, and save more often
+    capacity = figure(_round_up(max(num_copies * sizes.checkpoint_bytes, 1000 * sizes.storage_bytes_per_second)))
     return [
         ("storage_targets:", ""),
         ("  - name: shared-files", ""),

@@ -66,7 +66,7 @@ def promised(run: RunView, policy: CheckpointPolicy, measured: Measured) -> list
     """The recoveries whose time can be measured and that the policy has a way back for.
 
     Raises:
-        NotJudged: no fault of the run needed a recovery.
+        NotApplicable: no fault of the run needed a recovery.
     """
     found = ((e, path_of(policy, e), measured(e)) for e in recovered_episodes(run))
     return [Promised(e, path, seconds) for e, path, seconds in found if path is not None and seconds is not None]

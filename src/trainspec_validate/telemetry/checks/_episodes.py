@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainspec_validate.telemetry.checks import NotJudged
+from trainspec_validate.telemetry.checks import NotApplicable
 from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._intervals import Interval, paired
 from trainspec_validate.telemetry.checks._progress import Progress, Update, find_progress
@@ -149,12 +149,12 @@ def episodes(run: RunView) -> Sequence[Episode]:
     """Every fault of the run with what followed, in order of detection.
 
     Raises:
-        NotJudged: no fault was detected.
+        NotApplicable: no fault was detected.
     """
     builder = _Builder(run)
     found = [builder.episode(event) for event in run.events_named(FAULT)]
     if not found:
-        raise NotJudged("no fault was detected in the run")
+        raise NotApplicable("no fault was detected in the run")
     return found
 
 
@@ -162,11 +162,11 @@ def recovered_episodes(run: RunView) -> Sequence[Episode]:
     """The faults that the job had to come back from.
 
     Raises:
-        NotJudged: there is none.
+        NotApplicable: there is none.
     """
     found = [episode for episode in episodes(run) if episode.has_recovery]
     if not found:
-        raise NotJudged("no fault of the run needed a recovery")
+        raise NotApplicable("no fault of the run needed a recovery")
     return found
 
 

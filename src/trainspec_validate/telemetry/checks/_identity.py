@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from trainspec_validate.telemetry.checks import Deviation
+from trainspec_validate.telemetry.checks import Violation
 from trainspec_validate.telemetry.checks._absences import JOINED, LOST
 from trainspec_validate.telemetry.view.run_view import Location, Placement, RunView
 
@@ -18,7 +18,7 @@ _LARGEST_OFFSET = 1 << 42
 """Bytes beyond the end of any file."""
 
 
-def moved_ranks(run: RunView) -> Iterator[Deviation]:
+def moved_ranks(run: RunView) -> Iterator[Violation]:
     """Ranks with two hosts, or with one device after another, in an attempt in which no event says that they move."""
     by_rank: dict[tuple[int, int], list[Placement]] = defaultdict(list)
     for placement in run.placements:
@@ -31,7 +31,7 @@ def moved_ranks(run: RunView) -> Iterator[Deviation]:
             what, old, new = ("host", before.host, now.host)
             if before.host == now.host:
                 what, old, new = ("device", before.device, now.device)
-            yield Deviation(
+            yield Violation(
                 now.location,
                 f"rank {rank} changes from {what} {old} to {new} within attempt {attempt}",
                 "a rank stays where it is until a new attempt, or an event train.topology.changed says that it moves",
@@ -51,7 +51,7 @@ def _first_move(placements: Sequence[Placement]) -> tuple[Placement, Placement] 
     return None
 
 
-def moved_devices(run: RunView) -> Iterator[Deviation]:
+def moved_devices(run: RunView) -> Iterator[Violation]:
     """Devices that records of two hosts name in one attempt: an index taken for an identifier."""
     hosts: dict[tuple[int, str], dict[str, Location]] = defaultdict(dict)
     for attempt, number, location in _first_places(run):
@@ -62,7 +62,7 @@ def moved_devices(run: RunView) -> Iterator[Deviation]:
     for (attempt, device), places in hosts.items():
         if len(places) > 1:
             (first, before), (second, place) = sorted(places.items(), key=lambda item: item[1])[:2]
-            yield Deviation(
+            yield Violation(
                 place,
                 f"device {device} is on host {first} and on host {second} in attempt {attempt}",
                 "name devices by an identifier of their own, such as the UUID, never by their index",
@@ -70,7 +70,7 @@ def moved_devices(run: RunView) -> Iterator[Deviation]:
             )
 
 
-def doubles(run: RunView) -> Iterator[Deviation]:
+def doubles(run: RunView) -> Iterator[Violation]:
     """Hosts whose name is that of another host with something appended, and names that differ in case alone."""
     hosts: dict[str, Location] = {}
     devices: dict[str, Location] = {}
@@ -86,7 +86,7 @@ def doubles(run: RunView) -> Iterator[Deviation]:
     for one, other in pairs:
         places = hosts if one in hosts and other in hosts else devices
         first, second = sorted((one, other), key=lambda name: places[name])
-        yield Deviation(
+        yield Violation(
             places[second],
             f"{second!r} looks like another name of {first!r}",
             "call a host or a device the same in every record; two things whose names differ so little get better ones",

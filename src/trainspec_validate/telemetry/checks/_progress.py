@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trainspec_validate.telemetry.checks import NotJudged
+from trainspec_validate.telemetry.checks import NotApplicable
 from trainspec_validate.telemetry.checks._attributes import LARGEST
 from trainspec_validate.telemetry.view.run_view import JobSeries, Location, RunView
 
@@ -107,11 +107,11 @@ def progress(run: RunView) -> Progress:
     """The completed updates of a run.
 
     Raises:
-        NotJudged: it reports none.
+        NotApplicable: it reports none.
     """
     found = find_progress(run)
     if found is None:
-        raise NotJudged(f"no {STEPS} in the run")
+        raise NotApplicable(f"no {STEPS} in the run")
     return found
 
 

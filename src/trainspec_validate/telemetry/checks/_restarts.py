@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainspec_validate.telemetry.checks import NotJudged
+from trainspec_validate.telemetry.checks import NotApplicable
 from trainspec_validate.telemetry.checks._attributes import whole, word
 from trainspec_validate.telemetry.checks._intervals import Interval, intervals
 from trainspec_validate.telemetry.checks._progress import find_progress
@@ -62,11 +62,11 @@ def completed_restores(run: RunView) -> Sequence[Interval]:
     """The restores that ended with a state, in order.
 
     Raises:
-        NotJudged: there is none.
+        NotApplicable: there is none.
     """
     found = [restore for restore in intervals(run, RESTORE) if restore.closed is not None and not given_up(restore)]
     if not found:
-        raise NotJudged("no restore in the run")
+        raise NotApplicable("no restore in the run")
     return found
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from trainspec_validate.model.finding import Evidence
 from trainspec_validate.model.metrics import Metric, by_name
-from trainspec_validate.telemetry.checks import Deviation, NotJudged
+from trainspec_validate.telemetry.checks import NotApplicable, Violation
 from trainspec_validate.telemetry.checks._cadences import cadence_class
 from trainspec_validate.telemetry.checks._words import (
     MAX_ALONE,
@@ -30,21 +30,21 @@ def refuse_snapshot(run: RunView) -> None:
     """Do not judge times of an input that holds one moment.
 
     Raises:
-        NotJudged: it is one snapshot.
+        NotApplicable: it is one snapshot.
     """
     if run.snapshot:
-        raise NotJudged("one snapshot has no time axis")
+        raise NotApplicable("one snapshot has no time axis")
 
 
 def refuse_timeless(run: RunView) -> None:
     """Do not judge intervals of an input that has no times.
 
     Raises:
-        NotJudged: it is one snapshot, or its times were made up by whoever converted it.
+        NotApplicable: it is one snapshot, or its times were made up by whoever converted it.
     """
     refuse_snapshot(run)
     if not has_times(run):
-        raise NotJudged("the source of the stream has no times")
+        raise NotApplicable("the source of the stream has no times")
 
 
 def has_times(run: RunView) -> bool:
@@ -98,7 +98,7 @@ def timed_rows(run: RunView, *, least: int = 2) -> Any:
     Values that other formats write once and when they change are left out where all streams were converted from such.
 
     Raises:
-        NotJudged: the input has no time axis, or there is no such row.
+        NotApplicable: the input has no time axis, or there is no such row.
     """
     refuse_timeless(run)
     is_converted = bool(run.heads) and all(_origin(head) for head in run.heads)
@@ -108,12 +108,12 @@ def timed_rows(run: RunView, *, least: int = 2) -> Any:
     ]
     found = rows_of(run, timed, least=least)
     if not len(found):
-        raise NotJudged(f"no metric with a cadence in seconds has {'several values' if least > 1 else 'a value'}")
+        raise NotApplicable(f"no metric with a cadence in seconds has {'several values' if least > 1 else 'a value'}")
     return found
 
 
-def deviations_of_rows(run: RunView, rows: Any, place: str, fault: Callable[[Series], Fault]) -> Iterator[Deviation]:
-    """A deviation for each row, or one for all rows of a metric where there are more than `MAX_ALONE`.
+def violations_of_rows(run: RunView, rows: Any, place: str, fault: Callable[[Series], Fault]) -> Iterator[Violation]:
+    """A violation for each row, or one for all rows of a metric where there are more than `MAX_ALONE`.
 
     `place` is the stem of the fields that hold the place of the record to look at, by which the first row is found.
     """
@@ -126,8 +126,8 @@ def deviations_of_rows(run: RunView, rows: Any, place: str, fault: Callable[[Ser
             yield _together(run, mine, _first(run, mine, place), fault)
 
 
-def deviations_by_emitter(run: RunView, rows: Any, place: str, fault: Callable[[Series], Fault]) -> Iterator[Deviation]:
-    """One deviation for all rows of an emitter in an attempt, since they have one cause; one for many emitters."""
+def violations_by_emitter(run: RunView, rows: Any, place: str, fault: Callable[[Series], Fault]) -> Iterator[Violation]:
+    """One violation for all rows of an emitter in an attempt, since they have one cause; one for many emitters."""
     columns = Columns(run, rows)
     parts = _parts(rows, columns["attempt"].astype(np.int64) * len(run.series.emitters) + columns["emitter"])
     for mine in parts if len(parts) <= MAX_ALONE else [rows]:
@@ -153,7 +153,7 @@ def _first(run: RunView, rows: Any, place: str) -> int:
     return int(rows[np.lexsort((columns[f"{place}_offset"], columns[f"{place}_file"]))[0]])
 
 
-def _together(run: RunView, rows: Any, first: int, fault: Callable[[Series], Fault]) -> Deviation:
+def _together(run: RunView, rows: Any, first: int, fault: Callable[[Series], Fault]) -> Violation:
     table, mine = run.series, Columns(run, rows)
     told = fault(table.at(first))
     keys = [table.keys[number] for number in np.unique(mine["key"]).tolist()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from trainspec_validate.telemetry.checks import NotJudged
+from trainspec_validate.telemetry.checks import NotApplicable
 from trainspec_validate.telemetry.checks._attributes import LARGEST, word
 from trainspec_validate.telemetry.view.run_view import PlacedEvent, RunView
 
@@ -99,9 +99,9 @@ def committed_saves(run: RunView) -> Sequence[Save]:
     """The checkpoints that were committed, in order of their first event.
 
     Raises:
-        NotJudged: none was.
+        NotApplicable: none was.
     """
     found = [save for save in saves(run) if save.commits]
     if not found:
-        raise NotJudged("no checkpoint was committed in the run")
+        raise NotApplicable("no checkpoint was committed in the run")
     return found

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trainspec_validate.telemetry.checks import NotJudged
+from trainspec_validate.telemetry.checks import NotApplicable
 from trainspec_validate.telemetry.checks._job import held_at
 from trainspec_validate.telemetry.view.run_view import JobSeries, RunView
 
@@ -41,12 +41,12 @@ def slow_reports(run: RunView, series: JobSeries, part: Any, bounds: Bounds) -> 
     """Slow stretches among some values of a series, each with as much before it of the same batch size.
 
     Raises:
-        NotJudged: there are too few values.
+        NotApplicable: there are too few values.
     """
     part = part[np.isfinite(series.value[part]) & ~np.asarray(series.warmup[part], bool) & (series.step[part] >= 0)]
     pieces = [piece for piece in _ascending(run, series, part) if len(piece) >= 2 * bounds.num]
     if not pieces:
-        raise NotJudged(
+        raise NotApplicable(
             f"the lines have no times, and fewer than {2 * bounds.num} reports of updates follow each other"
         )
     return [slow for piece in pieces for slow in _slow(series, piece, bounds)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from trainspec_validate.model.finding import Evidence
 from trainspec_validate.model.units import number
 from trainspec_validate.model.units import seconds as seconds_in_words
-from trainspec_validate.telemetry.checks import Deviation
+from trainspec_validate.telemetry.checks import Violation
 from trainspec_validate.telemetry.checks._text import (
     counted,
     moment,
@@ -43,8 +43,8 @@ class Fault:
     related: tuple[tuple[Location, str], ...] = ()
 
 
-def deviations_of(trails: Iterable[Trail], message: Said, help_text: Said = "") -> Iterator[Deviation]:
-    """One deviation for each series, or one for all series of a metric where there are more than `MAX_ALONE`.
+def violations_of(trails: Iterable[Trail], message: Said, help_text: Said = "") -> Iterator[Violation]:
+    """One violation for each series, or one for all series of a metric where there are more than `MAX_ALONE`.
 
     `message` and `help_text` are told of the first occurrence; how often, when, and on whom else is added here.
     """
@@ -61,8 +61,8 @@ def deviations_of(trails: Iterable[Trail], message: Said, help_text: Said = "") 
             yield _together(mine, message, help_text)
 
 
-def of_records(trails: Iterable[Trail], message: Said, help_text: Said = "") -> Iterator[Deviation]:
-    """One deviation for each file: what befalls a record befalls every metric in it, and mostly other records too."""
+def of_records(trails: Iterable[Trail], message: Said, help_text: Said = "") -> Iterator[Violation]:
+    """One violation for each file: what befalls a record befalls every metric in it, and mostly other records too."""
     by_file: dict[int, list[Trail]] = {}
     for trail in trails:
         if trail.first:
@@ -70,8 +70,8 @@ def of_records(trails: Iterable[Trail], message: Said, help_text: Said = "") -> 
     yield from few(_together(mine, message, help_text) for mine in by_file.values())
 
 
-def grouped(faults: Iterable[Fault]) -> Iterator[Deviation]:
-    """One deviation for each fault, or one for all faults of a metric where there are more than `MAX_ALONE`."""
+def grouped(faults: Iterable[Fault]) -> Iterator[Violation]:
+    """One violation for each fault, or one for all faults of a metric where there are more than `MAX_ALONE`."""
     by_metric: dict[str, list[Fault]] = {}
     for fault in faults:
         by_metric.setdefault(fault.key.metric, []).append(fault)
@@ -80,24 +80,24 @@ def grouped(faults: Iterable[Fault]) -> Iterator[Deviation]:
         yield from _each(mine) if len(mine) <= MAX_ALONE else [_joined(mine)]
 
 
-def damaged(run: RunView, requirement: str) -> Iterator[Deviation]:
+def damaged(run: RunView, requirement: str) -> Iterator[Violation]:
     """What the reader found against a requirement, line by line; of many lines in one file, the last share one."""
-    by_file: dict[int, list[Deviation]] = {}
+    by_file: dict[int, list[Violation]] = {}
     for damage in run.damage:
         if damage.requirement == requirement:
-            found = Deviation(damage.location, damage.message, damage.help)
+            found = Violation(damage.location, damage.message, damage.help)
             by_file.setdefault(damage.location.file, []).append(found)
     for mine in by_file.values():
         yield from few(mine)
 
 
-def few(deviations: Iterable[Deviation]) -> Iterator[Deviation]:
-    """Deviations that concern no series: all of them, or the first ones and the rest as one above `MAX_ALONE`."""
-    mine = sorted(deviations, key=lambda deviation: deviation.location)
+def few(violations: Iterable[Violation]) -> Iterator[Violation]:
+    """Violations that concern no series: all of them, or the first ones and the rest as one above `MAX_ALONE`."""
+    mine = sorted(violations, key=lambda violation: violation.place)
     yield from mine[: MAX_ALONE - 1]
     rest = mine[MAX_ALONE - 1 :]
     if rest:
-        count = sum(deviation.evidence.count for deviation in rest)
+        count = sum(violation.evidence.count for violation in rest)
         yield replace(rest[0], message=f"{rest[0].message}{_times(len(rest))}", evidence=_span(rest, count))
 
 
@@ -111,10 +111,10 @@ def _times(count: int, others: str = "", num_metrics: int = 1) -> str:
     return f"; the first of {count:,} cases{where}" if count > 1 else ""
 
 
-def _span(deviations: Sequence[Deviation], count: int) -> Evidence:
-    """The time that deviations span."""
-    first = [d.evidence.first_time_us for d in deviations if d.evidence.first_time_us is not None]
-    last = [d.evidence.last_time_us for d in deviations if d.evidence.last_time_us is not None]
+def _span(violations: Sequence[Violation], count: int) -> Evidence:
+    """The time that violations span."""
+    first = [d.evidence.first_time_us for d in violations if d.evidence.first_time_us is not None]
+    last = [d.evidence.last_time_us for d in violations if d.evidence.last_time_us is not None]
     return Evidence(first_time_us=min(first, default=None), last_time_us=max(last, default=None), count=count)
 
 
@@ -144,7 +144,7 @@ def _faults(trails: Sequence[Trail], message: Said, help_text: Said) -> Iterator
         )
 
 
-def _each(faults: Iterable[Fault]) -> Iterator[Deviation]:
+def _each(faults: Iterable[Fault]) -> Iterator[Violation]:
     for fault in faults:
         evidence = Evidence(
             series=str(fault.key),
@@ -154,10 +154,10 @@ def _each(faults: Iterable[Fault]) -> Iterator[Deviation]:
             count=fault.count,
             samples=fault.samples,
         )
-        yield Deviation(fault.location, f"{fault.message}{_times(fault.count)}", fault.help, evidence, fault.related)
+        yield Violation(fault.location, f"{fault.message}{_times(fault.count)}", fault.help, evidence, fault.related)
 
 
-def _together(trails: Sequence[Trail], message: Said, help_text: Said) -> Deviation:
+def _together(trails: Sequence[Trail], message: Said, help_text: Said) -> Violation:
     first = sorted((o for trail in trails for o in trail.first), key=lambda occurrence: occurrence.location)
     subjects = {subject for trail in trails for subject in trail.subjects}
     count = sum(trail.num for trail in trails)
@@ -172,10 +172,10 @@ def _together(trails: Sequence[Trail], message: Said, help_text: Said) -> Deviat
     )
     whose = evidence.subjects if len(subjects) > 1 else ""
     text = f"{_said(message, first[0])}{_times(count, whose, len(metrics))}"
-    return Deviation(first[0].location, text, _said(help_text, first[0]), evidence, _before(first[0]))
+    return Violation(first[0].location, text, _said(help_text, first[0]), evidence, _before(first[0]))
 
 
-def _joined(faults: Sequence[Fault]) -> Deviation:
+def _joined(faults: Sequence[Fault]) -> Violation:
     count = sum(fault.count for fault in faults)
     evidence = Evidence(
         series=_series(fault.key for fault in faults),
@@ -186,7 +186,7 @@ def _joined(faults: Sequence[Fault]) -> Deviation:
         samples=tuple(sample for fault in faults for sample in fault.samples)[:MAX_SAMPLES],
     )
     text = f"{faults[0].message}{_times(count, evidence.subjects)}"
-    return Deviation(faults[0].location, text, faults[0].help, evidence, faults[0].related)
+    return Violation(faults[0].location, text, faults[0].help, evidence, faults[0].related)
 
 
 def _series(keys: Iterable[Key]) -> str:
@@ -208,7 +208,6 @@ __all__ = [
     "Fault",
     "counted",
     "damaged",
-    "deviations_of",
     "few",
     "grouped",
     "moment",
@@ -220,4 +219,5 @@ __all__ = [
     "series_in_words",
     "subjects_in_words",
     "value_in_words",
+    "violations_of",
 ]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
+from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
 from trainspec_validate.telemetry.checks._job import held_at, updates_of
 from trainspec_validate.telemetry.checks._pauses import of_attempt
 from trainspec_validate.telemetry.checks._rows import refuse_snapshot, refuse_timeless, when
@@ -37,19 +37,19 @@ class _BadUpdate(NamedTuple):
 
 
 @check("TS-TEL-042")
-def skip_consistency(run: RunView) -> Iterator[Deviation]:
+def skip_consistency(run: RunView) -> Iterator[Violation]:
     """An update whose loss or gradient is not finite is counted as skipped."""
     refuse_snapshot(run)
     yield from damaged(run, "TS-TEL-042")
     skipped = [series for series in run.job.values() if series.key.metric == SKIPPED]
     if not skipped:
-        raise NotJudged(f"no {SKIPPED}")
+        raise NotApplicable(f"no {SKIPPED}")
     bad_updates = {(bad.time_us, bad.attempt): bad for bad in sorted(_bad_updates(run), reverse=True)}
     answers = [(bad, _growth(bad, skipped)) for _, bad in sorted(bad_updates.items())]
     if all(growth is None for _, growth in answers):
-        raise NotJudged("no update with a loss or gradient that is not finite, with reports around it")
+        raise NotApplicable("no update with a loss or gradient that is not finite, with reports around it")
     yield from few(
-        Deviation(
+        Violation(
             bad.location,
             f"{bad.words}{when(run, bad.time_us)}, and {SKIPPED} does not grow",
             "count an update that is not applied under its reason, and write the counter with every report",
@@ -83,18 +83,18 @@ def _growth(bad: _BadUpdate, skipped: Sequence[JobSeries]) -> float | None:
 
 
 @check("TS-TEL-049")
-def goodput_closed(run: RunView) -> Iterator[Deviation]:
+def goodput_closed(run: RunView) -> Iterator[Violation]:
     """The categories of time add up to the time that passed, and productive time is no more than updates took."""
     refuse_timeless(run)
     categories = [series for series in run.job.values() if series.key.metric == GOODPUT and len(series)]
     times = np.concatenate([series.time_us for series in categories]) if categories else np.zeros(0, np.int64)
     if len(np.unique(times)) < 2:
-        raise NotJudged(f"{GOODPUT} is not reported twice")
+        raise NotApplicable(f"{GOODPUT} is not reported twice")
     first, last = int(times.min()), int(times.max())
     elapsed = (last - first) / 1e6
     grown = sum(_grown(series, first) for series in categories)
     if abs(grown - elapsed) > GOODPUT_TOLERANCE * elapsed:
-        yield Deviation(
+        yield Violation(
             _place_at(categories, last),
             f"the categories of {GOODPUT} grow by {seconds_in_words(grown)} in {seconds_in_words(elapsed)}",
             "let exactly one category grow at any moment, idle where nothing else fits, in all attempts",
@@ -106,7 +106,7 @@ def goodput_closed(run: RunView) -> Iterator[Deviation]:
     taken = _time_of_updates(run, duration, first, last)
     claimed = _grown(productive, first)
     if taken and claimed > (1 + GOODPUT_TOLERANCE) * taken:
-        yield Deviation(
+        yield Violation(
             _place_at([productive], last),
             f"{seconds_in_words(claimed)} are productive, and the updates of that time took {seconds_in_words(taken)}",
             "count only time of updates as productive; waiting, saves and evaluations have categories of their own",

@@ -9,7 +9,7 @@ import numpy as np
 from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.model.units import bytes_, watts
 from trainspec_validate.performance.derived.cluster import memory_bytes, power_watts
-from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._words import Fault, grouped, series_in_words
 from trainspec_validate.telemetry.view.run_view import Series
 
@@ -21,7 +21,7 @@ POWER_TOLERANCE = 0.1
 
 
 @check("TS-TEL-068")
-def memory_as_profiled(run: RunView, cluster: ClusterProfile) -> Iterator[Deviation]:
+def memory_as_profiled(run: RunView, cluster: ClusterProfile) -> Iterator[Violation]:
     """A device has the memory that the profile says, or that of one of its partitions that carry a rank."""
     wanted = []
     for group in cluster.node_groups:
@@ -30,7 +30,7 @@ def memory_as_profiled(run: RunView, cluster: ClusterProfile) -> Iterator[Deviat
             wanted += [total, total / group.accelerator.num_ranks_per_accelerator]
     indices = run.series.of(LIMIT)
     if not wanted or not len(indices):
-        raise NotJudged(f"no {LIMIT} in the run, or no memory of an accelerator in the profile")
+        raise NotApplicable(f"no {LIMIT} in the run, or no memory of an accelerator in the profile")
     found = run.series.rows["last_value"][indices]
     is_wrong = np.all([np.abs(found - value) > MEMORY_TOLERANCE * value for value in wanted], axis=0)
     for_profile = f"but the profile says {bytes_(max(wanted))}"
@@ -41,7 +41,7 @@ def memory_as_profiled(run: RunView, cluster: ClusterProfile) -> Iterator[Deviat
 
 
 @check("TS-TEL-069")
-def power_as_profiled(run: RunView, cluster: ClusterProfile) -> Iterator[Deviation]:
+def power_as_profiled(run: RunView, cluster: ClusterProfile) -> Iterator[Violation]:
     """The mean power of a device, or of a node, is no more than the profile says."""
     devices = [found for group in cluster.node_groups if (found := power_watts(group)) is not None]
     nodes = [group.node_power_watts for group in cluster.node_groups if group.node_power_watts is not None]
@@ -50,7 +50,7 @@ def power_as_profiled(run: RunView, cluster: ClusterProfile) -> Iterator[Deviati
     of_device = np.array([subject.device is not None for subject in run.series.subjects], bool)[rows["subject"]]
     limits = np.where(of_device, max(devices, default=np.inf), max(nodes, default=np.inf))
     if not np.isfinite(limits).any():
-        raise NotJudged(f"no {POWER} in the run, or no power in the profile")
+        raise NotApplicable(f"no {POWER} in the run, or no power in the profile")
     means = rows["total"] / np.maximum(rows["num_finite"], 1)
     faults = []
     for number in np.flatnonzero(means > limits * (1 + POWER_TOLERANCE)).tolist():

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from trainspec_validate.documents.types import TrainingPlan
 from trainspec_validate.documents.types.parallelism import Axis
 from trainspec_validate.performance.derived.job import degree
-from trainspec_validate.telemetry.checks import NOWHERE, Deviation, Location, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks import NOWHERE, Location, NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._words import few, names_in_words
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, PlacedHead
 
@@ -16,15 +16,15 @@ COORDINATES: tuple[Axis, ...] = ("data", "tensor", "pipeline", "context", "exper
 
 
 @check("TS-TEL-066")
-def world_size_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Deviation]:
+def world_size_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Violation]:
     """An attempt has the ranks of the plan, or those of a data degree that its elastic batch lists."""
     wanted = sorted(_data_degrees(plan))
     judged = [span for span in run.attempts if span.world_size is not None]
     if not judged:
-        raise NotJudged("no attempt states its world size")
+        raise NotApplicable("no attempt states its world size")
     said = names_in_words(f"{size:,}" for size in wanted)
     yield from few(
-        Deviation(
+        Violation(
             _place(run, span),
             f"attempt {span.number} starts with {span.world_size:,} ranks, but the plan says {said}",
             "start the ranks of the plan, or list the data degree under batch.elastic",
@@ -51,7 +51,7 @@ def _place(run: RunView, span: AttemptSpan) -> Location:
 
 
 @check("TS-TEL-067")
-def degrees_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Deviation]:
+def degrees_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Violation]:
     """The parallel coordinates that ranks declare are those that the degrees and the order of the plan give them."""
     judged, found, degrees = False, [], _data_degrees(plan)
     sizes = {span.number: span.world_size for span in run.attempts}
@@ -67,14 +67,14 @@ def degrees_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Deviation]:
                 message = (
                     f"{_whose(head)} has the {axis} coordinate {stated}, but the {axis} degree of the plan is {limit}"
                 )
-                found.append(Deviation(head.location, message, f"coordinates count from 0 to {limit - 1}"))
+                found.append(Violation(head.location, message, f"coordinates count from 0 to {limit - 1}"))
             elif wanted is not None and stated != wanted:
                 message = (
                     f"{_whose(head)} has the {axis} coordinate {stated}, but the order of the plan gives it {wanted}"
                 )
-                found.append(Deviation(head.location, message, "start ranks in the order of the plan"))
+                found.append(Violation(head.location, message, "start ranks in the order of the plan"))
     if not judged:
-        raise NotJudged("no head declares a parallel coordinate")
+        raise NotApplicable("no head declares a parallel coordinate")
     yield from few(found)
 
 

@@ -11,7 +11,7 @@ from trainspec_validate.documents.types import TrainingPlan
 from trainspec_validate.model.finding import Evidence
 from trainspec_validate.performance.costs.learning_rate import factor_bounds
 from trainspec_validate.performance.derived.plan import stage_tokens
-from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._schedule import TOKENS, Positions, positions, schedule_of
 from trainspec_validate.telemetry.checks._words import few, number
 from trainspec_validate.telemetry.view.run_view import JobSeries
@@ -23,11 +23,11 @@ EXACT = 1e-9
 
 
 @check("TS-TEL-063")
-def batch_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Deviation]:
+def batch_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Violation]:
     """The samples of an update are those of the plan at that position, or within what its controller may choose."""
     series = run.job.get(BATCH)
     if series is None or not len(series):
-        raise NotJudged(f"no {BATCH} in the run")
+        raise NotApplicable(f"no {BATCH} in the run")
     sizes = np.asarray(series.value)
     low, high = _batch_bounds(run, plan, series)
     found = []
@@ -35,7 +35,7 @@ def batch_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Deviation]:
         said = number(low[index]) if low[index] == high[index] else f"{number(low[index])} to {number(high[index])}"
         message = f"an update has {number(sizes[index])} training samples, but the plan says {said}"
         help_text = "the batch is micro-batch times accumulation steps times data ranks"
-        found.append(Deviation(series.location(index), message, help_text, Evidence(BATCH)))
+        found.append(Violation(series.location(index), message, help_text, Evidence(BATCH)))
     yield from few(found)
 
 
@@ -51,19 +51,19 @@ def _batch_bounds(run: RunView, plan: TrainingPlan, series: JobSeries) -> tuple[
 
 
 @check("TS-TEL-064")
-def tokens_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Deviation]:
+def tokens_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Violation]:
     """An update reads the tokens that the plan gives it."""
     series, schedule = run.job.get(TOKENS), schedule_of(plan)
     if plan.batch.controller is not None or schedule.tokens is None:
-        raise NotJudged("the plan does not say how many tokens an update has, or leaves it to a controller")
+        raise NotApplicable("the plan does not say how many tokens an update has, or leaves it to a controller")
     if series is None or len(series) < 2:
-        raise NotJudged(f"no two values of {TOKENS} in the run")
+        raise NotApplicable(f"no two values of {TOKENS} in the run")
     steps, values = np.asarray(series.step), np.asarray(series.value)
     with np.errstate(invalid="ignore"):
         grown, moved = np.diff(values), np.diff(steps)
     judged = np.flatnonzero((np.diff(series.attempt) == 0) & (moved > 0) & (steps[:-1] >= 0))
     if not len(judged):
-        raise NotJudged(f"{TOKENS} has no two values with a step in one attempt")
+        raise NotApplicable(f"{TOKENS} has no two values with a step in one attempt")
     begin, end = schedule.tokens_at(values[judged]), schedule.tokens_at(values[judged + 1])
     end = np.where(moved[judged] == 1, begin, end)
     each, slack = grown[judged] / moved[judged], max(EXACT, schedule.slack)
@@ -71,7 +71,7 @@ def tokens_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Deviation]:
     high = np.maximum(begin, end) * (1 + slack)
     wrong = np.flatnonzero(np.isfinite(each) & ((each < low) | (each > high)))
     yield from few(
-        Deviation(
+        Violation(
             series.location(int(judged[index]) + 1),
             f"update {int(steps[judged[index] + 1]):,} reads {number(each[index])} tokens, but the plan says "
             f"{'at most ' if plan.batch.variable_length else ''}{number(begin[index])}",
@@ -83,13 +83,13 @@ def tokens_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Deviation]:
 
 
 @check("TS-TEL-065")
-def learning_rate_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Deviation]:
+def learning_rate_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Violation]:
     """Where a ramp changes the batch, the learning rate changes by the factor of the plan."""
     ramp, read = plan.batch.ramp, positions(run)
     if len(ramp) < 2:
-        raise NotJudged("the batch of the plan has no ramp, and a plan has no other schedule of the learning rate")
+        raise NotApplicable("the batch of the plan has no ramp, and a plan has no other schedule of the learning rate")
     if read is None:
-        raise NotJudged(f"no {TOKENS} in the run")
+        raise NotApplicable(f"no {TOKENS} in the run")
     judged, found = False, []
     for index in range(1, len(ramp)):
         low, high = _factors(plan, index)
@@ -108,9 +108,9 @@ def learning_rate_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Devia
                 evidence = Evidence(str(series.key), samples=(f"{before:g}", f"{after:g}"))
                 related = ((series.location(pair[0]), "the rate before"),)
                 help_text = f"the rate after it is {before * low:.4g}"
-                found.append(Deviation(series.location(pair[1]), message, help_text, evidence, related))
+                found.append(Violation(series.location(pair[1]), message, help_text, evidence, related))
     if not judged:
-        raise NotJudged(f"no {RATE} before and after the beginning of a stage of the ramp")
+        raise NotApplicable(f"no {RATE} before and after the beginning of a stage of the ramp")
     yield from few(found)
 
 

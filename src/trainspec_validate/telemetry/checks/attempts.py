@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from trainspec_validate.documents.types import CheckpointPolicy
-from trainspec_validate.telemetry.checks import NOWHERE, Deviation, Location, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks import NOWHERE, Location, NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._intervals import intervals
 from trainspec_validate.telemetry.checks._progress import progress
@@ -28,12 +28,12 @@ def _place(run: RunView, span: AttemptSpan) -> Location:
 
 def _several(run: RunView) -> list[tuple[AttemptSpan, AttemptSpan]]:
     if len(run.attempts) < 2:
-        raise NotJudged("the run has one attempt")
+        raise NotApplicable("the run has one attempt")
     return list(pairwise(run.attempts))
 
 
 @check("TS-REC-009")
-def restarts_within_limits(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
+def restarts_within_limits(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation]:
     """A job is not restarted more often, or without progress more often, than the policy allows."""
     updates, limits = progress(run), policy.restart
     restarts, idle = 0, 0
@@ -45,7 +45,7 @@ def restarts_within_limits(run: RunView, policy: CheckpointPolicy) -> Iterator[D
             message = (
                 f"attempt {span.number} is restart number {restarts:,}, and the policy allows {limits.max_restarts:,}"
             )
-            yield Deviation(_place(run, span), message, "stop with an error, or raise max_restarts")
+            yield Violation(_place(run, span), message, "stop with an error, or raise max_restarts")
         largest, mine = updates.largest(below=span.number), updates.last(span.number)
         if run.is_live and span is run.attempts[-1]:
             continue
@@ -57,11 +57,11 @@ def restarts_within_limits(run: RunView, policy: CheckpointPolicy) -> Iterator[D
                 f"and the policy allows {limits.max_restarts_without_progress:,}"
             )
             help_text = "stop with an error; a fault that comes back at once comes back for ever"
-            yield Deviation(_place(run, span), message, help_text)
+            yield Violation(_place(run, span), message, help_text)
 
 
 @check("TS-REC-019")
-def attempts_fenced(run: RunView) -> Iterator[Deviation]:
+def attempts_fenced(run: RunView) -> Iterator[Violation]:
     """When a new attempt has started, the old one completes no update and commits no checkpoint."""
     updates = progress(run)
     judged, found = False, []
@@ -78,14 +78,14 @@ def attempts_fenced(run: RunView) -> Iterator[Deviation]:
             after = seconds_in_words((time_us - start) / 1e6)
             message = f"attempt {before.number} {what} {after} after attempt {span.number} has started"
             help_text = "fence the old attempt before a new one starts"
-            found.append(Deviation(location, message, help_text, related=related))
+            found.append(Violation(location, message, help_text, related=related))
     if not judged:
-        raise NotJudged("no event says when a later attempt starts")
+        raise NotApplicable("no event says when a later attempt starts")
     yield from few(found)
 
 
 @check("TS-REC-010")
-def layout_change_recorded(run: RunView) -> Iterator[Deviation]:
+def layout_change_recorded(run: RunView) -> Iterator[Violation]:
     """An attempt with another world size has the batch of the one before, or an event that says how it changed."""
     resized = [
         (before, span)
@@ -93,13 +93,13 @@ def layout_change_recorded(run: RunView) -> Iterator[Deviation]:
         if before.world_size and span.world_size and before.world_size != span.world_size
     ]
     if not resized:
-        raise NotJudged("all attempts that state their world size have the same one")
+        raise NotApplicable("all attempts that state their world size have the same one")
     told = {event.attempt for event in run.events_named("train.batch_size.changed")}
     for before, span in resized:
         sizes = _batch_sizes(run, before.number), _batch_sizes(run, span.number)
         change = f"attempt {span.number} has {span.world_size:,} ranks after {before.world_size:,}"
         if not sizes[1]:
-            yield Deviation(
+            yield Violation(
                 _place(run, span), f"{change}, and no value of {BATCH}", f"write {BATCH} when an attempt starts"
             )
         elif sizes[0] and sizes[0][-1][0] != sizes[1][0][0] and span.number not in told:
@@ -108,7 +108,7 @@ def layout_change_recorded(run: RunView) -> Iterator[Deviation]:
                 f"without train.batch_size.changed"
             )
             related = ((sizes[0][-1][1], "the batch before"),)
-            yield Deviation(sizes[1][0][1], message, "keep the batch, or write the event", related=related)
+            yield Violation(sizes[1][0][1], message, "keep the batch, or write the event", related=related)
 
 
 def _batch_sizes(run: RunView, attempt: int) -> list[tuple[float, Location]]:
@@ -121,13 +121,13 @@ def _batch_sizes(run: RunView, attempt: int) -> list[tuple[float, Location]]:
 
 
 @check("TS-REC-011")
-def node_quarantine(run: RunView) -> Iterator[Deviation]:
+def node_quarantine(run: RunView) -> Iterator[Violation]:
     """A node that was drained takes no part in a new attempt until it returns."""
     drained = intervals(run, "train.node.drained")
     if not drained:
-        raise NotJudged("no node was drained")
+        raise NotApplicable("no node was drained")
     if not any(placement.host for placement in run.placements):
-        raise NotJudged("no record names the host of a rank")
+        raise NotApplicable("no record names the host of a rank")
     found = []
     for interval in drained:
         host = word(interval.opened, "host.id") or interval.opened.subject.host
@@ -143,5 +143,5 @@ def node_quarantine(run: RunView) -> Iterator[Deviation]:
                 )
                 related = ((interval.opened.location, "where it was drained"),)
                 help_text = "test the node and write train.node.returned before it is used again"
-                found.append(Deviation(placement.location, message, help_text, related=related))
+                found.append(Violation(placement.location, message, help_text, related=related))
     yield from few(found)

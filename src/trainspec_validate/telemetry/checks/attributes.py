@@ -9,7 +9,7 @@ from typing import Any
 
 from trainspec_validate.model.metrics import Metric, by_name, catalog, events
 from trainspec_validate.model.suggest import hint
-from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks import Evidence, NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._seen import by_writer, is_own, own_heads
 from trainspec_validate.telemetry.checks._words import few
 from trainspec_validate.telemetry.view.run_view import KeyInfo, Location, PlacedEvent
@@ -34,11 +34,11 @@ def _files_of_events(run: RunView) -> set[int]:
 
 
 @check("TS-TEL-011")
-def attributes_complete(run: RunView) -> Iterator[Deviation]:
+def attributes_complete(run: RunView) -> Iterator[Violation]:
     """Metrics, heads and events have the attributes that the catalog asks for, with values that it knows."""
     own = [key for key in run.keys if key.metric and is_own(run, key.location)]
     if not own and not any(is_own(run, Location(file, 0)) for file in _files_of_events(run)):
-        raise NotJudged("no metric or event of the catalog")
+        raise NotApplicable("no metric or event of the catalog")
     for key in own:
         yield from few(_of_series(key))
     yield from few(_of_heads(run))
@@ -48,7 +48,7 @@ def attributes_complete(run: RunView) -> Iterator[Deviation]:
 # --- metrics ------------------------------------------------------------------------------------------------
 
 
-def _of_series(key: KeyInfo) -> Iterator[Deviation]:
+def _of_series(key: KeyInfo) -> Iterator[Violation]:
     metric = key.metric
     assert metric  # noqa: S101 - chosen by the caller
     evidence = Evidence(str(key.key), count=key.num)
@@ -58,28 +58,28 @@ def _of_series(key: KeyInfo) -> Iterator[Deviation]:
         if name not in present:
             values = catalog().attributes[name].values
             example = f"{metric.name}{{{name}={values[0] if values else '...'}}}"
-            yield Deviation(key.location, f"{key.key} lacks the attribute {name}", f"write {example}", evidence)
+            yield Violation(key.location, f"{key.key} lacks the attribute {name}", f"write {example}", evidence)
     for name, value in present.items():
         if name not in known:
             if name.rsplit(".", 1)[-1] not in STEP_LIKE:
                 message = f"{key.key} has the attribute {name}, which {metric.name} does not have"
                 listed = sorted(known - COORDINATES)
-                yield Deviation(key.location, message, hint(name, listed) or "leave it out", evidence)
+                yield Violation(key.location, message, hint(name, listed) or "leave it out", evidence)
         else:
             yield from _placed(key, evidence, _wrong_text(name, value))
     for name in _of_role(metric, "reading"):
         if catalog().attributes[name].type != "boolean" and name not in key.attributes:
             message = f"no record of {key.key} has the attribute {name} beside the value"
-            yield Deviation(key.location, message, f'write it into "a": {catalog().attributes[name].words}', evidence)
+            yield Violation(key.location, message, f'write it into "a": {catalog().attributes[name].words}', evidence)
 
 
 def _of_role(metric: Metric, role: str) -> list[str]:
     return [n for n in metric.attributes if n not in COORDINATES and catalog().attributes[n].role == role]
 
 
-def _placed(key: KeyInfo, evidence: Evidence, found: tuple[str, str] | None) -> Iterator[Deviation]:
+def _placed(key: KeyInfo, evidence: Evidence, found: tuple[str, str] | None) -> Iterator[Violation]:
     if found:
-        yield Deviation(key.location, f"{key.key}: {found[0]}", found[1], evidence)
+        yield Violation(key.location, f"{key.key}: {found[0]}", found[1], evidence)
 
 
 def _wrong_text(name: str, value: str) -> tuple[str, str] | None:
@@ -104,7 +104,7 @@ def _wrong_value(name: str, value: Any) -> tuple[str, str] | None:
 # --- heads --------------------------------------------------------------------------------------------------
 
 
-def _of_heads(run: RunView) -> Iterator[Deviation]:
+def _of_heads(run: RunView) -> Iterator[Violation]:
     written = by_writer(run)
     told = set()
     for head in own_heads(run):
@@ -117,11 +117,11 @@ def _of_heads(run: RunView) -> Iterator[Deviation]:
                 if name in known:
                     continue
                 message = f"{whose} does not declare {name}, which {asking} needs"
-                yield Deviation(head.location, message, f"declare it: {catalog().attributes[name].words}")
+                yield Violation(head.location, message, f"declare it: {catalog().attributes[name].words}")
         for name, value in head.record.declared.items():
             found = _wrong_value(name, value) if name in catalog().attributes else None
             if found:
-                yield Deviation(head.location, f"{whose} declares a value of another kind: {found[0]}", found[1])
+                yield Violation(head.location, f"{whose} declares a value of another kind: {found[0]}", found[1])
 
 
 @lru_cache(maxsize=1_024)
@@ -138,8 +138,8 @@ def _asked(names: frozenset[str]) -> tuple[tuple[str, str], ...]:
 # --- events -------------------------------------------------------------------------------------------------
 
 
-def _of_events(run: RunView) -> Iterator[Deviation]:
-    """One deviation for each event name and attribute, at the first event."""
+def _of_events(run: RunView) -> Iterator[Violation]:
+    """One violation for each event name and attribute, at the first event."""
     first: dict[tuple[str, str], tuple[PlacedEvent, str, str]] = {}
     counts: dict[tuple[str, str], int] = {}
     last: dict[tuple[str, str], int] = {}
@@ -151,7 +151,7 @@ def _of_events(run: RunView) -> Iterator[Deviation]:
             last[what] = event.time_us
     for what, (event, message, help_text) in sorted(first.items(), key=lambda item: item[1][0].order):
         evidence = Evidence(first_time_us=event.time_us, last_time_us=last[what], count=counts[what])
-        yield Deviation(event.location, f"{event.name}: {message}", help_text, evidence)
+        yield Violation(event.location, f"{event.name}: {message}", help_text, evidence)
 
 
 def _wrong_event(run: RunView, event: PlacedEvent) -> Iterator[tuple[str, str, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from trainspec_validate.model.finding import Evidence
-from trainspec_validate.telemetry.checks import Deviation, Location, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks import Location, NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._episodes import Episode, recovered_episodes, time_in_words
 from trainspec_validate.telemetry.checks._words import few
 from trainspec_validate.telemetry.view.run_view import JobSeries
@@ -24,7 +24,7 @@ class _Books:
         mine = {s.key.attribute("train.time.category") or "": s for s in run.job.values() if s.key.metric == TIME}
         self.series: dict[str, JobSeries] = {name: series for name, series in mine.items() if len(series)}
         if not self.series:
-            raise NotJudged(f"no {TIME} in the run")
+            raise NotApplicable(f"no {TIME} in the run")
         self.times = np.unique(np.concatenate([np.asarray(s.time_us) for s in self.series.values()]))
 
     def around(self, begin_us: int, end_us: int) -> tuple[int, int] | None:
@@ -51,7 +51,7 @@ class _Books:
 
 
 @check("TS-REC-008")
-def recovery_time_booked(run: RunView) -> Iterator[Deviation]:
+def recovery_time_booked(run: RunView) -> Iterator[Violation]:
     """Until a job has caught up, the categories grow by the elapsed time, and waiting is not productive."""
     found, judged = [], False
     recovered = recovered_episodes(run)
@@ -68,9 +68,9 @@ def recovery_time_booked(run: RunView) -> Iterator[Deviation]:
             evidence = Evidence(TIME, first_time_us=around[0], last_time_us=around[1], samples=_samples(books, *around))
             help_text = "waiting is fault_wait, loading is checkpoint_restore, and work that is done again is replay"
             text = f"around the fault {episode.id!r}, {message}"
-            found.append(Deviation(books.location(around[1]), text, help_text, evidence))
+            found.append(Violation(books.location(around[1]), text, help_text, evidence))
     if not judged:
-        raise NotJudged(f"no recovery has a report of {TIME} before and after it")
+        raise NotApplicable(f"no recovery has a report of {TIME} before and after it")
     yield from few(found)
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from trainspec_validate.model.metrics import by_name
-from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
+from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
 from trainspec_validate.telemetry.checks._members import devices_by_attempt, head_of_scope
 from trainspec_validate.telemetry.checks._progress import median_step_seconds
-from trainspec_validate.telemetry.checks._rows import deviations_of_rows, rows_of
+from trainspec_validate.telemetry.checks._rows import rows_of, violations_of_rows
 from trainspec_validate.telemetry.checks._saves import saves
 from trainspec_validate.telemetry.checks._words import (
     Fault,
@@ -30,12 +30,12 @@ LARGEST_OFFSET_SECONDS = 0.1
 
 
 @check("TS-TEL-050")
-def clock_skew(run: RunView) -> Iterator[Deviation]:
+def clock_skew(run: RunView) -> Iterator[Violation]:
     """Clocks are off by less than an update takes, and no effect comes before its cause."""
     offsets, errors = rows_of(run, [OFFSET]), rows_of(run, [ERROR])
     pairs = list(_causes(run))
     if not len(offsets) and not pairs:
-        raise NotJudged(f"no {OFFSET}, and no restore of a checkpoint that the run committed")
+        raise NotApplicable(f"no {OFFSET}, and no restore of a checkpoint that the run committed")
     bound = min(LARGEST_OFFSET_SECONDS, median_step_seconds(run) or LARGEST_OFFSET_SECONDS)
     columns = run.series.rows
     doubt = {(int(columns["attempt"][r]), int(columns["subject"][r])): float(columns["maximum"][r]) for r in errors}
@@ -56,7 +56,7 @@ def clock_skew(run: RunView) -> Iterator[Deviation]:
             last_time_us=series.last_time_us,
         )
 
-    yield from deviations_of_rows(run, offsets[largest > bound], "last", fault)
+    yield from violations_of_rows(run, offsets[largest > bound], "last", fault)
     yield from few(_backwards(cause, effect) for cause, effect in pairs if effect.time_us < cause.time_us)
 
 
@@ -74,9 +74,9 @@ def _causes(run: RunView) -> Iterator[tuple[PlacedEvent, PlacedEvent]]:
             yield fault, recovery
 
 
-def _backwards(cause: PlacedEvent, effect: PlacedEvent) -> Deviation:
+def _backwards(cause: PlacedEvent, effect: PlacedEvent) -> Violation:
     early = seconds_in_words((cause.time_us - effect.time_us) / 1e6)
-    return Deviation(
+    return Violation(
         effect.location,
         f"{effect.name} is {early} before the {cause.name} that it follows from, at {moment(cause.time_us)}",
         "one of the two writers has a wrong clock: report its train.clock.offset and set it",
@@ -86,11 +86,11 @@ def _backwards(cause: PlacedEvent, effect: PlacedEvent) -> Deviation:
 
 
 @check("TS-TEL-054")
-def pair_latency_coverage(run: RunView) -> Iterator[Deviation]:
+def pair_latency_coverage(run: RunView) -> Iterator[Violation]:
     """Every host with devices is part of a pair whose latency is probed."""
     keys = {number: key for number, key in enumerate(run.series.keys) if key.metric == LATENCY}
     if not keys:
-        raise NotJudged(f"no {LATENCY}")
+        raise NotApplicable(f"no {LATENCY}")
     rows = rows_of(run, [LATENCY])
     wanted = [name for name in run.series.metrics() if (m := by_name(name)) is not None and "device" in m.scopes]
     hosts: dict[int, set[str]] = {}
@@ -106,7 +106,7 @@ def pair_latency_coverage(run: RunView) -> Iterator[Deviation]:
         judged = True
         missing = sorted(mine - probed)
         if missing:
-            yield Deviation(
+            yield Violation(
                 head_of_scope(run, attempt, ("pair",)),
                 f"{counted(len(missing), 'host')} of {len(mine):,} in attempt {attempt} without a probed pair: "
                 f"{names_in_words(missing)}",
@@ -114,4 +114,4 @@ def pair_latency_coverage(run: RunView) -> Iterator[Deviation]:
                 Evidence(LATENCY, names_in_words(missing), count=len(missing)),
             )
     if not judged:
-        raise NotJudged("no attempt with devices on two hosts and probes between them")
+        raise NotApplicable("no attempt with devices on two hosts and probes between them")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
+from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
 from trainspec_validate.telemetry.checks._job import stretches
 from trainspec_validate.telemetry.checks._rows import Columns, refuse_timeless, rows_of
 from trainspec_validate.telemetry.checks._words import counted, few, number, seconds_in_words
@@ -21,23 +21,23 @@ ENDINGS = ("train.evaluation.end", "train.checkpoint.commit", "train.checkpoint.
 
 
 @check("TS-TEL-034")
-def collective_mismatch(run: RunView) -> Iterator[Deviation]:
+def collective_mismatch(run: RunView) -> Iterator[Violation]:
     """No rank stays behind the others of its group in the collectives that it completed."""
     refuse_timeless(run)
     locks = [lock for lock in run.lockstep if lock.key.metric == SEQUENCE and (lock.num > 1).sum() > 1]
     if not locks:
-        raise NotJudged(f"no two ranks report {SEQUENCE} of one group twice")
-    found = [deviation for lock in locks for deviation in _stuck(lock)]
-    yield from few(found or [deviation for span in run.attempts for deviation in _apart_at_the_end(run, span)])
+        raise NotApplicable(f"no two ranks report {SEQUENCE} of one group twice")
+    found = [violation for lock in locks for violation in _stuck(lock)]
+    yield from few(found or [violation for span in run.attempts for violation in _apart_at_the_end(run, span)])
 
 
-def _stuck(lock: Lockstep) -> Iterator[Deviation]:
+def _stuck(lock: Lockstep) -> Iterator[Violation]:
     """A rank that completes nothing between two comparisons while another is ahead: all others wait for it."""
     behind = (lock.num == lock.num.max()) & (lock.low < lock.high)
     same = (lock.low[1:] == lock.low[:-1]) & (lock.low_rank[1:] == lock.low_rank[:-1])
     for begin, end in stretches(behind[1:] & behind[:-1] & same, 1):
         group = lock.key.attribute("train.group.name")
-        yield Deviation(
+        yield Violation(
             Location(*(int(part) for part in lock.low_location[begin])),
             f"rank {int(lock.low_rank[begin])} stays at operation {number(lock.low[begin])} of group {group} for "
             f"{seconds_in_words((end - begin) * lock.width_us / 1e6)}, while rank {int(lock.high_rank[begin])} has "
@@ -48,7 +48,7 @@ def _stuck(lock: Lockstep) -> Iterator[Deviation]:
         return
 
 
-def _apart_at_the_end(run: RunView, span: AttemptSpan) -> Iterator[Deviation]:
+def _apart_at_the_end(run: RunView, span: AttemptSpan) -> Iterator[Violation]:
     """Ranks whose last values differ although the attempt was completed and they were written after all its work."""
     if span.ended is None or span.ended.attribute("train.attempt.reason") != "completed":
         return
@@ -62,7 +62,7 @@ def _apart_at_the_end(run: RunView, span: AttemptSpan) -> Iterator[Deviation]:
         values = run.series.rows["last_value"][mine]
         if len(mine) > 1 and values.min() < values.max():
             low, high = (run.series.at(int(mine[at])) for at in (np.argmin(values), np.argmax(values)))
-            yield Deviation(
+            yield Violation(
                 low.last_location,
                 f"rank {low.subject.rank} ends with operation {number(low.last_value)} of group "
                 f"{low.key.attribute('train.group.name')}, and rank {high.subject.rank} with {number(high.last_value)}",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
+from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
 from trainspec_validate.telemetry.checks._job import at_times, held_at, report_interval
 from trainspec_validate.telemetry.checks._pauses import Pauses, evaluations, of_attempt
 from trainspec_validate.telemetry.checks._rows import finite, has_times, refuse_snapshot
@@ -24,7 +24,7 @@ ROUNDING = 5e-4
 
 
 @check("TS-TEL-038")
-def rate_consistency(run: RunView) -> Iterator[Deviation]:
+def rate_consistency(run: RunView) -> Iterator[Violation]:
     """The token rate is the growth of the token count, and the sample count grows by the batch size in each update."""
     refuse_snapshot(run)
     yield from damaged(run, "TS-TEL-038")
@@ -41,7 +41,7 @@ def rate_consistency(run: RunView) -> Iterator[Deviation]:
                 judged = True
                 yield from answer
     if not judged:
-        raise NotJudged(f"neither {RATE} with {TOKENS}, nor {SAMPLES} with {BATCH}, over three reports")
+        raise NotApplicable(f"neither {RATE} with {TOKENS}, nor {SAMPLES} with {BATCH}, over three reports")
 
 
 def _tokens(run: RunView) -> JobSeries | None:
@@ -51,7 +51,7 @@ def _tokens(run: RunView) -> JobSeries | None:
 
 def _rate_against_count(
     span: AttemptSpan, rate: JobSeries, tokens: JobSeries, pauses: Pauses
-) -> Iterator[list[Deviation]]:
+) -> Iterator[list[Violation]]:
     """What the rates add up to over their windows against the growth of the count; nothing where there are too few."""
     mine = of_attempt(rate, span.number)
     times = rate.time_us[mine]
@@ -67,7 +67,7 @@ def _rate_against_count(
     worst = int(np.argmax(np.where(usable, np.abs(claimed - grown), -1)))
     ratio = number(total / counted) if counted else "without bound"
     yield [
-        Deviation(
+        Violation(
             rate.location(mine.start + worst + 1),
             f"{RATE} adds up to {number(total)} tokens, and {TOKENS} grows by {number(counted)}: a ratio of {ratio}",
             "the rate is tokens of all ranks, padding included, over the wall-clock time of its window",
@@ -78,7 +78,7 @@ def _rate_against_count(
 
 def _samples_against_batch(
     span: AttemptSpan, samples: JobSeries, batch: JobSeries, interval: int
-) -> Iterator[list[Deviation]]:
+) -> Iterator[list[Violation]]:
     """The growth of the sample count against batch size times updates; nothing where there are too few."""
     mine = of_attempt(samples, span.number)
     times, steps = samples.time_us[mine], samples.step[mine]
@@ -94,7 +94,7 @@ def _samples_against_batch(
         return
     first = int(wrong[0])
     yield [
-        Deviation(
+        Violation(
             samples.location(mine.start + first + 1),
             f"{SAMPLES} grows by {number(float(grown[first]))} in {int(updates[first]):,} updates of "
             f"{number(float(size[first]))} samples, which are {number(float(claimed[first]))}",
@@ -108,19 +108,19 @@ def _samples_against_batch(
 
 
 @check("TS-TEL-039")
-def utilisation_consistency(run: RunView) -> Iterator[Deviation]:
+def utilisation_consistency(run: RunView) -> Iterator[Violation]:
     """Model utilisation follows from token rate, operations per token and peak, and hardware utilisation is no less."""
     model = run.job.get(MODEL)
     if model is None:
-        raise NotJudged(f"no {MODEL}")
-    found: list[Deviation] = []
+        raise NotApplicable(f"no {MODEL}")
+    found: list[Violation] = []
     judged = False
     for span in run.attempts:
         for answer in (*_against_rate(run, span, model), *_against_hardware(run, span, model)):
             judged = True
             found += answer
     if not judged:
-        raise NotJudged(f"no {RATE} with declared peak, operations per token and world size, and no {HARDWARE}")
+        raise NotApplicable(f"no {RATE} with declared peak, operations per token and world size, and no {HARDWARE}")
     yield from few(found)
 
 
@@ -137,7 +137,7 @@ def _num_accelerators(run: RunView, span: AttemptSpan) -> list[int]:
     return [span.world_size, *([len(devices)] if 0 < len(devices) < span.world_size else [])] if span.world_size else []
 
 
-def _against_rate(run: RunView, span: AttemptSpan, model: JobSeries) -> Iterator[list[Deviation]]:
+def _against_rate(run: RunView, span: AttemptSpan, model: JobSeries) -> Iterator[list[Violation]]:
     rate = run.job.get(RATE)
     peak, cost = (_declared(run, span, f"train.flops.{name}") for name in ("peak", "per_token"))
     mine = of_attempt(model, span.number)
@@ -158,7 +158,7 @@ def _against_rate(run: RunView, span: AttemptSpan, model: JobSeries) -> Iterator
         return
     first = int(wrong[0][0])
     yield [
-        Deviation(
+        Violation(
             model.location(mine.start + int(here[first])),
             f"{MODEL} is {number(float(values[first]))}, and {RATE} with the declared operations and peak gives "
             f"{number(float(work[first] / sizes[0]))} on {sizes[0]:,} accelerators",
@@ -172,7 +172,7 @@ def _agree(one: Any, other: Any) -> Any:
     return np.abs(one - other) <= np.maximum(TOLERANCE * np.maximum(one, other), ROUNDING)
 
 
-def _against_hardware(run: RunView, span: AttemptSpan, model: JobSeries) -> Iterator[list[Deviation]]:
+def _against_hardware(run: RunView, span: AttemptSpan, model: JobSeries) -> Iterator[list[Violation]]:
     hardware = run.job.get(HARDWARE)
     if hardware is None:
         return
@@ -187,7 +187,7 @@ def _against_hardware(run: RunView, span: AttemptSpan, model: JobSeries) -> Iter
         return
     first = int(wrong[0])
     yield [
-        Deviation(
+        Violation(
             hardware.location(other.start + int(there[first])),
             f"{HARDWARE} is {number(float(counted[first]))}, below the model utilisation of "
             f"{number(float(values[first]))}",

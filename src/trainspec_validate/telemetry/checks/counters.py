@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from trainspec_validate.model.metrics import Metric, by_name
-from trainspec_validate.telemetry.checks import Deviation, NotJudged, check
-from trainspec_validate.telemetry.checks._rows import Columns, deviations_of_rows, refuse_snapshot, rows_of, when
+from trainspec_validate.telemetry.checks import NotApplicable, Violation, check
+from trainspec_validate.telemetry.checks._rows import Columns, refuse_snapshot, rows_of, violations_of_rows, when
 from trainspec_validate.telemetry.checks._words import (
     Fault,
-    deviations_of,
     grouped,
     series_in_words,
     value_in_words,
+    violations_of,
 )
 from trainspec_validate.telemetry.view.run_view import Occurrence, RunView, Series, Trouble
 
@@ -24,12 +24,12 @@ def _counters(run: RunView) -> list[Metric]:
     found = [by_name(name) for name in sorted(run.series.metrics())]
     counters = [metric for metric in found if metric is not None and metric.instrument == "counter"]
     if not counters:
-        raise NotJudged("no counter has a value")
+        raise NotApplicable("no counter has a value")
     return counters
 
 
 @check("TS-TEL-024")
-def counter_monotonic(run: RunView) -> Iterator[Deviation]:
+def counter_monotonic(run: RunView) -> Iterator[Violation]:
     """No counter falls while it counts from the same start."""
     counters = _counters(run)
     refuse_snapshot(run)
@@ -39,7 +39,7 @@ def counter_monotonic(run: RunView) -> Iterator[Deviation]:
         return f"{series_in_words(fall.key, fall.subject)} falls from {before} to {now}{when(run, fall.time_us)}"
 
     help_text = "a counter that starts again says so with a later start_us; a value that falls by nature is a gauge"
-    yield from deviations_of(run.trails_of(Trouble.COUNTER_FALL), message, help_text)
+    yield from violations_of(run.trails_of(Trouble.COUNTER_FALL), message, help_text)
     yield from grouped(_falls_between_attempts(run, [metric.name for metric in counters if metric.falls == "never"]))
 
 
@@ -66,7 +66,7 @@ def _falls_between_attempts(run: RunView, metrics: list[str]) -> Iterator[Fault]
 
 
 @check("TS-TEL-025")
-def counter_restarts(run: RunView) -> Iterator[Deviation]:
+def counter_restarts(run: RunView) -> Iterator[Violation]:
     """A counter of a device starts again at most once in an attempt, and one of the job not at all."""
     _counters(run)
     refuse_snapshot(run)
@@ -77,7 +77,7 @@ def counter_restarts(run: RunView) -> Iterator[Deviation]:
         name = series_in_words(reset.key, reset.subject)
         return f"{name} starts again within attempt {reset.attempt}{when(run, reset.time_us)}"
 
-    yield from deviations_of(bound, message, "go on counting; it starts again with a new attempt at the earliest")
+    yield from violations_of(bound, message, "go on counting; it starts again with a new attempt at the earliest")
     free = {trail.key for trail in trails if _falls(trail.key.metric) == "restart"}
     rows = rows_of(run, {key.metric for key in free})
     rows = rows[run.series.rows["num_falls"][rows] > 1]
@@ -100,7 +100,7 @@ def counter_restarts(run: RunView) -> Iterator[Deviation]:
             last_time_us=series.last_time_us,
         )
 
-    yield from deviations_of_rows(run, rows, "last", fault)
+    yield from violations_of_rows(run, rows, "last", fault)
 
 
 def _falls(metric: str) -> str:

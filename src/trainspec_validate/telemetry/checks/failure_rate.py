@@ -10,7 +10,7 @@ from trainspec_validate.model.finding import Evidence
 from trainspec_validate.model.units import number, seconds
 from trainspec_validate.performance.costs.reliability import SECONDS_PER_DAY, poisson_quantile
 from trainspec_validate.performance.derived.cluster import ranks_per_node
-from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._episodes import recovered_episodes
 
@@ -21,18 +21,18 @@ PER_NODE_DAYS = 1000
 
 
 @check("TS-REC-014")
-def rate_revisited(run: RunView, cluster: ClusterProfile) -> Iterator[Deviation]:
+def rate_revisited(run: RunView, cluster: ClusterProfile) -> Iterator[Violation]:
     """The faults of the run lie inside the 95 % interval that the failure rate of the cluster gives."""
     if cluster.reliability is None:
-        raise NotJudged("the profile has no failure rate")
+        raise NotApplicable("the profile has no failure rate")
     faults = [e for e in recovered_episodes(run) if word(e.fault, "train.fault.domain") != "workload"]
     if len(faults) < FEWEST:
-        raise NotJudged(f"fewer than {FEWEST} faults of machines show nothing about their rate")
+        raise NotApplicable(f"fewer than {FEWEST} faults of machines show nothing about their rate")
     sizes = [ranks_per_node(group) for group in cluster.node_groups]
     # Nothing says which group the run was on, so the fewest and the most nodes that its ranks can fill bound it.
     fewest, most = _node_days(run, max(sizes)), _node_days(run, min(sizes))
     if fewest is None or most is None:
-        raise NotJudged("neither hosts of ranks nor the world size say how many nodes the run had")
+        raise NotApplicable("neither hosts of ranks nor the world size say how many nodes the run had")
     rate = cluster.reliability.failures_per_1000_node_days
     low = poisson_quantile(rate * fewest / PER_NODE_DAYS, TAIL)
     high = poisson_quantile(rate * most / PER_NODE_DAYS, 1 - TAIL)
@@ -52,7 +52,7 @@ def rate_revisited(run: RunView, cluster: ClusterProfile) -> Iterator[Deviation]
                 seconds((later.fault.time_us - earlier.fault.time_us) / 1e6) for earlier, later in pairwise(faults[:6])
             ),
         )
-        yield Deviation(faults[-1].fault.location, message, help_text, evidence)
+        yield Violation(faults[-1].fault.location, message, help_text, evidence)
 
 
 def _node_days(run: RunView, num_ranks_per_node: int) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainspec_validate.documents.types import CheckpointPolicy
-from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._budget import actions_of, class_in_policy, path_of
 from trainspec_validate.telemetry.checks._episodes import Episode, episodes, recovered_episodes
@@ -23,7 +23,7 @@ ACTIONS = {
 
 
 @check("TS-TEL-048")
-def fault_closed(run: RunView) -> Iterator[Deviation]:
+def fault_closed(run: RunView) -> Iterator[Violation]:
     """Every fault is cleared, answered by a recovery that ended, or is what the run ended with."""
     found = episodes(run)
     ended = last_end(run)
@@ -31,10 +31,10 @@ def fault_closed(run: RunView) -> Iterator[Deviation]:
     still_open = [e for e in found if not _has_outcome(e) and not (failed and not e.changes_attempt)]
     if may_grow(run):
         if len(still_open) == len(found):
-            raise NotJudged("the run goes on, and no fault has an outcome yet")
+            raise NotApplicable("the run goes on, and no fault has an outcome yet")
         return
     yield from few(
-        Deviation(
+        Violation(
             episode.fault.location,
             f"nothing says what came of the fault {episode.id!r}",
             "write train.fault.cleared, or train.recovery.begin and .end, with its train.fault.id",
@@ -48,7 +48,7 @@ def _has_outcome(episode: Episode) -> bool:
 
 
 @check("TS-REC-016")
-def fault_foreseen(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
+def fault_foreseen(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation]:
     """The policy has a way back from every class of fault that the job had to come back from."""
     judged, found = False, []
     for episode in recovered_episodes(run):
@@ -59,15 +59,15 @@ def fault_foreseen(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation
         if path_of(policy, episode) is None:
             message = f"the job came back from the fault {episode.id!r}, and the policy has no way back from {fault}"
             found.append(
-                Deviation(episode.fault.location, message, f"add a way back with fault: {fault} to the policy")
+                Violation(episode.fault.location, message, f"add a way back with fault: {fault} to the policy")
             )
     if not judged:
-        raise NotJudged("no fault that needed a recovery is of a class that policies know")
+        raise NotApplicable("no fault that needed a recovery is of a class that policies know")
     yield from few(found)
 
 
 @check("TS-REC-020")
-def action_as_declared(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
+def action_as_declared(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation]:
     """What was done against a fault is what the policy says."""
     judged, found = False, []
     for episode in recovered_episodes(run):
@@ -82,8 +82,8 @@ def action_as_declared(run: RunView, policy: CheckpointPolicy) -> Iterator[Devia
             )
             place = episode.recoveries[0].opened.location
             found.append(
-                Deviation(place, message, "rehearse the way back of the policy, or declare the one that is used")
+                Violation(place, message, "rehearse the way back of the policy, or declare the one that is used")
             )
     if not judged:
-        raise NotJudged("no recovery has a way back in the policy with an action that a stream can show")
+        raise NotApplicable("no recovery has a way back in the policy with an action that a stream can show")
     yield from few(found)

@@ -7,9 +7,9 @@ from decimal import Decimal
 
 import numpy as np
 
-from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
+from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
 from trainspec_validate.telemetry.checks._job import stretches
-from trainspec_validate.telemetry.checks._rows import Columns, deviations_of_rows, refuse_snapshot, rows_of
+from trainspec_validate.telemetry.checks._rows import Columns, refuse_snapshot, rows_of, violations_of_rows
 from trainspec_validate.telemetry.checks._words import Fault, few, number, series_in_words
 from trainspec_validate.telemetry.view.run_view import JobSeries, RunView, Series
 
@@ -35,25 +35,25 @@ HELP = "write what each update gives; a value that was cleared, cached or skippe
 
 
 @check("TS-TEL-026")
-def frozen_value(run: RunView) -> Iterator[Deviation]:
+def frozen_value(run: RunView) -> Iterator[Violation]:
     """No value that is computed afresh in each update stays the same to the last bit over several of them."""
     refuse_snapshot(run)
     rows, meters = rows_of(run, MOVING, least=FROZEN_VALUES), rows_of(run, ["hw.power"], least=FROZEN_READINGS)
     if not len(rows) and not len(meters):
-        raise NotJudged("no loss, gradient norm or power comes often enough")
-    yield from few(deviation for series in run.job.values() for deviation in _frozen_in_job(series))
+        raise NotApplicable("no loss, gradient norm or power comes often enough")
+    yield from few(violation for series in run.job.values() for violation in _frozen_in_job(series))
     of_job = np.array([subject.rank is None and subject.device is None for subject in run.series.subjects], dtype=bool)
     rows = rows[~of_job[run.series.rows["subject"][rows]]]
     suspects = rows[run.series.rows["longest_run"][rows] >= FROZEN_VALUES].tolist()
     frozen = [row for row in suspects if _is_frozen(*_longest_run(run, row))]
-    yield from deviations_of_rows(run, np.array(frozen, dtype=np.int64), "longest_run", _frozen)
+    yield from violations_of_rows(run, np.array(frozen, dtype=np.int64), "longest_run", _frozen)
     columns = Columns(run, meters)
     still = meters[(columns["minimum"] == columns["maximum"]) & (columns["maximum"] != 0)].tolist()
     still = [row for row in still if num_digits(float(run.series.rows["maximum"][row])) >= METER_DIGITS]
-    yield from deviations_of_rows(run, np.array(still, dtype=np.int64), "first", _still)
+    yield from violations_of_rows(run, np.array(still, dtype=np.int64), "first", _still)
 
 
-def _frozen_in_job(series: JobSeries) -> Iterator[Deviation]:
+def _frozen_in_job(series: JobSeries) -> Iterator[Violation]:
     """Each run of equal values of a series of the job."""
     if series.key.metric not in MOVING:
         return
@@ -62,7 +62,7 @@ def _frozen_in_job(series: JobSeries) -> Iterator[Deviation]:
     goes_on &= (step[1:] > step[:-1]) & (step[:-1] >= 0)
     for begin, end in stretches(goes_on, FROZEN_VALUES - 1):
         if _is_frozen(float(value[begin]), end - begin + 1):
-            yield Deviation(
+            yield Violation(
                 series.location(begin),
                 f"{series.key} is {_shown(float(value[begin]))} for {end - begin + 1} {_of_what(series)} in a row",
                 HELP,

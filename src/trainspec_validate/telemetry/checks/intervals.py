@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from trainspec_validate.model.metrics import events
-from trainspec_validate.telemetry.checks import Deviation, Location, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks import Location, NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._intervals import (
     Interval,
     Pairing,
@@ -22,40 +22,40 @@ OPENED = "the event that began it"
 
 
 @check("TS-TEL-043")
-def interval_balanced(run: RunView) -> Iterator[Deviation]:
+def interval_balanced(run: RunView) -> Iterator[Violation]:
     """Every event that begins something has one that ends it, later and with the same id."""
     refused = list(damaged(run, "TS-TEL-043"))
     if not refused and not of_intervals(run):
-        raise NotJudged("no event of the run begins or ends anything")
+        raise NotApplicable("no event of the run begins or ends anything")
     pairing = paired(run)
     found = [*_untied(pairing), *_opened_twice(pairing), *_reversed(pairing), *_stray(run, pairing)]
     if not may_grow(run):
         found += _unclosed(pairing)
     elif not found and not any(interval.closed for interval in pairing.intervals):
-        raise NotJudged("the run goes on, and nothing has ended yet")
-    by_event: dict[str, list[Deviation]] = {}
-    for name, deviation in found:
-        by_event.setdefault(name, []).append(deviation)
+        raise NotApplicable("the run goes on, and nothing has ended yet")
+    by_event: dict[str, list[Violation]] = {}
+    for name, violation in found:
+        by_event.setdefault(name, []).append(violation)
     for mine in by_event.values():
         yield from few(mine)
-    told = {deviation.location for _, deviation in found}
-    yield from (deviation for deviation in refused if deviation.location not in told)
+    told = {violation.place for _, violation in found}
+    yield from (violation for violation in refused if violation.place not in told)
 
 
-Named = Iterable[tuple[str, Deviation]]
+Named = Iterable[tuple[str, Violation]]
 
 
 def _untied(pairing: Pairing) -> Named:
     for event in pairing.untied:
         message = f"{event.name} has no id, so nothing tells what it belongs to"
-        yield event.name, Deviation(event.location, message, "give both events of an interval the same id")
+        yield event.name, Violation(event.location, message, "give both events of an interval the same id")
 
 
 def _opened_twice(pairing: Pairing) -> Named:
     for event, before in pairing.opened_twice:
         message = f"{said(event)} begins again before it has ended"
         help_text = f"write {_closers(event)} first, or use another id"
-        yield event.name, Deviation(event.location, message, help_text, related=((before.location, OPENED),))
+        yield event.name, Violation(event.location, message, help_text, related=((before.location, OPENED),))
 
 
 def _reversed(pairing: Pairing) -> Named:
@@ -65,7 +65,7 @@ def _reversed(pairing: Pairing) -> Named:
         message = f"{said(end)} is {early} before {interval.opened.name}"
         yield (
             end.name,
-            Deviation(end.location, message, "an end is no earlier than its begin", related=_begin(interval)),
+            Violation(end.location, message, "an end is no earlier than its begin", related=_begin(interval)),
         )
 
 
@@ -75,7 +75,7 @@ def _stray(run: RunView, pairing: Pairing) -> Named:
             message = f"{said(event)} ends what has not begun"
             yield (
                 event.name,
-                Deviation(event.location, message, f"write {openers()[event.name]} with the same id before"),
+                Violation(event.location, message, f"write {openers()[event.name]} with the same id before"),
             )
 
 
@@ -86,7 +86,7 @@ def _unclosed(pairing: Pairing) -> Named:
         if interval.is_open and not known[opened.name].can_stay_open:
             message = f"{said(opened)} begins at {moment(opened.time_us)} and never ends"
             help_text = f"write {_closers(opened)} with the same id, also where an observer finds that it ended"
-            yield opened.name, Deviation(opened.location, message, help_text)
+            yield opened.name, Violation(opened.location, message, help_text)
 
 
 def _starts_late(run: RunView, event: PlacedEvent) -> bool:

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from trainspec_validate.model.metrics import events
-from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._episodes import FAULT, RECOVERY, fault_id
 from trainspec_validate.telemetry.checks._lives import END, START, Rest, rests
 from trainspec_validate.telemetry.checks._progress import STEPS, Progress, find_progress
@@ -25,11 +25,11 @@ LAST = "write train.run.end last, or train.run.start again where the run goes on
 
 
 @check("TS-TEL-044")
-def lifecycle_order(run: RunView) -> Iterator[Deviation]:
+def lifecycle_order(run: RunView) -> Iterator[Violation]:
     """Run, attempts, restores and updates come in this order, and a fault before its recovery."""
     updates = find_progress(run)
     if not any(name.startswith(("train.run.", "train.attempt.", RECOVERY)) for name in run.event_facts.num_by_file):
-        raise NotJudged("no event says when the run, an attempt or a recovery starts or ends")
+        raise NotApplicable("no event says when the run, an attempt or a recovery starts or ends")
     found = [*_run_order(run), *_attempt_numbers(run), *_recoveries(run)]
     for span in run.attempts:
         found += _attempt_order(span, updates)
@@ -38,7 +38,7 @@ def lifecycle_order(run: RunView) -> Iterator[Deviation]:
     yield from few(found)
 
 
-def _run_order(run: RunView) -> Iterator[Deviation]:
+def _run_order(run: RunView) -> Iterator[Violation]:
     for start in run.events_named(START)[:1]:
         for event in _of_job(run):
             if event.time_us >= start.time_us:
@@ -46,14 +46,14 @@ def _run_order(run: RunView) -> Iterator[Deviation]:
             if event.name not in BEFORE_FIRST:
                 message = f"{event.name} is {_apart(start.time_us, event.time_us)} before the run starts"
                 related = ((start.location, "where the run starts"),)
-                yield Deviation(event.location, message, "write train.run.start first", related=related)
+                yield Violation(event.location, message, "write train.run.start first", related=related)
     over = list(rests(run))
     yield from _events_after_end(run, over)
     for rest in over:
         yield from _values_after_end(run, rest)
 
 
-def _events_after_end(run: RunView, over: Sequence[Rest]) -> Iterator[Deviation]:
+def _events_after_end(run: RunView, over: Sequence[Rest]) -> Iterator[Violation]:
     """What the job tells of while it is over, by events; agents of nodes may write a last value."""
     ends = [rest.end.time_us for rest in over]
     for event in _of_job(run) if over else ():
@@ -64,10 +64,10 @@ def _events_after_end(run: RunView, over: Sequence[Rest]) -> Iterator[Deviation]
             after = rest.holds(event.time_us) or (event.time_us == end.time_us and _follows(event, end))
             if after and event.name not in allowed:
                 message = f"{event.name} is {_apart(event.time_us, end.time_us)} after the run has ended"
-                yield Deviation(event.location, message, LAST, related=((end.location, "where the run ends"),))
+                yield Violation(event.location, message, LAST, related=((end.location, "where the run ends"),))
 
 
-def _values_after_end(run: RunView, rest: Rest) -> Iterator[Deviation]:
+def _values_after_end(run: RunView, rest: Rest) -> Iterator[Violation]:
     """What metrics of the job tell of while it is over."""
     end, related = rest.end, ((rest.end.location, "where the run ends"),)
     for series in run.job.values():
@@ -77,7 +77,7 @@ def _values_after_end(run: RunView, rest: Rest) -> Iterator[Deviation]:
             index = int(late[0])
             behind = _apart(int(series.time_us[index]), end.time_us)
             message = f"{series.key} has a value {behind} after the run has ended"
-            yield Deviation(series.location(index), message, LAST, related=related)
+            yield Violation(series.location(index), message, LAST, related=related)
 
 
 def _of_job(run: RunView) -> Sequence[PlacedEvent]:
@@ -91,7 +91,7 @@ def _follows(event: PlacedEvent, other: PlacedEvent) -> bool:
     return same and event.record.seq > other.record.seq
 
 
-def _attempt_numbers(run: RunView) -> Iterator[Deviation]:
+def _attempt_numbers(run: RunView) -> Iterator[Violation]:
     """An attempt starts after the one before it started."""
     starts = [span.started for span in run.attempts if span.started is not None]
     for before, start in pairwise(starts):
@@ -99,10 +99,10 @@ def _attempt_numbers(run: RunView) -> Iterator[Deviation]:
             early = _apart(before.time_us, start.time_us)
             message = f"attempt {start.attempt} starts {early} before attempt {before.attempt}"
             related = ((before.location, f"where attempt {before.attempt} starts"),)
-            yield Deviation(start.location, message, "number attempts in the order of time", related=related)
+            yield Violation(start.location, message, "number attempts in the order of time", related=related)
 
 
-def _attempt_order(span: AttemptSpan, updates: Progress | None) -> Iterator[Deviation]:
+def _attempt_order(span: AttemptSpan, updates: Progress | None) -> Iterator[Violation]:
     if updates is None:
         return
     first = updates.first(span.number)
@@ -110,17 +110,17 @@ def _attempt_order(span: AttemptSpan, updates: Progress | None) -> Iterator[Devi
         early = _apart(span.started.time_us, first.time_us)
         message = f"{STEPS} has a value {early} before attempt {span.number} starts"
         related = ((span.started.location, "where the attempt starts"),)
-        yield Deviation(first.location, message, "write train.attempt.start before the first update", related=related)
+        yield Violation(first.location, message, "write train.attempt.start before the first update", related=related)
     late = updates.first(span.number, after_us=span.ended.time_us + 1) if span.ended is not None else None
     if late is not None and span.ended is not None:
         behind = _apart(late.time_us, span.ended.time_us)
         message = f"{STEPS} has a value {behind} after attempt {span.number} ended, at {moment(span.ended.time_us)}"
         related = ((span.ended.location, "where the attempt ends"),)
         help_text = "train.attempt.end has the time of the last sign of life"
-        yield Deviation(late.location, message, help_text, related=related)
+        yield Violation(late.location, message, help_text, related=related)
 
 
-def _restores(run: RunView, updates: Progress) -> Iterator[Deviation]:
+def _restores(run: RunView, updates: Progress) -> Iterator[Violation]:
     """No update of an attempt is completed while the state that it goes on from is still loaded."""
     for restart in restarts(run):
         restore, step = restart.restore, restart.step
@@ -131,10 +131,10 @@ def _restores(run: RunView, updates: Progress) -> Iterator[Deviation]:
             early = _apart(restore.closed.time_us, first.time_us)
             message = f"update {first.step:,} of attempt {restart.attempt} is completed {early} before its restore ends"
             related = ((restore.closed.location, "where the restore ends"),)
-            yield Deviation(first.location, message, "an update needs the restored state of all ranks", related=related)
+            yield Violation(first.location, message, "an update needs the restored state of all ranks", related=related)
 
 
-def _recoveries(run: RunView) -> Iterator[Deviation]:
+def _recoveries(run: RunView) -> Iterator[Violation]:
     detected: dict[str | None, PlacedEvent] = {}
     for event in run.events_named(FAULT):
         detected.setdefault(fault_id(event), event)
@@ -142,12 +142,12 @@ def _recoveries(run: RunView) -> Iterator[Deviation]:
         fault = detected.get(fault_id(begin))
         if fault is None:
             message = f"a recovery begins from the fault {fault_id(begin)!r}, which nothing detected"
-            yield Deviation(begin.location, message, "write train.fault.detected with the same train.fault.id before")
+            yield Violation(begin.location, message, "write train.fault.detected with the same train.fault.id before")
         elif begin.time_us < fault.time_us:
             early = _apart(fault.time_us, begin.time_us)
             message = f"the recovery from the fault {fault_id(begin)!r} begins {early} before the fault is detected"
             related = ((fault.location, "where it is detected"),)
-            yield Deviation(begin.location, message, "a recovery answers a fault", related=related)
+            yield Violation(begin.location, message, "a recovery answers a fault", related=related)
 
 
 def _apart(later_us: int, earlier_us: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from trainspec_validate.documents.types import CheckpointPolicy
 from trainspec_validate.performance.derived.policy import declared_interval_seconds, durable_seconds
-from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._episodes import Episode, recovered_episodes
 from trainspec_validate.telemetry.checks._pauses import standstills
 from trainspec_validate.telemetry.checks._progress import Progress, median_step_seconds, progress
@@ -17,14 +17,14 @@ from trainspec_validate.telemetry.view.run_view import Location
 
 
 @check("TS-REC-005")
-def lost_work(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
+def lost_work(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation]:
     """A fault costs no more updates than there are between two saves and until the newer one is durable."""
     limit = _lost_steps_limit(run, policy)
     if limit is None:
-        raise NotJudged("the policy does not say how many updates there are between two saves")
+        raise NotApplicable("the policy does not say how many updates there are between two saves")
     losses = _Losses(run)
     yield from few(
-        Deviation(
+        Violation(
             _place(episode),
             f"the fault {episode.id!r} costs {lost:,} updates ({losses.said(episode)}): update "
             f"{episode.restored_step:,} is restored after {episode.last.step if episode.last else 0:,} was completed, "
@@ -37,7 +37,7 @@ def lost_work(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
 
 
 @check("TS-REC-015")
-def measured_recovery_point(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
+def measured_recovery_point(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation]:
     """A fault costs no more productive time than the recovery point of the policy."""
     promise = policy.recovery_point_seconds
     losses = _Losses(run)
@@ -52,14 +52,14 @@ def measured_recovery_point(run: RunView, policy: CheckpointPolicy) -> Iterator[
                 f"the fault {episode.id!r} costs {seconds_in_words(seconds)} of training ({lost:,} updates), but the "
                 f"policy promises that none costs more than {seconds_in_words(promise)}"
             )
-            found.append(Deviation(_place(episode), message, "save more often, or correct recovery_point_seconds"))
+            found.append(Violation(_place(episode), message, "save more often, or correct recovery_point_seconds"))
     if not judged:
-        raise NotJudged("the time of the lost updates is not known")
+        raise NotApplicable("the time of the lost updates is not known")
     yield from few(found)
 
 
 @check("TS-REC-021")
-def repeated_steps_counted(run: RunView) -> Iterator[Deviation]:
+def repeated_steps_counted(run: RunView) -> Iterator[Violation]:
     """The count of repeated updates at the end of a recovery is that of the updates that were completed before."""
     recovered, updates = recovered_episodes(run), progress(run)
     restored = {restart.attempt: restart.step for restart in restarts(run)}
@@ -75,9 +75,9 @@ def repeated_steps_counted(run: RunView) -> Iterator[Deviation]:
             message = (
                 f"train.step.repeated is {number(stated)}, but {expected:,} updates of the run were executed again"
             )
-            found.append(Deviation(end.location, message, "count each update whose number was completed before"))
+            found.append(Violation(end.location, message, "count each update whose number was completed before"))
     if not judged:
-        raise NotJudged("no recovery with a known restored step carries train.step.repeated")
+        raise NotApplicable("no recovery with a known restored step carries train.step.repeated")
     yield from few(found)
 
 
@@ -102,7 +102,7 @@ class _Losses:
         found = [(e, e.lost_steps) for e in recovered_episodes(run) if e.changes_attempt and e.first is not None]
         self.each = [(episode, lost) for episode, lost in found if lost is not None]
         if not self.each:
-            raise NotJudged("no recovery of the run has a restored step and updates before and after it")
+            raise NotApplicable("no recovery of the run has a restored step and updates before and after it")
         self._updates = progress(run)
         self._pauses = standstills(run)
         self._step_seconds = median_step_seconds(run)

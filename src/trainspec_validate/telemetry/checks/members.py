@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
+from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
 from trainspec_validate.telemetry.checks._absences import JOINED, LOST, ranks_named
 from trainspec_validate.telemetry.checks._cadences import Cadences
 from trainspec_validate.telemetry.checks._identity import doubles, moved_devices, moved_ranks
@@ -19,7 +19,7 @@ from trainspec_validate.telemetry.checks._members import (
     rank_metrics,
     ranks_of_rows,
 )
-from trainspec_validate.telemetry.checks._rows import Columns, deviations_of_rows, refuse_snapshot, rows_of
+from trainspec_validate.telemetry.checks._rows import Columns, refuse_snapshot, rows_of, violations_of_rows
 from trainspec_validate.telemetry.checks._words import (
     Fault,
     counted,
@@ -39,20 +39,20 @@ MAX_RANGES = 16
 
 
 @check("TS-TEL-027")
-def rank_complete(run: RunView) -> Iterator[Deviation]:
+def rank_complete(run: RunView) -> Iterator[Violation]:
     """Every rank of an attempt reports, from its start."""
     rows = rows_of(run, rank_metrics(run))
     rows = rows[ranks_of_rows(run, rows) >= 0]
     if not len(rows):
-        raise NotJudged("no metric of ranks")
+        raise NotApplicable("no metric of ranks")
     refuse_snapshot(run)
     sized = [span for span in run.attempts if span.world_size is not None]
     if not sized:
-        raise NotJudged("no world size is stated")
+        raise NotApplicable("no world size is stated")
     slowest = Cadences(run).of_rows(run, rows).max() / 1e6
     judged = [span for span in sized if span.seconds >= FEWEST_CADENCES * slowest]
     if not judged:
-        raise NotJudged("no attempt is longer than two cadences")
+        raise NotApplicable("no attempt is longer than two cadences")
     for span in judged:
         mine = rows[run.series.rows["attempt"][rows] == span.number]
         if len(mine):
@@ -60,7 +60,7 @@ def rank_complete(run: RunView) -> Iterator[Deviation]:
             yield from _late_ranks(run, span)
 
 
-def _silent_ranks(run: RunView, span: AttemptSpan, seen: np.ndarray) -> Iterator[Deviation]:
+def _silent_ranks(run: RunView, span: AttemptSpan, seen: np.ndarray) -> Iterator[Violation]:
     size = span.world_size or 0
     lost = [r for event in run.events_named(LOST) if event.attempt == span.number for r in ranks_named(event)]
     missing = holes(np.union1d(seen, lost), size)
@@ -69,7 +69,7 @@ def _silent_ranks(run: RunView, span: AttemptSpan, seen: np.ndarray) -> Iterator
     amount = sum(high - low + 1 for low, high in missing)
     ranges = ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in missing[:MAX_RANGES])
     ranges += " and more" if len(missing) > MAX_RANGES else ""
-    yield Deviation(
+    yield Violation(
         head_of_scope(run, span.number, ("rank", "group")),
         f"{counted(amount, 'rank')} of {size:,} in attempt {span.number} without a value: {ranges}",
         "let every rank write; one that is lost is named by an event train.rank.lost",
@@ -77,7 +77,7 @@ def _silent_ranks(run: RunView, span: AttemptSpan, seen: np.ndarray) -> Iterator
     )
 
 
-def _late_ranks(run: RunView, span: AttemptSpan) -> Iterator[Deviation]:
+def _late_ranks(run: RunView, span: AttemptSpan) -> Iterator[Violation]:
     rows = rows_of(run, ["train.rank.step"])
     joined = [r for event in run.events_named(JOINED) if event.attempt == span.number for r in ranks_named(event)]
     rows = rows[(run.series.rows["attempt"][rows] == span.number) & ~np.isin(ranks_of_rows(run, rows), joined)]
@@ -101,15 +101,15 @@ def _late_ranks(run: RunView, span: AttemptSpan) -> Iterator[Deviation]:
             last_time_us=series.first_time_us,
         )
 
-    yield from deviations_of_rows(run, late, "first", fault)
+    yield from violations_of_rows(run, late, "first", fault)
 
 
 @check("TS-TEL-028")
-def device_complete(run: RunView) -> Iterator[Deviation]:
+def device_complete(run: RunView) -> Iterator[Violation]:
     """Every device of an attempt reports the required metrics that other devices report."""
     owed = [metric.name for metric in device_metrics(run) if metric.level == "required"]
     if not owed:
-        raise NotJudged("no required metric of devices")
+        raise NotApplicable("no required metric of devices")
     have: dict[tuple[int, str], set[str]] = defaultdict(set)
     writers: dict[tuple[int, str], set[str]] = defaultdict(set)
     for attempt, metric, _, device, emitter in devices_by_attempt(run, [m.name for m in device_metrics(run)]):
@@ -128,7 +128,7 @@ def device_complete(run: RunView) -> Iterator[Deviation]:
     for (attempt, devices_without), metrics in absent.items():
         num_devices = len({device for number, device in writers if number == attempt})
         writer = min(writers[(attempt, min(devices_without))], default=None)
-        yield Deviation(
+        yield Violation(
             head_of_scope(run, attempt, ("device",), writer),
             f"{counted(len(devices_without), 'device')} of {num_devices:,} in attempt {attempt} without "
             f"{names_in_words(metrics)}: {names_in_words(devices_without)}",
@@ -144,26 +144,26 @@ def _unsupporting(run: RunView, metric: str) -> Iterator[tuple[str, int]]:
 
 
 @check("TS-TEL-029")
-def identity_stable(run: RunView) -> Iterator[Deviation]:
+def identity_stable(run: RunView) -> Iterator[Violation]:
     """Within an attempt ranks and devices stay on their hosts, and nothing goes by two names."""
     if not any(subject.host is not None or subject.device is not None for subject in run.series.subjects):
-        raise NotJudged("no record names a host or a device")
+        raise NotApplicable("no record names a host or a device")
     yield from few([*moved_ranks(run), *moved_devices(run), *doubles(run)])
 
 
 @check("TS-TEL-030")
-def world_size_consistent(run: RunView) -> Iterator[Deviation]:
+def world_size_consistent(run: RunView) -> Iterator[Violation]:
     """Heads, events, ranks and counts of an attempt agree on how many ranks it has."""
     sized = [span for span in run.attempts if span.world_size is not None]
     if not sized:
-        raise NotJudged("no world size is stated")
+        raise NotApplicable("no world size is stated")
     rows = np.arange(len(run.series))
     ranks = ranks_of_rows(run, rows)
     active = run.job.get("train.world.active")
     num_stated = sum(head.record.world_size is not None for head in run.heads) + sum(bool(s.started) for s in sized)
     if ranks.max(initial=-1) < 0 and active is None and num_stated < 2:
-        raise NotJudged("nothing to hold the world size against")
-    found: list[Deviation] = []
+        raise NotApplicable("nothing to hold the world size against")
+    found: list[Violation] = []
     for span in sized:
         found += [*_other_sizes(run, span), *_coordinates_beyond(run, span)]
         if not any(event.attempt == span.number for event in run.events_named(JOINED)):
@@ -173,12 +173,12 @@ def world_size_consistent(run: RunView) -> Iterator[Deviation]:
     yield from few(found)
 
 
-def _other_sizes(run: RunView, span: AttemptSpan) -> Iterator[Deviation]:
+def _other_sizes(run: RunView, span: AttemptSpan) -> Iterator[Violation]:
     for head in run.heads:
         size = head.record.world_size
         if head.record.att == span.number and size is not None and size != span.world_size:
             source = "the event that starts it" if span.started else "another head"
-            yield Deviation(
+            yield Violation(
                 head.location,
                 f"this head gives attempt {span.number} {counted(size, 'rank')}, {source} {span.world_size:,}",
                 "state the ranks that the attempt was started with, the same everywhere",
@@ -186,25 +186,25 @@ def _other_sizes(run: RunView, span: AttemptSpan) -> Iterator[Deviation]:
             )
 
 
-def _coordinates_beyond(run: RunView, span: AttemptSpan) -> Iterator[Deviation]:
+def _coordinates_beyond(run: RunView, span: AttemptSpan) -> Iterator[Violation]:
     """Heads that place a rank at a parallel coordinate that the attempt cannot have."""
     for head in run.heads:
         for name, value in head.record.declared.items():
             if head.record.att != span.number or not name.startswith("train.parallel."):
                 continue
             if isinstance(value, int) and value >= (span.world_size or 0):
-                yield Deviation(
+                yield Violation(
                     head.location,
                     f"{name} is {value:,} in attempt {span.number}, which has {span.world_size:,} ranks, from 0",
                     "coordinates count from 0, and their degrees multiply to the ranks of the attempt",
                 )
 
 
-def _surplus_ranks(run: RunView, span: AttemptSpan, rows: np.ndarray) -> Iterator[Deviation]:
+def _surplus_ranks(run: RunView, span: AttemptSpan, rows: np.ndarray) -> Iterator[Violation]:
     if len(rows):
         mine = Columns(run, rows)
         first = run.series.at(int(rows[np.lexsort((mine["first_offset"], mine["first_file"]))[0]]))
-        yield Deviation(
+        yield Violation(
             first.first_location,
             f"rank {first.subject.rank} reports in attempt {span.number}, which has {span.world_size:,} ranks, from 0",
             "number ranks from 0 over the whole job, and state the size of the attempt that runs",
@@ -212,13 +212,13 @@ def _surplus_ranks(run: RunView, span: AttemptSpan, rows: np.ndarray) -> Iterato
         )
 
 
-def _surplus_active(run: RunView, span: AttemptSpan) -> Iterator[Deviation]:
+def _surplus_active(run: RunView, span: AttemptSpan) -> Iterator[Violation]:
     active = run.job.get("train.world.active")
     if active is None or not len(active):
         return
     wrong = np.flatnonzero((active.attempt == span.number) & (active.value > (span.world_size or 0)))
     if len(wrong):
-        yield Deviation(
+        yield Violation(
             active.location(int(wrong[0])),
             f"train.world.active is {number(float(active.value[wrong[0]]))} in attempt {span.number}, "
             f"which was started with {counted(span.world_size or 0, 'rank')}",

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from trainspec_validate.model.finding import Evidence
 from trainspec_validate.model.metrics import Metric, by_name, catalog, metrics
-from trainspec_validate.telemetry.checks import NOWHERE, Deviation, Location, NotJudged, RunView, Unsupported, check
+from trainspec_validate.telemetry.checks import NOWHERE, Location, NotApplicable, RunView, Unsupported, Violation, check
 from trainspec_validate.telemetry.checks._seen import (
     by_attempt,
     by_writer,
@@ -39,14 +39,14 @@ CAPABILITIES = {
 
 
 @check("TS-TEL-003")
-def scopes_have_values(run: RunView) -> Iterator[Deviation]:
+def scopes_have_values(run: RunView) -> Iterator[Violation]:
     """Each emitter writes a value of each scope that its head names."""
     if not run.heads:
         if run.num_samples:
             return
         lost = "; ".join(words for file in run.files for words in file.losses[:MAX_TOLD])
         help_text = "; ".join(["write samples", "nothing seen is no pass", *([lost] if lost else [])])
-        yield Deviation(NOWHERE, "the stream holds no value of any metric", help_text)
+        yield Violation(NOWHERE, "the stream holds no value of any metric", help_text)
         return
     written = {writer: _scopes(names) for writer, names in by_writer(run).items()}
     anywhere = frozenset().union(*written.values()) if written else frozenset()
@@ -74,13 +74,13 @@ def _is_short(run: RunView, attempt: int) -> bool:
     return span is None or span.seconds < SHORT_SECONDS
 
 
-def _emptiness(head: PlacedHead, empty: Sequence[str], *, is_silent: bool) -> Deviation:
+def _emptiness(head: PlacedHead, empty: Sequence[str], *, is_silent: bool) -> Violation:
     whose = f"emitter {head.record.emitter!r} in attempt {head.record.att}"
     if is_silent:
-        return Deviation(head.location, f"{whose} has a head and no value", "write samples; nothing seen is no pass")
+        return Violation(head.location, f"{whose} has a head and no value", "write samples; nothing seen is no pass")
     named = f"the scope{'s' * (len(empty) > 1)} {', '.join(empty)}"
     help_text = "write them, or leave the scope out of the head"
-    return Deviation(head.location, f"{whose} names {named} and writes no value of it", help_text)
+    return Violation(head.location, f"{whose} names {named} and writes no value of it", help_text)
 
 
 @lru_cache(maxsize=1_024)
@@ -93,28 +93,28 @@ def _scopes(names: frozenset[str]) -> frozenset[str]:
 
 
 @check("TS-TEL-071")
-def scopes_covered(run: RunView) -> Iterator[Deviation]:
+def scopes_covered(run: RunView) -> Iterator[Violation]:
     """The emitters of a run write every scope that it owes metrics of."""
     if not own_heads(run):
-        raise NotJudged("no head that names scopes")
+        raise NotApplicable("no head that names scopes")
     if any(damage.location.offset == 0 for damage in run.damage):
-        raise NotJudged("a head cannot be read")
+        raise NotApplicable("a head cannot be read")
     named = {scope for head in own_heads(run) for scope in head.record.scopes}
     absent = [scope for scope in SCOPES if scope not in named]
     if absent:
         message = f"no head names the scope{'s' * (len(absent) > 1)} {', '.join(absent)}"
-        yield Deviation(NOWHERE, message, "give the files of all emitters of the run, or let one write these scopes")
+        yield Violation(NOWHERE, message, "give the files of all emitters of the run, or let one write these scopes")
 
 
 @check("TS-TEL-004")
-def owed_metrics(run: RunView) -> Iterator[Deviation]:
+def owed_metrics(run: RunView) -> Iterator[Violation]:
     """Every metric of the core profile that the run owes has a value in each attempt."""
     yield from damaged(run, "TS-TEL-004")
     yield from _absent(run, "core")
 
 
 @check("TS-TEL-070")
-def owed_metrics_full(run: RunView) -> Iterator[Deviation]:
+def owed_metrics_full(run: RunView) -> Iterator[Violation]:
     """Every metric of the full profile that the run owes has a value in each attempt."""
     yield from _absent(run, "full")
 
@@ -180,7 +180,7 @@ def _attempts(run: RunView) -> Iterator[_Attempt]:
         yield _Attempt(span, scopes, mine, refused, due, reports, run.snapshot, is_log)
 
 
-def _absent(run: RunView, profile: str) -> Iterator[Deviation]:
+def _absent(run: RunView, profile: str) -> Iterator[Violation]:
     """What has no value, put together by scope and attempts."""
     owed = [metric for metric in metrics().values() if metric.profile == profile]
     is_judged = False
@@ -198,7 +198,7 @@ def _absent(run: RunView, profile: str) -> Iterator[Deviation]:
     for (scope, names), spans in absent.items():
         yield _absence(run, scope, names, spans)
     if not is_judged:
-        raise NotJudged(_why_nothing_is_owed(run))
+        raise NotApplicable(_why_nothing_is_owed(run))
     if refused and not absent:
         raise Unsupported("; ".join(f"{name}: {reason}" for name, reason in sorted(refused.items())))
 
@@ -210,7 +210,7 @@ def _why_nothing_is_owed(run: RunView) -> str:
     return "no attempt is long enough to owe a metric of the scopes that its heads name"
 
 
-def _absence(run: RunView, scope: str, names: tuple[str, ...], spans: list[AttemptSpan]) -> Deviation:
+def _absence(run: RunView, scope: str, names: tuple[str, ...], spans: list[AttemptSpan]) -> Violation:
     numbers = [span.number for span in spans]
     message = f"no value of {', '.join(names)} in attempt{'s' * (len(numbers) > 1)} {ranges_in_words(numbers)}"
     help_text = f"every run with metrics of scope {scope} owes them; a head can declare them unsupported, and why"
@@ -219,7 +219,7 @@ def _absence(run: RunView, scope: str, names: tuple[str, ...], spans: list[Attem
         last_time_us=spans[-1].last_time_us,
         count=len(names) * len(numbers),
     )
-    return Deviation(_head_with(run, numbers[0], scope), message, help_text, evidence)
+    return Violation(_head_with(run, numbers[0], scope), message, help_text, evidence)
 
 
 def _head_with(run: RunView, attempt: int, scope: str) -> Location:

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
+from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
 from trainspec_validate.telemetry.checks._job import segments, updates_of
 from trainspec_validate.telemetry.checks._members import ranks_of_rows
 from trainspec_validate.telemetry.checks._pauses import of_attempt, standstills
 from trainspec_validate.telemetry.checks._rows import (
     Columns,
-    deviations_of_rows,
     has_times,
     refuse_snapshot,
     refuse_timeless,
     rows_of,
+    violations_of_rows,
 )
 from trainspec_validate.telemetry.checks._untimed import Bounds, slow_reports
 from trainspec_validate.telemetry.checks._words import Fault, few, moment, number, seconds_in_words, series_in_words
@@ -48,12 +48,12 @@ FEWEST_INTERVALS = 3
 
 
 @check("TS-TEL-035")
-def straggler(run: RunView) -> Iterator[Deviation]:
+def straggler(run: RunView) -> Iterator[Violation]:
     """No rank is slower than 1.5 times the others in a tenth of the windows, or in four in a row."""
     slowdowns = rows_of(run, [SLOWDOWN], least=FEWEST_WINDOWS)
     groups = list(_durations_by_attempt(run))
     if not len(slowdowns) and not groups:
-        raise NotJudged(f"no {SLOWDOWN}, and no {DURATION} of three ranks or more")
+        raise NotApplicable(f"no {SLOWDOWN}, and no {DURATION} of three ranks or more")
     rows = Columns(run, slowdowns)
     often = rows["num_above"] > SLOW_SHARE * rows["num"]
     for_a_while = ~often & (rows["longest_above"] >= SLOW_IN_A_ROW)
@@ -62,8 +62,8 @@ def straggler(run: RunView) -> Iterator[Deviation]:
         message = f"is above {number(SLOW_FACTOR)} in {series.num_above:,} of {series.num:,} windows, up to "
         return _slow(series, message + number(series.maximum))
 
-    yield from deviations_of_rows(run, slowdowns[often], "last", by_window)
-    yield from deviations_of_rows(run, slowdowns[for_a_while], "longest_above", _slow_for_a_while)
+    yield from violations_of_rows(run, slowdowns[often], "last", by_window)
+    yield from violations_of_rows(run, slowdowns[for_a_while], "longest_above", _slow_for_a_while)
     for mine in groups:
         means = run.series.rows["total"][mine] / np.maximum(run.series.rows["num_finite"][mine], 1)
         median = float(np.median(means))
@@ -72,7 +72,7 @@ def straggler(run: RunView) -> Iterator[Deviation]:
             mean = seconds_in_words(series.total / max(series.num_finite, 1))
             return _slow(series, f"is {mean} on average, and {seconds_in_words(median)} on the median rank")
 
-        yield from deviations_of_rows(run, mine[means > SLOW_FACTOR * median], "last", by_mean)
+        yield from violations_of_rows(run, mine[means > SLOW_FACTOR * median], "last", by_mean)
 
 
 def _durations_by_attempt(run: RunView) -> Iterator[Any]:
@@ -106,23 +106,23 @@ def _slow(series: Series, message: str, location: Location | None = None) -> Fau
 
 
 @check("TS-TEL-036")
-def slow_down(run: RunView) -> Iterator[Deviation]:
+def slow_down(run: RunView) -> Iterator[Violation]:
     """Updates do not take 3 % longer for half an hour without an event that changes the work."""
     refuse_snapshot(run)
     series = run.job.get(DURATION)
     if series is None:
-        raise NotJudged(f"no {DURATION} of the job")
+        raise NotApplicable(f"no {DURATION} of the job")
     if not has_times(run):
         yield from few(found for part in segments(run, series) for found in _drifts_untimed(run, series, part))
         return
-    found: list[Deviation] = []
+    found: list[Violation] = []
     judged = False
     for part in segments(run, series):
         firsts, medians = _windows(series, part)
         judged = judged or len(medians) >= 2 * FEWEST_BASELINE
         found += _drifts(series, firsts, medians)
     if not judged:
-        raise NotJudged("no half hour of updates with as much before it")
+        raise NotApplicable("no half hour of updates with as much before it")
     yield from few(found)
 
 
@@ -136,9 +136,9 @@ def _windows(series: JobSeries, part: Any) -> tuple[Any, Any]:
     return part[begins], np.array(medians)
 
 
-def _drifts_untimed(run: RunView, series: JobSeries, part: Any) -> Iterator[Deviation]:
+def _drifts_untimed(run: RunView, series: JobSeries, part: Any) -> Iterator[Violation]:
     for slow in slow_reports(run, series, part, Bounds(DRIFT, FEWEST_BASELINE, DRIFT_SECONDS)):
-        yield Deviation(
+        yield Violation(
             series.location(slow.first),
             f"updates take {seconds_in_words(slow.seconds)} in {slow.num:,} reports from step "
             f"{int(series.step[slow.first]):,} to {int(series.step[slow.last]):,}, "
@@ -148,7 +148,7 @@ def _drifts_untimed(run: RunView, series: JobSeries, part: Any) -> Iterator[Devi
         )
 
 
-def _drifts(series: JobSeries, firsts: Any, medians: Any) -> Iterator[Deviation]:
+def _drifts(series: JobSeries, firsts: Any, medians: Any) -> Iterator[Violation]:
     begin = FEWEST_BASELINE
     while begin < len(medians):
         baseline = float(np.median(medians[max(0, begin - BASELINE_WINDOWS) : begin]))
@@ -160,7 +160,7 @@ def _drifts(series: JobSeries, firsts: Any, medians: Any) -> Iterator[Deviation]
         if end > begin and seconds >= DRIFT_SECONDS:
             slow = float(np.median(medians[begin:end]))
             first = int(firsts[begin])
-            yield Deviation(
+            yield Violation(
                 series.location(first),
                 f"updates take {seconds_in_words(slow)} for {seconds_in_words(seconds)} from "
                 f"{moment(int(series.time_us[first]))} on, {100 * (slow / baseline - 1):.1f} % more than before",
@@ -174,12 +174,12 @@ def _drifts(series: JobSeries, firsts: Any, medians: Any) -> Iterator[Deviation]
 
 
 @check("TS-TEL-037")
-def duration_vs_clock(run: RunView) -> Iterator[Deviation]:
+def duration_vs_clock(run: RunView) -> Iterator[Violation]:
     """The times of updates add up to the time that passed, pauses left out."""
     refuse_timeless(run)
     series = run.job.get(DURATION)
     if series is None:
-        raise NotJudged(f"no {DURATION} of the job")
+        raise NotApplicable(f"no {DURATION} of the job")
     pauses = standstills(run)
     judged = False
     for span in run.attempts:
@@ -197,7 +197,7 @@ def duration_vs_clock(run: RunView) -> Iterator[Deviation]:
         total, clock = float(claimed[usable].sum()), float(elapsed[usable].sum())
         if abs(total - clock) > CLOCK_TOLERANCE * clock:
             worst = int(np.argmax(np.where(usable, np.abs(claimed - elapsed), -1)))
-            yield Deviation(
+            yield Violation(
                 series.location(mine.start + worst + 1),
                 f"updates of attempt {span.number} add up to {seconds_in_words(total)} in {seconds_in_words(clock)}, a "
                 f"ratio of {number(total / clock)}; here it is {seconds_in_words(float(claimed[worst]))} in "
@@ -206,4 +206,4 @@ def duration_vs_clock(run: RunView) -> Iterator[Deviation]:
                 Evidence(DURATION, "", int(times[0]), int(times[-1]), int(usable.sum())),
             )
     if not judged:
-        raise NotJudged(f"fewer than {FEWEST_INTERVALS} intervals between updates without a pause")
+        raise NotApplicable(f"fewer than {FEWEST_INTERVALS} intervals between updates without a pause")

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from trainspec_validate.documents.types import ClusterProfile
-from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
+from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
 from trainspec_validate.telemetry.checks._members import device_metrics, devices_by_attempt, head_of_scope
-from trainspec_validate.telemetry.checks._rows import Columns, deviations_of_rows, rows_of
+from trainspec_validate.telemetry.checks._rows import Columns, rows_of, violations_of_rows
 from trainspec_validate.telemetry.checks._words import Fault, counted, few, names_in_words, number, seconds_in_words
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, Location, RunView, Series
 
@@ -26,7 +26,7 @@ PEAK_TOLERANCE = 0.01
 def _sized(run: RunView) -> list[tuple[AttemptSpan, int]]:
     found = [(span, span.world_size) for span in run.attempts if span.world_size is not None]
     if not found:
-        raise NotJudged("no world size is stated")
+        raise NotApplicable("no world size is stated")
     return found
 
 
@@ -39,7 +39,7 @@ def _where_sized(run: RunView, span: AttemptSpan) -> Location:
 
 
 @check("TS-TEL-080")
-def ranks_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviation]:
+def ranks_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Violation]:
     """An attempt has no more ranks than the machine has places."""
     most = sum(
         group.num_nodes * group.num_accelerators_per_node * group.accelerator.num_ranks_per_accelerator
@@ -47,7 +47,7 @@ def ranks_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviatio
     )
     for span, size in _sized(run):
         if size > most:
-            yield Deviation(
+            yield Violation(
                 _where_sized(run, span),
                 f"attempt {span.number} has {size:,} ranks, and {cluster.metadata.name} has room for {most:,}",
                 "give the profile of the machine that the run was on; several ranks of an accelerator stand in it",
@@ -56,7 +56,7 @@ def ranks_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviatio
 
 
 @check("TS-TEL-081")
-def devices_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviation]:
+def devices_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Violation]:
     """Every host reports as many devices as its nodes have accelerators."""
     hosts: dict[tuple[int, str], set[str]] = defaultdict(set)
     writer: dict[tuple[int, str], str] = {}
@@ -65,7 +65,7 @@ def devices_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviat
             hosts[(attempt, host)].add(device)
             writer.setdefault((attempt, host), emitter)
     if not hosts:
-        raise NotJudged("no device is named with its host")
+        raise NotApplicable("no device is named with its host")
     least = min(group.num_accelerators_per_node for group in cluster.node_groups)
     found = []
     for span in run.attempts:
@@ -75,7 +75,7 @@ def devices_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviat
         if short:
             host = min(short)
             found.append(
-                Deviation(
+                Violation(
                     head_of_scope(run, span.number, ("device",), writer[(span.number, host)]),
                     f"fewer than {wanted} devices on {counted(len(short), 'host')} in attempt {span.number}: "
                     f"{names_in_words(f'{name} {len(names)}' for name, names in short.items())}",
@@ -94,7 +94,7 @@ def _num_accelerators(span: AttemptSpan, cluster: ClusterProfile) -> int | None:
 
 
 @check("TS-TEL-082")
-def peak_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviation]:
+def peak_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Violation]:
     """Utilisation is measured against the dense peak of the machine's accelerator."""
     judged = False
     for value, head in run.declared(PEAK):
@@ -110,21 +110,21 @@ def peak_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviation
         judged = True
         if not any(abs(value - peak) <= PEAK_TOLERANCE * peak for peak in peaks):
             wanted = " or ".join(number(peak / 1e12) for peak in sorted(peaks))
-            yield Deviation(
+            yield Violation(
                 head.location,
                 f"{PEAK} is {number(value / 1e12)} TFLOP/s in {precision}, and the profile has {wanted}",
                 "measure against the dense peak of one accelerator at the precision of the matrix products",
                 Evidence(PEAK),
             )
     if not judged:
-        raise NotJudged(f"no {PEAK} with a {PRECISION} that the profile has a peak for")
+        raise NotApplicable(f"no {PEAK} with a {PRECISION} that the profile has a peak for")
 
 
 @check("TS-TEL-083")
-def clocks_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviation]:
+def clocks_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Violation]:
     """The clocks of two nodes are no further apart than the profile says."""
     if cluster.clock is None or cluster.clock.max_offset_seconds is None:
-        raise NotJudged("the profile states no largest offset")
+        raise NotApplicable("the profile states no largest offset")
     bound = cluster.clock.max_offset_seconds
     judged = False
     for span in run.attempts:
@@ -139,7 +139,7 @@ def clocks_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviati
         if apart > bound:
             worst = high if abs(columns["maximum"][high]) >= abs(columns["minimum"][low]) else low
             series, other = run.series.at(int(rows[worst])), run.series.at(int(rows[low if worst == high else high]))
-            yield Deviation(
+            yield Violation(
                 series.last_location,
                 f"clocks of {series.subject.host} and {other.subject.host} are {seconds_in_words(apart)} apart, and "
                 f"the profile says at most {seconds_in_words(bound)}",
@@ -147,15 +147,15 @@ def clocks_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviati
                 Evidence(OFFSET, names_in_words([str(series.subject.host), str(other.subject.host)])),
             )
     if not judged:
-        raise NotJudged(f"no {OFFSET} of two nodes")
+        raise NotApplicable(f"no {OFFSET} of two nodes")
 
 
 @check("TS-TEL-084")
-def latency_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviation]:
+def latency_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Violation]:
     """Probes between nodes of one machine come back within milliseconds."""
     rows = rows_of(run, [LATENCY])
     if not len(rows):
-        raise NotJudged(f"no {LATENCY}")
+        raise NotApplicable(f"no {LATENCY}")
     means = run.series.rows["total"][rows] / np.maximum(run.series.rows["num_finite"][rows], 1)
 
     def fault(series: Series) -> Fault:
@@ -170,4 +170,4 @@ def latency_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Deviat
             last_time_us=series.last_time_us,
         )
 
-    yield from deviations_of_rows(run, rows[means > LARGEST_LATENCY_SECONDS], "first", fault)
+    yield from violations_of_rows(run, rows[means > LARGEST_LATENCY_SECONDS], "first", fault)

@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
+from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
 from trainspec_validate.telemetry.checks._cadences import Cadences
 from trainspec_validate.telemetry.checks._job import report_interval, stretches
 from trainspec_validate.telemetry.checks._pauses import Pauses, end_us, of_attempt, standstills
 from trainspec_validate.telemetry.checks._progress import STEPS, Progress, progress
 from trainspec_validate.telemetry.checks._rows import finite, refuse_snapshot, refuse_timeless, rows_of, when
 from trainspec_validate.telemetry.checks._words import (
-    deviations_of,
     few,
     number,
     seconds_in_words,
     series_in_words,
+    violations_of,
 )
 from trainspec_validate.telemetry.view.run_view import Location, Lockstep, Occurrence, RunView, Trouble
 
@@ -33,12 +33,12 @@ LEAST_STALL_SECONDS = 60.0
 
 
 @check("TS-TEL-031")
-def step_advance(run: RunView) -> Iterator[Deviation]:
+def step_advance(run: RunView) -> Iterator[Violation]:
     """The count of updates advances by the report interval, also from one attempt to the next."""
     known = progress(run)
     refuse_snapshot(run)
     if len(known.steps) < 2:
-        raise NotJudged(f"{STEPS} comes once only")
+        raise NotApplicable(f"{STEPS} comes once only")
 
     def message(jump: Occurrence) -> str:
         before, now = number(jump.value_before), number(jump.value)
@@ -46,18 +46,18 @@ def step_advance(run: RunView) -> Iterator[Deviation]:
 
     help_text = "write each completed update, or every n-th and report_interval_steps: n in the head"
     trails = [trail for trail in run.trails_of(Trouble.STEP_JUMP) if trail.key.metric == STEPS]
-    yield from deviations_of(trails, message, help_text)
+    yield from violations_of(trails, message, help_text)
     yield from few(_starts_beyond(run, known))
 
 
-def _starts_beyond(run: RunView, known: Progress) -> Iterator[Deviation]:
+def _starts_beyond(run: RunView, known: Progress) -> Iterator[Violation]:
     """Attempts whose first count is more than a report beyond what the attempts before came to."""
     for attempt in known.attempts()[1:]:
         first, before = known.first(attempt), known.largest(below=attempt)
         if first is None or before is None:
             continue
         if first.step > before.step + report_interval(run, attempt):
-            yield Deviation(
+            yield Violation(
                 first.location,
                 f"attempt {attempt} begins with step {first.step:,}, and no attempt before came beyond {before.step:,}",
                 "go on counting from the restored step",
@@ -70,12 +70,12 @@ def _starts_beyond(run: RunView, known: Progress) -> Iterator[Deviation]:
 
 
 @check("TS-TEL-032")
-def step_spread(run: RunView) -> Iterator[Deviation]:
+def step_spread(run: RunView) -> Iterator[Violation]:
     """Ranks are no more than one update apart, beside what passes between two of their values."""
     refuse_timeless(run)
     locks = [lock for lock in run.lockstep if lock.key.metric == "train.rank.step" and lock.num.max(initial=0) > 1]
     if not locks:
-        raise NotJudged("no two ranks report train.rank.step at the same time")
+        raise NotApplicable("no two ranks report train.rank.step at the same time")
     cadences = Cadences(run)
     for lock in locks:
         rows = rows_of(run, ["train.rank.step"])
@@ -83,7 +83,7 @@ def step_spread(run: RunView) -> Iterator[Deviation]:
         bound = SPREAD_STEPS + np.ceil(_steps_per_second(lock) * wanted)
         spread = finite(lock.high) - finite(lock.low)
         for begin, end in stretches((lock.num > 1) & (spread > bound), SPREAD_INSTANTS):
-            yield Deviation(
+            yield Violation(
                 Location(*(int(n) for n in lock.low_location[begin])),
                 f"rank {int(lock.low_rank[begin])} is at step {number(lock.low[begin])} and rank "
                 f"{int(lock.high_rank[begin])} at {number(lock.high[begin])}, for "
@@ -111,12 +111,12 @@ def lock_evidence(lock: Lockstep, begin: int, end: int, sample: str) -> Evidence
 
 
 @check("TS-TEL-033")
-def no_progress(run: RunView) -> Iterator[Deviation]:
+def no_progress(run: RunView) -> Iterator[Violation]:
     """A job that completes no update for long says why."""
     known = progress(run)
     refuse_timeless(run)
     pauses = standstills(run)
-    found: list[Deviation] = []
+    found: list[Violation] = []
     judged = False
     for span in run.attempts:
         mine = of_attempt(known.series, span.number)
@@ -127,7 +127,7 @@ def no_progress(run: RunView) -> Iterator[Deviation]:
         is_open = run.is_live and span is run.attempts[-1]
         found += _stands(run, known, mine, pauses, int(times[-1]) if is_open else end_us(span))
     if not judged:
-        raise NotJudged("fewer than three updates are reported in each attempt")
+        raise NotApplicable("fewer than three updates are reported in each attempt")
     yield from few(found)
 
 
@@ -138,7 +138,7 @@ def _longest_stand_us(times: Any, steps: Any, pauses: Pauses) -> float:
     return max(STALL_STEPS * median, LEAST_STALL_SECONDS * 1e6)
 
 
-def _stands(run: RunView, known: Progress, mine: slice, pauses: Pauses, end: int) -> Iterator[Deviation]:
+def _stands(run: RunView, known: Progress, mine: slice, pauses: Pauses, end: int) -> Iterator[Violation]:
     """Stretches of an attempt without a new update, longer than the limit beside pauses."""
     steps = known.steps[mine]
     limit = _longest_stand_us(known.series.time_us[mine], steps, pauses)
@@ -149,7 +149,7 @@ def _stands(run: RunView, known: Progress, mine: slice, pauses: Pauses, end: int
     for place in np.flatnonzero(pauses.left_us(begins, ends) > limit * np.maximum(updates, 1)):
         at = mine.start + int(new[place])
         left = int(pauses.left_us(begins[place], ends[place]))
-        yield Deviation(
+        yield Violation(
             known.series.location(at),
             f"no update is completed for {seconds_in_words(left / 1e6)} after step {int(steps[new[place]]):,}, and no "
             f"event says why{_busy(run, int(begins[place]), int(ends[place]))}",

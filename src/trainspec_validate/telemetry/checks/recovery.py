@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._episodes import PHASES, Episode, recovered_episodes, time_in_words
 from trainspec_validate.telemetry.checks._intervals import may_grow
 from trainspec_validate.telemetry.checks._lives import last_end
@@ -25,18 +25,18 @@ EVENTS = {
 
 
 @check("TS-REC-001")
-def episode_complete(run: RunView) -> Iterator[Deviation]:
+def episode_complete(run: RunView) -> Iterator[Violation]:
     """Every fault that the job comes back from has all marks of its recovery, or an end that says that it failed."""
     found = recovered_episodes(run)
     ended = last_end(run)
     judged = [e for e in found if not may_grow(run) or e.resumed is not None or e.failed is not None]
     if not judged:
-        raise NotJudged("the recovery from the fault goes on")
+        raise NotApplicable("the recovery from the fault goes on")
     for episode in judged:
         absent = list(_absent(episode, ended))
         if absent:
             message = f"the recovery from the fault {episode.id!r} has no mark for {', '.join(absent)}"
-            yield Deviation(episode.fault.location, message, "write " + ", ".join(EVENTS[name] for name in absent))
+            yield Violation(episode.fault.location, message, "write " + ", ".join(EVENTS[name] for name in absent))
 
 
 def _absent(episode: Episode, end: PlacedEvent | None) -> Iterator[str]:
@@ -58,7 +58,7 @@ def _absent(episode: Episode, end: PlacedEvent | None) -> Iterator[str]:
 
 
 @check("TS-REC-002")
-def marks_in_order(run: RunView) -> Iterator[Deviation]:
+def marks_in_order(run: RunView) -> Iterator[Violation]:
     """The marks of a recovery follow each other in time."""
     judged = False
     found = []
@@ -70,14 +70,14 @@ def marks_in_order(run: RunView) -> Iterator[Deviation]:
                 message = f"after the fault {episode.id!r}, {after.name!r} is {early} before {before.name!r}"
                 related = ((before.location, before.name),)
                 help_text = "take the times of all marks from one clock"
-                found.append(Deviation(after.location, message, help_text, related=related))
+                found.append(Violation(after.location, message, help_text, related=related))
     if not judged:
-        raise NotJudged("no recovery of the run has two marks")
+        raise NotApplicable("no recovery of the run has two marks")
     yield from few(found)
 
 
 @check("TS-REC-017")
-def recovery_phases(run: RunView) -> Iterator[Deviation]:
+def recovery_phases(run: RunView) -> Iterator[Violation]:
     """The phases of a recovery add up to its total, which reaches from the fault until the job has caught up."""
     judged = False
     for episode in recovered_episodes(run):
@@ -87,9 +87,9 @@ def recovery_phases(run: RunView) -> Iterator[Deviation]:
         judged = True
         apart = next(_apart(episode, end, total), None)
         if apart is not None:
-            yield Deviation(end.location, f"after the fault {episode.id!r}, {apart[0]}", apart[1])
+            yield Violation(end.location, f"after the fault {episode.id!r}, {apart[0]}", apart[1])
     if not judged:
-        raise NotJudged("no recovery of the run states its train.recovery.duration")
+        raise NotApplicable("no recovery of the run states its train.recovery.duration")
 
 
 def _apart(episode: Episode, end: PlacedEvent, total: float) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from trainspec_validate.model.finding import Evidence
 from trainspec_validate.model.units import percent
 from trainspec_validate.performance.costs.detection import trials_needed
 from trainspec_validate.performance.derived.policy import detection_seconds
-from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._budget import Promised, class_in_policy, promised, too_many
 from trainspec_validate.telemetry.checks._episodes import Episode, Mark, recovered_episodes, time_in_words
 from trainspec_validate.telemetry.checks._words import few
@@ -20,7 +20,7 @@ MOST_SHOWN = 0.999
 
 
 @check("TS-TEL-047")
-def recovery_bound(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
+def recovery_bound(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation]:
     """A job has caught up within the budget of the fault and the recovery point together."""
     mine = _judged(promised(run, policy, _caught_up_seconds), "caught up")
     point = policy.recovery_point_seconds
@@ -32,7 +32,7 @@ def recovery_bound(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation
 
 
 @check("TS-REC-003")
-def time_to_first_step(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
+def time_to_first_step(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation]:
     """The first update after a fault is completed within the budget, for the promised share of faults."""
     mine = _judged(promised(run, policy, lambda episode: episode.seconds_to_first_step), "completed an update")
     for one, count in too_many(mine, lambda path: path.budget_seconds):
@@ -44,7 +44,7 @@ def time_to_first_step(run: RunView, policy: CheckpointPolicy) -> Iterator[Devia
 
 
 @check("TS-REC-004")
-def time_to_detect(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
+def time_to_detect(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation]:
     """A fault is detected within the shortest time-out of the layers that notice its class."""
     judged, late = False, []
     for episode in recovered_episodes(run):
@@ -60,9 +60,11 @@ def time_to_detect(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation
                 f"notices {fault} within {time_in_words(limit)}"
             )
             help_text = "find out why that layer did not report first, or correct its time-out"
-            late.append(Deviation(episode.fault.location, message, help_text))
+            late.append(Violation(episode.fault.location, message, help_text))
     if not judged:
-        raise NotJudged("no recovery states how long its fault was not detected, of a class that the policy notices")
+        raise NotApplicable(
+            "no recovery states how long its fault was not detected, of a class that the policy notices"
+        )
     yield from few(late)
 
 
@@ -75,7 +77,7 @@ def _caught_up_seconds(episode: Episode) -> float | None:
 
 def _judged(mine: list[Promised], what: str) -> list[Promised]:
     if not mine:
-        raise NotJudged(f"after no fault that the policy has a way back from, the job {what}")
+        raise NotApplicable(f"after no fault that the policy has a way back from, the job {what}")
     return mine
 
 
@@ -87,7 +89,7 @@ def _since(one: Promised) -> str:
     return f"{words} after the last sign of life before the fault {one.episode.id!r}"
 
 
-def _slow(one: Promised, message: str) -> Deviation:
+def _slow(one: Promised, message: str) -> Violation:
     episode, path = one.episode, one.path
     stated = episode.detect_seconds is not None
     help_text = "" if stated else "state the phase detect in train.recovery.duration, so that the fault has a time; "
@@ -101,7 +103,7 @@ def _slow(one: Promised, message: str) -> Deviation:
     )
     related = tuple((mark.location, mark.name) for mark in episode.marks()[1:])
     help_text += f"{_longest(episode)}{_trials(path.quantile)}"
-    return Deviation(episode.fault.location, message, help_text, evidence, related)
+    return Violation(episode.fault.location, message, help_text, evidence, related)
 
 
 def _trials(quantile: float) -> str:

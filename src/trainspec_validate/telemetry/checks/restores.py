@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trainspec_validate.documents.types import CheckpointPolicy
-from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._attributes import whole, word
 from trainspec_validate.telemetry.checks._episodes import FAULT, Episode, episodes
 from trainspec_validate.telemetry.checks._progress import Progress, progress
@@ -23,23 +23,23 @@ def _later_restarts(run: RunView) -> list[Restart]:
     """The attempts after the first one, where an event says what they go on from.
 
     Raises:
-        NotJudged: there is none.
+        NotApplicable: there is none.
     """
     first = run.attempts[0].number if run.attempts else 0
     found = [restart for restart in restarts(run) if restart.attempt > first]
     if not found:
-        raise NotJudged("no attempt after the first one says what it goes on from")
+        raise NotApplicable("no attempt after the first one says what it goes on from")
     return found
 
 
 @check("TS-REC-006")
-def restore_source(run: RunView) -> Iterator[Deviation]:
+def restore_source(run: RunView) -> Iterator[Violation]:
     """A new attempt goes on from a checkpoint that was committed before the fault, where there is one."""
     known = saves(run)
     faults = {e.restart.attempt: e for e in _episodes(run) if e.restart is not None and e.changes_attempt}
     by_id = {save.id: save for save in known}
     judged = False
-    found: list[Deviation] = []
+    found: list[Violation] = []
     for restart in _later_restarts(run):
         from_nothing = restart.source == NOTHING or (restart.source is None and restart.step == 0)
         if from_nothing:
@@ -51,7 +51,7 @@ def restore_source(run: RunView) -> Iterator[Deviation]:
         if source is not None and fault is not None:
             found += _too_new(restart, source, fault)
     if not judged:
-        raise NotJudged("no attempt after the first one names a checkpoint of the run, or starts from nothing")
+        raise NotApplicable("no attempt after the first one names a checkpoint of the run, or starts from nothing")
     yield from few(found)
 
 
@@ -59,7 +59,7 @@ def _episodes(run: RunView) -> list[Episode]:
     return list(episodes(run)) if run.events_named(FAULT) else []
 
 
-def _passed_over(restart: Restart, known: Sequence[Save]) -> Iterator[Deviation]:
+def _passed_over(restart: Restart, known: Sequence[Save]) -> Iterator[Violation]:
     usable = [save for save in known if save.usable_at(restart.told.time_us) and save.step]
     if usable:
         newest = max(usable, key=lambda save: save.step or 0)
@@ -68,10 +68,10 @@ def _passed_over(restart: Restart, known: Sequence[Save]) -> Iterator[Deviation]
             f"{newest.step:,} is committed"
         )
         related = (((newest.committed or newest.first).location, "its commit"),)
-        yield Deviation(restart.told.location, message, "restore it, or stop with an error", related=related)
+        yield Violation(restart.told.location, message, "restore it, or stop with an error", related=related)
 
 
-def _too_new(restart: Restart, source: Save, fault: Episode) -> Iterator[Deviation]:
+def _too_new(restart: Restart, source: Save, fault: Episode) -> Iterator[Violation]:
     committed = source.committed
     if committed is not None and committed.time_us > fault.fault.time_us:
         late = seconds_in_words((committed.time_us - fault.fault.time_us) / 1e6)
@@ -80,11 +80,11 @@ def _too_new(restart: Restart, source: Save, fault: Episode) -> Iterator[Deviati
         )
         related = ((committed.location, "its commit"), (fault.fault.location, "the fault"))
         help_text = "what a job writes while it fails is not safe; restore an older checkpoint"
-        yield Deviation(restart.told.location, message, help_text, related=related)
+        yield Violation(restart.told.location, message, help_text, related=related)
 
 
 @check("TS-REC-007")
-def step_continuity(run: RunView) -> Iterator[Deviation]:
+def step_continuity(run: RunView) -> Iterator[Violation]:
     """A new attempt goes on with the update and the data after those of the restored state."""
     updates = progress(run)
     judged, found = False, []
@@ -95,11 +95,11 @@ def step_continuity(run: RunView) -> Iterator[Deviation]:
         judged = True
         found += [*_wrong_step(run, restart, updates), *_two_steps(restart)]
     if not judged:
-        raise NotJudged("no attempt after the first one has a restored step and updates")
+        raise NotApplicable("no attempt after the first one has a restored step and updates")
     yield from few([*found, *_other_data(run)])
 
 
-def _wrong_step(run: RunView, restart: Restart, updates: Progress) -> Iterator[Deviation]:
+def _wrong_step(run: RunView, restart: Restart, updates: Progress) -> Iterator[Violation]:
     """The first report is of the restored update or of the one after it, and so is the first one beyond."""
     restored = restart.step or 0
     first, beyond = updates.first(restart.attempt), updates.first(restart.attempt, above=restored)
@@ -115,19 +115,19 @@ def _wrong_step(run: RunView, restart: Restart, updates: Progress) -> Iterator[D
         )
         related = ((restart.told.location, "what it restores"),)
         help_text = f"the next update is {restored + 1:,}"
-        yield Deviation(first.location, message, help_text, related=related)
+        yield Violation(first.location, message, help_text, related=related)
 
 
-def _two_steps(restart: Restart) -> Iterator[Deviation]:
+def _two_steps(restart: Restart) -> Iterator[Violation]:
     started = restart.span.started
     stated = whole(started, "train.restore.step") if started is not None else None
     if started is not None and stated is not None and stated != restart.step:
         message = f"attempt {restart.attempt} says that it restores update {stated:,}, but restores {restart.step:,}"
         related = ((restart.told.location, "the restore"),)
-        yield Deviation(started.location, message, "both are the same", related=related)
+        yield Violation(started.location, message, "both are the same", related=related)
 
 
-def _other_data(run: RunView) -> Iterator[Deviation]:
+def _other_data(run: RunView) -> Iterator[Violation]:
     """The first update of each attempt that is done again with other training samples."""
     series = run.job.get(SAMPLES)
     if series is None:
@@ -143,11 +143,11 @@ def _other_data(run: RunView) -> Iterator[Deviation]:
             )
             related = ((pair.location_before, "the first time"),)
             help_text = "restore the position in the data, or write train.data.position.changed"
-            yield Deviation(pair.location, message, help_text, related=related)
+            yield Violation(pair.location, message, help_text, related=related)
 
 
 @check("TS-REC-013")
-def corruption_rolled_back(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
+def corruption_rolled_back(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation]:
     """After silent corruption, the restored checkpoint is older than the corruption can be."""
     known = {save.id: save for save in saves(run)}
     judged, found = False, []
@@ -166,9 +166,9 @@ def corruption_rolled_back(run: RunView, policy: CheckpointPolicy) -> Iterator[D
             )
             related = ((source.first.location, "where it was saved"), (episode.fault.location, "the fault"))
             help_text = "restore a checkpoint that was saved before"
-            found.append(Deviation(episode.restart.told.location, message, help_text, related=related))
+            found.append(Violation(episode.restart.told.location, message, help_text, related=related))
     if not judged:
-        raise NotJudged("no restore after silent corruption")
+        raise NotApplicable("no restore after silent corruption")
     yield from few(found)
 
 

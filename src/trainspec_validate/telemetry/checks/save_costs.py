@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from trainspec_validate.documents.types import CheckpointPolicy
 from trainspec_validate.model.units import bytes_
 from trainspec_validate.performance.derived.policy import durable_seconds
-from trainspec_validate.telemetry.checks import Deviation, Location, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks import Location, NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._progress import Progress, find_progress
 from trainspec_validate.telemetry.checks._saves import Save, committed_saves
 from trainspec_validate.telemetry.checks._words import few, seconds_in_words
@@ -29,7 +29,7 @@ class _Timed:
 
 
 @check("TS-TEL-061")
-def measured_save_time(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
+def measured_save_time(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation]:
     """Saves block training, and wait to be safe, no longer than the policy says."""
     found = committed_saves(run)
     updates = find_progress(run)
@@ -39,7 +39,7 @@ def measured_save_time(run: RunView, policy: CheckpointPolicy) -> Iterator[Devia
         blocking = blocking or durable
     safe = durable_seconds(policy)
     if not blocking and not (durable and safe):
-        raise NotJudged("no commit of the run has the time of its save")
+        raise NotApplicable("no commit of the run has the time of its save")
     yield from _slow(blocking, "blocks training", policy.save.blocking_seconds, "blocking_seconds")
     if safe and policy.save.mode == "asynchronous":
         yield from _slow(durable, "is durable after", safe, "persist_seconds_p95")
@@ -63,13 +63,13 @@ def _durable(save: Save) -> _Timed | None:
     return _Timed(save, (save.committed.time_us - save.begun.time_us) / 1e6, save.committed.location)
 
 
-def _slow(timed: Iterable[_Timed], what: str, limit: float, key: str) -> Iterator[Deviation]:
+def _slow(timed: Iterable[_Timed], what: str, limit: float, key: str) -> Iterator[Violation]:
     mine = list(timed)
     slow = [t for t in mine if t.seconds > limit * (1 + TIME_TOLERANCE)]
     if len(slow) <= math.floor(len(mine) * ALLOWED_SHARE):
         return
     yield from few(
-        Deviation(
+        Violation(
             t.location,
             f"checkpoint {t.save.id!r} {what} {seconds_in_words(t.seconds)}, but the policy says "
             f"{seconds_in_words(limit)}, and {len(slow):,} of {len(mine):,} saves take longer",
@@ -80,14 +80,14 @@ def _slow(timed: Iterable[_Timed], what: str, limit: float, key: str) -> Iterato
 
 
 @check("TS-TEL-062")
-def measured_checkpoint_size(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
+def measured_checkpoint_size(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation]:
     """Checkpoints are as large as the policy says."""
     declared = policy.save.size_bytes
     sized = [(save, size) for save in committed_saves(run) if (size := save.value("train.checkpoint.size")) is not None]
     if not sized:
-        raise NotJudged("no commit of the run has the size of its checkpoint")
+        raise NotApplicable("no commit of the run has the size of its checkpoint")
     yield from few(
-        Deviation(
+        Violation(
             (save.committed or save.first).location,
             f"checkpoint {save.id!r} has {bytes_(size)}, but the policy says {bytes_(declared)}",
             "look for shards that are missing, or correct size_bytes of the policy",

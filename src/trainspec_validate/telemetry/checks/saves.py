@@ -12,7 +12,7 @@ from trainspec_validate.performance.derived.policy import (
     outlives_job,
     outlives_node,
 )
-from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._attributes import whole, word
 from trainspec_validate.telemetry.checks._intervals import Interval
 from trainspec_validate.telemetry.checks._progress import median_step_seconds, progress
@@ -26,11 +26,11 @@ TOLERANCE = 0.1
 
 
 @check("TS-TEL-045")
-def checkpoint_cadence(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
+def checkpoint_cadence(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation]:
     """Saves that are committed are no further apart than the interval of the policy, in each form that it gives."""
     interval = policy.interval
     if interval.steps is None and interval.seconds is None:
-        raise NotJudged("the policy saves at the end of the job only")
+        raise NotApplicable("the policy saves at the end of the job only")
     updates, found = progress(run), saves(run)
     step_seconds = _step_seconds(run, policy)
     late = []
@@ -40,16 +40,16 @@ def checkpoint_cadence(run: RunView, policy: CheckpointPolicy) -> Iterator[Devia
         seconds = _over_seconds(stretch, interval.seconds, step_seconds + wait)
         late += [_late(stretch, *over) for over in (steps, seconds) if over is not None][:1]
     if not late and not any(save.commits for save in found):
-        raise NotJudged("no checkpoint was committed in the run")
+        raise NotApplicable("no checkpoint was committed in the run")
     yield from few(late)
 
 
 @check("TS-TEL-060")
-def durable_cadence(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
+def durable_cadence(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation]:
     """Checkpoints that outlive a node, or the job, come as often as the tiers of the policy that do."""
     updates, found = progress(run), committed_saves(run)
     if not any(save.durable_at("process") for save in found):
-        raise NotJudged("no commit says what its checkpoint outlives")
+        raise NotApplicable("no commit says what its checkpoint outlives")
     late = []
     for least, outlives in (("a node", outlives_node), ("the job", outlives_job)):
         declared = declared_interval_seconds(policy)
@@ -82,20 +82,20 @@ def _over_seconds(stretch: Unsaved, limit: float | None, wait: float) -> tuple[s
     return f"{seconds_in_words(stretch.seconds)} of training", seconds_in_words(limit)
 
 
-def _late(stretch: Unsaved, found: str, wanted: str, kind: str = "save") -> Deviation:
+def _late(stretch: Unsaved, found: str, wanted: str, kind: str = "save") -> Violation:
     message = f"{found} from {stretch.before} to {stretch.after} without a {kind}, but the policy saves every {wanted}"
-    return Deviation(stretch.location, message, "save as often as the policy says, or correct its interval")
+    return Violation(stretch.location, message, "save as often as the policy says, or correct its interval")
 
 
 @check("TS-TEL-046")
-def checkpoint_restorable(run: RunView) -> Iterator[Deviation]:
+def checkpoint_restorable(run: RunView) -> Iterator[Violation]:
     """What is restored was committed before, is not deleted, and is of the step that the restore names."""
     known = {save.id: save for save in saves(run)}
     restores = [(restore, _source(restore)) for restore in completed_restores(run)]
     judged = [(restore, source) for restore, source in restores if source and not _is_foreign(run, restore, known)]
     if not judged:
-        raise NotJudged("no restore names a checkpoint of the run")
-    yield from few(deviation for restore, source in judged for deviation in _unfit(restore, source, known.get(source)))
+        raise NotApplicable("no restore names a checkpoint of the run")
+    yield from few(violation for restore, source in judged for violation in _unfit(restore, source, known.get(source)))
 
 
 def _source(restore: Interval) -> str | None:
@@ -111,25 +111,25 @@ def _is_foreign(run: RunView, restore: Interval, known: dict[str, Save]) -> bool
     return is_first and _source(restore) not in known
 
 
-def _unfit(restore: Interval, source: str, save: Save | None) -> Iterator[Deviation]:
+def _unfit(restore: Interval, source: str, save: Save | None) -> Iterator[Violation]:
     place, begun = restore.opened.location, restore.opened.time_us
     committed = save.committed if save is not None else None
     if save is None or committed is None:
         what = "of which the run has no commit" if save is None else "which was begun and never committed"
-        yield Deviation(place, f"checkpoint {source!r} is restored, {what}", "restore what was committed")
+        yield Violation(place, f"checkpoint {source!r} is restored, {what}", "restore what was committed")
         return
     related = ((committed.location, "its commit"),)
     if committed.time_us > begun:
         message = (
             f"checkpoint {source!r} is restored at {moment(begun)} and committed later, at {moment(committed.time_us)}"
         )
-        yield Deviation(place, message, "restore what was committed before", related=related)
+        yield Violation(place, message, "restore what was committed before", related=related)
     elif save.deleted is not None and save.deleted.time_us <= begun:
         message = f"checkpoint {source!r} is restored after it was deleted, at {moment(save.deleted.time_us)}"
         related = ((save.deleted.location, "its deletion"),)
-        yield Deviation(place, message, "restore a checkpoint that is left", related=related)
+        yield Violation(place, message, "restore a checkpoint that is left", related=related)
     else:
         step = whole(restore.opened, "train.restore.step")
         if step is not None and save.step is not None and step != save.step:
             message = f"the restore names update {step:,}, but checkpoint {source!r} is of update {save.step:,}"
-            yield Deviation(place, message, f"train.restore.step is {save.step}", related=related)
+            yield Violation(place, message, f"train.restore.step is {save.step}", related=related)

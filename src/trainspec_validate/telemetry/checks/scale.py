@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trainspec_validate.model.metrics import metrics
-from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._rows import finite
 from trainspec_validate.telemetry.checks._words import Fault, grouped, number, seconds_in_words, series_in_words
 from trainspec_validate.telemetry.view.run_view import Series
@@ -45,12 +45,12 @@ class Suspicion:
 
 
 @check("TS-TEL-013")
-def scale_plausible(run: RunView) -> Iterator[Deviation]:
+def scale_plausible(run: RunView) -> Iterator[Violation]:
     """Values have the size that they have in the unit of their metric."""
     present = run.series.metrics() if len(run.series) else frozenset()
     wanted = [suspicion for suspicion in suspicions() if suspicion.metric in present]
     if not wanted:
-        raise NotJudged("no value of a metric whose size tells its unit")
+        raise NotApplicable("no value of a metric whose size tells its unit")
     for suspicion in wanted:
         yield from grouped(_faults(run, suspicion))
 

@@ -4,42 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.telemetry.checks import Deviation, Evidence, Location, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks import Evidence, Location, NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._lives import last_end
 from trainspec_validate.telemetry.checks._seen import WITH_HEADS, is_own, own_heads
 from trainspec_validate.telemetry.checks._words import (
     counted,
     damaged,
-    deviations_of,
     few,
     moment,
     of_records,
     seconds_in_words,
     series_in_words,
     value_in_words,
+    violations_of,
 )
 from trainspec_validate.telemetry.view.run_view import NOWHERE, EmitterSpan, Occurrence, Trail, Trouble
 
 
 @check("TS-TEL-001")
-def record_form(run: RunView) -> Iterator[Deviation]:
+def record_form(run: RunView) -> Iterator[Violation]:
     """Every line is a record; a line is cut off only where the run goes on."""
     if not run.files:
-        raise NotJudged("no stream")
+        raise NotApplicable("no stream")
     yield from damaged(run, "TS-TEL-001")
     ended = last_end(run)
     for number, file in enumerate(run.files):
         if file.tail_bytes and ended and not run.is_live:
             message = f"the file ends within a line, and the run has ended at {moment(ended.time_us)}"
             place = Location(number, file.tail_offset)
-            yield Deviation(place, message, "end every record with a line end, and flush it before the program stops")
+            yield Violation(place, message, "end every record with a line end, and flush it before the program stops")
 
 
 @check("TS-TEL-002")
-def head_first(run: RunView) -> Iterator[Deviation]:
+def head_first(run: RunView) -> Iterator[Violation]:
     """Every file starts with a head."""
     if not any(file.format in WITH_HEADS for file in run.files):
-        raise NotJudged("no file of a format that has heads")
+        raise NotApplicable("no file of a format that has heads")
     yield from damaged(run, "TS-TEL-002")
     told = {damage.location.file for damage in run.damage if damage.location.offset == 0}
     wrong = []
@@ -47,17 +47,17 @@ def head_first(run: RunView) -> Iterator[Deviation]:
         if file.format in WITH_HEADS and not file.starts_with_head and number not in told:
             state = "starts with another record than a head" if file.has_head else "has no head"
             help_text = "write a head first: run, attempt, emitter, scopes and start of the stream"
-            wrong.append(Deviation(Location(number, 0), f"the file {state}", help_text))
+            wrong.append(Violation(Location(number, 0), f"the file {state}", help_text))
     yield from few(wrong)
 
 
 @check("TS-TEL-010")
-def single_writer(run: RunView) -> Iterator[Deviation]:
+def single_writer(run: RunView) -> Iterator[Violation]:
     """One emitter writes a series in an attempt."""
     if not own_heads(run):
-        raise NotJudged("no head that names its emitter")
+        raise NotApplicable("no head that names its emitter")
     if not len(run.series):
-        raise NotJudged("no value of a metric")
+        raise NotApplicable("no value of a metric")
 
     def message(found: Occurrence) -> str:
         whose = series_in_words(found.key, found.subject)
@@ -68,7 +68,7 @@ def single_writer(run: RunView) -> Iterator[Deviation]:
 
 
 @check("TS-TEL-017")
-def series_order(run: RunView) -> Iterator[Deviation]:
+def series_order(run: RunView) -> Iterator[Violation]:
     """Times within a series do not go back."""
     _with_order(run)
 
@@ -81,7 +81,7 @@ def series_order(run: RunView) -> Iterator[Deviation]:
 
 
 @check("TS-TEL-018")
-def conflicting_points(run: RunView) -> Iterator[Deviation]:
+def conflicting_points(run: RunView) -> Iterator[Violation]:
     """A series has one value at one time."""
     _with_values(run)
 
@@ -90,11 +90,11 @@ def conflicting_points(run: RunView) -> Iterator[Deviation]:
         return f"{series_in_words(found.key, found.subject)} is both {values} at {moment(found.time_us)}"
 
     help_text = "give each value the time that it holds at, and each sensor a series of its own"
-    yield from deviations_of(_of_one_writer(run, Trouble.DUPLICATE_OTHER), message, help_text)
+    yield from violations_of(_of_one_writer(run, Trouble.DUPLICATE_OTHER), message, help_text)
 
 
 @check("TS-TEL-072")
-def repeated_points(run: RunView) -> Iterator[Deviation]:
+def repeated_points(run: RunView) -> Iterator[Violation]:
     """No value is written twice."""
     _with_values(run)
 
@@ -106,12 +106,12 @@ def repeated_points(run: RunView) -> Iterator[Deviation]:
 
 
 @check("TS-TEL-019")
-def sequence_complete(run: RunView) -> Iterator[Deviation]:
+def sequence_complete(run: RunView) -> Iterator[Violation]:
     """Sequence numbers are 0, 1, 2 and so on."""
     yield from damaged(run, "TS-TEL-019")
     numbered = [span for span in run.emitters if is_own(run, span.first_location)]
     if not numbered:
-        raise NotJudged("the records have no sequence numbers")
+        raise NotApplicable("the records have no sequence numbers")
     for span in numbered:
         yield from _without_start(span)
         if num_lost(run, span):
@@ -136,14 +136,14 @@ def _of_one_writer(run: RunView, trouble: Trouble) -> list[Trail]:
 def _with_order(run: RunView) -> None:
     _with_values(run)
     if run.snapshot:
-        raise NotJudged("the input is a snapshot, which has no order")
+        raise NotApplicable("the input is a snapshot, which has no order")
     if not run.has_order:
-        raise NotJudged("the format promises no order of records")
+        raise NotApplicable("the format promises no order of records")
 
 
 def _with_values(run: RunView) -> None:
     if not len(run.series):
-        raise NotJudged("no value of a metric")
+        raise NotApplicable("no value of a metric")
 
 
 def _whose(span: EmitterSpan) -> str:
@@ -154,14 +154,14 @@ def _evidence(span: EmitterSpan, count: int) -> Evidence:
     return Evidence(first_time_us=span.first_time_us, last_time_us=span.last_time_us, count=count)
 
 
-def _without_start(span: EmitterSpan) -> Iterator[Deviation]:
+def _without_start(span: EmitterSpan) -> Iterator[Violation]:
     if span.first_seq > 0:
         message = f"{_whose(span)} begins with sequence number {span.first_seq:,}"
         help_text = f"the {counted(span.first_seq, 'record')} before it are lost, or in a file that was not given"
-        yield Deviation(span.first_location, message, help_text, _evidence(span, span.first_seq))
+        yield Violation(span.first_location, message, help_text, _evidence(span, span.first_seq))
 
 
-def _skipped(span: EmitterSpan) -> Deviation:
+def _skipped(span: EmitterSpan) -> Violation:
     first, amount, location = span.missing[0] if span.missing else (-1, 0, NOWHERE)
     numbers = f"{first:,}" if amount == 1 else f"{first:,} to {first + amount - 1:,}"
     message = f"{_whose(span)} lacks sequence number{'s' * (amount > 1)} {numbers}"
@@ -169,10 +169,10 @@ def _skipped(span: EmitterSpan) -> Deviation:
     if others:
         message += f", and {others:,} more later"
     help_text = f"lost are {span.num_missing:,} of {_total(span)} records; look at what carries the stream"
-    return Deviation(location, message, help_text, _evidence(span, span.num_missing))
+    return Violation(location, message, help_text, _evidence(span, span.num_missing))
 
 
-def _repeated(span: EmitterSpan) -> Iterator[Deviation]:
+def _repeated(span: EmitterSpan) -> Iterator[Violation]:
     if not span.num_repeated:
         return
     number, location = span.repeated[0] if span.repeated else (-1, NOWHERE)
@@ -181,7 +181,7 @@ def _repeated(span: EmitterSpan) -> Iterator[Deviation]:
     if others:
         message += f", and {counted(others, 'other number')} more than once"
     help_text = "number records through the whole attempt, and give each program a name of its own"
-    yield Deviation(location, message, help_text, _evidence(span, span.num_repeated))
+    yield Violation(location, message, help_text, _evidence(span, span.num_repeated))
 
 
 def _total(span: EmitterSpan) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks import Evidence, NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._lives import START, last_end
 from trainspec_validate.telemetry.checks._seen import is_own
 from trainspec_validate.telemetry.checks._words import damaged, few, moment, seconds_in_words
@@ -22,10 +22,10 @@ _UNITS = {"seconds": 1_000_000, "milliseconds": 1_000}
 
 
 @check("TS-TEL-016")
-def time_valid(run: RunView) -> Iterator[Deviation]:
+def time_valid(run: RunView) -> Iterator[Violation]:
     """Times are whole microseconds since 1970 UTC, within the run, and not in the future."""
     if not run.num_records and not run.heads and not run.damage:
-        raise NotJudged("no record")
+        raise NotApplicable("no record")
     yield from damaged(run, "TS-TEL-016")
     yield from few(found for head in run.heads if _has_clock(run, head) for found in _of_head(run, head))
     yield from few(_without_zone(run))
@@ -33,7 +33,7 @@ def time_valid(run: RunView) -> Iterator[Deviation]:
     yield from few(_outside(run))
 
 
-def _outside(run: RunView) -> Iterator[Deviation]:
+def _outside(run: RunView) -> Iterator[Violation]:
     """Emitters that write long before the run starts or after it has ended, by another emitter's events."""
     starts = run.events_named(START)
     start, end = starts[0] if starts else None, last_end(run)
@@ -48,17 +48,17 @@ def _outside(run: RunView) -> Iterator[Deviation]:
             yield _off(span.last_location, message, span.last_time_us, end)
 
 
-def _off(place: Location, message: str, time_us: int, bound: PlacedEvent) -> Deviation:
+def _off(place: Location, message: str, time_us: int, bound: PlacedEvent) -> Violation:
     help_text = "write UTC, not local time, and set the clock of its host, or of the one that writes the event"
     evidence = Evidence(first_time_us=time_us, last_time_us=time_us)
-    return Deviation(place, message, help_text, evidence, ((bound.location, f"the {bound.name}"),))
+    return Violation(place, message, help_text, evidence, ((bound.location, f"the {bound.name}"),))
 
 
-def _without_zone(run: RunView) -> Iterator[Deviation]:
+def _without_zone(run: RunView) -> Iterator[Violation]:
     for number, file in enumerate(run.files):
         if file.clock == "local":
             message = "times have no zone, and are taken for UTC"
-            yield Deviation(Location(number, 0), message, "write UTC, or the offset with each time")
+            yield Violation(Location(number, 0), message, "write UTC, or the offset with each time")
 
 
 def _has_clock(run: RunView, head: PlacedHead) -> bool:
@@ -67,20 +67,20 @@ def _has_clock(run: RunView, head: PlacedHead) -> bool:
     return is_own(run, head.location) or (0 <= file < len(run.files) and run.files[file].clock == "utc")
 
 
-def _of_head(run: RunView, head: PlacedHead) -> Iterator[Deviation]:
+def _of_head(run: RunView, head: PlacedHead) -> Iterator[Violation]:
     time_us = head.record.time_us
     if time_us < EARLIEST_US:
         guesses = ((unit, time_us * factor) for unit, factor in _UNITS.items())
         guess = next((f"; in {unit} it is {moment(us)}" for unit, us in guesses if EARLIEST_US <= us < LATEST_US), "")
         message = f"the stream starts at {moment(time_us)}, which is before 2000{guess}"
-        yield Deviation(head.location, message, "write microseconds since 1970-01-01 UTC")
+        yield Violation(head.location, message, "write microseconds since 1970-01-01 UTC")
     elif run.now_us is not None and time_us > run.now_us + TOLERANCE_US:
         ahead = seconds_in_words((time_us - run.now_us) / 1e6)
         message = f"the stream starts at {moment(time_us)}, {ahead} ahead of now"
-        yield Deviation(head.location, message, "write UTC, not local time, and set the clock")
+        yield Violation(head.location, message, "write UTC, not local time, and set the clock")
 
 
-def _future(run: RunView) -> Iterator[Deviation]:
+def _future(run: RunView) -> Iterator[Violation]:
     if run.now_us is None:
         return
     for span in run.emitters:
@@ -88,4 +88,4 @@ def _future(run: RunView) -> Iterator[Deviation]:
             ahead = seconds_in_words((span.last_time_us - run.now_us) / 1e6)
             message = f"emitter {span.emitter!r} writes {moment(span.last_time_us)}, {ahead} ahead of now"
             evidence = Evidence(first_time_us=span.last_time_us, last_time_us=span.last_time_us)
-            yield Deviation(span.last_location, message, "write UTC, not local time, and set the clock", evidence)
+            yield Violation(span.last_location, message, "write UTC, not local time, and set the clock", evidence)

@@ -9,7 +9,7 @@ import numpy as np
 
 from trainspec_validate.documents.types import CheckpointPolicy
 from trainspec_validate.model.finding import Evidence
-from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._repeats import Repeat, repeats
 from trainspec_validate.telemetry.checks._words import counted
 from trainspec_validate.telemetry.view.run_view import JobSeries
@@ -23,7 +23,7 @@ RATE_TOLERANCE = 1e-9
 FEWEST = 10
 """The first update after a restore is equal even where the optimizer was lost: its loss comes before its use."""
 LIMIT_DEVIATIONS = 4.0
-"""Deviations of the mean that chance passes once in 16,000 runs."""
+"""Violations of the mean that chance passes once in 16,000 runs."""
 DEVIATION_OF_MEDIAN = 1.4826
 """Standard deviation over median distance of normal values; two updates differ as two readings of one do."""
 LOST_STATE = "look for state that is not saved: optimizer, random numbers, position in the data"
@@ -39,7 +39,7 @@ def _repeats(run: RunView, series: JobSeries) -> list[Repeat]:
 
 
 @check("TS-REC-018")
-def schedule_repeats(run: RunView) -> Iterator[Deviation]:
+def schedule_repeats(run: RunView) -> Iterator[Violation]:
     """An update that is executed again has the learning rate of the first time."""
     judged = False
     for series in _series(run, RATE):
@@ -50,11 +50,11 @@ def schedule_repeats(run: RunView) -> Iterator[Deviation]:
             help_text = "restore the schedule, or write train.hyperparameter.changed"
             yield _differs(series, pairs, wrong, help_text)
     if not judged:
-        raise NotJudged(f"no update with {RATE} was executed again")
+        raise NotApplicable(f"no update with {RATE} was executed again")
 
 
 @check("TS-REC-012")
-def trajectory_continuity(run: RunView, policy: CheckpointPolicy) -> Iterator[Deviation]:
+def trajectory_continuity(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation]:
     """Repeated updates are those of the first time: to the last bit, or within the scatter of the loss."""
     is_bitwise = policy.state.resume_class == "bitwise"
     most, found = 0, []
@@ -64,16 +64,16 @@ def trajectory_continuity(run: RunView, policy: CheckpointPolicy) -> Iterator[De
         other = _other_bits(series, pairs) if is_bitwise else _beyond_scatter(series, pairs)
         found += [other] if other is not None else []
     if not found and most < FEWEST:
-        raise NotJudged(f"{counted(most, 'update')} executed again show nothing; it takes {FEWEST}")
+        raise NotApplicable(f"{counted(most, 'update')} executed again show nothing; it takes {FEWEST}")
     yield from found
 
 
-def _other_bits(series: JobSeries, pairs: list[Repeat]) -> Deviation | None:
+def _other_bits(series: JobSeries, pairs: list[Repeat]) -> Violation | None:
     wrong = [p for p in pairs if p.before != p.after and not (math.isnan(p.before) and math.isnan(p.after))]
     return _differs(series, pairs, wrong, LOST_STATE) if wrong else None
 
 
-def _beyond_scatter(series: JobSeries, pairs: list[Repeat]) -> Deviation | None:
+def _beyond_scatter(series: JobSeries, pairs: list[Repeat]) -> Violation | None:
     """Where the mean difference is larger than two readings of one loss can have by chance."""
     finite = [p for p in pairs if math.isfinite(p.before) and math.isfinite(p.after)]
     values = np.asarray(series.value)
@@ -95,10 +95,10 @@ def _beyond_scatter(series: JobSeries, pairs: list[Repeat]) -> Deviation | None:
         count=len(finite),
         samples=tuple(f"{p.step}: {p.before:.6g} then {p.after:.6g}" for p in finite[:5]),
     )
-    return Deviation(first.location, message, LOST_STATE, evidence, ((first.location_before, "the first time"),))
+    return Violation(first.location, message, LOST_STATE, evidence, ((first.location_before, "the first time"),))
 
 
-def _differs(series: JobSeries, pairs: list[Repeat], wrong: list[Repeat], help_text: str) -> Deviation:
+def _differs(series: JobSeries, pairs: list[Repeat], wrong: list[Repeat], help_text: str) -> Violation:
     first = wrong[0]
     message = (
         f"{series.key} of update {first.step:,} is {first.after!r} in attempt {first.attempt} and was {first.before!r} "
@@ -110,4 +110,4 @@ def _differs(series: JobSeries, pairs: list[Repeat], wrong: list[Repeat], help_t
         samples=tuple(f"{p.step}: {p.before!r} then {p.after!r}" for p in wrong[:5]),
     )
     related = ((first.location_before, "the first time"),)
-    return Deviation(first.location, message, help_text, evidence, related)
+    return Violation(first.location, message, help_text, evidence, related)

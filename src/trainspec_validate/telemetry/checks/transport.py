@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainspec_validate.model.metrics import Metric, by_name, catalog
-from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks import Evidence, NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._seen import is_own
 from trainspec_validate.telemetry.checks._words import (
     Fault,
@@ -40,49 +40,49 @@ DROPPED, LAG = "train.telemetry.dropped", "train.telemetry.lag"
 
 
 @check("TS-TEL-051")
-def lag_bounded(run: RunView) -> Iterator[Deviation]:
+def lag_bounded(run: RunView) -> Iterator[Violation]:
     """Records are written soon after what they tell about."""
     observed = [span for span in run.emitters if span.lags is not None and np.sum(span.lags)]
     if observed:
         yield from few(found for span in observed for found in _late(span))
         return
     if not len(run.series) or LAG not in run.series.metrics():
-        raise NotJudged(f"no record says when it was written, and {LAG} has no value")
+        raise NotApplicable(f"no record says when it was written, and {LAG} has no value")
     yield from grouped(_long_lags(run))
 
 
 @check("TS-TEL-052")
-def no_loss(run: RunView) -> Iterator[Deviation]:
+def no_loss(run: RunView) -> Iterator[Violation]:
     """Nothing of a stream is lost."""
-    yield from few(loss.deviation() for loss in _losses(run) if loss.num)
+    yield from few(loss.violation() for loss in _losses(run) if loss.num)
 
 
 @check("TS-TEL-073")
-def loss_bounded(run: RunView) -> Iterator[Deviation]:
+def loss_bounded(run: RunView) -> Iterator[Violation]:
     """At most one record of a thousand is lost."""
-    yield from few(loss.deviation() for loss in _losses(run) if loss.share > LARGEST_LOSS)
+    yield from few(loss.violation() for loss in _losses(run) if loss.share > LARGEST_LOSS)
 
 
 @check("TS-TEL-053")
-def series_bounded(run: RunView) -> Iterator[Deviation]:
+def series_bounded(run: RunView) -> Iterator[Violation]:
     """There are as many series as the catalog lets expect, and no step or job tells series apart."""
     if not run.keys:
-        raise NotJudged("no metric")
+        raise NotApplicable("no metric")
     for key in run.keys:
         labels = [name for name, _ in key.key.attributes if name.rsplit(".", 1)[-1] in STEP_LIKE]
         if key.key.metric == TOO_MANY:
             help_text = "leave steps, times and names of jobs out of the names; records have keys for them"
-            yield Deviation(key.location, "the run has more names of metrics than can be kept", help_text)
+            yield Violation(key.location, "the run has more names of metrics than can be kept", help_text)
         elif labels:
             message = f"{key.text} tells series apart by {', '.join(labels)}, which makes a series of every value"
-            yield Deviation(key.location, message, "leave it out; records have keys for step, time, run and attempt")
+            yield Violation(key.location, message, "leave it out; records have keys for step, time, run and attempt")
     yield from _too_many(run)
 
 
 # --- delay --------------------------------------------------------------------------------------------------
 
 
-def _late(span: EmitterSpan) -> Iterator[Deviation]:
+def _late(span: EmitterSpan) -> Iterator[Violation]:
     lags = np.asarray(span.lags)
     total = int(lags.sum())
     bucket = int(np.searchsorted(np.cumsum(lags), LAG_SHARE * total))
@@ -94,7 +94,7 @@ def _late(span: EmitterSpan) -> Iterator[Deviation]:
         )
         help_text = f"at most {seconds_in_words(LONGEST_LAG_SECONDS)}; write more often, or from a thread of its own"
         evidence = Evidence(first_time_us=span.first_time_us, last_time_us=span.last_time_us, count=total)
-        yield Deviation(span.first_location, message, help_text, evidence)
+        yield Violation(span.first_location, message, help_text, evidence)
 
 
 def _long_lags(run: RunView) -> Iterator[Fault]:
@@ -141,7 +141,7 @@ class _Loss:
         """Lost records over all records."""
         return self.num / max(1, self.num + self.num_records)
 
-    def deviation(self) -> Deviation:
+    def violation(self) -> Violation:
         """What to say of it."""
         causes = [f"{self.num_dropped:,} dropped by the emitter"] if self.num_dropped else []
         causes += [f"{self.num_missing:,} missing by their numbers"] if self.num_missing else []
@@ -150,7 +150,7 @@ class _Loss:
         message = f"{whose} lost {counted(self.num, 'record')}, {share} of its records: {' and '.join(causes)}"
         help_text = "lose none, and never more than 0.1 %: write fewer metrics, or give the queue more room"
         evidence = Evidence(first_time_us=self.first_time_us, last_time_us=self.last_time_us, count=self.num)
-        return Deviation(self.location, message, help_text, evidence)
+        return Violation(self.location, message, help_text, evidence)
 
 
 def _losses(run: RunView) -> list[_Loss]:
@@ -163,7 +163,7 @@ def _losses(run: RunView) -> list[_Loss]:
     }
     numbered = any(is_own(run, span.first_location) for span in run.emitters)
     if not dropped and not numbered:
-        raise NotJudged(f"no sequence numbers, and {DROPPED} has no value")
+        raise NotApplicable(f"no sequence numbers, and {DROPPED} has no value")
     return [_loss(run, span, *dropped.get((span.emitter, span.attempt), (0, NOWHERE))) for span in run.emitters]
 
 
@@ -197,7 +197,7 @@ def _expected(metric: Metric) -> float:
     return expected
 
 
-def _too_many(run: RunView) -> Iterator[Deviation]:
+def _too_many(run: RunView) -> Iterator[Violation]:
     """Metrics of which one subject has more series than the words of their attributes allow."""
     if not len(run.series):
         return
@@ -218,4 +218,4 @@ def _too_many(run: RunView) -> Iterator[Deviation]:
             message = f"{whose} has {int(counts.max()):,} series of {name}, and {number(expected)} are expected"
             help_text = f"{beyond.key} is one of them; keep what changes with every value out of attributes"
             evidence = Evidence(series_in_words(beyond.key, beyond.subject), count=int(counts.max()))
-            yield Deviation(beyond.first_location, message, help_text, evidence)
+            yield Violation(beyond.first_location, message, help_text, evidence)

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 from trainspec_validate.model.metrics import by_name
 from trainspec_validate.model.units import bytes_
-from trainspec_validate.telemetry.checks import Deviation, NotJudged, RunView, check
+from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._words import (
     Fault,
     damaged,
-    deviations_of,
     grouped,
     moment,
     number,
     series_in_words,
     value_in_words,
+    violations_of,
 )
 from trainspec_validate.telemetry.view.run_view import Occurrence, Trouble
 
@@ -23,15 +23,15 @@ USAGE, LIMIT = "hw.gpu.memory.usage", "hw.gpu.memory.limit"
 
 
 @check("TS-TEL-012")
-def value_range(run: RunView) -> Iterator[Deviation]:
+def value_range(run: RunView) -> Iterator[Violation]:
     """Values lie in the range of their metric, and the use of memory within its limit."""
     _with_values(run)
-    yield from deviations_of(run.trails_of(Trouble.BELOW_MINIMUM, Trouble.ABOVE_MAXIMUM), _out_of_range, _range_help)
+    yield from violations_of(run.trails_of(Trouble.BELOW_MINIMUM, Trouble.ABOVE_MAXIMUM), _out_of_range, _range_help)
     yield from grouped(_above_limit(run))
 
 
 @check("TS-TEL-014")
-def no_sentinel(run: RunView) -> Iterator[Deviation]:
+def no_sentinel(run: RunView) -> Iterator[Violation]:
     """No value is a driver's code for no value."""
     _with_values(run)
 
@@ -40,11 +40,11 @@ def no_sentinel(run: RunView) -> Iterator[Deviation]:
         return f"{whose} is {int(found.value)}, which drivers write where they have no value"
 
     help_text = 'leave the value out, or name the metric in "nr"; a head can declare it unsupported'
-    yield from deviations_of(run.trails_of(Trouble.SENTINEL), message, help_text)
+    yield from violations_of(run.trails_of(Trouble.SENTINEL), message, help_text)
 
 
 @check("TS-TEL-015")
-def finite_values(run: RunView) -> Iterator[Deviation]:
+def finite_values(run: RunView) -> Iterator[Violation]:
     """Values that are not finite are texts, and only of metrics that can be so."""
     if not run.damage:
         _with_values(run)
@@ -55,12 +55,12 @@ def finite_values(run: RunView) -> Iterator[Deviation]:
         return f"{series_in_words(found.key, found.subject)} is {text} at {moment(found.time_us)}"
 
     help_text = "leave the value out where there is none; only losses and gradient norms can be so"
-    yield from deviations_of(run.trails_of(Trouble.NOT_FINITE), message, help_text)
+    yield from violations_of(run.trails_of(Trouble.NOT_FINITE), message, help_text)
 
 
 def _with_values(run: RunView) -> None:
     if not len(run.series):
-        raise NotJudged("no value of a metric")
+        raise NotApplicable("no value of a metric")
 
 
 def _bounds(found: Occurrence) -> tuple[float | None, float | None]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from trainspec_validate.telemetry.checks import Deviation, Evidence, NotJudged, check
+from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
 from trainspec_validate.telemetry.checks._job import stretches
 from trainspec_validate.telemetry.checks._pauses import interruptions
-from trainspec_validate.telemetry.checks._rows import Columns, deviations_of_rows, finite, refuse_timeless, rows_of
+from trainspec_validate.telemetry.checks._rows import Columns, finite, refuse_timeless, rows_of, violations_of_rows
 from trainspec_validate.telemetry.checks._words import (
     Fault,
     few,
@@ -42,11 +42,11 @@ HELP = "a kernel that waits for ever reads busy: look for a hang, or for a count
 
 
 @check("TS-TEL-040")
-def energy_power(run: RunView) -> Iterator[Deviation]:
+def energy_power(run: RunView) -> Iterator[Violation]:
     """The growth of the energy counter is the integral of power, and a busy device draws what one can draw."""
     refuse_timeless(run)
     if run.is_live:
-        raise NotJudged("the run goes on; the first values of a counter say little about power")
+        raise NotApplicable("the run goes on; the first values of a counter say little about power")
     energy = rows_of(run, [ENERGY], least=2)
     columns = Columns(run, energy)
     seconds = (columns["last_time_us"] - columns["first_time_us"]) / 1e6
@@ -54,7 +54,7 @@ def energy_power(run: RunView) -> Iterator[Deviation]:
     watts, drawn = _mean_watts(run, energy), _power_beside(run, energy)
     metered, busy = np.isfinite(drawn), np.isin(_whose(run, energy), _busy_devices(run))
     if not (metered | busy).any():
-        raise NotJudged(f"no {ENERGY} with {POWER} of the same device or node, or of a busy device")
+        raise NotApplicable(f"no {ENERGY} with {POWER} of the same device or node, or of a busy device")
     apart = metered & (np.abs(watts - drawn) > POWER_TOLERANCE * np.maximum(watts, drawn))
     absurd = ~metered & busy & ((watts < DEVICE_WATTS[0]) | (watts > DEVICE_WATTS[1]))
 
@@ -66,8 +66,8 @@ def energy_power(run: RunView) -> Iterator[Deviation]:
         place = np.flatnonzero(_is_series(run, energy, series))[0]
         return _odd_energy(series, f"{number(float(watts[place]))} W while the device is busy")
 
-    yield from deviations_of_rows(run, energy[apart], "last", metered_otherwise)
-    yield from deviations_of_rows(run, energy[absurd], "last", beyond_devices)
+    yield from violations_of_rows(run, energy[apart], "last", metered_otherwise)
+    yield from violations_of_rows(run, energy[absurd], "last", beyond_devices)
 
 
 def _odd_energy(series: Series, message: str) -> Fault:
@@ -132,14 +132,14 @@ def _busy_devices(run: RunView) -> Any:
 
 
 @check("TS-TEL-041")
-def busy_without_work(run: RunView) -> Iterator[Deviation]:
+def busy_without_work(run: RunView) -> Iterator[Violation]:
     """Devices that read busy for minutes use their matrix units."""
     refuse_timeless(run)
     busy, matrix = run.windows.get(BUSY), run.windows.get(MATRIX)
     if busy is None or matrix is None:
-        raise NotJudged(f"no {BUSY if busy is None else MATRIX}")
+        raise NotApplicable(f"no {BUSY if busy is None else MATRIX}")
     spinning = _spinning_devices(run)
-    yield from deviations_of_rows(run, spinning, "first", _spins)
+    yield from violations_of_rows(run, spinning, "first", _spins)
     if not len(spinning):
         yield from few(_spinning_stretches(run, busy, matrix))
 
@@ -167,7 +167,7 @@ def _spins(series: Series) -> Fault:
     )
 
 
-def _spinning_stretches(run: RunView, busy: Windows, matrix: Windows) -> Iterator[Deviation]:
+def _spinning_stretches(run: RunView, busy: Windows, matrix: Windows) -> Iterator[Violation]:
     """Stretches in which all devices are busy and at least one computes nothing, interruptions left out."""
     width = busy.width_us
     first = max(busy.start_us, matrix.start_us)
@@ -181,7 +181,7 @@ def _spinning_stretches(run: RunView, busy: Windows, matrix: Windows) -> Iterato
     for low, high in stretches(active[judged] < WORK_SHARE, int(np.ceil(WORK_SECONDS * 1e6 / width))):
         begin, end = int(judged[low]), int(judged[high - 1])
         at, told = _idle_devices(run)
-        yield Deviation(
+        yield Violation(
             at or matrix.location(begin + (other.start or 0)),
             f"devices read busy for {seconds_in_words((high - low) * width / 1e6)} from {moment(int(begins[begin]))} "
             f"on, and the matrix units of {told or 'at least one'} do nothing",

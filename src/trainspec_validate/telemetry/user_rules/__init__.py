@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from trainspec_validate.telemetry.user_rules.model import Engine, NotApplicable, Rule, RuleError, RuleSet, Tables
+from trainspec_validate.checking.registry import NotApplicable
+from trainspec_validate.telemetry.user_rules.model import Engine, Rule, RuleError, RuleSet, Tables
 from trainspec_validate.telemetry.user_rules.python_rules import read_python, rule
 
 CODE_SUFFIX = ".py"

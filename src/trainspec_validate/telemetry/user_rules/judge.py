@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from trainspec_validate.model.finding import Evidence, Finding, Outcome, Severity, Verdict
+from trainspec_validate.checking.registry import NotApplicable
+from trainspec_validate.model.finding import Evidence, Finding, Outcome, Verdict, verdict_of
+from trainspec_validate.model.requirements import Index
 from trainspec_validate.telemetry.decode.reader import RunFile
 from trainspec_validate.telemetry.judge import Places
 from trainspec_validate.telemetry.user_rules.engines import opened
 from trainspec_validate.telemetry.user_rules.messages import fields, filled, shown
-from trainspec_validate.telemetry.user_rules.model import NotApplicable, Rule, RuleError, RuleSet, Tables
+from trainspec_validate.telemetry.user_rules.model import Rule, RuleError, RuleSet, Tables
 from trainspec_validate.telemetry.user_rules.python_rules import in_words, line_in
 from trainspec_validate.telemetry.user_rules.tables import COLUMNS, location_of, write_tables
 from trainspec_validate.telemetry.view.run_view import NOWHERE, Location
@@ -46,7 +48,7 @@ class Answer:
     total: int
 
 
-def judge_rules(files: Sequence[RunFile], rules: RuleSet, wanted: Sequence[Rule]) -> Judgement:
+def judge_rules(files: Sequence[RunFile], rules: RuleSet, wanted: Sequence[Rule], index: Index) -> Judgement:
     """Run rules on the streams of all runs.
 
     Raises:
@@ -65,7 +67,7 @@ def judge_rules(files: Sequence[RunFile], rules: RuleSet, wanted: Sequence[Rule]
                 answer = _run(rule, tables, judgement)
                 if answer is not None:
                     answers.append((rule, answer))
-    judgement.findings += _findings(answers, Places(files, _home(files)))
+    judgement.findings += _findings(answers, index, Places(files, _home(files)))
     return judgement
 
 
@@ -80,9 +82,8 @@ def _run(rule: Rule, tables: Tables, judgement: Judgement) -> Answer | None:
         judgement.failures.append(str(error))
         judgement.outcomes.append(Outcome(rule.id, Verdict.NOT_RUN, reason=str(error)))
         return None
-    severity = rule.requirement.severity
-    heavy = Verdict.FAIL if severity is Severity.ERROR else Verdict.WARN
-    judgement.outcomes.append(Outcome(rule.id, heavy if answer.total else Verdict.PASS, answer.total))
+    verdict = verdict_of(rule.requirement.severity, answer.total)
+    judgement.outcomes.append(Outcome(rule.id, verdict, answer.total))
     return answer
 
 
@@ -129,7 +130,7 @@ def _home(files: Sequence[RunFile]) -> Location:
     return Location(next((file.number for file in files if file.head is not None), files[0].number), 0)
 
 
-def _findings(answers: Sequence[tuple[Rule, Answer]], places: Places) -> Iterator[Finding]:
+def _findings(answers: Sequence[tuple[Rule, Answer]], index: Index, places: Places) -> Iterator[Finding]:
     for _, answer in answers:
         for row in answer.rows:
             places.want(_place(row))
@@ -137,7 +138,7 @@ def _findings(answers: Sequence[tuple[Rule, Answer]], places: Places) -> Iterato
     for rule, answer in answers:
         for number, row in enumerate(answer.rows, 1):
             more = answer.total - number if number == len(answer.rows) else 0
-            yield _finding(rule, row, places, more)
+            yield _finding(rule, row, index, places, more)
 
 
 def _place(row: Row) -> Location:
@@ -145,22 +146,13 @@ def _place(row: Row) -> Location:
     return location_of(number) if isinstance(number, int) and number >= 0 else NOWHERE
 
 
-def _finding(rule: Rule, row: Row, places: Places, more: int) -> Finding:
+def _finding(rule: Rule, row: Row, index: Index, places: Places, more: int) -> Finding:
     evidence = _evidence(row)
     path, span, text = places.at(_place(row), evidence.series)
     told = f"; {more:,} more rows break this rule, and are not told" if more else ""
-    return Finding(
-        requirement=rule.id,
-        name=rule.name,
-        severity=rule.requirement.severity,
-        message=filled(rule.message, row) + told,
-        path=path,
-        span=span,
-        help=rule.help,
-        url=rule.url,
-        evidence=evidence,
-        source_line=text,
-    )
+    message = filled(rule.message, row) + told
+    finding = index.finding(rule.requirement, message, rule.help, path, span=span, evidence=evidence, source_line=text)
+    return replace(finding, url=rule.url)
 
 
 def _evidence(row: Row) -> Evidence:

@@ -22,10 +22,6 @@ class RuleError(Exception):
         super().__init__(f"{path}:{line}: {rule}: {message}" if rule else f"{path}:{line}: {message}")
 
 
-class NotApplicable(Exception):  # noqa: N818 - an answer, not an error
-    """Raised by a rule when the run has nothing that it could judge; the text says what is absent."""
-
-
 @dataclass(frozen=True, slots=True)
 class Tables:
     """The records of the runs, as lazy tables; see `spec/guide/own-rules.md` for their columns."""

@@ -11,10 +11,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
+from trainspec_validate.checking.registry import NotApplicable
 from trainspec_validate.documents.types import part
 from trainspec_validate.documents.types.user_rules import DEFAULT_LIMIT, UserRule
 from trainspec_validate.telemetry.user_rules.messages import STRAY_BRACE, stray_brace
-from trainspec_validate.telemetry.user_rules.model import NotApplicable, Query, Rule, RuleError, Tables
+from trainspec_validate.telemetry.user_rules.model import Query, Rule, RuleError, Tables
 
 if TYPE_CHECKING:
     import narwhals as nw

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainspec_validate.checking.registry import NotApplicable
 from trainspec_validate.documents.kind import KindFailure, kind_of
 from trainspec_validate.documents.load import LoadError, Source, load_file
 from trainspec_validate.documents.schema import failures
@@ -24,7 +25,7 @@ from trainspec_validate.telemetry.user_rules.expressions import (
     of_kind,
 )
 from trainspec_validate.telemetry.user_rules.messages import STRAY_BRACE, fields, stray_brace
-from trainspec_validate.telemetry.user_rules.model import NotApplicable, Rule, RuleError, Tables
+from trainspec_validate.telemetry.user_rules.model import Rule, RuleError, Tables
 from trainspec_validate.telemetry.user_rules.tables import COLUMNS
 
 if TYPE_CHECKING:

@@ -1,0 +1,318 @@
+"""Turns settings of launch configurations into the optimizer, clipping, learning-rate schedule and LoRA of a plan."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+from trainspec_validate.interop.readers._plan_parts import Default, Draft
+
+_RATE = ("optimizer", "learning_rate")
+_CLIPPING = ("optimizer", "clipping")
+_OPTIMIZERS = (
+    (r"(paged_)?adamw(_(8bit|32bit|bnb_8bit|torch\w*|hf|apex_fused|anyprecision))?", "adamw"),
+    (r"(fused|distributed_fused|megatron_fused|onebit|zeroone|zero_one|cpu)_?adam|adam", "adam"),
+    (r"(dist_|adaptive_)?muon", "muon"),
+    (r"(paged_)?lion(_(8bit|32bit))?", "lion"),
+    (r"(mcore_)?adafactor", "adafactor"),
+    (r"(distributed_|dist_)?shampoo", "shampoo"),
+    (r"soap", "soap"),
+    (r"sgd", "sgd"),
+)
+_TRAINER = "transformers 5.23.0, TrainingArguments"
+_TRAINER_KINDS = {
+    "linear": "linear",
+    "cosine": "cosine",
+    "cosine_with_min_lr": "cosine",
+    "constant": "constant",
+    "constant_with_warmup": "constant",
+    "polynomial": "polynomial",
+    "inverse_sqrt": "inverse-square-root",
+    "warmup_stable_decay": "warmup-stable-decay",
+}
+_MEGATRON = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/arguments.py"
+_MEGATRON_KINDS = {
+    "constant": "constant",
+    "linear": "linear",
+    "cosine": "cosine",
+    "inverse-square-root": "inverse-square-root",
+    "wsd": "warmup-stable-decay",
+}
+_TORCHTITAN = "pytorch/torchtitan@000204a4:torchtitan/config/job_config.py"
+_NEMO_KINDS = {
+    "cosineannealing": "cosine",
+    "inversesquarerootannealing": "inverse-square-root",
+    "polynomialdecayannealing": "polynomial",
+    "polynomialholddecayannealing": "polynomial",
+    "squareannealing": "polynomial",
+    "warmupannealing": "linear",
+}
+_TARGETS = {
+    "q_proj": "query",
+    "k_proj": "key",
+    "v_proj": "value",
+    "o_proj": "output",
+    "out_proj": "output",
+    "qkv_proj": "query-key-value",
+    "query_key_value": "query-key-value",
+    "c_attn": "query-key-value",
+    "wqkv": "query-key-value",
+    "w_pack": "query-key-value",
+    "attention_qkv": "query-key-value",
+    "linear_qkv": "query-key-value",
+    "linear_proj": "output",
+    "attention_dense": "output",
+    "gate_proj": "gate",
+    "up_proj": "up",
+    "down_proj": "down",
+    "gate_up_proj": "gate-up",
+    "mlp_fc2": "down",
+    "linear_fc2": "down",
+    "lm_head": "output-head",
+    "embed_tokens": "embedding",
+}
+
+
+def optimizer_name(word: str) -> str:
+    """The name that a plan has for an optimizer.
+
+    >>> [optimizer_name(word) for word in ("adamw_torch_fused", "FusedAdam", "paged_lion_8bit", "galore_adamw")]
+    ['adamw', 'adam', 'lion', 'other']
+    """
+    plain = word.casefold()[:100]
+    return next((name for pattern, name in _OPTIMIZERS if re.fullmatch(pattern, plain)), "other")
+
+
+def put_name(draft: Draft, usual: tuple[str, str], *names: str) -> None:
+    """The optimizer that a setting names; `usual` is the framework's own one, with its source, or empty."""
+    pointer = ("optimizer", "name")
+    word = draft.word(*names)
+    if word:
+        name = optimizer_name(word)
+        draft.put(pointer, name, "" if name == word else f"the optimizer {word[:60]}")
+    elif any(draft.reasons(*names)):
+        draft.lacks(pointer, draft.reasons(*names)[0])
+    elif usual[0]:
+        draft.default(pointer, usual[0], f"the default of {usual[1]}")
+
+
+def put_clipping(draft: Draft, usual: tuple[float, str], *names: str) -> None:
+    """The bound on the global norm of gradients; 0 is none."""
+    threshold, how = draft.number(*names), ""
+    for reason in draft.reasons(*names):
+        draft.lacks(_CLIPPING, reason)
+        return
+    if threshold is None:
+        threshold, how = usual[0], Default(f"the default of {usual[1]}")
+    if threshold > 0:
+        draft.put((*_CLIPPING, "kind"), "global-norm", how or "a bound on the norm of all gradients")
+        draft.put((*_CLIPPING, "threshold"), threshold, how)
+
+
+def put_rate(draft: Draft, *names: str) -> float | None:
+    """The largest learning rate; where none is given, the schedule is left open. Returns whether there is one."""
+    peak = draft.number(*names)
+    reasons = draft.reasons(*names)
+    if peak is None or peak <= 0:
+        draft.lacks((*_RATE, "peak") if reasons else _RATE, reasons[0] if reasons else "no learning rate is given")
+        return None
+    draft.put((*_RATE, "peak"), peak)
+    return peak
+
+
+def put_kind(draft: Draft, kinds: Mapping[str, str], usual: tuple[str, str], *names: str) -> str | None:
+    """The form of the schedule by the framework's word for it."""
+    pointer = (*_RATE, "kind")
+    word = draft.word(*names)
+    if word:
+        kind = kinds.get(word.casefold(), "other")
+        draft.put(pointer, kind, "" if kind == word else f"the schedule {word[:60]}")
+    elif draft.reasons(*names):
+        draft.lacks(pointer, draft.reasons(*names)[0])
+    elif usual[0]:
+        draft.put(pointer, usual[0], Default(f"the default of {usual[1]}"))
+    else:
+        peak = draft.get(*_RATE, "peak")
+        draft.drop([_RATE], f"the learning rate is {peak:g}, and the file names no schedule" if peak else "no schedule")
+        return None
+    return str(draft.get(*pointer)) if draft.get(*pointer) else None
+
+
+def _put_final(draft: Draft, *names: str) -> None:
+    value = draft.number(*names)
+    if value is not None:
+        draft.put((*_RATE, "final"), value)
+    for reason in draft.reasons(*names):
+        draft.lacks((*_RATE, "final"), reason)
+
+
+def _put_warmup(draft: Draft, steps: Sequence[str], share: str, whole: int | None) -> None:
+    """Steps of warm-up, given as such or as a share of a number of steps."""
+    pointer = (*_RATE, "warmup_steps")
+    given, ratio = draft.look(*steps), draft.number(share)
+    if isinstance(given, int) and (given > 0 or not ratio):
+        draft.copy(pointer, *steps, least=0)
+    elif isinstance(given, float) and 0 < given < 1:
+        ratio = given
+    elif draft.reasons(*steps, share):
+        draft.lacks(pointer, draft.reasons(*steps, share)[0])
+    if draft.get(*pointer) is None and ratio:
+        if whole:
+            draft.put(pointer, math.ceil(ratio * whole), f"{ratio:g} of {whole} steps")
+        else:
+            draft.lacks(pointer, f"{ratio:g} of the steps, whose number is not told")
+
+
+def write_trainer(draft: Draft) -> None:
+    """Optimizer and schedule of the transformers Trainer; those of an embedded DeepSpeed configuration go first."""
+    if draft.get("optimizer", "name") is None:
+        put_name(draft, ("adamw", _TRAINER), "optim")
+        if draft.word("deepspeed") and draft.get("optimizer", "name"):
+            draft.derived["optimizer", "name"] = Default("the configuration of DeepSpeed may have another")
+    if draft.get(*_CLIPPING) is None:
+        put_clipping(draft, (1.0, _TRAINER), "max_grad_norm")
+    if draft.get(*_RATE) is not None:
+        return
+    if draft.look("learning_rate") is None and not draft.reasons("learning_rate"):
+        draft.put((*_RATE, "peak"), 5e-5, Default(f"the default of {_TRAINER}"))
+    elif put_rate(draft, "learning_rate") is None:
+        return
+    kind = put_kind(draft, _TRAINER_KINDS, ("linear", _TRAINER), "lr_scheduler_type", "lr_scheduler")
+    steps = draft.get("job", "num_steps")
+    _put_warmup(draft, ("warmup_steps",), "warmup_ratio", steps if isinstance(steps, int) else None)
+    _put_final(draft, "lr_scheduler_kwargs.min_lr")
+    share, peak = (
+        draft.number("lr_scheduler_kwargs.min_lr_rate"),
+        draft.get(*_RATE, "peak"),
+    )
+    if share is not None and draft.get(*_RATE, "final") is None and peak:
+        draft.put((*_RATE, "final"), share * peak, "a share of the peak")
+    elif kind in {"linear", "cosine"} and draft.get(*_RATE, "final") is None:
+        draft.put((*_RATE, "final"), 0.0, f"{_TRAINER}: the schedule ends at zero")
+
+
+def write_deepspeed(draft: Draft, prefix: str) -> None:
+    """Optimizer, clipping and scheduler of a DeepSpeed configuration; without an entry the program decides."""
+    put_name(draft, ("", ""), f"{prefix}optimizer.type")
+    if draft.get("optimizer", "name") is None and not prefix:
+        draft.lacks(("optimizer", "name"), "the training program makes the optimizer")
+    put_clipping(draft, (0.0, ""), f"{prefix}gradient_clipping")
+    kind = draft.word(f"{prefix}scheduler.type")
+    names = [f"{prefix}scheduler.params.warmup_max_lr", f"{prefix}optimizer.params.lr"]
+    if not kind:
+        if not prefix:
+            draft.lacks(_RATE, "the training program makes the schedule")
+        return
+    kinds = {"warmuplr": "constant", "warmupdecaylr": "linear", "warmupcosinelr": "cosine"}
+    if put_rate(draft, *(names if kind.casefold() != "warmupcosinelr" else names[1:])) is None:
+        return
+    put_kind(draft, kinds, ("", ""), f"{prefix}scheduler.type")
+    draft.copy((*_RATE, "warmup_steps"), f"{prefix}scheduler.params.warmup_num_steps", least=0)
+    draft.copy((*_RATE, "total_steps"), f"{prefix}scheduler.params.total_num_steps")
+    if kind.casefold() == "warmupdecaylr":
+        draft.put((*_RATE, "final"), 0.0, "WarmupDecayLR falls to zero")
+
+
+def write_megatron(draft: Draft, *, defaults: bool = True) -> None:
+    """Optimizer and schedule of Megatron-LM's arguments."""
+    put_name(draft, ("adam" if defaults else "", _MEGATRON), "optimizer")
+    put_clipping(draft, (1.0 if defaults else 0.0, _MEGATRON), "clip_grad")
+    if put_rate(draft, "lr") is None:
+        return
+    kind = put_kind(
+        draft, _MEGATRON_KINDS, ("linear" if defaults else "", _MEGATRON), "lr_decay_style", "scheduler.lr_decay_style"
+    )
+    if draft.get(*_RATE) is None:
+        return
+    _put_final(draft, "min_lr")
+    if defaults and draft.get(*_RATE, "final") is None and not draft.reasons("min_lr") and kind != "constant":
+        draft.put((*_RATE, "final"), 0.0, Default(f"the default of {_MEGATRON}"))
+    draft.copy((*_RATE, "total_steps"), "lr_decay_iters", "scheduler.lr_decay_iters")
+    if defaults and draft.get("job", "num_steps") and not draft.reasons("lr_decay_iters"):
+        draft.default(
+            (*_RATE, "total_steps"), draft.get("job", "num_steps"), f"train_iters, the default of {_MEGATRON}"
+        )
+    total = draft.counted(*_RATE, "total_steps")
+    warmup = ("lr_warmup_iters", "scheduler.lr_warmup_iters")
+    _put_warmup(draft, warmup, "lr_warmup_fraction", total)
+    if draft.look("lr_warmup_samples", "lr_decay_samples") is not None:
+        draft.lacks((*_RATE, "warmup_steps"), "the schedule is given in samples")
+    if kind == "warmup-stable-decay":
+        draft.copy((*_RATE, "decay_steps"), "lr_wsd_decay_iters", "scheduler.lr_wsd_decay_iters")
+
+
+def write_torchtitan(draft: Draft) -> None:
+    """Optimizer and schedule of a torchtitan job."""
+    put_name(draft, ("adamw", _TORCHTITAN), "optimizer.name")
+    put_clipping(draft, (1.0, _TORCHTITAN), "training.max_norm")
+    if draft.look("optimizer.lr") is None and not draft.reasons("optimizer.lr"):
+        draft.put((*_RATE, "peak"), 8e-4, Default(f"the default of {_TORCHTITAN}"))
+    elif put_rate(draft, "optimizer.lr") is None:
+        return
+    share = draft.number("lr_scheduler.decay_ratio")
+    steps = draft.counted("job", "num_steps")
+    if share is not None and share < 1:
+        draft.put((*_RATE, "kind"), "warmup-stable-decay", f"decay_ratio {share:g} leaves a stable part")
+        if steps:
+            draft.put((*_RATE, "decay_steps"), max(1, round(steps * share)), f"{share:g} of {steps} steps")
+    else:
+        kinds = {"linear": "linear", "cosine": "cosine", "sqrt": "other"}
+        put_kind(draft, kinds, ("linear", _TORCHTITAN), "lr_scheduler.decay_type")
+    draft.copy((*_RATE, "warmup_steps"), "lr_scheduler.warmup_steps", least=0)
+    draft.default((*_RATE, "warmup_steps"), 200, f"the default of {_TORCHTITAN}")
+    least, peak = draft.number("lr_scheduler.min_lr_factor", "lr_scheduler.lr_min"), draft.get(*_RATE, "peak")
+    if least is not None and peak:
+        draft.put((*_RATE, "final"), least * peak, "a share of the peak")
+    if steps:
+        draft.put((*_RATE, "total_steps"), steps, "training.steps")
+
+
+def write_nemo(draft: Draft) -> None:
+    """Optimizer, schedule and adapters of a NeMo configuration."""
+    put_name(draft, ("", ""), "model.optim.name")
+    if draft.word("model.optim.name") in {"mcore_distributed_optim", "distributed_adam"}:
+        draft.put(("optimizer", "name"), "adam", "the distributed optimizer of Megatron runs Adam")
+    put_clipping(draft, (0.0, ""), "trainer.gradient_clip_val")
+    if put_rate(draft, "model.optim.lr") is not None:
+        put_kind(draft, _NEMO_KINDS, ("", ""), "model.optim.sched.name")
+    if draft.get(*_RATE) is not None:
+        draft.copy((*_RATE, "warmup_steps"), "model.optim.sched.warmup_steps", least=0)
+        _put_final(draft, "model.optim.sched.min_lr")
+        draft.copy((*_RATE, "total_steps"), "model.optim.sched.max_steps")
+    if draft.word("model.peft.peft_scheme", "peft.peft_scheme") == "lora":
+        tuning = "model.peft.lora_tuning." if "model.peft.peft_scheme" in draft.values else "peft.lora_tuning."
+        put_lora(draft, f"{tuning}adapter_dim", f"{tuning}alpha", f"{tuning}target_modules")
+
+
+def put_lora(draft: Draft, rank: str, alpha: str, targets: str) -> None:
+    """Low-rank adapters; matrices that only the model's own code names stay open."""
+    draft.copy(("lora", "rank"), rank)
+    draft.lacks(("lora", "rank"), "the program's own default")
+    scale = draft.number(alpha)
+    if scale is not None and scale > 0:
+        draft.put(("lora", "alpha"), scale)
+    listed = draft.look(targets)
+    names = listed.split(",") if isinstance(listed, str) else listed if isinstance(listed, list) else []
+    plain = [name.strip() for name in names if isinstance(name, str)]
+    found = [_TARGETS.get(name.rpartition(".")[2].casefold()) for name in plain]
+    pointer = ("lora", "targets")
+    if found and None not in found:
+        draft.put(pointer, sorted({word for word in found if word}), f"{targets}, in the words of a plan")
+    else:
+        odd = next((name for name, word in zip(plain, found, strict=True) if word is None), "")
+        why = f"{odd[:60]!r} is no matrix that a plan has a word for; the model's code decides" if odd else ""
+        draft.lacks(pointer, why or "the program's own default")
+
+
+def write_peft(draft: Draft) -> None:
+    """LoRA as arguments of training programs on top of the Trainer name it."""
+    draft.look("use_peft", "use_lora", "lora_enable")
+    for prefix in ("", "peft_config.", "lora_config."):
+        for rank in ("lora_r", "lora_rank", "r"):
+            if f"{prefix}{rank}" in draft.values and (rank != "r" or prefix):
+                alpha = f"{prefix}lora_alpha"
+                named = [f"{prefix}{name}" for name in ("lora_target_modules", "lora_target", "target_modules")]
+                targets = next((name for name in named if name in draft.values), named[0])
+                put_lora(draft, f"{prefix}{rank}", alpha, targets)
+                return
