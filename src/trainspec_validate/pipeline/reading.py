@@ -288,7 +288,7 @@ def _kind(state: State, source: Source) -> str | None:
 
 def _of_no_format(failure: KindFailure) -> KindFailure:
     """What to say of a file whose name is none of a document, and whose content is no mapping and no known stream."""
-    remedy = f"streams are told by their content, not by their name; in a document {failure.help}"
+    remedy = f"streams are recognised by their content, not by their name; in a document {failure.help}"
     return KindFailure("the file is no document, and no stream of a known format", remedy)
 
 
