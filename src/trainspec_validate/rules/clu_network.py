@@ -214,6 +214,17 @@ def _wrong_rate(cluster: ClusterProfile, i: int, j: int, nic: Nic) -> Iterator[V
         yield Violation(at(cluster, "node_groups", i, "nics", j, key), message, told)
 
 
+def _virtual_rate(nic: Nic, most: float) -> tuple[str, str, str] | None:
+    """The same of a virtual interface, of which the provider sets the rate."""
+    if nic.rate_bytes_per_second <= most * (1 + _RATE_TOLERANCE):
+        return None
+    message = (
+        f"a virtual interface of {nic.technology} {nic.generation} carries at most {units.bits_per_second(most)}, "
+        f"not {units.bits_per_second(nic.rate_bytes_per_second)}"
+    )
+    return "rate_bytes_per_second", message, f"at most {units.base(most)}, in bytes per second"
+
+
 def _rate(nic: Nic) -> tuple[str, str, str] | None:
     """Key, message and help of what is wrong with the rate of one interface."""
     own, table = nic.rate_bytes_per_second, links().nic_rate_bytes_per_second
@@ -221,14 +232,7 @@ def _rate(nic: Nic) -> tuple[str, str, str] | None:
     ports = {1, nic.num_ports or 1}
     row = _row(nic)
     if row is not None and nic.virtual:
-        most = row * max(ports)
-        if own <= most * (1 + _RATE_TOLERANCE):
-            return None
-        message = (
-            f"a virtual interface of {nic.technology} {nic.generation} carries at most {units.bits_per_second(most)}, "
-            f"not {units.bits_per_second(own)}"
-        )
-        return "rate_bytes_per_second", message, f"at most {units.base(most)}, in bytes per second"
+        return _virtual_rate(nic, row * max(ports))
     if row is not None:
         if any(within(own, row * count, _RATE_TOLERANCE) for count in ports):
             return None
