@@ -286,7 +286,8 @@ def _left_out(arguments: Sequence[str], documents: DocumentSet, inputs: Inputs) 
     """Files that were found and are of no known format, and what searches pass by."""
     yield from inputs.left_out
     members = {os.path.realpath(member) for group in inputs.checkpoints for member in group.members}
-    judged = {os.path.realpath(path) for path in (*documents.files, *(file.path for file in inputs.looked_at))}
+    judged = {os.path.realpath(path) for path in documents.files}
+    judged |= {os.path.realpath(file.path) for file in inputs.looked_at}
     for path, reason, remedy in overlooked(arguments, judged | members):
         yield Unjudged(path, reason, remedy, ())
 
