@@ -41,7 +41,6 @@ REPORT = "report.json"
 LEVELS: tuple[ConformanceLevel, ...] = ("described", "observable", "recoverable", "efficient")
 MAX_TEXT = 4000
 MAX_MESSAGES = 50
-_HASH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
