@@ -251,7 +251,7 @@ tree](#ring-or-tree) answers the second first; [calibration and its error](#cali
 the times are. The models are those that the planner and the validator use. This page is informative: it states no
 requirement.
 
-Words: n ranks lie in k scale-up domains, g = n/k in each. S is the message, the whole buffer of a rank; for all-gather
+Words: n ranks are in k scale-up domains, g = n/k in each. S is the message, the whole buffer of a rank; for all-gather
 and reduce-scatter that is n times the shard. Rates are one way and of one rank. Bus bandwidth is S over the time, times
 the factor of the operation. What the ranks of a group talk over is a `network.Network`.
 """

@@ -85,7 +85,7 @@ def test_every_reason_names_another_choice_and_its_cost(asked: Make) -> None:
         if other is not None:
             assert other.seconds >= ranking.best[0].seconds
             assert dimensions(other.choice)[dimension] != dimensions(shown.choice)[dimension]
-            assert ("which predictions do not tell apart" in text) == (other.seconds < shown.seconds * (1 - 5e-4))
+            assert ("which predictions do not distinguish" in text) == (other.seconds < shown.seconds * (1 - 5e-4))
 
 
 JOBS = [

@@ -26,7 +26,7 @@ _API_VERSION = "trainspec/v1"
 _WIDTH = 118
 _MAX_COMMENT = 600
 _MAX_ALIKE = 8
-_NEEDED = "a document needs it, and no file tells it"
+_NEEDED = "a document needs it, and no file states it"
 _NEEDED_NAME = "a document needs a name; --name gives it"
 _NAMES = frozenset({("metadata",), ("metadata", "name")})
 _SILENCER = re.compile(r"trainspec\s*:", re.IGNORECASE)
@@ -78,7 +78,7 @@ def _head(merged: Merged, command: str) -> str:
         f"# yaml-language-server: $schema={_SITE}/{schema_file(merged.kind)}",
         f"# Written by trainspec {command} {__version__} from:",
         *(f"#   {_safe(name)} ({form})" for name, form in merged.sources),
-        "# Comments: derived says how a value follows from its file; unknown names a key that no file tells.",
+        "# Comments: derived says how a value follows from its file; unknown names a key that no file states.",
     ]
     return "".join(f"{line}\n" for line in lines)
 

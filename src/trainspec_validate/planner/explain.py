@@ -83,7 +83,7 @@ def reason(ranking: Ranking, dimension: str, scored: Scored | None = None) -> st
     if abs(change) <= _LEAST_DIFFERENCE:
         return f"{value} takes as long"
     more = f"{percent(round(abs(change), 4))} {'more' if change > 0 else 'less'}"
-    doubt = ", which predictions do not tell apart" if -INDIFFERENCE <= change < 0 else ""
+    doubt = ", which predictions do not distinguish" if -INDIFFERENCE <= change < 0 else ""
     return f"{value} at best takes {seconds(other.seconds)}, {more}{doubt}"
 
 

@@ -93,7 +93,7 @@ def _parallelism(request: Request, scored: Scored, reasons: Mapping[str, str]) -
             lines.append((f"  num_virtual_stages: {layout.num_virtual_stages}", words))
         if layout.stage_layers:
             split = ", ".join(str(count) for count in layout.stage_layers)
-            lines.append((f"  stage_layers: [{split}]", "derived: fewest layers beside embedding and output"))
+            lines.append((f"  stage_layers: [{split}]", "derived: fewest layers next to embedding and output"))
     if layout.data * layout.context > 1:
         lines.append((f"  sharding: {SHARDINGS[layout.sharding_stage]}", f"chosen: {reasons['sharding']}"))
         if layout.sharding_stage and layout.sharding_degree and layout.sharding_degree < layout.data:

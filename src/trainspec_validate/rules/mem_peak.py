@@ -70,5 +70,5 @@ def peak_agrees(plan: TrainingPlan) -> Iterator[Violation]:
         yield Violation(
             at(plan, "memory", "predicted_peak_bytes"),
             f"the peak is stated as {bytes_(peak)}, but the layout is predicted to need {bytes_(central)}: {parts}",
-            f"expected {bytes_(low)} to {bytes_(high)}; measure one step, or mend the layout",
+            f"expected {bytes_(low)} to {bytes_(high)}; measure one step, or fix the layout",
         )

@@ -118,7 +118,7 @@ def failover_evidence(cluster: ClusterProfile) -> Iterator[Violation]:
         if not fabric.failover_evidence:
             yield Violation(
                 at(cluster, "fabrics", index, "failover_seconds"),
-                f"{fabric.name} claims to mend a lost link in {seconds(fabric.failover_seconds or 0)}, "
+                f"{fabric.name} claims to repair a lost link in {seconds(fabric.failover_seconds or 0)}, "
                 "without evidence",
                 "add failover_evidence: how it was measured, or where it is published",
             )

@@ -81,7 +81,7 @@ def _loss_conflicts(fabric: Fabric) -> Iterator[tuple[tuple[str, ...], str, str]
     if fabric.congestion and fabric.congestion.signal == "trimming" and not loss.packet_trimming:
         yield (
             ("congestion", "signal"),
-            "tells of congestion by trimmed packets, but does not trim",
+            "signals congestion by trimmed packets, but does not trim",
             "set loss.packet_trimming: true, or name the signal in use",
         )
 

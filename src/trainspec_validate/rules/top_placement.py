@@ -190,7 +190,7 @@ def nested_axes(plan: TrainingPlan) -> Iterator[Violation]:
         yield Violation(
             place,
             f"the order {text} puts {order[0]} ranks between those of a tensor group",
-            "name tensor first: its ranks talk in every layer",
+            "name tensor first: its ranks communicate in every layer",
         )
     if "pipeline" in order:
         outside = [axis for axis in order[order.index("pipeline") :] if axis in {"context", "expert"}]
@@ -198,7 +198,7 @@ def nested_axes(plan: TrainingPlan) -> Iterator[Violation]:
             yield Violation(
                 place,
                 f"the order {text} puts pipeline stages inside {' and '.join(outside)} groups",
-                f"name pipeline after {outside[-1]}: stages talk per micro-batch, these axes in every layer",
+                f"name pipeline after {outside[-1]}: stages communicate per micro-batch, these axes in every layer",
             )
 
 

@@ -78,8 +78,8 @@ def command(cluster: str, model: str, **options: Any) -> None:
     """Search the best way to train a model on a cluster, and write its plan and checkpoint policy.
 
     Every layout that fits into memory is compared by its predicted step time. Plan 1 is the simplest of those that
-    predictions do not tell from the fastest; the others differ in kind. The band is the one that eight of ten published
-    runs kept to. Nothing is written before the search is over.
+    predictions do not distinguish from the fastest; the others differ in kind. The band is the one that eight of ten
+    published runs kept to. Nothing is written before the search is over.
     """
     from trainspec_validate.cli.commands import files, plan_report  # noqa: PLC0415
     from trainspec_validate.performance.forecast.facts import Unpredictable  # noqa: PLC0415 - `--help` goes without the models

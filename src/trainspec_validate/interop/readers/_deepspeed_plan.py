@@ -212,7 +212,7 @@ def _write_sharding(draft: Draft, prefix: str) -> None:
     hierarchy = draft.count(f"{prefix}zero_optimization.zero_hpz_partition_size")
     if hierarchy and hierarchy > 1:
         name = f"{prefix}zero_optimization.zero_hpz_partition_size"
-        draft.remark(f"a second copy of the parameters lies in groups of {hierarchy}; a plan has no place for it", name)
+        draft.remark(f"a second copy of the parameters is in groups of {hierarchy}; a plan has no place for it", name)
 
 
 def _write_communication(draft: Draft, prefix: str) -> None:

@@ -258,5 +258,5 @@ def _write_job(draft: Draft) -> None:
             draft.remark(f"{name}: a checkpoint every {steps} steps; it belongs into a checkpoint policy", name)
     if draft.flag("async_save"):
         draft.remark(
-            "async_save: checkpoints are saved beside training; it belongs into a checkpoint policy", "async_save"
+            "async_save: checkpoints are saved during training; it belongs into a checkpoint policy", "async_save"
         )

@@ -231,7 +231,7 @@ def tail_silence(run: RunView) -> Iterator[Violation]:
     rows = Columns(run, timed)
     timed = timed[np.isin(rows["attempt"], list(ends))]
     if not len(timed):
-        raise NotApplicable("the run goes on")
+        raise NotApplicable("the run continues")
     rows = Columns(run, timed)
     numbers, which = np.unique(rows["attempt"], return_inverse=True)
     end = np.array([ends[number] for number in numbers.tolist()], dtype=np.int64)[which.reshape(-1)]
