@@ -135,3 +135,11 @@ def test_every_command_names_what_is_there() -> None:
     paths = re.findall(r"\b((?:tests|conformance|tools)/[\w/.-]+)", "\n".join(fences("sh")))
     assert len(paths) > 15
     assert not [path for path in paths if "NAME" not in path and not exists(path)]
+
+
+def test_each_reader_of_checkpoints_is_in_the_table() -> None:
+    from trainspec_validate.checkpoints.format_table import FORMATS
+
+    folder = ROOT / "src" / PACKAGE / "checkpoints" / "formats"
+    modules = {path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")}
+    assert {entry.module for entry in FORMATS} == modules
