@@ -28,9 +28,8 @@ from trainspec_validate.performance.forecast.outlook import (
 )
 from trainspec_validate.performance.forecast.spans import axis_spans
 from trainspec_validate.performance.topology.networks import Crossing, Pattern, Traffic, crossed
-from trainspec_validate.planner.goal import Goal
 from trainspec_validate.planner.request import Request, Wishes, request
-from trainspec_validate.planner.space import Choice, divisors
+from trainspec_validate.planner.space import Choice, Goal, divisors
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples" / "clusters"
 CLUSTERS = tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))

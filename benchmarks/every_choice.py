@@ -18,7 +18,6 @@ from trainspec_validate.performance.forecast.outlook import (
     work_of,
 )
 from trainspec_validate.performance.topology.networks import NotJoined
-from trainspec_validate.planner.goal import Goal
 from trainspec_validate.planner.space import (
     MAX_IDLE_RATIO,
     MAX_IMBALANCE,
@@ -30,6 +29,7 @@ from trainspec_validate.planner.space import (
     TILE,
     VOCABULARY_TILE,
     Choice,
+    Goal,
     divisors,
     even_split,
     imbalance,

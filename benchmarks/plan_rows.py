@@ -17,13 +17,13 @@ from trainspec_validate.performance.costs.transformer import parameters
 from trainspec_validate.performance.derived.job import JobNodes
 from trainspec_validate.performance.forecast.facts import ModelFacts, machine_facts
 from trainspec_validate.performance.forecast.outlook import Recompute
-from trainspec_validate.planner.goal import Goal
 from trainspec_validate.planner.request import RESERVE_BYTES, precision_of
 from trainspec_validate.planner.space import (
     MAX_VIRTUAL_STAGES,
     ORDERS,
     RECOMPUTATIONS,
     Choice,
+    Goal,
     divisors,
     even_split,
 )

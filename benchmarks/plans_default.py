@@ -30,11 +30,10 @@ from trainspec_validate.performance.costs.reliability import effective_training_
 from trainspec_validate.performance.forecast.facts import Unpredictable
 from trainspec_validate.performance.forecast.outlook import Settings, outlook
 from trainspec_validate.performance.topology.networks import NotJoined
-from trainspec_validate.planner.goal import Goal
 from trainspec_validate.planner.request import Impossible, Request
 from trainspec_validate.planner.safety import Names, policy_figures
 from trainspec_validate.planner.search import Scored, fitting, search, settings_of
-from trainspec_validate.planner.space import Choice
+from trainspec_validate.planner.space import Choice, Goal
 
 SIZES = (8, 64, 512, 4096, 16384, 131072)
 SHORT = (("aws-p4de-a100", 8), ("nvidia-eos", 64), ("meta-llama3-24k", 16384))

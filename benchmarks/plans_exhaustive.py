@@ -22,9 +22,8 @@ from default_plans import job
 from every_choice import Optimum, enumerate_all
 from plan_tables import LEGEND, short, table, timed
 
-from trainspec_validate.planner.goal import Goal
 from trainspec_validate.planner.search import Ranking, search
-from trainspec_validate.planner.space import Choice
+from trainspec_validate.planner.space import Choice, Goal
 
 SHORT_CASES = (("aws-p4de-a100", "llama3-8b", 8, 8), ("coreweave-gb200", "qwen3-30b-a3b", 4, 4))
 CASES = (

@@ -13,9 +13,8 @@ from training_sets import Run
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.step_time import step_time
 from trainspec_validate.performance.forecast.outlook import Settings, memory_of_stage, networks_of, seconds_of, work_of
-from trainspec_validate.planner.goal import Goal
 from trainspec_validate.planner.search import fitting, search, settings_of
-from trainspec_validate.planner.space import ORDERS, RECOMPUTATIONS, Choice, layouts, shardings
+from trainspec_validate.planner.space import ORDERS, RECOMPUTATIONS, Choice, Goal, layouts, shardings
 
 SAME = 1e-9
 """Difference of two predictions that is none."""

@@ -406,7 +406,7 @@ def test_any_damage_of_parquet_is_told() -> None:
     ("num_bytes", "num_footer_bytes", "told"),
     [
         (90 << 20, 80 << 20, "the footer of a Parquet file may have at most 67,108,864 bytes"),
-        (90 << 20, 0xFFFF_FFF0, "the footer of a Parquet file may have at most 67,108,864 bytes"),
+        (90 << 20, 0xFFFF_FFF0, "its footer of 4,294,967,280 bytes begins before the file does"),
         (1 << 20, 2 << 20, "its footer of 2,097,152 bytes begins before the file does"),
         (1 << 20, 1 << 19, "its content cannot be read: "),
     ],
@@ -422,6 +422,21 @@ def test_the_stated_length_of_a_footer_is_not_believed(num_bytes: int, num_foote
     assert result.exit_code == 2
     assert told in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"PAR1PAR1", "it has 8 bytes, and the shortest Parquet file has more"),
+        (b"PAR1PAR1PAR1", "its footer of 827,474,256 bytes begins before the file does"),
+        (b"PAR1" + bytes(60), "it does not end with the mark of a Parquet file, PAR1"),
+    ],
+)
+def test_a_cut_parquet_file_is_said_to_be_no_sound_one(content: bytes, told: str) -> None:
+    pytest.importorskip("pyarrow")
+    result = invoke(write("s.parquet", content))
+    assert result.exit_code == 2
+    assert f"the file is no sound Parquet: its content cannot be read: {told}" in result.stderr
 
 
 def test_words_of_libraries_are_one_line() -> None:

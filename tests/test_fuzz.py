@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +14,7 @@ from tests.fuzz import processes
 from tests.fuzz.__main__ import Tally, outcomes, table
 from tests.fuzz.cases import lay_out, run
 from tests.fuzz.commands import COMMANDS, SPARK, case
+from tests.spark_sessions import local_session
 
 SEED = 20
 NUM_SHORT, NUM_LONG = 600, 100_000
@@ -67,16 +66,8 @@ def test_many_processes_end_as_the_manual_promises(capsys: pytest.CaptureFixture
 
 @pytest.fixture
 def session() -> Iterator[None]:
-    sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed")
-    if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
-        pytest.skip("Spark needs Java, and there is none")
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = sql.SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    made = builder.config("spark.sql.shuffle.partitions", "2").appName("fuzz").getOrCreate()
-    made.sparkContext.setLogLevel("OFF")
-    yield
-    made.stop()
+    with local_session("OFF"):
+        yield
 
 
 @pytest.mark.long

@@ -1,14 +1,51 @@
-"""Holds what a lint can hold of the project's language: docstrings of modules."""
+"""Holds what a lint can hold of the project's language: docstrings of modules, and words that mean something else."""
 
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("benchmarks", "conformance", "integrations", "record", "reference", "src", "tests", "tools")
+FIGURATIVE = re.compile(
+    r"\b(stands?|standing|stood|owe[sd]?|owing|tells?|telling|told|mend(s|ed|ing)?|beside|want of|lies?|lying"
+    r"|com(e|es|ing) back|came back|go(es)? on|going on|went on|honest(ly)?|hopes?|nobody|talk(s|ed|ing)?"
+    r"|is no pass)\b(?!-)",
+    re.IGNORECASE,
+)
+"""Words for which the field has its own terms: appear, require, report, fix, next to, be, recover, continue."""
+PAGES = [
+    *(ROOT / name for name in ("README.md", "SECURITY.md")),
+    *(
+        page
+        for glob in ("changes/*.md", "spec/guide/*.md", "spec/v1/02-*.md", "spec/v1/04-*.md")
+        for page in ROOT.glob(glob)
+    ),
+]
+
+
+def prose(page: Path) -> Iterator[str]:
+    """Lines of a page without code and without the targets of links; each starts with its number."""
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
+        yield f"{number}: " + re.sub(r"`[^`]*`|\]\([^)]*\)", " ", line)
+
+
+def messages(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Texts of a module with their lines; of docstrings only those of commands, which are their help."""
+    docstrings = {
+        id(statement.value)
+        for node in ast.walk(tree)
+        if not any("command" in ast.unparse(decorator) for decorator in getattr(node, "decorator_list", ()))
+        for statement in (getattr(node, "body", None) if isinstance(getattr(node, "body", None), list) else ())
+        if isinstance(statement, ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.lineno, node.value
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -17,3 +54,29 @@ def test_module_docstrings_say_what_the_module_does(folder: str) -> None:
     openings = {path: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "" for path in modules}
     assert modules
     assert [str(path) for path, opening in openings.items() if opening.lower().startswith("the only place")] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_use_the_terms_of_the_field(page: Path) -> None:
+    assert [line for line in prose(page) if FIGURATIVE.search(line)] == []
+
+
+def test_messages_use_the_terms_of_the_field() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {text}"
+        for folder in ("record", "src")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for line, text in messages(ast.parse(path.read_text(encoding="utf-8")))
+        if " " in text and FIGURATIVE.search(text)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("text", ["two tiers lie apart", "a name stands twice", "it is told once", "the job goes on"])
+def test_figurative_words_are_found(text: str) -> None:
+    assert FIGURATIVE.search(text)
+
+
+@pytest.mark.parametrize("text", ["a stand-in for the driver", "client", "the standard output", "an intolerable delay"])
+def test_similar_words_are_left(text: str) -> None:
+    assert not FIGURATIVE.search(text)

@@ -238,7 +238,7 @@ ONE_MISTAKE = [
         "    - {axis: pipeline, within: fabric}\n",
         "    tensor: scale-up-domain\n",
         "placements",
-        "a mapping stands where a list is needed (start each item with '- ', also when there is only one)",
+        "a mapping appears where a list is needed (start each item with '- ', also when there is only one)",
     ),
     yaml(
         "plan",
@@ -424,7 +424,7 @@ def test_one_mistake_is_one_finding(name: str, old: str, new: str, mark: str, sa
 @pytest.mark.parametrize(
     ("text", "place", "said"),
     [
-        ('{"a": {"b": 1,},}', (1, 14), "a comma stands after the last entry (remove the comma)"),
+        ('{"a": {"b": 1,},}', (1, 14), "a comma follows the last entry (remove the comma)"),
         (
             '{\n  // why\n  "a": 1}',
             (2, 3),

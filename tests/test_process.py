@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -249,9 +250,16 @@ def test_workers_end_with_the_program_and_say_nothing(
         os.killpg(process.pid, 0)
 
 
-def test_handlers_are_given_back() -> None:
-    before = signal.getsignal(signal.SIGTERM)
+@pytest.fixture
+def nobody_listens() -> Iterator[None]:
+    """No handler, whatever tests before have left in this process."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
+
+@pytest.mark.usefixtures("nobody_listens")
+def test_handlers_are_given_back() -> None:
     def end() -> None:
         with ended_by_signals():
             os.kill(os.getpid(), signal.SIGTERM)
@@ -260,7 +268,7 @@ def test_handlers_are_given_back() -> None:
     with pytest.raises(Terminated) as caught:
         end()
     assert caught.value.exit_code == 143
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 # --- read-only places ----------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def test_what_a_log_cannot_hold_is_not_asked_of_it_but_told_as_absent() -> None:
     owed = next(outcome for outcome in report.outcomes if outcome.requirement == "TS-TEL-004")
     assert (owed.verdict, owed.reason) == (
         Verdict.NOT_APPLICABLE,
-        "a log of the format mllog owes no metric",
+        "a log of the format mllog requires no metric",
     )
 
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from trainspec_validate.cli.commands.stream_export import TARGETS
 from trainspec_validate.cli.toolbox import PROGRAM, command
-from trainspec_validate.interop.export import formats
+from trainspec_validate.interop.document import formats
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -97,7 +97,7 @@ def test_documents_with_errors_are_refused_with_the_way_to_see_them() -> None:
     edit("plan.yaml", "  tensor: ", "  tensor: 3 # ")
     result = invoke("plan.yaml", "--to", "slurm", "--cluster", "cluster.yaml")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "see: trainspec-validate plan.yaml cluster.yaml, or go on with --force" in result.stderr
+    assert "see: trainspec-validate plan.yaml cluster.yaml, or continue with --force" in result.stderr
     forced = invoke("plan.yaml", "--to", "slurm", "--cluster", "cluster.yaml", "--force")
     assert forced.exit_code == 0
     assert "#SBATCH" in forced.stdout
@@ -110,7 +110,7 @@ def test_a_cluster_with_errors_ends_export_as_it_ends_plan() -> None:
     planned = CliRunner().invoke(command, ["plan", "cluster.yaml", "--model", "llama3-8b"], prog_name=PROGRAM)
     exported = invoke("plan.yaml", "--to", "slurm", "--cluster", "cluster.yaml")
     assert (planned.exit_code, exported.exit_code) == (2, 2)
-    assert all(result.stderr.endswith("or go on with --force\n") for result in (planned, exported))
+    assert all(result.stderr.endswith("or continue with --force\n") for result in (planned, exported))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import grafana_panels as job
-import grafana_panels_machine as machine
+import grafana_panels as machine
 from grafana_panels import Panel
 from promql import Names
 

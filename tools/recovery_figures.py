@@ -59,7 +59,7 @@ def _passed(trial: TrialReport) -> bool:
 
 def _cell(told: MomentFigures | None) -> str:
     if told is None:
-        return "not told"
+        return "not stated"
     named = ((50, told.p50_seconds), (90, told.p90_seconds), (95, told.p95_seconds))
     shown = [f"{percent} %: {seconds:.2f}" for percent, seconds in named if seconds is not None]
     text = ", ".join([*shown, f"{told.largest_seconds:.2f}"])

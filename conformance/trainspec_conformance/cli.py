@@ -60,7 +60,7 @@ def command() -> None:
 def run(context: click.Context, /, stack: Path | None, demo: bool, **options: Any) -> None:
     """Run scenarios against a stack, and report.
 
-    STACK is a descriptor: how the stack is launched, and what it claims. The report stands beside its evidence.
+    STACK is a descriptor: how the stack is launched, and what it claims. The report is next to its evidence.
     """
     commands = _commands()
     if (stack is None) != demo:
@@ -79,7 +79,7 @@ def run(context: click.Context, /, stack: Path | None, demo: bool, **options: An
 def init(context: click.Context, directory: Path) -> None:
     """Write a descriptor and a shim to begin with.
 
-    They run as they stand; DIRECTORY is where they go.
+    They run unchanged; DIRECTORY is where they go.
     """
     context.exit(_commands().init(directory))
 
@@ -104,7 +104,7 @@ def verify(context: click.Context, directory: Path) -> None:
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
 def diff(context: click.Context, before: Path, after: Path, form: str) -> None:
-    """Tell what changed from one report to another.
+    """Show what changed from one report to another.
 
     BEFORE and AFTER are directories of reports, or their report.json.
     """

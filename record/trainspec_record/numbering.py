@@ -24,14 +24,14 @@ class Numbering:
                 self._miss(number - self._next)
                 self._next = number
             elif number < self._rank.step:
-                tell_once("an update has a number below the count of updates that are completed; the count goes on")
+                tell_once("an update has a number below the count of updates that are completed; the count continues")
         if self._next is not None:
             self._next += 1
         elif number is not None:
             self._next = number + 1
 
     def _miss(self, num_updates: int) -> None:
-        tell_once("an update has a number beyond the count of updates that were recorded; the count goes on from it")
+        tell_once("an update has a number beyond the count of updates that were recorded; the count continues from it")
         self._rank.step += num_updates
         if self._job:
             self._job.miss(num_updates)

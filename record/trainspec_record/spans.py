@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from trainspec_record import values
 from trainspec_record.catalog import events
 from trainspec_record.guard import never_raises
-from trainspec_record.reasons import GIVEN_UP
+from trainspec_record.redaction import GIVEN_UP
 
 if TYPE_CHECKING:
     from trainspec_record.job import Job

@@ -11,8 +11,7 @@ from trainspec_record import values
 from trainspec_record.claim import claim
 from trainspec_record.clock import Clock
 from trainspec_record.guard import tell_once
-from trainspec_record.reasons import NOT_WRITTEN
-from trainspec_record.redaction import Redaction
+from trainspec_record.redaction import NOT_WRITTEN, Redaction
 
 DROPPED, LAG = "train.telemetry.dropped", "train.telemetry.lag"
 MAX_QUEUED = 50_000

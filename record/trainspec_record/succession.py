@@ -9,7 +9,7 @@ from typing import Any
 from trainspec_record import values
 from trainspec_record.claim import is_orphan
 from trainspec_record.past import OpenFault, Past, action_of, mend, recovery_id
-from trainspec_record.reasons import WITHOUT_A_WORD
+from trainspec_record.redaction import WITHOUT_A_WORD
 
 RESTART = "restart"
 

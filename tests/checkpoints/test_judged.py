@@ -59,7 +59,7 @@ def test_every_requirement_gets_a_verdict_and_nothing_seen_is_no_pass(tmp_path: 
     for identifier, words in {
         "TS-CKP-072": "no trainspec-manifest.json that can be read",
         "TS-CKP-080": "no format with a completion mark",
-        "TS-CKP-091": "no pointer beside checkpoints",
+        "TS-CKP-091": "no pointer next to checkpoints",
         "TS-SEC-001": "no pickle",
     }.items():
         assert (outcomes[identifier].verdict, outcomes[identifier].reason) == (Verdict.NOT_APPLICABLE, words)

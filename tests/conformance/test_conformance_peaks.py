@@ -10,23 +10,33 @@ import pytest
 from trainspec_conformance.peaks import PeakMemory
 
 MEGABYTE = 1 << 20
-FORKING = """
-import os, sys, time
+UNTIL_SEEN = "print('ready', flush=True); sys.stdin.read()"
+"""Ends what a process does before it is looked at; it ends when its input does."""
+FORKING = f"""
+import os, sys
 held = b"1" * (200 << 20)
 if os.fork() == 0:
-    {child}
-    time.sleep(1.5)
+    {{child}}
+    {UNTIL_SEEN}
     os._exit(0)
 os.wait()
 """
+SECONDS_OF_A_COPY = 0.6
+"""A fork that lives longer is more than the moment before another program starts."""
 
 
 def peak_megabytes(code: str) -> float:
-    process = subprocess.Popen([sys.executable, "-c", code])
-    peak = PeakMemory(process.pid)
-    while process.poll() is None:
+    """The peak of a process that says when it holds all of its memory, and holds it until it has been looked at."""
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        peak = PeakMemory(process.pid)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
         peak.look()
-        time.sleep(0.01)
+        time.sleep(SECONDS_OF_A_COPY)
+        peak.look()
+        process.stdin.close()
     assert process.returncode == 0
     return peak.num_bytes / MEGABYTE
 
@@ -34,11 +44,11 @@ def peak_megabytes(code: str) -> float:
 @pytest.fixture(scope="module")
 def of_one() -> float:
     """What a process with 200 MB takes."""
-    return peak_megabytes("held = b'1' * (200 << 20); import time; time.sleep(0.2)")
+    return peak_megabytes(f"import sys; held = b'1' * (200 << 20); {UNTIL_SEEN}")
 
 
 def test_the_peak_is_kept(of_one: float) -> None:
-    freed = peak_megabytes("held = b'1' * (200 << 20); del held; import time; time.sleep(0.3)")
+    freed = peak_megabytes(f"import sys; held = b'1' * (200 << 20); del held; {UNTIL_SEEN}")
     assert 200 < of_one < 260
     assert freed == pytest.approx(of_one, rel=0.05)
 
@@ -53,7 +63,8 @@ def test_what_a_fork_takes_itself_counts(of_one: float) -> None:
 
 
 def test_processes_beside_each_other_add_up(of_one: float) -> None:
-    held = "held = b'1' * (200 << 20); import time; time.sleep(1)"
-    start = f"subprocess.Popen([sys.executable, '-c', {held!r}])"
-    code = f"import subprocess, sys; both = [{start}, {start}]; [one.wait() for one in both]"
+    held = f"import sys; held = b'1' * (200 << 20); {UNTIL_SEEN}"
+    start = f"subprocess.Popen([sys.executable, '-c', {held!r}], stdout=subprocess.PIPE)"
+    both = f"both = [{start}, {start}]; [one.stdout.readline() for one in both]"
+    code = f"import subprocess, sys; {both}; {UNTIL_SEEN}; [one.wait() for one in both]"
     assert peak_megabytes(code) == pytest.approx(2 * of_one, rel=0.15)

@@ -33,13 +33,13 @@ def test_a_trial_that_never_came_back_is_told_and_bounds_nothing(tmp_path: Path)
     trials = [trial(number, failed="" if number > 1 else "no update", seconds=1.0 if number > 1 else None)
               for number in range(1, 7)]  # fmt: skip
     (row,) = rows(tmp_path, only=scenario_report("kill-rank", "fail", *trials))
-    assert row[4] == "not told"
+    assert row[4] == "not stated"
     assert row[6:] == ["50 %: 1.00, 1.00 (5 of 6)", "none"]
 
 
 def test_fewer_than_five_trials_bound_nothing(tmp_path: Path) -> None:
     (row,) = rows(tmp_path, only=scenario_report("kill-rank", "pass", trial()))
-    assert row[2:] == ["1", "0.25", "not told", "not told", "0.50", "none"]
+    assert row[2:] == ["1", "0.25", "not stated", "not stated", "0.50", "none"]
 
 
 def test_a_scenario_without_a_fault_has_no_row(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_speedup_is_amdahl() -> None:
 
 @pytest.mark.parametrize("fractions", [(1, 0), (-0.1, 0), (0.3, 1), (0.3, -1)])
 def test_fractions_out_of_range(fractions: tuple[float, float]) -> None:
-    with pytest.raises(ValueError, match="lie in"):
+    with pytest.raises(ValueError, match="are in"):
         most_speedup(*fractions)
 
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-import weaver_examples
 import weaver_registry
 import yaml
 
@@ -169,7 +168,7 @@ def test_attributes_have_types_members_and_examples() -> None:
             assert entry["type"] == table.type
             assert table.type in TYPES
             assert ("examples" in entry) == table.type.startswith("string")
-    assert set(weaver_examples.EXAMPLES) == {entry["key"] for entry in entries("attributes") if "examples" in entry}
+    assert set(weaver_registry.EXAMPLES) == {entry["key"] for entry in entries("attributes") if "examples" in entry}
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name != "manifest.yaml"])

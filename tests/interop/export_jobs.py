@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan, read
-from trainspec_validate.interop.export import Job
+from trainspec_validate.interop.document import Job
 from trainspec_validate.model.requirements import load_index
 
 CLUSTER: dict[str, Any] = {

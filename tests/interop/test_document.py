@@ -59,13 +59,13 @@ def test_keys_that_a_document_needs_are_told() -> None:
     pointers = [".".join(map(str, entry.pointer)) for entry in unknowns(merged)]
     wanted = ["fabrics.0.topology", "fabrics.0.transport", "metadata", "node_groups", "num_accelerators", "num_nodes"]
     assert sorted(pointers) == wanted
-    assert "    # unknown: transport: a document needs it, and no file tells it\n" in document(merged)
+    assert "    # unknown: transport: a document needs it, and no file states it\n" in document(merged)
 
 
 def test_a_key_that_many_entries_lack_is_told_once() -> None:
     text = written({"layout": {"nodes": [{"name": f"n{i}"} for i in range(2000)]}})
     assert text.count("unknown: group") == 1
-    assert "unknown: group: a document needs it, and no file tells it; 1,999 more entries lack it too" in text
+    assert "unknown: group: a document needs it, and no file states it; 1,999 more entries lack it too" in text
 
 
 def test_a_comment_never_silences_a_finding() -> None:

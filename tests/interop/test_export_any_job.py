@@ -13,7 +13,7 @@ from export_jobs import job, unknown_requirements
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainspec_validate.interop.export import Job, export_all
+from trainspec_validate.interop.document import Job, export_all
 
 AXES = ("data", "tensor", "pipeline", "context", "expert")
 placements = st.lists(

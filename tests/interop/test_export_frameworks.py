@@ -15,7 +15,7 @@ from export_jobs import job, unknown_requirements
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainspec_validate.interop.export import NotExpressible
+from trainspec_validate.interop.document import NotExpressible
 from trainspec_validate.interop.writers import deepspeed, tensorflow, torchtitan, xla
 
 # DeepSpeed 0.19.5: deepspeed/runtime/{config,constants,precision_config,zero/config,zero/offload_config}.py,

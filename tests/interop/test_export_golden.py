@@ -17,7 +17,7 @@ from export_jobs import unknown_requirements
 from trainspec_validate._version import __version__
 from trainspec_validate.documents.load import load_text
 from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan, read
-from trainspec_validate.interop.export import Job, export_all, formats
+from trainspec_validate.interop.document import Job, export_all, formats
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"

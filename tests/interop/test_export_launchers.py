@@ -12,7 +12,7 @@ import pytest
 import yaml
 from export_jobs import job, unknown_requirements
 
-from trainspec_validate.interop.export import NotExpressible
+from trainspec_validate.interop.document import NotExpressible
 from trainspec_validate.interop.writers import kubernetes, slurm, torchrun
 from trainspec_validate.interop.writers._target import rank_order
 

@@ -12,7 +12,7 @@ from export_jobs import DELETED, job, unknown_requirements
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainspec_validate.interop.export import NotExpressible
+from trainspec_validate.interop.document import NotExpressible
 from trainspec_validate.interop.writers import _target, nccl_environment
 from trainspec_validate.interop.writers.nccl_environment import ib_timeout, settings, write
 

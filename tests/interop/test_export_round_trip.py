@@ -9,7 +9,7 @@ import pytest
 from export_jobs import PLAN, changed, job
 
 from trainspec_validate.interop import formats as foreign
-from trainspec_validate.interop.export import formats
+from trainspec_validate.interop.document import formats
 from trainspec_validate.interop.fragment import ForeignText
 
 PAIRS = {"deepspeed": "deepspeed-json", "torchtitan": "torchtitan-toml"}

@@ -127,7 +127,7 @@ def test_a_survey_from_a_host_whose_link_is_down_is_whole() -> None:
     assert fragment.facts == {"fabrics": [{"name": "fabric", "transport": "infiniband"}]}
     [remark] = fragment.remarks
     assert remark.line == 7
-    assert "met no switch and tells nothing of the fabric: host1 HCA-1, no port has a link" in remark.message
+    assert "met no switch and shows nothing of the fabric: host1 HCA-1, no port has a link" in remark.message
     assert ("num_nodes",) in {entry.pointer for entry in fragment.unknown}
 
 

@@ -114,7 +114,7 @@ def test_groups_that_do_not_match_stay_side_by_side_and_are_told() -> None:
     two = {"node_groups": [{"name": "a"}, {"name": "b"}]}
     merged = merge([part("one", two), part("two", {"node_groups": [{"name": "c"}]})])
     assert [group["name"] for group in merged.facts["node_groups"]] == ["a", "b", "c"]
-    assert told(merged) == ["node_groups: 2 entries stay beside 1 of two; none of them match"]
+    assert told(merged) == ["node_groups: 2 entries are kept next to 1 of two; none of them match"]
 
 
 def test_unknowns_and_derivations_follow_their_entry() -> None:
@@ -186,7 +186,7 @@ def test_the_explicit_node_of_one_description_does_not_stand_for_all() -> None:
     assert "layout" in merge([first], Choice(num_nodes=1)).facts
     alone = merge([first], Choice(num_nodes=3))
     assert "layout" not in alone.facts
-    assert "the explicit node node-0 stands for 3 nodes of nodes" in told(alone)[-1]
+    assert "the explicit node node-0 represents 3 nodes of nodes" in told(alone)[-1]
     assert (alone.unknown, [pointer for pointer in alone.derived if pointer[0] == "layout"]) == ((), [])
     listed = merge([first, topograph.read(fixture("model.yaml"))])
     assert [entry["name"] for entry in listed.facts["layout"]["nodes"]] == ["t1", "t2", "t3", "t4"]

@@ -108,7 +108,7 @@ def test_a_batch_and_layers_that_do_not_divide(tmp_path: Path) -> None:
 def test_formats() -> None:
     fragment = run("--bf16")
     assert at(fragment, "precision", "reduction") == "fp32"
-    assert "told otherwise" in how(fragment, "precision.reduction")
+    assert "by default" in how(fragment, "precision.reduction")
     assert at(run("--bf16 --grad-reduce-in-bf16"), "precision", "gradients") == "bf16"
     assert at(run("--fp16"), "precision", "reduction") == "fp16"
     assert at(run("--fp16 --accumulate-allreduce-grads-in-fp32"), "precision", "accumulation") == "fp32"

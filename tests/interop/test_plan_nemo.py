@@ -150,7 +150,7 @@ def test_bridge_says_how_gradients_are_reduced() -> None:
     for word, format_ in (("true", "fp32"), ("false", "bf16")):
         fragment = read_bridge(ForeignText("override.yaml", text.format(word)))
         assert at(fragment, "precision", "reduction") == format_
-    assert "told otherwise" in how(fragment, "precision.reduction")
+    assert "by default" in how(fragment, "precision.reduction")
 
 
 @pytest.mark.parametrize("read", [read_nemo, read_bridge])

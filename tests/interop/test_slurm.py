@@ -126,7 +126,7 @@ def test_a_file_that_ends_within_a_line() -> None:
 
 @pytest.mark.parametrize("text", ["", "\n", "# SwitchName=leaf Nodes=n1\n"])
 def test_a_file_without_a_line_is_refused(text: str) -> None:
-    with pytest.raises(ForeignFormatError, match="no line tells of a switch") as caught:
+    with pytest.raises(ForeignFormatError, match="no line describes a switch") as caught:
         read_conf(ForeignText("topology.conf", text))
     assert caught.value.help == "copy the whole topology.conf"
 

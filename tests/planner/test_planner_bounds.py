@@ -11,9 +11,8 @@ import pytest
 from tests.planner_makers import make
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.topology.graph import Topology
-from trainspec_validate.planner.goal import Goal
 from trainspec_validate.planner.search import search
-from trainspec_validate.planner.space import Choice, even_split, imbalance, layouts, shardings
+from trainspec_validate.planner.space import Choice, Goal, even_split, imbalance, layouts, shardings
 
 CASES: list[tuple[str, str, dict[str, object]]] = [
     ("gcp-a3-ultra-h200", "llama3-8b", {"num_ranks": 16, "global_sequences": 48}),

@@ -7,10 +7,9 @@ import pytest
 
 from tests.planner_makers import make, model, profile
 from trainspec_validate.documents.types import ClusterProfile, changed
-from trainspec_validate.planner.goal import Goal
 from trainspec_validate.planner.request import Impossible, Request, Wishes, request
 from trainspec_validate.planner.search import search
-from trainspec_validate.planner.space import even_split, layouts
+from trainspec_validate.planner.space import Goal, even_split, layouts
 
 put = msgspec.structs.replace
 

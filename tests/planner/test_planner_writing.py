@@ -17,13 +17,12 @@ from trainspec_validate.documents.types.cluster import StorageTarget
 from trainspec_validate.model.units import seconds
 from trainspec_validate.performance.derived.state import state_bytes_per_rank
 from trainspec_validate.performance.forecast.predict import predict
-from trainspec_validate.planner.explain import nearest_other, reason, reasons
+from trainspec_validate.planner.explain import collectives_of, nearest_other, reason, reasons
+from trainspec_validate.planner.plan_text import PLAN_FILE, POLICY_FILE, documents
 from trainspec_validate.planner.request import Request, Wishes, request
 from trainspec_validate.planner.search import Ranking, Scored, fitting, search, settings_of
 from trainspec_validate.planner.space import dimensions, layouts
 from trainspec_validate.planner.starter.plan import TIMEOUT_SECONDS
-from trainspec_validate.planner.talk import collectives_of
-from trainspec_validate.planner.write import PLAN_FILE, POLICY_FILE, documents
 
 CASES: list[tuple[str, str, dict[str, object]]] = [
     ("dgx-superpod-h100", "llama3-70b", {"num_ranks": 256, "global_sequences": 256}),

@@ -11,9 +11,8 @@ from tests.planner_makers import Make
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.forecast.outlook import Settings, memory_of_stage, outlook
 from trainspec_validate.planner.explain import NOTHING_ELSE, nearest_other, reasons
-from trainspec_validate.planner.goal import Goal
 from trainspec_validate.planner.search import INDIFFERENCE, search
-from trainspec_validate.planner.space import ORDERS, RECOMPUTATIONS, Choice, dimensions, layouts
+from trainspec_validate.planner.space import ORDERS, RECOMPUTATIONS, Choice, Goal, dimensions, layouts
 
 SMALL = [
     ("dgx-superpod-h100", "llama3-8b", 16, 32),
@@ -86,7 +85,7 @@ def test_every_reason_names_another_choice_and_its_cost(asked: Make) -> None:
         if other is not None:
             assert other.seconds >= ranking.best[0].seconds
             assert dimensions(other.choice)[dimension] != dimensions(shown.choice)[dimension]
-            assert ("which predictions do not tell apart" in text) == (other.seconds < shown.seconds * (1 - 5e-4))
+            assert ("which predictions do not distinguish" in text) == (other.seconds < shown.seconds * (1 - 5e-4))
 
 
 JOBS = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TRAINSPEC_HOST", "node-1")
     monkeypatch.setenv("TRAINSPEC_NODE_SAMPLER", "none")
     return found
+
+
+@pytest.fixture(autouse=True)
+def handlers_given_back() -> Iterator[None]:
+    """A recorder handles the signal that ends its process; other tests in this process end it otherwise."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(autouse=True)

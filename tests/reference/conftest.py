@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,11 @@ from recovery_run import STEPS, Run, tiny_job
 from trainspec_reference.common.job import Job
 
 MakeRun = Callable[..., Run]
+COMPILED = Path(__file__).resolve().parents[2] / ".cache" / "jax"
+"""What JAX has compiled, for all processes of all tests and for the next run: compiling takes most of their time."""
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(COMPILED))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 
 @pytest.fixture

@@ -187,7 +187,7 @@ def test_a_slow_step_shows_where_the_time_goes_and_a_fast_one_its_utilisation() 
     (slow,) = violations("TS-PAR-035", plan(performance(step_seconds=120)), cluster())
     assert ": computation " in slow.message
     assert "waiting for tensor ranks" in slow.message
-    assert slow.help.endswith("profile one step; beside computation waiting for tensor ranks takes most")
+    assert slow.help.endswith("profile one step; after computation waiting for tensor ranks takes most")
     (fast,) = violations("TS-PAR-035", plan(performance(step_seconds=8)), cluster())
     assert "a utilisation of" in fast.help
 

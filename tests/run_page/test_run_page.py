@@ -310,9 +310,9 @@ def test_a_long_run_makes_a_small_page_that_keeps_its_spike() -> None:
 @pytest.mark.parametrize(
     ("clock", "below", "said"),
     [
-        ("local", "local", "does not tell their zone"),
+        ("local", "local", "does not state their zone"),
         ("relative", "since start", "counts them from a start"),
-        ("none", "line", "a second stands for each line"),
+        ("none", "line", "each line counts as a second"),
     ],
 )
 def test_times_that_are_no_moments_are_said_to_be_so(clock: str, below: str, said: str) -> None:

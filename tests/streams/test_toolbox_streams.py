@@ -235,7 +235,7 @@ def test_a_foreign_log_is_exported_at_once() -> None:
         (["stream.jsonl", "--to", "otlp", "--cluster", "tree.conf"], "--cluster and --policy are about plans"),
         (["stream.jsonl", "--to", "otlp", "--output", "tree.conf"], "tree.conf: already there"),
         (["stream.jsonl", "--to", "otlp", "--output", "no/where"], "no/where: cannot be written"),
-        (["headless.jsonl", "--to", "otlp"], "a record stands before any head"),
+        (["headless.jsonl", "--to", "otlp"], "a record precedes any head"),
         (["PAR", "--to", "otlp"], "PAR: the file is no sound Parquet"),
     ],
 )

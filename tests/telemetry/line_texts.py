@@ -119,7 +119,7 @@ class RefusedError(ValueError):
 
 def _object(found: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(dict(found)) < len(found):
-        raise RefusedError("a key stands twice")
+        raise RefusedError("a key appears twice")
     return dict(found)
 
 

@@ -29,7 +29,7 @@ def iterations(*seconds: float, first: int = 1, before: str = "") -> str:
 
 def test_a_log_owes_no_metric_that_it_has_nowhere(tmp_path: Path) -> None:
     run = log(tmp_path, iterations(*[900.0] * 10))
-    assert refused("TS-TEL-004", run) == "a log of the format megatron-log owes no metric"
+    assert refused("TS-TEL-004", run) == "a log of the format megatron-log requires no metric"
 
 
 def test_slow_updates_are_found_without_times(tmp_path: Path) -> None:

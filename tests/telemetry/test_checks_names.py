@@ -205,7 +205,7 @@ def test_attributes_of_heads() -> None:
 def test_attributes_beside_values() -> None:
     name = "train.gradient.signal"
     without = messages("TS-TEL-011", view(job({name: 1.0})))
-    assert f"no record of {name} has the attribute train.gradient.ci95 beside the value" in without
+    assert f"no record of {name} has the attribute train.gradient.ci95 next to the value" in without
     beside = messages("TS-TEL-011", view(job({name: 1.0}, a={"train.gradient.ci95": [0.5, 1.5]})))
     assert not [message for message in beside if "ci95" in message]
     assert messages("TS-TEL-011", view(job({"train.step.duration": 5.0}))) == []

@@ -60,7 +60,7 @@ def test_a_recovery_that_failed_is_complete() -> None:
 
 
 def test_a_recovery_that_goes_on_is_not_judged() -> None:
-    assert why_not("TS-REC-001", before(), is_live=True) == "the recovery from the fault goes on"
+    assert why_not("TS-REC-001", before(), is_live=True) == "the recovery from the fault continues"
     assert places("TS-REC-001", before()) == [(0, 4)]
 
 

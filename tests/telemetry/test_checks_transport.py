@@ -101,7 +101,7 @@ def test_numbers_alone_are_enough() -> None:
 def test_what_changes_with_every_record_is_no_attribute(label: str) -> None:
     stream = Stream().sample(1, {f"train.gradient.norm{{{label}=7}}": 1.0})
     (found,) = judged("TS-TEL-053", view(stream))
-    assert f"tells series apart by {label}," in found.message
+    assert f"distinguishes series by {label}," in found.message
 
 
 def groups(num: int) -> Stream:

@@ -160,4 +160,4 @@ def test_many_devices_share_a_finding() -> None:
 
 def test_what_has_a_size_is_a_metric_of_the_catalog() -> None:
     assert {suspicion.metric for suspicion in suspicions()} <= set(metrics())
-    assert refused("TS-TEL-013", view(job({LOSS: 1.0}))) == "no value of a metric whose size tells its unit"
+    assert refused("TS-TEL-013", view(job({LOSS: 1.0}))) == "no value of a metric whose size shows its unit"

@@ -90,7 +90,7 @@ FAULTS = {
     text(SAMPLE, host='"\\ud800"'): ("TS-TEL-001", "half of a surrogate pair", "pairs"),
     text(SAMPLE, m='{"hw.power":true}'): ("TS-TEL-001", "m.hw.power is true", "write a number"),
     text(SAMPLE, m='{"hw.power\\n":1}'): ("TS-TEL-001", "m has a name that is none", "lower-case letters"),
-    text(SAMPLE, m='{"hw.power":1,"hw.power":2}'): ("TS-TEL-001", "the key 'hw.power' stands twice", "keep one"),
+    text(SAMPLE, m='{"hw.power":1,"hw.power":2}'): ("TS-TEL-001", "the key 'hw.power' appears twice", "keep one"),
     text(SAMPLE, m='{"hw.power":1e400}'): ("TS-TEL-001", "beyond all limits", "plain"),
     text(SAMPLE, k='"x"'): ("TS-TEL-001", "\"k\" is 'x'", '"head", "m" or "e"'),
     text(SAMPLE)[:-9]: ("TS-TEL-001", "the line is no JSON", "cut off"),

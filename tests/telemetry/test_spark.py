@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from split_makers import LAYOUTS, places, put, seen
 
+from tests.spark_sessions import local_session
 from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
 from trainspec_validate.telemetry.fold.engine import Options, read_run
@@ -21,17 +19,8 @@ STREAMS = list(make_run(Shape(num_nodes=1, devices_per_node=2, num_steps=70, fau
 
 @pytest.fixture(scope="module", autouse=True)
 def session() -> Iterator[None]:
-    """A local session; the workers find the modules of the tests through the path of this process."""
-    sql = pytest.importorskip("pyspark.sql", reason="pyspark is not installed")
-    if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
-        pytest.skip("Spark needs Java, and there is none")
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = sql.SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    made = builder.config("spark.sql.shuffle.partitions", "2").appName("tests").getOrCreate()
-    made.sparkContext.setLogLevel("ERROR")
-    yield
-    made.stop()
+    with local_session("ERROR"):
+        yield
 
 
 @pytest.mark.parametrize("shares", [1, 3, 7])

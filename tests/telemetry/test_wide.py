@@ -16,7 +16,7 @@ from tests.streams_made.damage import BASES, kinds
 from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
 from tests.streams_made.write import by_emitter, together
-from trainspec_validate.telemetry.decode.numbering import Numbering
+from trainspec_validate.telemetry.decode.identities import Numbering
 from trainspec_validate.telemetry.decode.reader import RunFile, Stretch, batches
 from trainspec_validate.telemetry.fold import large
 from trainspec_validate.telemetry.fold.digest import Digest

@@ -17,8 +17,14 @@ from trainspec_validate.performance.costs.placement import Span
 from trainspec_validate.performance.derived.job import JobNodes
 from trainspec_validate.performance.derived.machine import host_rate
 from trainspec_validate.performance.topology.bottlenecks import bisection_bytes_per_second, narrowings
-from trainspec_validate.performance.topology.graph import Block, Topology, nic_rate, topology_of
-from trainspec_validate.performance.topology.latencies import domain_latency_seconds, fabric_latency_seconds
+from trainspec_validate.performance.topology.graph import (
+    Block,
+    Topology,
+    domain_latency_seconds,
+    fabric_latency_seconds,
+    nic_rate,
+    topology_of,
+)
 from trainspec_validate.performance.topology.networks import Traffic, crossed, group_network
 
 put = msgspec.structs.replace

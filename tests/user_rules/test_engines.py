@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import pytest
 from rule_makers import all_rows, files_in, shown_in_guide, tables_of
 
+from tests.spark_sessions import local_session
 from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
 from tests.streams_made.write import by_emitter, put
@@ -74,15 +73,9 @@ def test_polars_gives_the_rows_of_duckdb(run: Path, on_duckdb: Rows) -> None:
 
 
 @pytest.fixture
-def spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    if not shutil.which("java"):
-        pytest.skip("needs Java")
-    sql = pytest.importorskip("pyspark.sql")
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    builder = sql.SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    session = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
-    yield
-    session.stop()
+def spark() -> Iterator[None]:
+    with local_session("ERROR", num_threads=1):
+        yield
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ def test_a_group_tells_how_often_and_from_when_to_when() -> None:
 def test_more_rows_than_the_limit_are_counted() -> None:
     report = judged(limit=1)
     (found,) = report["findings"]
-    assert found["message"] == "step 1; 3 more rows break this rule, and are not told"
+    assert found["message"] == "step 1; 3 more rows break this rule, and are not listed"
     assert outcome(report)["num_findings"] == 4
 
 

@@ -257,7 +257,7 @@ def recommend_batch(wanted: float, critical: float, smallest: int, largest: int,
     _positive(wanted=wanted, critical=critical, smallest=smallest, multiple_of=multiple_of)
     low, high = -(-smallest // multiple_of) * multiple_of, largest // multiple_of * multiple_of
     if low > high:
-        raise ValueError(f"no multiple of {multiple_of} lies between {smallest} and {largest}")
+        raise ValueError(f"no multiple of {multiple_of} is between {smallest} and {largest}")
     below = max(multiple_of, math.floor(wanted / multiple_of) * multiple_of)
     # Costs are those of ratios, so the middle between two multiples is the geometric one.
     nearest = below if wanted * wanted <= below * (below + multiple_of) else below + multiple_of

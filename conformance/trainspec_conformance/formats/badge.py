@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.etree import ElementTree as ET
 
 from trainspec_validate.documents.types.conformance_report import ConformanceReport
-from trainspec_validate.report.terminal import cells
+from trainspec_validate.report.excerpt import cells
 from trainspec_validate.system.neutral import printable
 
 COLOURS = {None: "#b3261e", "described": "#5f6b7a", "observable": "#00639b", "recoverable": "#146c2e"}

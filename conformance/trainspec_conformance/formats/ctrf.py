@@ -7,7 +7,7 @@ from typing import Any
 
 from trainspec_conformance.formats.reasons import reasons, seconds_of
 from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport
-from trainspec_validate.report.json_text import dumps
+from trainspec_validate.report.places import dumps
 
 SPEC_VERSION = "0.0.0"
 """The schema takes any version of three numbers, and none is named as released:

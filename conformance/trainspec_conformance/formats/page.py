@@ -129,7 +129,7 @@ def _origin(report: ConformanceReport) -> Iterator[Content]:
         "Made": f"{report.created}, suite {report.suite_version}, specification {report.specification_version}",
         "Machine": f"{machine.system}, {machine.processor}, {machine.num_processors} processors, {memory}",
         "Components": ", ".join(f"{one.name} {one.version or ''}".strip() for one in report.stack.components),
-        "Versions": ", ".join(f"{name} {version}" for name, version in report.versions.items()) or "not told",
+        "Versions": ", ".join(f"{name} {version}" for name, version in report.versions.items()) or "not stated",
         "Command": " ".join(report.command),
         "Requirements": f"sha256:{report.requirements_sha256}",
         "Scenarios": f"sha256:{report.scenarios_sha256}",

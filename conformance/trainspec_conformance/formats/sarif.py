@@ -14,9 +14,8 @@ from trainspec_validate.documents.types.conformance_report import (
     TrialReport,
 )
 from trainspec_validate.model.requirements import load_index
-from trainspec_validate.report.json_text import dumps
+from trainspec_validate.report.places import dumps, location_of
 from trainspec_validate.report.sarif import SCHEMA, SITE
-from trainspec_validate.report.uri import location_of
 
 Json = dict[str, Any]
 HISTORY = "history.jsonl"

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainspec_conformance.reporting import REPORT, text
 from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport
-from trainspec_validate.report.json_text import dumps
+from trainspec_validate.report.places import dumps
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://in-toto.io/attestation/test-result/v0.1"

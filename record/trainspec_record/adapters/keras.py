@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 keras: Any = import_module("keras")  # has no types where it is not installed
 NO_GRADIENTS = "Keras shows callbacks no gradients"
 NO_BATCH_SIZE = "Keras shows callbacks no size of a batch: pass samples to the callback"
-NO_TOKENS = "nobody said how many tokens an update has: pass tokens to the callback"
+NO_TOKENS = "the number of tokens of an update is unknown: pass tokens to the callback"
 OF_GRADIENTS = ("train.gradient.norm", "train.gradient.variance", "train.gradient.signal")
 SAVES = ("save", "save_weights")
 """Methods of a model that callbacks such as `ModelCheckpoint` save with."""

@@ -56,7 +56,7 @@ class Saves:
         if error is None and self._is_whole:
             self._save.commit()
         elif error is None:
-            self._save.fail("it holds weights alone, from which training cannot go on")
+            self._save.fail("it holds weights alone, from which training cannot continue")
         self._state = {}
 
 

@@ -161,5 +161,5 @@ def unsupported(args: Any) -> dict[str, str]:
     """Metrics that a Trainer with these arguments cannot give, and why."""
     found = {"train.gradient.variance": NO_GRADIENT, "train.gradient.signal": NO_GRADIENT}
     if args.logging_strategy != "steps" or args.logging_steps != 1:
-        found["train.loss.mean"] = "the Trainer tells the mean of several updates; logging_steps=1 gives each"
+        found["train.loss.mean"] = "the Trainer reports the mean of several updates; logging_steps=1 gives each"
     return found

@@ -21,7 +21,7 @@ def host_source(root: Path, seconds: Callable[[], float] = time.monotonic) -> So
     if not shares(root):
         unsupported[MEMORY] = "the kernel has no /proc/meminfo"
     if waited_us(root) is None:
-        unsupported[PRESSURE] = "the kernel tells no pressure: /proc/pressure/memory cannot be read"
+        unsupported[PRESSURE] = "the kernel reports no pressure: /proc/pressure/memory cannot be read"
     if len(unsupported) == 2:
         return Source(unsupported=unsupported)
     last = (seconds(), waited_us(root))

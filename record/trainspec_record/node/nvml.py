@@ -12,8 +12,8 @@ from trainspec_record.node.source import Reading, Source
 MAX_DEVICES = 256
 BLANK = 2**31 - 1024
 """Numbers from here on to 2**31 - 1, and their likes of 64 bits, are codes of a driver that has no value."""
-NOT_TOLD = "the driver does not tell it"
-NEEDS_PROFILER = "NVML tells it only for a whole window, by counters that a profiler may hold"
+NOT_TOLD = "the driver does not report it"
+NEEDS_PROFILER = "NVML reports it only for a whole window, by counters that a profiler may hold"
 OWED = ("hw.gpu.utilization", "hw.gpu.memory.usage", "hw.gpu.memory.limit", "hw.energy", "hw.errors")
 
 

@@ -19,7 +19,7 @@ INFINIBAND_ERRORS = {
     "link_downed": "link_down",
 }
 NO_PACKETS = "cards count causes of retransmission, and no packets that were sent again"
-NO_TICK = "cards count ticks, whose length they do not tell"
+NO_TICK = "cards count ticks, whose length they do not report"
 
 
 def port_source(root: Path, host: str) -> Source:

@@ -38,7 +38,7 @@ def evaluate(
     """The violations that a check finds, and the verdict."""
     absent = [kind.__name__ for _, kind in one.documents if kind not in given.documents]
     if absent:
-        reason = f"no {' and no '.join(absent)} beside the {given.things}"
+        reason = f"no {' and no '.join(absent)} next to the {given.things}"
         return [], Outcome(requirement.id, Verdict.NOT_APPLICABLE, reason=reason, absent=tuple(absent))
     found: list[Violation[PlaceT]] = []
     try:

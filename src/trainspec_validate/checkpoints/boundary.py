@@ -1,4 +1,7 @@
-"""Makes a finding about one file out of whatever its reader raises, so that the rest of a checkpoint is judged too."""
+"""Makes a finding about one file out of whatever it makes its reader raise, so that the rest of a checkpoint is judged.
+
+A mistake of ours passes through as it is; `trainspec_validate.system.boundary` decides which errors are one.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Literal
 from trainspec_validate.checkpoints.limits import AmbiguousError
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError
 from trainspec_validate.checkpoints.view import Checkpoint
+from trainspec_validate.system.boundary import refusal_of
 from trainspec_validate.system.budget import OverLimitError
 
 AMBIGUOUS = "do not load it; save the state anew with the program that wrote it"
@@ -40,7 +44,13 @@ def judged(checkpoint: Checkpoint, path: str, what: str = "the file", remedy: st
 
 
 def failure(error: Exception) -> tuple[Literal["limits", "container"], str]:
-    """The aspect of a failure that no reader expects, and words for it, which continue a sentence about the file."""
+    """The aspect of a failure that no reader expects, and words for it, which continue a sentence about the file.
+
+    Raises:
+        Exception: the error itself, where it is a mistake of ours.
+    """
+    if refusal_of(error) is None:
+        raise error
     if isinstance(error, OverLimitError):
         return "limits", f"passes a limit: {error}"
     if isinstance(error, MemoryError):

@@ -60,11 +60,11 @@ def refuse_ambiguous(file: io.RawIOBase, num_bytes: int) -> None:
             raise _ambiguous(f"the name {_shown(entry.name)} holds a control character, at which some end it")
         other = seen.setdefault(entry.name.lower(), entry.name)
         if other is not entry.name:
-            how = "stands twice" if other == entry.name else f"differs from {_shown(other)} in case only"
+            how = "appears twice" if other == entry.name else f"differs from {_shown(other)} in case only"
             raise _ambiguous(f"the name {_shown(entry.name)} {how}")
         _check_header(file, entry)
     if min((entry.offset for entry in entries), default=0) > 0:
-        raise _ambiguous("other bytes stand before its first entry")
+        raise _ambiguous("other bytes precede its first entry")
 
 
 def _ambiguous(why: str) -> AmbiguousError:

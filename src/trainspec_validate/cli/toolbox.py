@@ -13,7 +13,7 @@ from trainspec_validate.model.suggest import hint
 
 PROGRAM = "trainspec"
 COMMANDS = {
-    "explain": "Tell what a requirement wants, why, and how it is checked.",
+    "explain": "Explain what a requirement says, why, and how it is checked.",
     "rules": "List the requirements, or show that each has its check.",
     "init": "Write commented starter documents for an accelerator and a size.",
     "schema": "Print the JSON Schema of a kind of document.",

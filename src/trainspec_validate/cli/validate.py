@@ -32,7 +32,7 @@ Exit codes:
   141  nothing was found, but the reader of standard output went away before it had everything
 
 Settings live in trainspec.toml or in [tool.trainspec] of pyproject.toml, under the long names of the options.
-`trainspec explain TS-PAR-001` tells what a requirement wants and why.
+`trainspec explain TS-PAR-001` explains a requirement and its reason.
 """
 
 _file = click.Path(dir_okay=False)

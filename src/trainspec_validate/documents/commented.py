@@ -22,7 +22,7 @@ def head(kind: str, title: str, *, chosen: bool = False) -> str:
     return f"""\
 # yaml-language-server: $schema={SITE}/{schema_file(kind)}
 # {title}
-# Comments tell where a figure comes from. catalog: published, with source in `trainspec catalog`.
+# Comments say where a figure comes from. catalog: published, with source in `trainspec catalog`.
 # derived: follows from other figures here. replace: a customary value; put in your own. fill in: not known here.
 {search}apiVersion: trainspec/v1
 kind: {kind}

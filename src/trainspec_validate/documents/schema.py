@@ -23,7 +23,7 @@ ABSENT = "TS-DOC-006"
 """Requirement on the keys that a document needs."""
 MAX_ALIKE = 3
 """Entries of a list that lack the same keys and are told one by one."""
-_MORE = f"the document has more mistakes than these; the first {MAX_ERRORS:,} errors are told"
+_MORE = f"the document has more mistakes than these; the first {MAX_ERRORS:,} errors are listed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,7 +148,7 @@ def _type_message(value: Any, subschema: Schema, required: bool) -> tuple[str, s
         remedy = "indent its keys below it" if "object" in kinds else "give the value"
         return f"the key has no value; {words} is needed", remedy if required else f"{remedy}, or leave the key out"
     if isinstance(value, (dict, list)):
-        return f"{shown(value)} stands where {words} is needed", _container_help(value, subschema, kinds)
+        return f"{shown(value)} appears where {words} is needed", _container_help(value, subschema, kinds)
     said = f"the text {shown(value)}" if isinstance(value, str) else shown(value)
     return f"{said} is not {words}", _scalar_help(value, subschema, kinds)
 

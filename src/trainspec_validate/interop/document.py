@@ -6,14 +6,18 @@ import re
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from trainspec_validate._version import __version__
 from trainspec_validate.documents.commented import as_text
 from trainspec_validate.documents.schema import has_place, schema_file
+from trainspec_validate.interop import writers
+from trainspec_validate.interop.formats import collected
 from trainspec_validate.interop.fragment import Unknown
 from trainspec_validate.interop.merge import Merged
 from trainspec_validate.interop.shape import missing, ordered
+from trainspec_validate.interop.writers._target import Exported, Format, Job, NotExpressible
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.quantities import written
 
@@ -22,7 +26,7 @@ _API_VERSION = "trainspec/v1"
 _WIDTH = 118
 _MAX_COMMENT = 600
 _MAX_ALIKE = 8
-_NEEDED = "a document needs it, and no file tells it"
+_NEEDED = "a document needs it, and no file states it"
 _NEEDED_NAME = "a document needs a name; --name gives it"
 _NAMES = frozenset({("metadata",), ("metadata", "name")})
 _SILENCER = re.compile(r"trainspec\s*:", re.IGNORECASE)
@@ -74,7 +78,7 @@ def _head(merged: Merged, command: str) -> str:
         f"# yaml-language-server: $schema={_SITE}/{schema_file(merged.kind)}",
         f"# Written by trainspec {command} {__version__} from:",
         *(f"#   {_safe(name)} ({form})" for name, form in merged.sources),
-        "# Comments: derived says how a value follows from its file; unknown names a key that no file tells.",
+        "# Comments: derived says how a value follows from its file; unknown names a key that no file states.",
     ]
     return "".join(f"{line}\n" for line in lines)
 
@@ -204,3 +208,24 @@ def scalar(value: Any) -> str:
         short = written(value)
         return short if float(short) == value else repr(value)
     return as_text(str(value))
+
+
+__all__ = ["Exported", "Format", "Job", "NotExpressible", "export_all", "formats"]
+
+
+@cache
+def formats() -> Mapping[str, Format]:
+    """Every format by name, in the order of names."""
+    return collected(writers, Format)
+
+
+def export_all(job: Job) -> tuple[dict[str, Exported], dict[str, NotExpressible]]:
+    """The job in every format that can run it, by name; and why the others cannot."""
+    written: dict[str, Exported] = {}
+    refused: dict[str, NotExpressible] = {}
+    for name, entry in formats().items():
+        try:
+            written[name] = entry.write(job)
+        except NotExpressible as error:
+            refused[name] = error
+    return written, refused

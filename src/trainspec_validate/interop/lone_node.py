@@ -50,7 +50,7 @@ def drop_lone_node(
         if not layout:
             del facts["layout"]
     told = "a layout lists every node of a group"
-    return f"the explicit node {dropped.get('name')} stands for {count} nodes of {name} and is left out; {told}"
+    return f"the explicit node {dropped.get('name')} represents {count} nodes of {name} and is left out; {told}"
 
 
 def _shift(entries: dict[Pointer, Entry], index: int) -> None:

@@ -119,7 +119,7 @@ def merge(fragments: Sequence[Fragment], choice: Choice | None = None) -> Merged
 def _untold_shape(model: Any) -> list[Unknown]:
     """What the shape of a transformer needs and no file tells."""
     found = read_partial(Model, model, "") if isinstance(model, dict) and model.get("family") in TRANSFORMERS else None
-    return [Unknown(("model", *key.split(".")), "no file tells it") for key in (shape_lacks(found) if found else ())]
+    return [Unknown(("model", *key.split(".")), "no file states it") for key in (shape_lacks(found) if found else ())]
 
 
 def _again(joint: _Joint, outdated: Sequence[Unknown]) -> list[str]:
@@ -198,7 +198,7 @@ def _join_list(joint: _Joint, into: list[Any], new: list[Any], places: Places, o
         path = ".".join(map(str, places[0]))
         added = f"{len(into) - num_before} of {origin.name}"
         joint.remarks.append(
-            FileRemark("", Remark(f"{path}: {num_before} entries stay beside {added}; none of them match"))
+            FileRemark("", Remark(f"{path}: {num_before} entries are kept next to {added}; none of them match"))
         )
 
 

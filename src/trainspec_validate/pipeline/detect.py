@@ -116,7 +116,7 @@ def _checkpoints(argument: str) -> Iterator[Group | InputError]:
         return
     for group in groups:
         if group.is_cut:
-            words = f"{argument}: more than {ENTRIES.most:,} files lie below; not all was searched for checkpoints"
+            words = f"{argument}: more than {ENTRIES.most:,} files are below; not all was searched for checkpoints"
             yield InputError(f"{words}, name their directories")
         if group.members:
             yield group

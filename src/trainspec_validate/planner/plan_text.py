@@ -1,4 +1,4 @@
-"""Writes a training plan from a choice, with the reason for each figure next to it."""
+"""Writes a training plan and its policy from a choice, with the reason for each figure next to it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from trainspec_validate.documents.commented import as_text, body, figure, head
 from trainspec_validate.documents.types import plain
-from trainspec_validate.model.units import bytes_per_second, percent
+from trainspec_validate.model.units import bytes_per_second, number, percent, seconds
 from trainspec_validate.performance.forecast.spans import axis_spans
 from trainspec_validate.performance.topology.networks import Traffic, crossed
-from trainspec_validate.planner.explain import SHARDINGS
+from trainspec_validate.planner.explain import SHARDINGS, choices_of, reasons
 from trainspec_validate.planner.request import Request
-from trainspec_validate.planner.safety import Names, collective_seconds, num_steps, planned_seconds
-from trainspec_validate.planner.search import Scored
-from trainspec_validate.planner.talk import choices_of
+from trainspec_validate.planner.safety import Names, collective_seconds, num_steps, planned_seconds, policy_figures
+from trainspec_validate.planner.search import Ranking, Scored
+from trainspec_validate.planner.starter import checkpoint
 
 Lines = list[tuple[str, str]]
 _ASYNCHRONOUS_COPIES = 2
@@ -93,7 +93,7 @@ def _parallelism(request: Request, scored: Scored, reasons: Mapping[str, str]) -
             lines.append((f"  num_virtual_stages: {layout.num_virtual_stages}", words))
         if layout.stage_layers:
             split = ", ".join(str(count) for count in layout.stage_layers)
-            lines.append((f"  stage_layers: [{split}]", "derived: fewest layers beside embedding and output"))
+            lines.append((f"  stage_layers: [{split}]", "derived: fewest layers next to embedding and output"))
     if layout.data * layout.context > 1:
         lines.append((f"  sharding: {SHARDINGS[layout.sharding_stage]}", f"chosen: {reasons['sharding']}"))
         if layout.sharding_stage and layout.sharding_degree and layout.sharding_degree < layout.data:
@@ -236,3 +236,37 @@ def _performance(scored: Scored) -> Lines:
 def _down(value: float) -> str:
     """Four digits, rounded down, so that a rounded figure never claims more than was predicted."""
     return f"{math.floor(value * 1e4) / 1e4:g}"
+
+
+PLAN_FILE, POLICY_FILE = "plan.yaml", "checkpoint.yaml"
+MOST_STEPS, MOST_SECONDS = 10**8, 1e9
+"""What `job.num_steps` and `job.planned_seconds` of a plan can state."""
+
+
+def too_long(request: Request, scored: Scored) -> str | None:
+    """Why documents cannot state the length of a job, and what to change; None where they can."""
+    steps, time = num_steps(request), planned_seconds(request, scored)
+    if steps <= MOST_STEPS and time <= MOST_SECONDS:
+        return None
+    job = f"{number(request.num_tokens)} tokens are {number(steps)} steps of {seconds(scored.seconds)}"
+    most = f"a plan states {number(MOST_STEPS)} steps and {number(MOST_SECONDS // 86400)} days at most"
+    return f"{job}; {most}: use fewer --tokens, or more --global-sequences or --num-ranks"
+
+
+def documents(request: Request, ranking: Ranking, scored: Scored, cluster_reference: str) -> dict[str, str]:
+    """Text of the plan and of its checkpoint policy, by file name.
+
+    The reference to the profile is given as YAML writes it on one line, for example `{file: cluster.yaml}`.
+    """
+    name = f"{request.model.name}-on-{request.cluster.metadata.name}"[:120]
+    names = Names(
+        plan=name,
+        policy=f"{name}-policy",
+        cluster_reference=cluster_reference,
+        plan_reference=f"{{file: {PLAN_FILE}, name: {as_text(name)}}}",
+    )
+    figures = policy_figures(request, scored, names)
+    return {
+        PLAN_FILE: document(request, scored, names, reasons(ranking, scored), figures.blocking_seconds),
+        POLICY_FILE: checkpoint.document(figures),
+    }

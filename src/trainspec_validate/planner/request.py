@@ -15,8 +15,7 @@ from trainspec_validate.model.units import bytes_, number
 from trainspec_validate.performance.derived.groups import choose
 from trainspec_validate.performance.derived.job import JobNodes
 from trainspec_validate.performance.forecast.facts import MachineFacts, machine_facts, model_facts
-from trainspec_validate.planner.goal import Goal
-from trainspec_validate.planner.space import VOCABULARY_TILE, layouts
+from trainspec_validate.planner.space import VOCABULARY_TILE, Goal, layouts
 
 NumberFormat = Literal["bf16", "fp16", "fp8"]
 RESERVE_BYTES = 4e9

@@ -13,8 +13,16 @@ from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.costs.rank_memory import RankMemory
 from trainspec_validate.performance.forecast.outlook import Outlook, Settings, memory_of_stage, outlook
 from trainspec_validate.performance.topology.networks import NotJoined
-from trainspec_validate.planner.goal import Goal
-from trainspec_validate.planner.space import ORDERS, RECOMPUTATIONS, Choice, Complexity, dimensions, layouts, shardings
+from trainspec_validate.planner.space import (
+    ORDERS,
+    RECOMPUTATIONS,
+    Choice,
+    Complexity,
+    Goal,
+    dimensions,
+    layouts,
+    shardings,
+)
 
 _KEEP_AT_ONCE = 4096
 INDIFFERENCE = 0.04

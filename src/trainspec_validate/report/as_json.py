@@ -16,10 +16,8 @@ from trainspec_validate.model.finding import (
     Unjudged,
 )
 from trainspec_validate.report import summary
-from trainspec_validate.report.fingerprints import identified
-from trainspec_validate.report.json_text import dumps
 from trainspec_validate.report.options import Options
-from trainspec_validate.report.places import json_pointer
+from trainspec_validate.report.places import dumps, identified, json_pointer
 from trainspec_validate.report.unjudged import ordered
 
 FORMAT_VERSION = "1"

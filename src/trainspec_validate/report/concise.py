@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from trainspec_validate.model.finding import Finding, Report
 from trainspec_validate.report.evidence import coverage_line
+from trainspec_validate.report.excerpt import Painter
 from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import position, shown
 from trainspec_validate.report.summary import summary_line
-from trainspec_validate.report.terminal import Painter
 from trainspec_validate.report.unjudged import found_lines, groups, line
 from trainspec_validate.system.neutral import printable
 

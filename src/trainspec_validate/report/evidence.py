@@ -48,7 +48,7 @@ def moment(time_us: int) -> str:
 
 def coverage_line(coverage: Coverage) -> str:
     """What was seen of a run, in one line."""
-    absent = f", {len(coverage.metrics_absent)} that it owes absent" if coverage.metrics_absent else ""
+    absent = f", {len(coverage.metrics_absent)} required ones absent" if coverage.metrics_absent else ""
     ranks = _of(coverage.num_ranks_seen, coverage.num_ranks_expected)
     devices = _of(coverage.num_devices_seen, coverage.num_devices_expected)
     return (
@@ -82,7 +82,7 @@ def _metrics(coverage: Coverage) -> str:
     if coverage.metrics_absent:
         more = len(coverage.metrics_absent) - _MAX_NAMES
         names = ", ".join(coverage.metrics_absent[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
-        text += f", {len(coverage.metrics_absent)} of those that a run owes absent: {names}"
+        text += f", {len(coverage.metrics_absent)} required ones absent: {names}"
     return text
 
 

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from trainspec_validate.model.finding import Finding, Report
 from trainspec_validate.report.evidence import coverage_lines, evidence_in_words
-from trainspec_validate.report.excerpt import Excerpt, excerpt, split_lines
+from trainspec_validate.report.excerpt import Excerpt, Painter, excerpt, split_lines
 from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import position, shown
 from trainspec_validate.report.summary import summary_line
-from trainspec_validate.report.terminal import Painter
 from trainspec_validate.report.unjudged import block, found_lines, groups
 from trainspec_validate.system.neutral import printable
 

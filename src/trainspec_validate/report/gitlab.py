@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from trainspec_validate.model.finding import Report, Severity, Unjudged
 from trainspec_validate.report import unjudged
-from trainspec_validate.report.fingerprints import Identified, identified
-from trainspec_validate.report.json_text import dumps
 from trainspec_validate.report.options import Options
-from trainspec_validate.report.places import relative
+from trainspec_validate.report.places import Identified, dumps, identified, relative
 
 _SEVERITIES = {Severity.ERROR: "major", Severity.WARNING: "minor", Severity.NOTE: "info"}
 

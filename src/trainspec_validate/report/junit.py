@@ -5,9 +5,8 @@ from __future__ import annotations
 from xml.etree import ElementTree as ET
 
 from trainspec_validate.model.finding import Finding, Report, Suppressed
-from trainspec_validate.report.fingerprints import Identified, identified
 from trainspec_validate.report.options import Options
-from trainspec_validate.report.places import position, relative
+from trainspec_validate.report.places import Identified, identified, position, relative
 from trainspec_validate.report.summary import all_paths, nothing_judged
 from trainspec_validate.report.unjudged import ordered, sentence, short_ids
 from trainspec_validate.system.neutral import printable

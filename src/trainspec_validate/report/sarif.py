@@ -16,11 +16,8 @@ from trainspec_validate.model.finding import (
     Verdict,
 )
 from trainspec_validate.report import unjudged
-from trainspec_validate.report.fingerprints import Identified, identified
-from trainspec_validate.report.json_text import dumps
 from trainspec_validate.report.options import Options, RuleText
-from trainspec_validate.report.places import json_pointer
-from trainspec_validate.report.uri import location_of
+from trainspec_validate.report.places import Identified, dumps, identified, json_pointer, location_of
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 SITE = "https://trainspec.org"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainspec_validate.model.finding import Report, Severity, Verdict
+from trainspec_validate.report.excerpt import Painter, cells
 from trainspec_validate.report.options import Options, RuleText
 from trainspec_validate.report.summary import summary_line
-from trainspec_validate.report.terminal import Painter, cells
 from trainspec_validate.report.unjudged import groups, line
 from trainspec_validate.system.neutral import printable
 

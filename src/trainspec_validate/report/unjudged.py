@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 
 from trainspec_validate.model.finding import DocumentSummary, Report, Unjudged
+from trainspec_validate.report.excerpt import Painter
 from trainspec_validate.report.places import json_pointer, position, relative
-from trainspec_validate.report.terminal import Painter
 from trainspec_validate.system.neutral import printable
 
 _MAX_PATHS = 5

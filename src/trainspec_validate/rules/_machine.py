@@ -1,11 +1,57 @@
-"""Gives a rule the machine of a plan, and places in it."""
+"""Gives a rule the machine of a plan, the nodes of its job, the fabrics they use, and places in them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
+from trainspec_validate.documents.types.fabric import Fabric
+from trainspec_validate.performance.derived.job import JobNodes, find_job_nodes, job_fabrics
 from trainspec_validate.performance.derived.machine import Machine, find_machine
-from trainspec_validate.rules import NotApplicable, Place, at
+from trainspec_validate.rules import NotApplicable, Place, Unresolved, at
 from trainspec_validate.rules._groups import ask_group
+
+
+def declared_fabrics(cluster: ClusterProfile) -> Iterator[tuple[int, Fabric]]:
+    """Every fabric with its position.
+
+    Raises:
+        NotApplicable: there is none.
+    """
+    if not cluster.fabrics:
+        raise NotApplicable("the cluster declares no fabric")
+    return enumerate(cluster.fabrics)
+
+
+def job_nodes(plan: TrainingPlan, cluster: ClusterProfile, *, whole_job: bool = False) -> JobNodes:
+    """The node group that the plan runs on.
+
+    Raises:
+        Unresolved: the plan names a group that is unknown.
+        OpenGroup: the plan names none of several groups, so the rule is to run for each; `whole_job` where it judges
+            a figure of all ranks.
+    """
+    ask_group(plan, cluster, whole_job=whole_job)
+    found = find_job_nodes(plan, cluster)
+    if found is None:
+        raise NotApplicable("the plan does not name a node group of the cluster")
+    return found
+
+
+def used_fabrics(plan: TrainingPlan, cluster: ClusterProfile, nodes: JobNodes) -> list[tuple[int, Fabric]]:
+    """The fabrics that collectives use, with their positions.
+
+    Raises:
+        Unresolved: the plan names one that is unknown.
+    """
+    wanted = plan.communication.fabric if plan.communication else None
+    names = [fabric.name for fabric in cluster.fabrics]
+    if wanted is not None and wanted not in names:
+        reason = f"names communication.fabric {wanted!r}, which cluster {cluster.metadata.name} does not have"
+        raise Unresolved(
+            at(plan, "communication", "fabric"), reason, f"one of: {', '.join(names) or 'none is declared'}"
+        )
+    return job_fabrics(plan, cluster, nodes)
 
 
 def machine_of(plan: TrainingPlan, cluster: ClusterProfile, *, whole_job: bool = False) -> Machine:

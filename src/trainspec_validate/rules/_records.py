@@ -1,4 +1,4 @@
-"""Makes a copy of a part of a document with other values, for rules that compare."""
+"""Gives a rule a part of a plan that it needs, or a copy of one with other values to compare with."""
 
 from __future__ import annotations
 
@@ -6,6 +6,20 @@ from typing import TypeVar
 
 from trainspec_validate.documents.types import TrainingPlan
 from trainspec_validate.documents.types.base import Record
+from trainspec_validate.documents.types.memory import Memory
+from trainspec_validate.rules import NotApplicable
+
+
+def memory_of(plan: TrainingPlan) -> Memory:
+    """The memory section.
+
+    Raises:
+        NotApplicable: the plan has none.
+    """
+    if plan.memory is None:
+        raise NotApplicable("the plan has no memory section")
+    return plan.memory
+
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 

@@ -203,7 +203,7 @@ def controller_evidence(plan: TrainingPlan) -> Iterator[Violation]:
         cap = f"{number(largest)} tokens" if largest else f"{number(controller.max_global_sequences)} sequences"
         yield Violation(
             at(plan, "batch", "controller", "max_global_sequences"),
-            f"the noise scale can drive the batch to {cap}, and no measured critical batch stands against it",
+            f"the noise scale can drive the batch to {cap}, and no measured critical batch bounds it",
             "say under critical_batch_evidence how it was measured, or keep max_global_sequences below it",
         )
 

@@ -10,7 +10,7 @@ from trainspec_validate.model.units import base, billions, number, percent, seco
 from trainspec_validate.performance.costs import reliability
 from trainspec_validate.performance.derived.groups import spanned
 from trainspec_validate.rules import NotApplicable, Place, Violation, at, at_key, rule
-from trainspec_validate.rules._layout import job_nodes as job_group
+from trainspec_validate.rules._machine import job_nodes as job_group
 from trainspec_validate.rules._policy import (
     STOPPING_FAULTS,
     exposed_persist_seconds,
@@ -80,7 +80,7 @@ def failure_rate_consistent(checkpoint: CheckpointPolicy, cluster: ClusterProfil
     """A measured time between failures is near the one that the node rate gives."""
     declared = checkpoint.job.mean_time_between_failures_seconds
     if declared is None or cluster.reliability is None:
-        raise NotApplicable("no measured time between failures beside a node failure rate")
+        raise NotApplicable("no measured time between failures next to a node failure rate")
     nodes, rate = job_nodes(checkpoint, cluster), cluster.reliability.failures_per_1000_node_days
     expected = reliability.job_mtbf_seconds(nodes, rate)
     near = expected / MTBF_FACTOR <= declared <= expected * MTBF_FACTOR
@@ -246,9 +246,7 @@ def plan_figures(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Iterator[V
         if not planned / factor <= own <= planned * factor:
             shown = billions if what == "parameters" else seconds
             message = f"{what}: {shown(own)}, but the plan has {shown(planned)}"
-            yield Violation(
-                place, message, f"write {base(planned)}, or mend the plan", related=((other, "the plan's"),)
-            )
+            yield Violation(place, message, f"write {base(planned)}, or fix the plan", related=((other, "the plan's"),))
 
 
 def _shared_figures(
@@ -276,7 +274,7 @@ def step_tail(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     """The 99th percentile of the step time is not below its median."""
     median, tail = checkpoint.interval.step_seconds, checkpoint.job.step_seconds_p99
     if median is None or tail is None:
-        raise NotApplicable("no median beside a 99th percentile of the step time")
+        raise NotApplicable("no median next to a 99th percentile of the step time")
     if tail < median:
         message = f"99 of 100 steps end within {seconds(tail)}, but the median is {seconds(median)}"
         help_text = f"expected {seconds(median)} or more"

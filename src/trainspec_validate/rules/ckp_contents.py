@@ -131,7 +131,7 @@ def digest_time(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
 def verified_on_restore(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     """Digests are checked before training goes on."""
     if not checkpoint.integrity.verified_on_restore:
-        message = "digests that nobody checks notice nothing"
+        message = "digests that are never checked detect nothing"
         yield Violation(at(checkpoint, "integrity", "verified_on_restore"), message, "check them on restore")
 
 

@@ -81,9 +81,9 @@ def patient_time_outs(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     for index, layer in judged:
         longest = normal[str(layer.signal)]
         if layer.timeout_seconds <= longest:
-            what = "a save stands" if layer.signal == "collective-timeout" else "a step with a save stands"
+            what = "a save blocks" if layer.signal == "collective-timeout" else "a step with a save blocks"
             message = (
-                f"{layer.layer!r} gives up after {seconds(layer.timeout_seconds)}, while {what} still for "
+                f"{layer.layer!r} gives up after {seconds(layer.timeout_seconds)}, while {what} for "
                 f"{seconds(longest)} in a healthy job"
             )
             place = at(checkpoint, "detection", index, "timeout_seconds")
@@ -144,7 +144,7 @@ def lost_accelerator(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
             help_text = f"state the time that {percent(HEADLINE_QUANTILE)} stay within"
             yield Violation(at(checkpoint, "recovery", index, "quantile"), message, help_text)
     if not judged:
-        raise NotApplicable("the job does not come back from a lost process in place or from spares")
+        raise NotApplicable("the job does not recover from a lost process in place or from spares")
 
 
 @rule("TS-CKP-043")

@@ -34,7 +34,7 @@ def job_in_cluster(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Ite
         related = ((at(cluster, "num_nodes"), "the nodes of the cluster"),)
         yield Violation(at(checkpoint, "job", "num_nodes"), message, f"at most {there}", related=related)
     elif fewest is not None and fewest > there:
-        message = f"the job goes on with {number(fewest)} nodes or more, but the cluster has {number(there)}"
+        message = f"the job continues with {number(fewest)} nodes or more, but the cluster has {number(there)}"
         yield Violation(at(checkpoint, "job", "min_num_nodes"), message, f"at most {there}")
 
 
@@ -45,7 +45,7 @@ def fewest_nodes(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     if stated is None or fewest is None:
         raise NotApplicable("the policy does not state nodes and fewest nodes")
     if fewest > stated:
-        message = f"the job goes on with {number(fewest)} nodes or more, but it has {number(stated)}"
+        message = f"the job continues with {number(fewest)} nodes or more, but it has {number(stated)}"
         yield Violation(at(checkpoint, "job", "min_num_nodes"), message, f"at most {stated}")
 
 
@@ -99,7 +99,7 @@ def spares_sufficient(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> 
     nodes = job_nodes(checkpoint, cluster)
     shrinks = checkpoint.spare_policy == "shrink" and fewest is not None and fewest < nodes
     if known is None or not known.num_spare_nodes or known.replacement_seconds is None or not paths or shrinks:
-        raise NotApplicable("no spares with a repair time stand in for lost nodes")
+        raise NotApplicable("no spares with a repair time replace lost nodes")
     needed = reliability.spare_nodes(
         nodes, known.failures_per_1000_node_days, known.replacement_seconds, SPARE_QUANTILE
     )
@@ -119,7 +119,7 @@ def spare_policy(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     """What stands in for a lost node is what its way back does."""
     actions = [path.action for path in checkpoint.recovery if path.fault == "node-loss"]
     if checkpoint.spare_policy is None or not actions:
-        raise NotApplicable("no spare policy beside a way back from node-loss")
+        raise NotApplicable("no spare policy next to a recovery path from node-loss")
     wanted = ACTION_OF_POLICY[checkpoint.spare_policy]
     if wanted not in actions:
         message = f"the spare policy is {checkpoint.spare_policy}, but the way back from node-loss is {actions[0]}"

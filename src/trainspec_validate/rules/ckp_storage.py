@@ -101,7 +101,7 @@ def replicas_apart(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
             help_text = f"set replicas_across to {tier.failure_domain} or a larger domain"
             yield Violation(at(checkpoint, "tiers", index, "replicas_across"), message, help_text)
         elif nodes and domain_size(across) >= domain_size("node") and tier.num_replicas > nodes:
-            message = f"{tier.num_replicas} copies cannot lie on different nodes of {nodes}"
+            message = f"{tier.num_replicas} copies cannot be on different nodes of {nodes}"
             yield Violation(at(checkpoint, "tiers", index, "num_replicas"), message, f"at most {nodes}")
 
 

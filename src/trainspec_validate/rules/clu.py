@@ -82,7 +82,7 @@ def cluster_names(cluster: ClusterProfile) -> Iterator[Violation]:
             if earlier != position:
                 yield Violation(
                     at(cluster, *pointer, position, key),
-                    f"{name!r} stands twice in {pointer[-1]}",
+                    f"{name!r} appears twice in {pointer[-1]}",
                     f"give each item a {key} of its own",
                     related=((at(cluster, *pointer, earlier, key), "first here"),),
                 )

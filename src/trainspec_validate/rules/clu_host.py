@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.documents.types.hardware import Host, HostLink, NodeGroup
@@ -31,17 +31,24 @@ def _host_links(cluster: ClusterProfile) -> Iterator[tuple[Pointer, HostLink]]:
             yield ("node_groups", i, "nics", j, "host_link"), nic.host_link
 
 
-@rule("TS-CLU-016")
-def host_link_figures(cluster: ClusterProfile) -> Iterator[Violation]:
-    """A host link's rate, generation and lanes fit together."""
+def _of_links(
+    cluster: ClusterProfile, first_wrong: Callable[[HostLink], tuple[str, str, str] | None]
+) -> Iterator[Violation]:
+    """A violation for each host link of which a function finds something wrong: key, message and help."""
     found = list(_host_links(cluster))
     if not found:
         raise NotApplicable("no host link is described")
     for pointer, link in found:
-        wrong = _host_link(link)
+        wrong = first_wrong(link)
         if wrong is not None:
             key, message, told = wrong
             yield Violation(at(cluster, *pointer, key), message, told)
+
+
+@rule("TS-CLU-016")
+def host_link_figures(cluster: ClusterProfile) -> Iterator[Violation]:
+    """A host link's rate, generation and lanes fit together."""
+    return _of_links(cluster, _host_link)
 
 
 def _host_link(link: HostLink) -> tuple[str, str, str] | None:
@@ -67,14 +74,7 @@ def _link_rate(link: HostLink, own: float, nominal: float) -> tuple[str, str, st
 @rule("TS-CLU-064")
 def host_link_share(cluster: ClusterProfile) -> Iterator[Violation]:
     """A host link is about as fast as such links are, and as fast as what it feeds."""
-    found = list(_host_links(cluster))
-    if not found:
-        raise NotApplicable("no host link is described")
-    for pointer, link in found:
-        wrong = _share(link)
-        if wrong is not None:
-            key, message, told = wrong
-            yield Violation(at(cluster, *pointer, key), message, told)
+    return _of_links(cluster, _share)
 
 
 def _share(link: HostLink) -> tuple[str, str, str] | None:

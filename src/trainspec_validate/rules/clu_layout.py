@@ -103,7 +103,7 @@ def _twice(cluster: ClusterProfile, layout: Layout) -> Iterator[Violation]:
             related = ((at(cluster, "layout", *earlier), "first here"),)
             yield Violation(
                 at(cluster, "layout", *pointer),
-                f"{name!r} stands twice",
+                f"{name!r} appears twice",
                 "give it a name of its own",
                 related=related,
             )

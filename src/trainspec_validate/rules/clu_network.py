@@ -170,7 +170,7 @@ def management_rate(cluster: ClusterProfile) -> Iterator[Violation]:
                     f"correct the rate, in bytes per second: {units.bits_per_second(own / 8)} is {units.base(own / 8)}",
                 )
     if not judged:
-        raise NotApplicable("no group has interfaces for management beside compute NICs")
+        raise NotApplicable("no group has interfaces for management next to compute NICs")
 
 
 @rule("TS-CLU-024")
@@ -292,8 +292,8 @@ def nic_devices(cluster: ClusterProfile) -> Iterator[Violation]:
                 if owner != f"{nic.name!r}" or device in nic.devices[:k]:
                     yield Violation(
                         at(cluster, *place, "devices", k),
-                        f"{device} also stands under {owner}",
-                        f"one device is one interface; {nic.role} interfaces stand under {nic.name!r} only",
+                        f"{device} also appears under {owner}",
+                        f"one device is one interface; {nic.role} interfaces appear under {nic.name!r} only",
                     )
     if not judged:
         raise NotApplicable("no NIC names its devices")

@@ -9,7 +9,7 @@ from trainspec_validate.documents.types.communication import Communication
 from trainspec_validate.documents.types.hardware import Nic
 from trainspec_validate.model.units import base, bytes_, number, seconds
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
-from trainspec_validate.rules._layout import job_nodes, used_fabrics
+from trainspec_validate.rules._machine import job_nodes, used_fabrics
 
 FORMAT_BYTES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 HEARTBEATS_IN_TIMEOUT = 2

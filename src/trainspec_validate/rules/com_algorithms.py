@@ -13,7 +13,7 @@ from trainspec_validate.model.units import bytes_, number
 from trainspec_validate.performance.costs.placement import members_in_block
 from trainspec_validate.performance.derived.job import axis_span, degree
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
-from trainspec_validate.rules._layout import job_nodes, used_fabrics
+from trainspec_validate.rules._machine import job_nodes, used_fabrics
 from trainspec_validate.rules.com import communication
 
 ALGORITHMS: dict[str, frozenset[str]] = {

@@ -20,7 +20,7 @@ from trainspec_validate.performance.derived.state import offloaded_share, state_
 from trainspec_validate.performance.derived.trained import num_trained
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 from trainspec_validate.rules._machine import at_machine, machine_of
-from trainspec_validate.rules._state import memory_of
+from trainspec_validate.rules._records import memory_of
 
 GIB = 2**30
 LEAST_RESERVE = 3 * GIB

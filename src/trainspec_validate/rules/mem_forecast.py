@@ -16,7 +16,7 @@ from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._forecast import SLOWEST, prediction_of, timed_prediction_of
 from trainspec_validate.rules._lean_memory import UNMEASURED, lean_memory, needed_bytes
 from trainspec_validate.rules._machine import at_machine, machine_of
-from trainspec_validate.rules._state import memory_of
+from trainspec_validate.rules._records import memory_of
 
 
 @rule("TS-MEM-020")

@@ -10,7 +10,7 @@ from trainspec_validate.performance.derived.state import least_state
 from trainspec_validate.performance.derived.trained import num_trained
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 from trainspec_validate.rules._machine import at_machine, machine_of
-from trainspec_validate.rules._state import memory_of
+from trainspec_validate.rules._records import memory_of
 
 LEAST_TOKEN_BYTES, MOST_TOKEN_BYTES = 2, 64
 STAGED_SHARE = 0.9
@@ -72,7 +72,7 @@ def staging_memory(plan: TrainingPlan, checkpoint: CheckpointPolicy) -> Iterator
         yield Violation(
             at(plan, "memory", "pinned_host_bytes"),
             f"a rank pins {bytes_(pinned)}, but its share of an asynchronous save is {bytes_(share)}",
-            f"pin {bytes_(share)} or more, so that the copy off the device runs beside training",
+            f"pin {bytes_(share)} or more, so that the copy off the device overlaps with training",
             related=((at(checkpoint, "save", "size_bytes"), "one save of all ranks"),),
         )
 
@@ -82,19 +82,19 @@ def prefetch(plan: TrainingPlan) -> Iterator[Violation]:
     """Copies that run beside computation have something to copy, from memory that stays where it is."""
     memory = memory_of(plan)
     if not memory.asynchronous_copies:
-        raise NotApplicable("no copy runs beside computation")
+        raise NotApplicable("no copy overlaps with computation")
     if not memory.prefetch_depth:
         stated = memory.prefetch_depth is not None
         yield Violation(
             at(plan, "memory", "prefetch_depth" if stated else "asynchronous_copies"),
-            "copies run beside computation, but no batch is prefetched",
+            "copies overlap with computation, but no batch is prefetched",
             "set prefetch_depth to 1 or more",
         )
     if not memory.pinned_input:
         stated = memory.pinned_input is not None
         yield Violation(
             at(plan, "memory", "pinned_input" if stated else "asynchronous_copies"),
-            "copies run beside computation, but input is not page-locked, so each copy waits",
+            "copies overlap with computation, but input is not page-locked, so each copy waits",
             "set pinned_input to true",
         )
 

@@ -10,7 +10,7 @@ from trainspec_validate.model.units import bytes_
 from trainspec_validate.performance.derived.state import state_bytes_per_rank
 from trainspec_validate.performance.derived.trained import trained_of
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.rules._state import memory_of
+from trainspec_validate.rules._records import memory_of
 
 if TYPE_CHECKING:
     from trainspec_validate.performance.costs.rank_memory import RankMemory
@@ -70,5 +70,5 @@ def peak_agrees(plan: TrainingPlan) -> Iterator[Violation]:
         yield Violation(
             at(plan, "memory", "predicted_peak_bytes"),
             f"the peak is stated as {bytes_(peak)}, but the layout is predicted to need {bytes_(central)}: {parts}",
-            f"expected {bytes_(low)} to {bytes_(high)}; measure one step, or mend the layout",
+            f"expected {bytes_(low)} to {bytes_(high)}; measure one step, or fix the layout",
         )

@@ -179,7 +179,7 @@ def energy_identity(plan: TrainingPlan) -> Iterator[Violation]:
             at(plan, "energy", "expected_energy_joules"),
             f"{number(each)} J per token times {billions(tokens)} tokens is {prefixed(product, 'J')}, but "
             f"the job is expected to take {prefixed(total, 'J')}",
-            f"set expected_energy_joules to {base(product)}, or mend the other two",
+            f"set expected_energy_joules to {base(product)}, or fix the other two",
             related=((at(plan, "energy", "expected_joules_per_token"), "energy of one token"),),
         )
 

@@ -133,7 +133,7 @@ def axis_order(plan: TrainingPlan) -> Iterator[Violation]:
     place = at(plan, "parallelism", "order")
     for axis, times in Counter(p.order).items():
         if times > 1:
-            message = f"{axis} stands {times} times in the order of axes"
+            message = f"{axis} appears {times} times in the order of axes"
             yield Violation(place, message, "name each axis once, from adjacent ranks outwards")
     degrees: dict[Axis, int] = {
         "data": p.data,

@@ -64,4 +64,4 @@ def _advice(outlook: Outlook, *, slow: bool) -> str:
         return f"a utilisation of {percent(outlook.utilisation)} is predicted, so check units and degrees"
     beside = {what: time for what, time in _times(outlook).items() if what != "computation"}
     worst = max(beside, key=lambda what: beside[what])
-    return f"profile one step; beside computation {worst} takes most"
+    return f"profile one step; after computation {worst} takes most"

@@ -11,7 +11,7 @@ from trainspec_validate.documents.types.fabric import Fabric
 from trainspec_validate.model.units import base, bits_per_second, number, seconds
 from trainspec_validate.performance.derived.job import AttachedNic, attached_compute
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
-from trainspec_validate.rules._layout import declared_fabrics
+from trainspec_validate.rules._machine import declared_fabrics
 
 RATE_TOLERANCE = 0.01
 
@@ -118,7 +118,7 @@ def failover_evidence(cluster: ClusterProfile) -> Iterator[Violation]:
         if not fabric.failover_evidence:
             yield Violation(
                 at(cluster, "fabrics", index, "failover_seconds"),
-                f"{fabric.name} claims to mend a lost link in {seconds(fabric.failover_seconds or 0)}, "
+                f"{fabric.name} claims to repair a lost link in {seconds(fabric.failover_seconds or 0)}, "
                 "without evidence",
                 "add failover_evidence: how it was measured, or where it is published",
             )

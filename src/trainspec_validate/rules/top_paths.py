@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.documents.types.fabric import Fabric
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.rules._layout import declared_fabrics
+from trainspec_validate.rules._machine import declared_fabrics
 
 REORDERING = frozenset({"efa-srd", "mrc", "uet", "slingshot"})
 """Transports whose receivers place packets in any order by design."""
@@ -81,7 +81,7 @@ def _loss_conflicts(fabric: Fabric) -> Iterator[tuple[tuple[str, ...], str, str]
     if fabric.congestion and fabric.congestion.signal == "trimming" and not loss.packet_trimming:
         yield (
             ("congestion", "signal"),
-            "tells of congestion by trimmed packets, but does not trim",
+            "signals congestion by trimmed packets, but does not trim",
             "set loss.packet_trimming: true, or name the signal in use",
         )
 

@@ -13,7 +13,7 @@ from trainspec_validate.performance.costs.placement import Span, holds_whole_gro
 from trainspec_validate.performance.derived.groups import spanned
 from trainspec_validate.performance.derived.job import JobNodes, axis_span, degree, used_axes
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
-from trainspec_validate.rules._layout import job_nodes, used_fabrics
+from trainspec_validate.rules._machine import job_nodes, used_fabrics
 
 MAX_OVERSUBSCRIPTION = 2
 """Ratio above which gradients that cross a tier want to be reduced below it first."""
@@ -190,7 +190,7 @@ def nested_axes(plan: TrainingPlan) -> Iterator[Violation]:
         yield Violation(
             place,
             f"the order {text} puts {order[0]} ranks between those of a tensor group",
-            "name tensor first: its ranks talk in every layer",
+            "name tensor first: its ranks communicate in every layer",
         )
     if "pipeline" in order:
         outside = [axis for axis in order[order.index("pipeline") :] if axis in {"context", "expert"}]
@@ -198,7 +198,7 @@ def nested_axes(plan: TrainingPlan) -> Iterator[Violation]:
             yield Violation(
                 place,
                 f"the order {text} puts pipeline stages inside {' and '.join(outside)} groups",
-                f"name pipeline after {outside[-1]}: stages talk per micro-batch, these axes in every layer",
+                f"name pipeline after {outside[-1]}: stages communicate per micro-batch, these axes in every layer",
             )
 
 

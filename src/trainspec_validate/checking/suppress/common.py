@@ -75,7 +75,7 @@ def lookup(word: str, index: Index) -> tuple[Requirement | None, str, str]:
     if requirement is None:
         return None, f"no requirement is called {word!r}", hint(word, _words(index))
     if requirement.id in NEVER_SILENCED:
-        return None, f"{requirement.id} cannot be silenced", "mend what it reports"
+        return None, f"{requirement.id} cannot be silenced", "fix what it reports"
     return requirement, "", ""
 
 

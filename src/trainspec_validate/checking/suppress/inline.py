@@ -99,7 +99,7 @@ def _parse(text: str, path: str, span: Span, content: Sequence[int], run: Run) -
         return
     target = None if form["kind"] == "ignore-file" else _target(span.line, content)
     if target is None and span.line > (content[0] if content else 0):
-        message = "ignore-file stands below the first line of content, so it silences nothing"
+        message = "ignore-file appears below the first line of content, so it silences nothing"
         yield Complaint(NO_REASON, path, message, "move it to the top, or use `ignore[...]` on the line", span=span)
         return
     for word in dict.fromkeys(words):

@@ -90,7 +90,7 @@ def _active(file: WaiverFile, run: Run, today: date | None) -> Iterator[_Active 
             continue
         if last < now:
             message = f"the waiver of {requirement.id} ended on {waiver.expires} and silences nothing any more"
-            remedy = f"mend the finding, or let {waiver.owner} set a new day"
+            remedy = f"fix the finding, or let {waiver.owner} set a new day"
             yield Complaint(EXPIRED, file.path, message, remedy, place)
             continue
         yield _Active(index, waiver, requirement.id, _pattern(waiver.file), _steps(waiver.pointer))

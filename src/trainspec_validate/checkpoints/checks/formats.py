@@ -44,7 +44,7 @@ def container_valid(series: Series) -> Iterator[Violation]:
 @check("TS-CKP-085")
 def tensor_tiling(series: Series) -> Iterator[Violation]:
     """The pieces of every tensor cover it once."""
-    yield from _of(series, "tiling", "no format that says where the pieces of tensors lie")
+    yield from _of(series, "tiling", "no format that says where the pieces of tensors are")
 
 
 @check("TS-CKP-086")

@@ -99,7 +99,7 @@ def signature_covers_manifest(series: Series) -> Iterator[Violation]:
     """A signature covers the manifest and all that it lists."""
     signed = [one for one in _with_manifest(series) if SIGNATURE_NAME in one.files]
     if not signed:
-        raise NotApplicable(f"no {SIGNATURE_NAME} beside a manifest")
+        raise NotApplicable(f"no {SIGNATURE_NAME} next to a manifest")
     for one in signed:
         try:
             wrong = list(signature.differences(one, signature.read(one)))

@@ -9,7 +9,7 @@ from trainspec_validate.checkpoints.checks import Checkpoint, CheckpointPolicy, 
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, Pointer
 
 MAX_GROWTH = 0.01
-_NO_POINTER = "no pointer beside checkpoints"
+_NO_POINTER = "no pointer next to checkpoints"
 _TOO_FEW = "fewer than two whole checkpoints that name their steps"
 
 
@@ -36,7 +36,7 @@ def pointer_resolves(series: Series) -> Iterator[Violation]:
         if pointer.problem:
             yield Violation(pointer.name, f"the pointer {pointer.problem}", "write the name of one checkpoint into it")
         elif pointer.target is None:
-            words = f"the pointer names {pointer.content!r}, and there is no such checkpoint beside it"
+            words = f"the pointer names {pointer.content!r}, and there is no such checkpoint next to it"
             newest = next((one.label for one in reversed(series.checkpoints) if one.is_complete), "")
             yield Violation(pointer.name, words, f"the newest whole checkpoint is {newest}" if newest else "")
 
@@ -84,7 +84,7 @@ def series_cadence(series: Series, policy: CheckpointPolicy) -> Iterator[Violati
     for before, after in pairwise(whole[-policy.retention.num_kept :]):
         apart = (after.step or 0) - (before.step or 0)
         if apart > policy.interval.steps:
-            words = f"{apart:,} steps lie between {before.label} and {after.label}"
+            words = f"{apart:,} steps are between {before.label} and {after.label}"
             remedy = f"the policy saves every {policy.interval.steps:,}: look for a save that failed"
             yield Violation(after.name, words, remedy)
 
@@ -130,7 +130,7 @@ def _disorder(before: Checkpoint, after: Checkpoint) -> Iterator[str]:
 def saved_steps_are_there(series: Series) -> Iterator[Violation]:
     """What the streams say was saved can be restored, from the oldest checkpoint that is kept."""
     if series.saved is None:
-        raise NotApplicable("no stream of one run beside the checkpoints")
+        raise NotApplicable("no stream of one run next to the checkpoints")
     whole = {one.step for one in _whole(series, 1)}
     oldest = min(step for step in whole if step is not None)
     wanted = [saved for saved in series.saved if saved.step >= oldest]
@@ -142,5 +142,5 @@ def saved_steps_are_there(series: Series) -> Iterator[Violation]:
                 f"the stream says that {saved.id} was committed at step {saved.step:,}, and no whole checkpoint says so"
             )
             yield Violation(
-                series.name, words, "tell of a deletion with train.checkpoint.delete, or look for what was lost"
+                series.name, words, "report a deletion with train.checkpoint.delete, or look for what was lost"
             )

@@ -124,7 +124,7 @@ def _check_files(checkpoint: Checkpoint, folder: str, mark: str, entries: list[E
         why = path_fault(path)
         target = f"{folder}/{path}" if folder else path
         if why:
-            checkpoint.report("paths", mark, f"the path {path!r} {why}", "name files beside the index only")
+            checkpoint.report("paths", mark, f"the path {path!r} {why}", "name files next to the index only")
         elif target not in checkpoint.files or checkpoint.files[target].kind != "file":
             words = f"the file, which {MARK} names for {len(those):,} pieces of state, is missing"
             checkpoint.report("files", target, words, _BROKEN)
@@ -174,7 +174,7 @@ def _faults(value: Any, stored: set[tuple[int, ...] | None], budget: Count) -> I
     is_bytes = isinstance(value, Inert) and isinstance(value.function, Name)
     if is_bytes and value.function.name == "BytesStorageMetadata":
         if not stored:
-            yield "the index does not say where it lies"
+            yield "the index does not say where it is"
         return
     fields = _state(value, "TensorStorageMetadata")
     boxes = []
@@ -188,4 +188,4 @@ def _faults(value: Any, stored: set[tuple[int, ...] | None], budget: Count) -> I
         yield why
     absent = [box for box in boxes if box.begin not in stored]
     if absent:
-        yield f"the index does not say where {len(absent):,} of {len(boxes):,} pieces lie"
+        yield f"the index does not say where {len(absent):,} of {len(boxes):,} pieces are"

@@ -57,7 +57,7 @@ def _check_paths(checkpoint: Checkpoint, manifest: CheckpointManifest) -> None:
             checkpoint.report("paths", MANIFEST_NAME, f"the path {path!r} {why}", _HELP)
     for path, number in Counter(paths).items():
         if number > 1:
-            checkpoint.report("paths", MANIFEST_NAME, f"the path {path!r} stands {number} times", "list it once")
+            checkpoint.report("paths", MANIFEST_NAME, f"the path {path!r} appears {number} times", "list it once")
     for first, second in folded_twins(paths):
         words = f"the paths {first!r} and {second!r} differ in case only"
         checkpoint.report("paths", MANIFEST_NAME, words, "rename one: some file systems hold both as one file")

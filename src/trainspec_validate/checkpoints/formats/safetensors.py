@@ -169,7 +169,7 @@ def _read_index(checkpoint: Checkpoint, path: str, headers: Mapping[str, frozens
         why = fault(file)
         target = f"{folder}/{file}" if folder else file
         if why:
-            checkpoint.report("paths", path, f"the file name {file!r} {why}", "name files beside the index only")
+            checkpoint.report("paths", path, f"the file name {file!r} {why}", "name files next to the index only")
         elif target not in checkpoint.files:
             words = f"{file}, which {path} names for {len(names):,} tensor{'s' if len(names) > 1 else ''}, is missing"
             checkpoint.report("files", target, words, "restore the file from another copy")

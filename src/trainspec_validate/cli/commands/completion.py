@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
-from importlib.util import find_spec
+from importlib.metadata import entry_points
 
 import click
 from click.shell_completion import get_completion_class
 
 from trainspec_validate.cli import terminal
 
-_PROGRAMS = {
-    "trainspec": ("trainspec_validate.cli.toolbox", "command"),
-    "trainspec-validate": ("trainspec_validate.cli.validate", "command"),
-    "trainspec-conformance": ("trainspec_conformance.cli", "command"),
-    "trainspec-record": ("trainspec_record.command", "words"),
-}
-"""Module and name of the click command of each program, or of a function that lists its words."""
+_GROUP = "trainspec.programs"
+"""Entry points by which a distribution gives the click command of its program, or a function that lists its words."""
 _OF_WORDS = {
     "bash": "complete -o default -W '{words}' {program}",
     "zsh": "compctl -f -k '({words})' {program}",
@@ -45,10 +39,9 @@ def _scripts(shell: str) -> Iterator[str]:
     kind = get_completion_class(shell)
     if kind is None:
         raise click.UsageError(f"click has no completion for {shell}")
-    for name, (module, attribute) in sorted(_PROGRAMS.items()):
-        if find_spec(module.partition(".")[0]) is None:
-            continue
-        found = getattr(import_module(module), attribute)
+    for name in sorted(entry_points(group=_GROUP).names):
+        (program, *_) = entry_points(group=_GROUP, name=name)
+        found = program.load()
         if isinstance(found, click.Command):
             yield kind(found, {}, name, f"_{name.replace('-', '_')}_COMPLETE".upper()).source()
         else:

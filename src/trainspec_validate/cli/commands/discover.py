@@ -26,8 +26,8 @@ Examples:
 def command(output: str | None, num_nodes: int | None, name: str | None, force: bool) -> None:
     """Describe this machine as one node of a cluster profile.
 
-    Asks the kernel and the tools of the accelerators, and changes nothing. What neither tells becomes a comment that
-    starts with `unknown`. Host names, serial numbers and addresses are not written.
+    Asks the kernel and the tools of the accelerators, and changes nothing. Facts that neither reports become
+    a comment that starts with `unknown`. Host names, serial numbers and addresses are not written.
     """
     choice = Choice(num_nodes, valid_name(name))
     fragments = describe(LocalMachine())

@@ -33,7 +33,7 @@ _CHECKS = {
     "style", "--format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
 )
 def command(words: tuple[str, ...], style: str) -> None:
-    """Tell what a requirement wants, why, and how it is checked.
+    """Explain what a requirement says, why, and how it is checked.
 
     A requirement is named by its id (TS-PAR-001) or by its name (world-size).
     """

@@ -13,7 +13,7 @@ from trainspec_validate.cli.commands.files import write
 from trainspec_validate.cli.commands.lookup import pick
 from trainspec_validate.cli.commands.stream_files import Inputs
 from trainspec_validate.cli.terminal import Failure
-from trainspec_validate.interop.export import Exported, Job, NotExpressible, export_all, formats
+from trainspec_validate.interop.document import Exported, Job, NotExpressible, export_all, formats
 from trainspec_validate.model.finding import Report, Severity
 from trainspec_validate.system.boundary import InputError
 
@@ -48,7 +48,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option
 ) -> None:
     """Write a plan for a launcher or framework, or a metric stream for another program of telemetry.
 
-    Settings of a job follow from its documents. What the file says and the format cannot express is told on
+    Settings of a job follow from its documents. What the file says and the format cannot express is reported on
     standard error.
     """
     if listing:
@@ -69,7 +69,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option
         files = " ".join(path for path in (plan, cluster, policy) if path)
         found = f"{num_errors} error{'s' if num_errors > 1 else ''} in the documents, see: trainspec-validate {files}"
         if not force:
-            raise Failure(f"{found}, or go on with --force")
+            raise Failure(f"{found}, or continue with --force")
         terminal.tell(f"note: {found}")
     exported, notes = _write(job, name)
     _put(exported, output, several=several, force=force)

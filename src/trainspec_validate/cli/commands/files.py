@@ -35,7 +35,7 @@ def document(path: str, kind: str, *, allow_errors: bool = False) -> Document:
     found = f"{len(errors)} error{'s' if len(errors) > 1 else ''}"
     kinds = [entry.kind for entry in report.documents if entry.path == path and entry.kind]
     if kind in kinds and errors and not allow_errors:
-        raise Failure(f"{path}: {found}; see: trainspec-validate {path}, or go on with --force")
+        raise Failure(f"{path}: {found}; see: trainspec-validate {path}, or continue with --force")
     for entry in report.documents:
         if entry.path == path and entry.kind == kind:
             data = load_text(entry.text.encode(), path).data

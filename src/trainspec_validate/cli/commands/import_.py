@@ -52,7 +52,7 @@ Examples:
 """
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--format", "format_name", metavar="NAME", help="Format of every file, where its content does not tell.")
+@click.option("--format", "format_name", metavar="NAME", help="Format of every file, if its content does not show it.")
 @click.option(
     "-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Where to write, instead of stdout."
 )
@@ -62,7 +62,7 @@ Examples:
     "--known",
     multiple=True,
     metavar="KEY=VALUE",
-    help="What a stream does not tell: run, attempt, emitter, host, rank, start, utc_offset, or a quantity of the job.",
+    help="Facts missing from a stream: run, attempt, emitter, host, rank, start, utc_offset, or a quantity of the job.",
 )
 @click.option(
     "--list",
@@ -86,9 +86,9 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option
 ) -> None:
     """Write one document or stream of what files of other programs say.
 
-    The format is recognised by content. What a file does not tell becomes a comment that starts with `unknown`.
-    Logs and telemetry become a metric stream; what it cannot hold is told on standard error.
-    A directory stands for the files in it; `-` is standard input.
+    The format is recognised by content. What a file does not state becomes a comment that starts with `unknown`.
+    Logs and telemetry become a metric stream; what it cannot hold is reported on standard error.
+    A directory means the files in it; `-` is standard input.
     """
     if check and output is None:
         raise click.UsageError("--check needs --output")

@@ -50,7 +50,7 @@ Examples:
 def command(kinds: tuple[str, ...], accelerator: str, num_nodes: int, directory: str, force: bool) -> None:
     """Write commented starter documents: cluster.yaml, plan.yaml, checkpoint.yaml, or those that are named.
 
-    They validate together. Comments tell which figures come from the catalog and which to replace.
+    They validate together. Comments say which figures come from the catalog and which to replace.
     """
     names = {**_SHORT, **{kind: kind for kind in FILES}}
     wanted = [pick(kind, names, "kind", "`trainspec schema`") for kind in kinds] or list(FILES)

@@ -78,12 +78,12 @@ def command(cluster: str, model: str, **options: Any) -> None:
     """Search the best way to train a model on a cluster, and write its plan and checkpoint policy.
 
     Every layout that fits into memory is compared by its predicted step time. Plan 1 is the simplest of those that
-    predictions do not tell from the fastest; the others differ in kind. The band is the one that eight of ten published
-    runs kept to. Nothing is written before the search is over.
+    predictions do not distinguish from the fastest; the others differ in kind. The band is the one that eight of ten
+    published runs kept to. Nothing is written before the search is over.
     """
     from trainspec_validate.cli.commands import files, plan_report  # noqa: PLC0415
     from trainspec_validate.performance.forecast.facts import Unpredictable  # noqa: PLC0415 - `--help` goes without the models
-    from trainspec_validate.planner import safety, write  # noqa: PLC0415
+    from trainspec_validate.planner import plan_text, safety  # noqa: PLC0415
     from trainspec_validate.planner.request import Impossible, Wishes, request  # noqa: PLC0415
     from trainspec_validate.planner.search import search  # noqa: PLC0415
 
@@ -105,7 +105,7 @@ def command(cluster: str, model: str, **options: Any) -> None:
     if options["picked"] > len(ranking.plans):
         raise Failure(f"plan {options['picked']} is asked for, there are {len(ranking.plans)}")
     scored = ranking.plans[options["picked"] - 1]
-    why = (write.too_long(asked, scored) or safety.nowhere(asked)) if options["output"] else None
+    why = (plan_text.too_long(asked, scored) or safety.nowhere(asked)) if options["output"] else None
     if why:
         raise Failure(why)
     plan_report.show(asked, ranking, options["top"], options["style"])
@@ -117,7 +117,7 @@ def command(cluster: str, model: str, **options: Any) -> None:
 def _refuse_early(options: dict[str, Any]) -> None:
     """Say before a long search that its result could not be written."""
     from trainspec_validate.cli.commands import files  # noqa: PLC0415
-    from trainspec_validate.planner.write import PLAN_FILE, POLICY_FILE  # noqa: PLC0415
+    from trainspec_validate.planner.plan_text import PLAN_FILE, POLICY_FILE  # noqa: PLC0415
 
     output, plot = options["output"], options["plot"]
     targets = [Path(output) / name for name in (PLAN_FILE, POLICY_FILE)] if output else []
@@ -130,10 +130,10 @@ def _refuse_invalid(asked: Any, ranking: Any, cluster: str, options: dict[str, A
     """Write no document that the validator would refuse."""
     from trainspec_validate.cli.commands import files  # noqa: PLC0415
     from trainspec_validate.documents.commented import as_text  # noqa: PLC0415
-    from trainspec_validate.planner import write  # noqa: PLC0415
+    from trainspec_validate.planner import plan_text  # noqa: PLC0415
 
     reference = f"{{name: {as_text(asked.cluster.metadata.name)}}}"
-    made = write.documents(asked, ranking, ranking.plans[options["picked"] - 1], reference)
+    made = plan_text.documents(asked, ranking, ranking.plans[options["picked"] - 1], reference)
     errors = files.errors_of(made, cluster)
     if errors:
         raise Failure("\n".join(["nothing is written, for it would have errors; --force writes it:", *errors]))
@@ -141,12 +141,14 @@ def _refuse_invalid(asked: Any, ranking: Any, cluster: str, options: dict[str, A
 
 def _write(asked: Any, ranking: Any, cluster: str, options: dict[str, Any]) -> None:
     from trainspec_validate.cli.commands import files  # noqa: PLC0415
-    from trainspec_validate.planner import tradeoff, write  # noqa: PLC0415
+    from trainspec_validate.planner import plan_text, tradeoff  # noqa: PLC0415
 
     texts: dict[Path, str] = {}
     if options["output"]:
         target = Path(options["output"])
-        made = write.documents(asked, ranking, ranking.plans[options["picked"] - 1], _reference(asked, cluster, target))
+        made = plan_text.documents(
+            asked, ranking, ranking.plans[options["picked"] - 1], _reference(asked, cluster, target)
+        )
         texts |= {target / name: text for name, text in made.items()}
     if options["plot"]:
         texts[Path(options["plot"])] = tradeoff.drawing(asked, ranking)

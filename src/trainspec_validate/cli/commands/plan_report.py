@@ -10,11 +10,10 @@ from trainspec_validate.cli import terminal
 from trainspec_validate.cli.commands import tables
 from trainspec_validate.model.units import bytes_, number, seconds
 from trainspec_validate.performance.forecast.outlook import PlannedCollective
-from trainspec_validate.planner.explain import SHARDINGS, reasons
+from trainspec_validate.planner.explain import SHARDINGS, collectives_of, reasons
 from trainspec_validate.planner.request import Request
 from trainspec_validate.planner.safety import Names, advice, policy_figures, with_spares
 from trainspec_validate.planner.search import Ranking, Scored
-from trainspec_validate.planner.talk import collectives_of
 from trainspec_validate.planner.uncertainty import Band, effective_band, memory_band, utilisation_band
 
 _PLANS_SIDE_BY_SIDE = 5

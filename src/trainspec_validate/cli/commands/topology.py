@@ -31,7 +31,7 @@ Examples:
 def command(cluster: str, plan: str | None, rank: int | None, node_group: str | None, style: str) -> None:
     """Show blocks of ranks with what leaves them, bisection, narrow exits and unlike nodes of a cluster.
 
-    With a plan also what each parallel group talks over, and with a rank its neighbours in rings, trees and stages.
+    With a plan also the network of each parallel group, and with a rank its neighbours in rings, trees and stages.
     """
     from trainspec_validate.cli.commands import files, topology_report  # noqa: PLC0415 - `--help` goes without
 

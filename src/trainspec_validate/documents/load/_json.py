@@ -36,7 +36,7 @@ _PROBLEMS: Final[tuple[tuple[str, str, str], ...]] = (
         "a key in double quotes is expected here",
         'write "key": value, without a comma after the last entry',
     ),
-    ("Illegal trailing comma", "a comma stands after the last entry", "remove the comma"),
+    ("Illegal trailing comma", "a comma follows the last entry", "remove the comma"),
     ("Expecting ':'", "a ':' is missing after this key", 'write "key": value'),
     (
         "Expecting ','",
@@ -52,7 +52,7 @@ _PROBLEMS: Final[tuple[tuple[str, str, str], ...]] = (
     ("Unterminated string", "this quote is never closed", "close the quote, or escape the quotes inside it"),
     (
         "Invalid control character",
-        "a control character or a line break stands inside this text",
+        "a control character or a line break is inside this text",
         "write it as an escape, for example \\n or \\t",
     ),
     ("Invalid \\escape", "this escape does not exist in JSON", "write \\\\ for a backslash"),
@@ -203,7 +203,7 @@ def _translate(text: str, error: json.JSONDecodeError) -> LoadError:
     position = error.pos
     comma = text.rfind(",", 0, position) if text[position : position + 1] in ("}", "]") else -1
     if comma >= 0 and not text[comma + 1 : position].strip():
-        return NotJsonError("syntax", "a comma stands after the last entry", "remove the comma", span_of(text, comma))
+        return NotJsonError("syntax", "a comma follows the last entry", "remove the comma", span_of(text, comma))
     for start, message, remedy in _FOREIGN:
         if text.startswith(start, position):
             end = position + len(start) if start.isalpha() else None

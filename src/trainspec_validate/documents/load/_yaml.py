@@ -183,7 +183,7 @@ class _Builder:
 
     def check_not_key(self, what: str) -> None:
         if type(self.container) is dict and self.key is _ABSENT:
-            raise LoadError("non-string-key", f"{what} stands where a key is expected", "write the key as text")
+            raise LoadError("non-string-key", f"{what} appears where a key is expected", "write the key as text")
 
     def end(self, _: Any) -> None:
         value, height = self.container, self.height + 1
@@ -237,7 +237,7 @@ class _Builder:
         if any(frame[2] == name for frame in self.stack):
             return LoadError(
                 "alias-unknown",
-                f"alias {quoted('*' + name)} stands inside the value that it names",
+                f"alias {quoted('*' + name)} appears inside the value that it names",
                 "a value cannot contain itself; write the inner value out",
             )
         return LoadError(

@@ -54,13 +54,13 @@ _PROBLEMS: Final[tuple[tuple[str, str, str, str], ...]] = (
     (
         "while scanning a plain scalar",
         "found a tab",
-        "a tab stands where blanks are expected",
+        "a tab appears where blanks are expected",
         "indent with spaces",
     ),
     (
         "while scanning a plain scalar",
         "found unexpected ':'",
-        "a ':' stands inside unquoted text",
+        "a ':' appears inside unquoted text",
         "put the text into quotes",
     ),
     (
@@ -96,7 +96,7 @@ _PROBLEMS: Final[tuple[tuple[str, str, str, str], ...]] = (
     (
         "while scanning a block scalar",
         "found a tab",
-        "a tab stands where indentation is expected",
+        "a tab appears where indentation is expected",
         "indent with spaces",
     ),
     (

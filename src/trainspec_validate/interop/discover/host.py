@@ -22,7 +22,7 @@ def describe_host(machine: Machine, draft: Draft) -> None:
         draft.group("host", "num_cores", value=len(cores), how="pairs of package and core, which threads share")
     else:
         for key in ("num_sockets", "num_cores"):
-            draft.group_unknown("host", key, reason="neither /proc/cpuinfo nor /sys tells packages and cores")
+            draft.group_unknown("host", key, reason="neither /proc/cpuinfo nor /sys lists packages and cores")
     _virtual(cpuinfo, draft)
     _memory(machine, draft)
     _system(machine, draft)
@@ -56,7 +56,7 @@ def _cores_of_sysfs(machine: Machine) -> set[tuple[int, int]]:
 def _virtual(cpuinfo: str, draft: Draft) -> None:
     flags = re.search(r"^flags[ \t]*:(.*)$", cpuinfo, re.MULTILINE)
     if flags is None:
-        draft.group_unknown("host", "virtualised", reason="the processor does not tell; see systemd-detect-virt")
+        draft.group_unknown("host", "virtualised", reason="the processor does not report it; see systemd-detect-virt")
     else:
         value = "hypervisor" in flags[1].split()
         draft.group("host", "virtualised", value=value, how="the flag `hypervisor` of the processor")

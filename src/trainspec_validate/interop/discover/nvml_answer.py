@@ -17,7 +17,7 @@ from trainspec_validate.interop.readers._query import Listed
 
 FORMAT = "nvml"
 SOURCE = "NVML through nvidia-ml-py"
-_MISSING = "NVML does not tell"
+_MISSING = "NVML does not report it"
 _MAX_DEVICES = 256
 _BUS_ID = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])", re.ASCII)
 _LANES = frozenset({1, 2, 4, 8, 12, 16, 32})
@@ -51,9 +51,9 @@ def _read(text: str) -> Fragment:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        raise ForeignFormatError("crashed, took too long or told nothing") from None
+        raise ForeignFormatError("crashed, took too long or printed nothing") from None
     if not isinstance(found, dict):
-        raise ForeignFormatError("told something that is no survey")
+        raise ForeignFormatError("returned invalid NVML output")
     if "error" in found:
         if found.get("absent") is True:
             raise _AbsentError

@@ -13,8 +13,8 @@ from trainspec_validate.interop.readers._links import Shape, components, from_nv
 _WORDS = _nvlink.Words(
     how="far ends of the active NVLinks",
     joined="accelerators of the node that NVLinks join",
-    no_topology="NVML does not tell where every NVLink leads; see nvidia-smi nvlink -R",
-    no_links="the accelerators differ in active NVLinks, or NVML does not tell all; see nvidia-smi nvlink -s",
+    no_topology="NVML does not report where every NVLink leads; see nvidia-smi nvlink -R",
+    no_links="the accelerators differ in active NVLinks, or NVML does not report all; see nvidia-smi nvlink -s",
     one_node="domains of coherent hosts may span nodes, and NVML shows one",
 )
 Reach = Mapping[tuple[int, int], bool]

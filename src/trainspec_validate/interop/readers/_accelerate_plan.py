@@ -57,7 +57,7 @@ def _write_fsdp(draft: Draft) -> None:
     strategy = draft.look("fsdp_config.fsdp_sharding_strategy")
     if version >= 2 or (strategy is None and isinstance(reshard, bool)):
         kept = reshard is False
-        usual = Default("fsdp_version 2 reshards unless told otherwise")
+        usual = Default("fsdp_version 2 reshards by default")
         how = "fsdp_reshard_after_forward" if reshard is not None else usual
         draft.put(("parallelism", "sharding"), "gradients" if kept else "parameters", how)
     else:
@@ -76,7 +76,7 @@ def _write_fsdp(draft: Draft) -> None:
         draft.put(("memory", "activation_policy"), "full", "fsdp_activation_checkpointing")
     elif draft.get("memory", "offload"):
         draft.lacks(("memory", "activation_policy"), "the training program may turn recomputation on itself")
-    how = "FSDP reduces gradients and prefetches parameters beside computation"
+    how = "FSDP reduces gradients and prefetches parameters during computation"
     draft.put(("communication", "overlap_gradients"), value=True, how=how)
     if draft.get("parallelism", "sharding") == "parameters":
         draft.put(("communication", "overlap_parameters"), value=True, how=how)

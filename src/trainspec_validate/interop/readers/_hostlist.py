@@ -91,7 +91,7 @@ def _choices(text: str, word: str, line: int | None, limit: int) -> list[str]:
 
 def _too_many(word: str, limit: int, line: int | None) -> ForeignFormatError:
     return ForeignFormatError(
-        f"{_cut(word)} stands for more than {limit:,} names", line, "look for a slip in the range"
+        f"{_cut(word)} represents more than {limit:,} names", line, "look for a slip in the range"
     )
 
 

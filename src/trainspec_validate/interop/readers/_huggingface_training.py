@@ -136,7 +136,7 @@ def put_strategy(draft: Draft, words: Sequence[str], setting: str) -> None:
         draft.put(("parallelism", "sharding"), _STRATEGIES[found], f"{setting}: {found}")
         if "hybrid" in found:
             draft.lacks(
-                ("parallelism", "sharding_degree"), "hybrid sharding keeps a copy in each node; the node is not told"
+                ("parallelism", "sharding_degree"), "hybrid sharding keeps a copy in each node; the node is not stated"
             )
     elif named:
         draft.remark(f"{setting} is {' '.join(named)[:80]!r}, which names no known strategy", setting)
@@ -180,7 +180,7 @@ def _write_rest(draft: Draft) -> None:
         draft.copy(("job", "num_steps"), "max_steps")
     epochs = draft.number("num_train_epochs")
     if epochs and not draft.get("job", "num_steps"):
-        draft.lacks(("job", "num_steps"), f"{epochs:g} epochs of data whose size is not told")
+        draft.lacks(("job", "num_steps"), f"{epochs:g} epochs of data whose size is not stated")
     draft.copy(("job", "seed"), "seed", least=0)
     draft.copy(
         ("model", "sequence_length"), "max_seq_length", "max_length", "model_max_length", "cutoff_len", "block_size"
@@ -231,7 +231,7 @@ def _write_communication(draft: Draft) -> None:
         draft.put(("communication", "bucket_bytes"), size * _MEBIBYTE, "ddp_bucket_cap_mb, in units of 2^20 bytes")
     deepspeed = any(name.partition(".")[0] == "deepspeed" for name in draft.values)
     if draft.get("communication", "overlap_gradients") is None and not deepspeed:
-        how = Default("DDP and FSDP reduce gradients beside the backward pass")
+        how = Default("DDP and FSDP reduce gradients during the backward pass")
         draft.put(("communication", "overlap_gradients"), value=True, how=how)
     if (
         draft.get("parallelism", "sharding") == "parameters"

@@ -45,7 +45,7 @@ def write_loaded(draft: Draft) -> bool:
     if not name or loaded == "fp32":
         return False
     word = "bfloat16" if name == "pure_bf16" else str(draft.values.get(name))[:20]
-    why = f"{name} loads the weights in {word}; the program decides what is cast beside them"
+    why = f"{name} loads the weights in {word}; the program decides what else is cast"
     if loaded:
         draft.put(("precision", "compute"), loaded, f"{name}: the format of the weights")
     for key in ("compute", "parameters", "gradients", "reduction"):
@@ -62,7 +62,7 @@ def drop_untrained(draft: Draft) -> bool:
     if name is None:
         return False
     draft.used.add(name)
-    why = f"{name} asks for adapters or quantised weights; the file does not tell the format of what is trained"
+    why = f"{name} asks for adapters or quantised weights; the file does not state the format of what is trained"
     places = [("precision", key) for key in STORED]
     draft.drop(places, why)
     draft.remark(

@@ -180,7 +180,7 @@ def _write_sharding(draft: Draft, axes: Axes) -> None:
         if shards and (degrees["data"] or 1) > 1 and degrees["expert"] == degrees["context"] == 1:
             draft.put(("parallelism", "sharding_degree"), shards, "the fsdp axes; the data axis holds copies")
         elif (degrees["data"] or 1) > 1:
-            why = "the data axis holds copies; logical_axis_rules tell which axes besides fsdp share one"
+            why = "the data axis holds copies; logical_axis_rules say which axes besides fsdp share one"
             draft.lacks(("parallelism", "sharding_degree"), why)
 
 

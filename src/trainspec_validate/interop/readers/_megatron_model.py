@@ -108,7 +108,7 @@ def _write_vocabulary(draft: Draft) -> None:
         return
     if size is None:
         if draft.copy(("model", "vocabulary_size"), "vocab_size") is None:
-            draft.lacks(("model", "vocabulary_size"), "the tokenizer tells it; the arguments only name the tokenizer")
+            draft.lacks(("model", "vocabulary_size"), "the tokenizer defines it; the arguments only name the tokenizer")
         return
     if draft.flag("should_pad_vocab") is False:
         draft.put(("model", "vocabulary_size"), size)

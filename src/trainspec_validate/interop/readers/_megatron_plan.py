@@ -2,11 +2,47 @@
 
 from __future__ import annotations
 
+import re
+
 from trainspec_validate.interop.readers import _megatron_deepspeed as deepspeed
-from trainspec_validate.interop.readers._megatron_layout import layout_layers
 from trainspec_validate.interop.readers._megatron_model import ARGUMENTS, write_model
 from trainspec_validate.interop.readers._megatron_precision import write_precision
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count, name_of
+
+MAX_LENGTH = 16 * 1024
+_GROUP = re.compile(r"\(([^()]*)\)\*([0-9]{1,4})")
+_REPEAT = re.compile(r"([A-Za-z|])\*([0-9]{1,4})")
+
+
+def layout_layers(layout: object) -> list[int] | None:
+    """Decoder layers of each chunk in order; None for what is no layout.
+
+    In a string `t` is a layer, `|` ends a chunk, `*n` repeats a letter or a group in parentheses, and other letters
+    are no decoder layers. In a list each chunk is a list of words. Source:
+    NVIDIA/Megatron-LM@d98e8a64:megatron/core/transformer/pipeline_parallel_layer_layout.py.
+
+    >>> layout_layers("Et*3|(tt|)*2mL"), layout_layers([["embedding", "decoder"], ["decoder", "loss"]])
+    ([3, 2, 2, 0], [1, 1])
+    >>> layout_layers("t*9999*9999*9999") is None
+    True
+    """
+    if isinstance(layout, list):
+        if not layout or not all(isinstance(chunk, list) for chunk in layout):
+            return None
+        return [sum(word == "decoder" for word in chunk) for chunk in layout]
+    if not isinstance(layout, str) or len(layout) > MAX_LENGTH:
+        return None
+    text = re.sub(r"[\s,]", "", layout)
+    for pattern in (_GROUP, _REPEAT):
+        while pattern.search(text):
+            grown = sum(len(found[1]) * int(found[2]) for found in pattern.finditer(text))
+            if len(text) + grown > MAX_LENGTH:
+                return None
+            text = pattern.sub(lambda found: found[1] * int(found[2]), text)
+    if not re.fullmatch(r"[A-Za-z|]*t[A-Za-z|]*", text):
+        return None
+    return [chunk.count("t") for chunk in text.split("|")]
+
 
 _MAX_STAGES = 1024
 _OLDER_DEGREES = {
@@ -222,5 +258,5 @@ def _write_job(draft: Draft) -> None:
             draft.remark(f"{name}: a checkpoint every {steps} steps; it belongs into a checkpoint policy", name)
     if draft.flag("async_save"):
         draft.remark(
-            "async_save: checkpoints are saved beside training; it belongs into a checkpoint policy", "async_save"
+            "async_save: checkpoints are saved during training; it belongs into a checkpoint policy", "async_save"
         )

@@ -67,8 +67,8 @@ def _sums(draft: Draft, compute: str) -> tuple[str, str]:
     if wide:
         return "fp32", "gradients are accumulated and reduced in fp32"
     if compute == "bf16" and "grad_reduce_in_fp32" not in draft.values:
-        return "fp32", Default(f"bf16 gradients are summed in fp32 unless told otherwise ({_SOURCE})")
-    return compute, Default("gradients stay in the compute format unless told otherwise")
+        return "fp32", Default(f"bf16 gradients are summed in fp32 by default ({_SOURCE})")
+    return compute, Default("gradients stay in the compute format by default")
 
 
 def _write_fsdp_sums(draft: Draft) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainspec_validate.interop.readers._mlperf_software import words
 from trainspec_validate.interop.readers._mlperf_text import NicText, nics
-from trainspec_validate.interop.readers._mlperf_words import words
 from trainspec_validate.interop.readers._sheet import Sheet, whole
 from trainspec_validate.model.catalog import CatalogAccelerator
 from trainspec_validate.model.finding import Pointer

@@ -1,4 +1,4 @@
-"""Records the software of an MLPerf system description."""
+"""Takes values out of an MLPerf system description as text, and records its software."""
 
 from __future__ import annotations
 
@@ -6,8 +6,23 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from trainspec_validate.interop.readers._mlperf_words import words
 from trainspec_validate.interop.readers._sheet import Sheet, as_label, plain_text
+
+_NOTHING = frozenset({"", "n/a", "na", "none", "-", "tbd"})
+
+
+def words(said: Mapping[str, Any], key: str) -> str:
+    """The text of a key on one line; empty where there is none or it says nothing.
+
+    >>> words({"a": " N/A ", "b": 8}, "a"), words({"a": " N/A ", "b": 8}, "b")
+    ('', '8')
+    """
+    value = said.get(key)
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        return ""
+    plain = plain_text(value)
+    return "" if plain.casefold() in _NOTHING else plain
+
 
 _VERSION = r"v?(?P<version>\d[\w.+-]{0,60})"
 _IN_TEXT: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (

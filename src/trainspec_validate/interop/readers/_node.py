@@ -153,12 +153,14 @@ def _interface(draft: Draft, position: int, nics: Sequence[Device]) -> None:
     if one.technology is not None:
         draft.group(*path, "technology", value=one.technology)
     else:
-        draft.group_unknown(*path, "technology", reason="the source does not tell the link layer; see ibstat")
+        draft.group_unknown(*path, "technology", reason="the source does not state the link layer; see ibstat")
     if one.rate_bytes_per_second is not None:
         draft.group(*path, "rate_bytes_per_second", value=one.rate_bytes_per_second)
     else:
         draft.group_unknown(*path, "rate_bytes_per_second", reason="the source states no usable rate; see ibstat")
-    draft.group_unknown(*path, "role", reason="the source does not tell compute from storage; `compute` is the default")
+    draft.group_unknown(
+        *path, "role", reason="the source does not distinguish compute from storage; `compute` is the default"
+    )
     draft.group_unknown(*path, "fabric", reason="the source ends at the node")
     if one.bonded:
         draft.group(*path, "bonded", value=True, how=f"the name {one.name}")
@@ -178,7 +180,7 @@ def _distance(draft: Draft, position: int, node: Node, nearest: Nearest) -> None
         *path, "accelerator_path", reason="the collective library assigns interfaces; `nearest_path` is the best"
     )
     if not node.accelerators or len(nearest) < len(node.accelerators):
-        draft.group_unknown(*path, "nearest_path", reason="the source does not tell every path to the interfaces")
+        draft.group_unknown(*path, "nearest_path", reason="the source does not state every path to the interfaces")
         return
     worst = max((best for best, _ in nearest.values()), key=PATHS.index)
     how = f"the worst over the accelerators of each one's best, {node.path_source}"

@@ -161,7 +161,7 @@ def _put_warmup(draft: Draft, steps: Sequence[str], share: str, whole: int | Non
         if whole:
             draft.put(pointer, math.ceil(ratio * whole), f"{ratio:g} of {whole} steps")
         else:
-            draft.lacks(pointer, f"{ratio:g} of the steps, whose number is not told")
+            draft.lacks(pointer, f"{ratio:g} of the steps, whose number is not stated")
 
 
 def write_trainer(draft: Draft) -> None:

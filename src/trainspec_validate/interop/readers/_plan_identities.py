@@ -130,9 +130,9 @@ def _shape(draft: Draft) -> Shape | str:
         return f"the shape that it follows from lacks {', '.join(lacking) or 'a number of layers with experts'}"
     hidden, heads = values["hidden_size"] or 1, values["num_attention_heads"] or 1
     if draft.get("model", "attention") == "latent" and draft.attention_parameters is None:
-        return "the source does not tell the ranks and head sizes of latent attention"
+        return "the source does not state the ranks and head sizes of latent attention"
     if draft.get("model", "family") not in {"dense-transformer", "moe-transformer"}:
-        return "the source does not tell whether the model is a plain transformer"
+        return "the source does not state whether the model is a plain transformer"
     head_size = draft.counted("model", "head_size") or max(1, hidden // heads)
     return Shape(
         num_layers=layers,
@@ -227,7 +227,7 @@ def complete_batch(draft: Draft) -> None:
         )
     for key in ("global_sequences", "micro_sequences", "accumulation_steps"):
         if draft.get("batch", key) is None:
-            draft.lacks(("batch", key), "the source does not tell it, nor the values that it follows from")
+            draft.lacks(("batch", key), "the source does not state it, nor the values that it follows from")
     length = draft.counted("model", "sequence_length")
     if whole and length and draft.get("batch", "global_tokens") is None:
         how = "sequences of a step x sequence length"

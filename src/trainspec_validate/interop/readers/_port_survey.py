@@ -98,7 +98,7 @@ def _put_equal(sheet: Sheet, pointer: Pointer, values: Sequence[float | None], w
     elif seen:
         sheet.unknown(pointer, f"{what} differ: {spread(seen)}")
     else:
-        sheet.unknown(pointer, f"the source does not tell {what}")
+        sheet.unknown(pointer, f"the source does not state {what}")
 
 
 def spread(counts: Mapping[float, int]) -> str:

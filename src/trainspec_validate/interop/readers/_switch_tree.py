@@ -116,7 +116,7 @@ def _levels(switches: Mapping[str, Switch]) -> dict[str, int]:
             return levels
         if not ready:
             stuck = min(waiting.values(), key=lambda switch: switch.line or 0)
-            raise ForeignFormatError(f"switch {stuck.name!r} stands in a circle of switches", stuck.line)
+            raise ForeignFormatError(f"switch {stuck.name!r} is in a circle of switches", stuck.line)
     raise ForeignFormatError(f"more than {_MAX_TIERS} layers of switches", None, "fabrics have two to four layers")
 
 

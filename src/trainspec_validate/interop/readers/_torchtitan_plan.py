@@ -272,7 +272,7 @@ def _write_rest(draft: Draft) -> None:
     if seconds:
         draft.put(("communication", "timeout_seconds"), seconds)
     if draft.get("parallelism", "sharding") != "none":
-        how = "FSDP prefetches parameters and reduces gradients beside computation"
+        how = "FSDP prefetches parameters and reduces gradients during computation"
         draft.put(("communication", "overlap_gradients"), value=True, how=how)
         draft.put(("communication", "overlap_parameters"), value=True, how=how)
     interval = draft.count("checkpoint.interval")

@@ -76,7 +76,7 @@ def _put_adapters(sheet: Sheet, fabric: _Fabric, line: int) -> None:
     names = ", ".join(plain_text(adapter.name) for adapter in list(fabric.adapters.values())[:_SHOWN])
     cabled = any(adapter.ports for adapter in fabric.adapters.values())
     told = "cabled to each other" if cabled else "no port has a link"
-    message = f"the survey met no switch and tells nothing of the fabric: {names}, {told}"
+    message = f"the survey met no switch and shows nothing of the fabric: {names}, {told}"
     sheet.remark(message if cabled else f"{message}; see ibstat on that host, and survey from another one", line)
     reason = "the survey met no switch; survey from a host whose link is up"
     for pointer in (("fabrics", 0, "topology"), ("fabrics", 0, "tiers"), ("num_nodes",)):
@@ -151,7 +151,7 @@ def _put_shape(sheet: Sheet, fabric: _Fabric, leaves: Iterable[str]) -> None:
     per_leaf = {leaf: _devices_on(fabric, fabric.switches[leaf]) for leaf in leaves}
     named = {leaf: counts for leaf, counts in per_leaf.items() if counts}
     mixed = {leaf: counts for leaf, counts in named.items() if len(counts) > 1}
-    reason = "the cabling plan tells whether the network is a fat tree, rail-optimised or other"
+    reason = "the cabling plan shows whether the network is a fat tree, rail-optimised or other"
     rails = {next(iter(counts)) for counts in named.values() if len(counts) == 1}
     if len(named) > 1 and not mixed and len(rails) > 1:
         place = ("fabrics", 0, "topology")

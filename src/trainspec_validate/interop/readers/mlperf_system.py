@@ -10,8 +10,7 @@ from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers import _mlperf_node as node
 from trainspec_validate.interop.readers._mlperf_network import put_network
-from trainspec_validate.interop.readers._mlperf_software import put_software
-from trainspec_validate.interop.readers._mlperf_words import words
+from trainspec_validate.interop.readers._mlperf_software import put_software, words
 from trainspec_validate.interop.readers._sheet import Sheet, as_label, load_values, plain_text, whole
 
 NAME = "mlperf-system"

@@ -87,7 +87,7 @@ def _header(root: xml.Element, draft: Draft) -> None:
     buses = Counter(item.get("busid") for item in elements if item.tag == "pci" and item.get("busid") is not None)
     for bus, count in buses.items():
         if count > 1:
-            draft.remark(f"PCI address {(bus or '')[:32]} stands {count} times")
+            draft.remark(f"PCI address {(bus or '')[:32]} appears {count} times")
 
 
 def _host(found: Survey, draft: Draft) -> None:
@@ -98,7 +98,7 @@ def _host(found: Survey, draft: Draft) -> None:
     for key in ("num_sockets", "num_cores", "memory_bytes"):
         draft.group_unknown("host", key, reason="the format does not hold it; see lscpu and /proc/meminfo")
     if found.num_unclassed:
-        draft.remark(f"{found.num_unclassed} PCI devices carry no class, so that nothing tells what they are")
+        draft.remark(f"{found.num_unclassed} PCI devices carry no class, so that their kind is unknown")
     with_links = [item for item in found.accelerators if item.gpu is not None]
     if with_links and len(with_links) < len(found.accelerators):
         draft.remark(f"{len(with_links)} of {len(found.accelerators)} accelerators were used when the file was written")
@@ -178,7 +178,7 @@ def _scale_up(found: Survey, draft: Draft, num_dies: int) -> None:
         draft.remark("links of an accelerator end at itself, as virtual machines write it; their peers are hidden")
     shape = _shape(links, len(found.accelerators))
     if shape.topology is None:
-        draft.group_unknown("scale_up", "topology", reason="the file does not tell where the links end")
+        draft.group_unknown("scale_up", "topology", reason="the file does not state where the links end")
     else:
         draft.group("scale_up", "topology", value=shape.topology, how="the ends of the links")
     if shape.num_links is not None and num_dies == 1:
@@ -208,7 +208,7 @@ def _domain(found: Survey, draft: Draft, shape: Shape, num_dies: int) -> None:
     if found.coherent and shape.topology == "switched":
         draft.group_unknown(*path, reason=_COHERENT_DOMAIN)
     elif shape.topology is None or shape.num_accelerators % num_dies:
-        draft.group_unknown(*path, reason="the file does not tell which accelerators the links join")
+        draft.group_unknown(*path, reason="the file does not state which accelerators the links join")
     else:
         how = "accelerators of the node that the links join"
         draft.group(*path, value=shape.num_accelerators // num_dies, how=how)

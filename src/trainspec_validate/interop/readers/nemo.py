@@ -115,7 +115,7 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
     sums = ""
     other = _other_model(values)
     if other:
-        draft.remark(f"{other} tells that the model is no plain decoder; its parameters must be given", other)
+        draft.remark(f"{other} shows that the model is not a plain decoder; its parameters must be given", other)
         values["is_hybrid_model"] = True
         draft.used.add("is_hybrid_model")
     if optimizer in _SHARDED:

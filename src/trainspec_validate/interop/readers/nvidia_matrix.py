@@ -22,7 +22,7 @@ _WORDS = _nvlink.Words(
     how="NV cells of the matrix",
     joined="accelerators of the node that NV cells join",
     no_topology="so many links of a pair may be direct or go through switches; see nvidia-smi nvlink -s",
-    no_links="the matrix does not tell the links of one accelerator",
+    no_links="the matrix does not show the links of one accelerator",
     one_node="domains of coherent hosts may span nodes, and the matrix shows one",
 )
 # NODE crosses host bridges of one NUMA node, which collective libraries class with PHB; SOC is the older name of SYS.

@@ -127,7 +127,7 @@ def _scale_up(table: Sequence[Row] | None, size: int, draft: Draft) -> None:
     if shape.topology is not None:
         draft.group("scale_up", "topology", value=shape.topology, how=how)
     draft.group("scale_up", "domain_num_accelerators", value=shape.num_accelerators, how=how)
-    draft.group_unknown("scale_up", "num_links", reason="the matrix tells the type of a pair's link, not the number")
+    draft.group_unknown("scale_up", "num_links", reason="the matrix shows the type of a pair's link, not the number")
 
 
 FORMATS: tuple[Format, ...] = (Format(NAME, "matrices of `rocm-smi --showtopo`", "ClusterProfile", looks_like, read),)

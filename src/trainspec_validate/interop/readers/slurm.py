@@ -45,7 +45,7 @@ def read_conf(text: ForeignText) -> Fragment:
     sheet = Sheet()
     lines = list(_conf_lines(text))
     if not lines:
-        raise ForeignFormatError("no line tells of a switch, a block or a ring", None, "copy the whole topology.conf")
+        raise ForeignFormatError("no line describes a switch, a block or a ring", None, "copy the whole topology.conf")
     found = {key for _, pairs in lines for key in pairs}
     shapes = [key for key in ("SwitchName", "BlockName", "RingName") if key in found]
     if len(shapes) > 1:

@@ -66,7 +66,7 @@ def _zero(job: Job, notes: list[str]) -> Section:
 
 def _offload(item: Offload, stage: int, notes: list[str]) -> Section:
     if item.target != "host":
-        notes.append(f"memory.offload[{item.what}]: a local disk needs nvme_path, which the plan does not tell")
+        notes.append(f"memory.offload[{item.what}]: a local disk needs nvme_path, which the plan does not state")
     elif item.what == "optimizer" and (stage == 3 or (stage > 0 and item.fraction == 1)):
         return {"offload_optimizer": {"device": "cpu"} | ({"ratio": item.fraction} if item.fraction < 1 else {})}
     elif item.what == "parameters" and stage == 3 and item.fraction == 1:

@@ -19,7 +19,7 @@ from trainspec_validate.interop.writers._target import (
 FILE = "job.sbatch"
 CHECKED = "Slurm 26.05 (man pages of sbatch and srun) and " + torchrun.CHECKED
 _SORT_HOSTS = """\
-# Hosts in the order of their switches; where the topology plug-in tells no switches, in its own order.
+# Hosts in the order of their switches; where the topology plug-in reports no switches, in its own order.
 hosts="$(mktemp "${TMPDIR:-/tmp}/hosts.${SLURM_JOB_ID}.XXXXXX")"
 srun --ntasks-per-node=1 bash -c \\
   'a="${SLURM_TOPOLOGY_ADDR:-none.}"; printf "%s %s %s\\n" "${a%.*}" "${SLURM_PROCID}" "${SLURMD_NODENAME}"' |
@@ -39,7 +39,7 @@ trap 'noticed=1; : >"${NOTICE_FILE}"' USR1
 """
 _WAIT = """\
   local step=$! code
-  # A signal ends `wait` early; the step goes on.
+  # A signal ends `wait` early; the step continues.
   while true; do
     if wait "${step}"; then return 0; else code=$?; fi
     kill -0 "${step}" 2>/dev/null || return "${code}"

@@ -33,7 +33,7 @@ def sparse_ratio(density: float, dense_bits: float, index_bits: float) -> float:
         ValueError: the density is not in (0, 1], or a width is negative.
     """
     if not 0 < density <= 1 or dense_bits <= 0 or index_bits < 0:
-        raise ValueError("the density lies in (0, 1] and widths are positive")
+        raise ValueError("the density is in (0, 1] and widths are positive")
     return dense_bits / (density * (dense_bits + index_bits))
 
 
@@ -49,7 +49,7 @@ def least_index_bits(density: float) -> float:
         ValueError: the density is not in (0, 1].
     """
     if not 0 < density <= 1:
-        raise ValueError("the density lies in (0, 1]")
+        raise ValueError("the density is in (0, 1]")
     if density == 1:
         return 0.0
     return (-density * log2(density) - (1 - density) * log2(1 - density)) / density
@@ -82,5 +82,5 @@ def most_speedup(exposed_before: float, exposed_after: float = 0.0) -> float:
         ValueError: a fraction is outside [0, 1).
     """
     if not 0 <= exposed_before < 1 or not 0 <= exposed_after < 1:
-        raise ValueError("exposed fractions lie in [0, 1)")
+        raise ValueError("exposed fractions are in [0, 1)")
     return (1 - exposed_after) / (1 - exposed_before)

@@ -205,7 +205,7 @@ def carbon_kilograms(
     """
     if not 0 <= kilograms_per_kilowatt_hour <= MOST_CARBON_INTENSITY:
         raise ValueError(
-            f"an intensity of {kilograms_per_kilowatt_hour:g} kg/kWh; grids lie between 0 and 1.5, "
+            f"an intensity of {kilograms_per_kilowatt_hour:g} kg/kWh; grids are between 0 and 1.5, "
             "and g/kWh or kg/MWh are a thousand times as many"
         )
     joules = facility_joules(machine_joules, power_usage_effectiveness)

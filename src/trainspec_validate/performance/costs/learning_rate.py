@@ -96,7 +96,7 @@ def noise_of_factor(gain: float, growth: float) -> float:
     """
     _positive(growth=growth, gain=gain)
     if growth == 1 or not min(1.0, growth) <= gain <= max(1.0, growth) or gain == growth:
-        raise ValueError(f"a gain of {gain} after a growth of {growth}: it lies between 1 and the growth")
+        raise ValueError(f"a gain of {gain} after a growth of {growth}: it is between 1 and the growth")
     return (gain - 1) / (1 - gain / growth)
 
 

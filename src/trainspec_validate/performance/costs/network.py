@@ -60,7 +60,7 @@ class Network:
 
     def __post_init__(self) -> None:
         if self.num_ranks < 2:
-            raise ValueError(f"a group that talks has two ranks, got {self.num_ranks}")
+            raise ValueError(f"a collective needs at least two ranks, got {self.num_ranks}")
         if not 1 <= self.num_domains <= self.num_ranks:
             raise ValueError(f"{self.num_ranks} ranks cannot be spread over {self.num_domains} domains")
         if self.num_domains > 1 and self.fabric is None:

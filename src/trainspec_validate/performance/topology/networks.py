@@ -65,7 +65,7 @@ def group_network(topology: Topology, traffic: Traffic) -> Network | None:
     inside = topology.host if span.num_ranks <= topology.ranks_per_node else None
     fabric = inside or topology.fabric
     if num_domains > 1 and fabric is None:
-        raise NotJoined(f"{span.degree} ranks lie in {num_domains} domains of {topology.group}, which no fabric joins")
+        raise NotJoined(f"{span.degree} ranks are in {num_domains} domains of {topology.group}, which no fabric joins")
     crossings = crossed(topology, traffic) if num_domains > 1 else ()
     return Network(
         num_ranks=span.degree,

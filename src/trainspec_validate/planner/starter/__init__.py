@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainspec_validate.model.catalog import CatalogAccelerator
-from trainspec_validate.planner.starter.unlisted import OTHER, missing_figures
+from trainspec_validate.planner.starter.machines import OTHER, missing_figures
 
 __all__ = ["FILES", "MAX_NUM_NODES", "OTHER", "documents", "missing_figures"]
 

@@ -7,8 +7,8 @@ import math
 from trainspec_validate.documents.commented import body, figure, head
 from trainspec_validate.model.catalog import links
 from trainspec_validate.performance.costs import reliability
+from trainspec_validate.planner.starter.machines import assumed, missing_figures
 from trainspec_validate.planner.starter.sizing import FAILURES, Sizes
-from trainspec_validate.planner.starter.unlisted import assumed, missing_figures
 
 NAME = "my-cluster"
 SPARE_SECONDS = 60

@@ -8,8 +8,7 @@ from itertools import product
 
 from trainspec_validate.model.catalog import CatalogAccelerator
 from trainspec_validate.performance.costs import reliability
-from trainspec_validate.planner.starter.machines import Build, build_of
-from trainspec_validate.planner.starter.unlisted import assumed
+from trainspec_validate.planner.starter.machines import Build, assumed, build_of
 
 _SEQUENCE = 4096
 _MOST_TOKENS = 8e7

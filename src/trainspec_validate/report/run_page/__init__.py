@@ -71,7 +71,7 @@ def _key(context: Context) -> Html:
     told = ["All charts have the same time axis."]
     if context.frame.is_part:
         ends = " to ".join(utc(time_us) for time_us in context.frame.span)
-        told.append(f"It goes from {ends}: records have wrong times that lie far outside.")
+        told.append(f"It goes from {ends}: records have wrong times that are far outside.")
     told += ["Marked in them:"] if kinds else []
     return element("aside", element("p", " ".join(told)), key((kind, KINDS[kind]) for kind in kinds), class_="marks")
 

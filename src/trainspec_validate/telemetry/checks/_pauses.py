@@ -106,7 +106,7 @@ def _silences(run: RunView) -> Iterator[Pause]:
     for before, after in zip(run.attempts, run.attempts[1:], strict=False):
         yield Pause(end_us(before), _begin_us(after), "no attempt runs")
     for fault in run.events_named("train.fault.detected"):
-        yield Pause(fault.time_us, _mended_us(run, fault), "a fault is not yet mended")
+        yield Pause(fault.time_us, _mended_us(run, fault), "a fault is not yet repaired")
 
 
 def _standstills(run: RunView, *, evaluated: bool = True) -> Iterator[Pause]:

@@ -56,7 +56,7 @@ def restarts_within_limits(run: RunView, policy: CheckpointPolicy) -> Iterator[V
                 f"attempt {span.number} is restart number {idle:,} in a row that passes no update beyond {reached:,}, "
                 f"and the policy allows {limits.max_restarts_without_progress:,}"
             )
-            help_text = "stop with an error; a fault that comes back at once comes back for ever"
+            help_text = "stop with an error; a fault that recurs at once recurs for ever"
             yield Violation(_place(run, span), message, help_text)
 
 

@@ -69,7 +69,7 @@ def _of_series(key: KeyInfo) -> Iterator[Violation]:
             yield from _placed(key, evidence, _wrong_text(name, value))
     for name in _of_role(metric, "reading"):
         if catalog().attributes[name].type != "boolean" and name not in key.attributes:
-            message = f"no record of {key.key} has the attribute {name} beside the value"
+            message = f"no record of {key.key} has the attribute {name} next to the value"
             yield Violation(key.location, message, f'write it into "a": {catalog().attributes[name].words}', evidence)
 
 

@@ -2,20 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from trainspec_validate.model.finding import Evidence
 from trainspec_validate.model.metrics import by_name
 from trainspec_validate.telemetry.checks import NotApplicable, Violation, check
 from trainspec_validate.telemetry.checks._absences import Absences
 from trainspec_validate.telemetry.checks._cadences import Cadences
-from trainspec_validate.telemetry.checks._coincidences import violations_at_once
 from trainspec_validate.telemetry.checks._pauses import Pauses, end_us, pauses_of, silences, standstills
 from trainspec_validate.telemetry.checks._rows import Columns, timed_rows, violations_by_emitter
-from trainspec_validate.telemetry.checks._words import Fault, moment, seconds_in_words, series_in_words
+from trainspec_validate.telemetry.checks._words import (
+    MAX_ALONE,
+    Fault,
+    moment,
+    names_in_words,
+    seconds_in_words,
+    series_in_words,
+    subjects_in_words,
+)
 from trainspec_validate.telemetry.view.run_view import NOWHERE, Occurrence, RunView, Series, Trail, Trouble
+
+Said = Callable[[Occurrence], str]
+
+
+def violations_at_once(occurrences: Iterable[Occurrence], message: Said, help_text: Said) -> Iterator[Violation]:
+    """One violation for all occurrences whose times overlap; one for the rest where there are more than `MAX_ALONE`."""
+    clusters = sorted(_clusters(occurrences), key=lambda cluster: cluster[0].location)
+    if len(clusters) > MAX_ALONE:
+        rest = [occurrence for cluster in clusters[MAX_ALONE - 1 :] for occurrence in cluster]
+        clusters = [*clusters[: MAX_ALONE - 1], sorted(rest, key=lambda occurrence: occurrence.location)]
+    for cluster in clusters:
+        yield _violation(cluster, message(cluster[0]), help_text(cluster[0]))
+
+
+def _clusters(occurrences: Iterable[Occurrence]) -> Iterator[list[Occurrence]]:
+    """Occurrences of one attempt that all have some time in common, each cluster in order of place."""
+    cluster: list[Occurrence] = []
+    end = -1
+    for occurrence in sorted(occurrences, key=lambda o: (o.attempt, _begin_us(o), o.time_us)):
+        if not cluster or occurrence.attempt != cluster[0].attempt or _begin_us(occurrence) > end:
+            if cluster:
+                yield sorted(cluster, key=lambda o: o.location)
+            cluster, end = [], occurrence.time_us
+        cluster.append(occurrence)
+        end = min(end, occurrence.time_us)
+    if cluster:
+        yield sorted(cluster, key=lambda o: o.location)
+
+
+def _begin_us(occurrence: Occurrence) -> int:
+    return occurrence.time_before_us if occurrence.time_before_us >= 0 else occurrence.time_us
+
+
+def _violation(cluster: Sequence[Occurrence], message: str, help_text: str) -> Violation:
+    first = cluster[0]
+    series = {(occurrence.key, occurrence.subject) for occurrence in cluster}
+    subjects = subjects_in_words({subject for _, subject in series})
+    evidence = Evidence(
+        series=str(first.key) if len(series) == 1 else names_in_words({key.metric for key, _ in series}),
+        subjects=subjects,
+        first_time_us=min(map(_begin_us, cluster)),
+        last_time_us=max(occurrence.time_us for occurrence in cluster),
+        count=len(cluster),
+    )
+    related = () if first.location_before == NOWHERE else ((first.location_before, "the value before it"),)
+    found = Violation(first.location, message, help_text, evidence, related)
+    if len(cluster) == 1:
+        return found
+    where = f", on {subjects}" if len(series) > 1 and subjects else ""
+    what = f"{len(series):,} series" if len(series) == len(cluster) else f"{len(cluster):,} cases"
+    return replace(found, message=f"{message}; the first of {what}{where}")
+
 
 LATE_SHARE = 0.01
 """Share of intervals that may be longer than 1.5 cadences: public series had from 0.01 % to 1.5 %."""
@@ -170,7 +231,7 @@ def tail_silence(run: RunView) -> Iterator[Violation]:
     rows = Columns(run, timed)
     timed = timed[np.isin(rows["attempt"], list(ends))]
     if not len(timed):
-        raise NotApplicable("the run goes on")
+        raise NotApplicable("the run continues")
     rows = Columns(run, timed)
     numbers, which = np.unique(rows["attempt"], return_inverse=True)
     end = np.array([ends[number] for number in numbers.tolist()], dtype=np.int64)[which.reshape(-1)]

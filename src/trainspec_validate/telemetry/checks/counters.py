@@ -58,7 +58,7 @@ def _falls_between_attempts(run: RunView, metrics: list[str]) -> Iterator[Fault]
             subject=series.subject,
             location=series.first_location,
             message=f"{series.key} falls {values} with attempt {series.attempt}",
-            help="it counts over the whole run: go on from the last value of the attempt before",
+            help="it counts over the whole run: continue from the last value of the attempt before",
             first_time_us=series.first_time_us,
             last_time_us=series.first_time_us,
             related=((before.last_location, "the last value before it"),),
@@ -77,7 +77,7 @@ def counter_restarts(run: RunView) -> Iterator[Violation]:
         name = series_in_words(reset.key, reset.subject)
         return f"{name} starts again within attempt {reset.attempt}{when(run, reset.time_us)}"
 
-    yield from violations_of(bound, message, "go on counting; it starts again with a new attempt at the earliest")
+    yield from violations_of(bound, message, "continue counting; it starts again with a new attempt at the earliest")
     free = {trail.key for trail in trails if _falls(trail.key.metric) == "restart"}
     rows = rows_of(run, {key.metric for key in free})
     rows = rows[run.series.rows["num_falls"][rows] > 1]

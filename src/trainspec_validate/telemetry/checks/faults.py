@@ -31,7 +31,7 @@ def fault_closed(run: RunView) -> Iterator[Violation]:
     still_open = [e for e in found if not _has_outcome(e) and not (failed and not e.changes_attempt)]
     if may_grow(run):
         if len(still_open) == len(found):
-            raise NotApplicable("the run goes on, and no fault has an outcome yet")
+            raise NotApplicable("the run continues, and no fault has an outcome yet")
         return
     yield from few(
         Violation(
@@ -57,7 +57,7 @@ def fault_foreseen(run: RunView, policy: CheckpointPolicy) -> Iterator[Violation
             continue
         judged = True
         if path_of(policy, episode) is None:
-            message = f"the job came back from the fault {episode.id!r}, and the policy has no way back from {fault}"
+            message = f"the job recovered from the fault {episode.id!r}, and the policy has no way back from {fault}"
             found.append(
                 Violation(episode.fault.location, message, f"add a way back with fault: {fault} to the policy")
             )

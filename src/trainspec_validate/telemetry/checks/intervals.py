@@ -32,7 +32,7 @@ def interval_balanced(run: RunView) -> Iterator[Violation]:
     if not may_grow(run):
         found += _unclosed(pairing)
     elif not found and not any(interval.closed for interval in pairing.intervals):
-        raise NotApplicable("the run goes on, and nothing has ended yet")
+        raise NotApplicable("the run continues, and nothing has ended yet")
     by_event: dict[str, list[Violation]] = {}
     for name, violation in found:
         by_event.setdefault(name, []).append(violation)
@@ -47,7 +47,7 @@ Named = Iterable[tuple[str, Violation]]
 
 def _untied(pairing: Pairing) -> Named:
     for event in pairing.untied:
-        message = f"{event.name} has no id, so nothing tells what it belongs to"
+        message = f"{event.name} has no id, so what it belongs to is unknown"
         yield event.name, Violation(event.location, message, "give both events of an interval the same id")
 
 

@@ -21,7 +21,7 @@ BEFORE_FIRST = frozenset({START, FAULT})
 """Events that can come before an attempt starts; faults of nodes are found while a job waits for them too."""
 BEFORE_AGAIN = frozenset({FAULT, RECOVERY, "train.recovery.end"})
 """Events that can come before a run that has ended starts again: what was done about the fault that it ended with."""
-LAST = "write train.run.end last, or train.run.start again where the run goes on"
+LAST = "write train.run.end last, or train.run.start again where the run continues"
 
 
 @check("TS-TEL-044")

@@ -45,7 +45,7 @@ def scopes_have_values(run: RunView) -> Iterator[Violation]:
         if run.num_samples:
             return
         lost = "; ".join(words for file in run.files for words in file.losses[:MAX_TOLD])
-        help_text = "; ".join(["write samples", "nothing seen is no pass", *([lost] if lost else [])])
+        help_text = "; ".join(["write samples", "missing input never yields a pass", *([lost] if lost else [])])
         yield Violation(NOWHERE, "the stream holds no value of any metric", help_text)
         return
     written = {writer: _scopes(names) for writer, names in by_writer(run).items()}
@@ -77,7 +77,9 @@ def _is_short(run: RunView, attempt: int) -> bool:
 def _emptiness(head: PlacedHead, empty: Sequence[str], *, is_silent: bool) -> Violation:
     whose = f"emitter {head.record.emitter!r} in attempt {head.record.att}"
     if is_silent:
-        return Violation(head.location, f"{whose} has a head and no value", "write samples; nothing seen is no pass")
+        return Violation(
+            head.location, f"{whose} has a head and no value", "write samples; missing input never yields a pass"
+        )
     named = f"the scope{'s' * (len(empty) > 1)} {', '.join(empty)}"
     help_text = "write them, or leave the scope out of the head"
     return Violation(head.location, f"{whose} names {named} and writes no value of it", help_text)
@@ -206,14 +208,14 @@ def _absent(run: RunView, profile: str) -> Iterator[Violation]:
 def _why_nothing_is_owed(run: RunView) -> str:
     if run.heads and not any(owing_heads(run, span.number) for span in run.attempts):
         formats = ", ".join(sorted({file.format for file in run.files}))
-        return f"a log of the format {formats} owes no metric"
-    return "no attempt is long enough to owe a metric of the scopes that its heads name"
+        return f"a log of the format {formats} requires no metric"
+    return "no attempt is long enough to require a metric of the scopes that its heads name"
 
 
 def _absence(run: RunView, scope: str, names: tuple[str, ...], spans: list[AttemptSpan]) -> Violation:
     numbers = [span.number for span in spans]
     message = f"no value of {', '.join(names)} in attempt{'s' * (len(numbers) > 1)} {ranges_in_words(numbers)}"
-    help_text = f"every run with metrics of scope {scope} owes them; a head can declare them unsupported, and why"
+    help_text = f"every run with metrics of scope {scope} requires them; a head can declare them unsupported, and why"
     evidence = Evidence(
         first_time_us=spans[0].first_time_us,
         last_time_us=spans[-1].last_time_us,

@@ -202,7 +202,7 @@ def duration_vs_clock(run: RunView) -> Iterator[Violation]:
                 f"updates of attempt {span.number} add up to {seconds_in_words(total)} in {seconds_in_words(clock)}, a "
                 f"ratio of {number(total / clock)}; here it is {seconds_in_words(float(claimed[worst]))} in "
                 f"{seconds_in_words(float(elapsed[worst]))}",
-                "write seconds from one completed update to the next, and an event for each time that training stands",
+                "write seconds from one completed update to the next, and an event for each time that training stalls",
                 Evidence(DURATION, "", int(times[0]), int(times[-1]), int(usable.sum())),
             )
     if not judged:

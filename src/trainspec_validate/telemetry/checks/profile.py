@@ -50,7 +50,7 @@ def ranks_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Violatio
             yield Violation(
                 _where_sized(run, span),
                 f"attempt {span.number} has {size:,} ranks, and {cluster.metadata.name} has room for {most:,}",
-                "give the profile of the machine that the run was on; several ranks of an accelerator stand in it",
+                "give the profile of the machine that the run was on; several ranks of an accelerator are in it",
                 Evidence(count=size - most),
             )
 
@@ -143,7 +143,7 @@ def clocks_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Violati
                 series.last_location,
                 f"clocks of {series.subject.host} and {other.subject.host} are {seconds_in_words(apart)} apart, and "
                 f"the profile says at most {seconds_in_words(bound)}",
-                "mend the time service, or state what it really gives",
+                "fix the time service, or state what it really gives",
                 Evidence(OFFSET, names_in_words([str(series.subject.host), str(other.subject.host)])),
             )
     if not judged:

@@ -60,7 +60,7 @@ def _starts_beyond(run: RunView, known: Progress) -> Iterator[Violation]:
             yield Violation(
                 first.location,
                 f"attempt {attempt} begins with step {first.step:,}, and no attempt before came beyond {before.step:,}",
-                "go on counting from the restored step",
+                "continue counting from the restored step",
                 Evidence(STEPS, first_time_us=before.time_us, last_time_us=first.time_us),
                 related=((before.location, "the newest update before"),),
             )

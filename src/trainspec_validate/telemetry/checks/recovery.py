@@ -31,7 +31,7 @@ def episode_complete(run: RunView) -> Iterator[Violation]:
     ended = last_end(run)
     judged = [e for e in found if not may_grow(run) or e.resumed is not None or e.failed is not None]
     if not judged:
-        raise NotApplicable("the recovery from the fault goes on")
+        raise NotApplicable("the recovery from the fault continues")
     for episode in judged:
         absent = list(_absent(episode, ended))
         if absent:

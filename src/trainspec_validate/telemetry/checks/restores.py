@@ -28,7 +28,7 @@ def _later_restarts(run: RunView) -> list[Restart]:
     first = run.attempts[0].number if run.attempts else 0
     found = [restart for restart in restarts(run) if restart.attempt > first]
     if not found:
-        raise NotApplicable("no attempt after the first one says what it goes on from")
+        raise NotApplicable("no attempt after the first one says what it continues from")
     return found
 
 

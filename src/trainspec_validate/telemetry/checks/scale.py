@@ -50,7 +50,7 @@ def scale_plausible(run: RunView) -> Iterator[Violation]:
     present = run.series.metrics() if len(run.series) else frozenset()
     wanted = [suspicion for suspicion in suspicions() if suspicion.metric in present]
     if not wanted:
-        raise NotApplicable("no value of a metric whose size tells its unit")
+        raise NotApplicable("no value of a metric whose size shows its unit")
     for suspicion in wanted:
         yield from grouped(_faults(run, suspicion))
 

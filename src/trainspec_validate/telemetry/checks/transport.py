@@ -74,7 +74,7 @@ def series_bounded(run: RunView) -> Iterator[Violation]:
             help_text = "leave steps, times and names of jobs out of the names; records have keys for them"
             yield Violation(key.location, "the run has more names of metrics than can be kept", help_text)
         elif labels:
-            message = f"{key.text} tells series apart by {', '.join(labels)}, which makes a series of every value"
+            message = f"{key.text} distinguishes series by {', '.join(labels)}, which makes a series of every value"
             yield Violation(key.location, message, "leave it out; records have keys for step, time, run and attempt")
     yield from _too_many(run)
 
@@ -90,7 +90,7 @@ def _late(span: EmitterSpan) -> Iterator[Violation]:
     if lag > LONGEST_LAG_SECONDS:
         message = (
             f"1 of 100 records of emitter {span.emitter!r} in attempt {span.attempt} is written "
-            f"{seconds_in_words(lag)} or more after what it tells about"
+            f"{seconds_in_words(lag)} or more after what it reports"
         )
         help_text = f"at most {seconds_in_words(LONGEST_LAG_SECONDS)}; write more often, or from a thread of its own"
         evidence = Evidence(first_time_us=span.first_time_us, last_time_us=span.last_time_us, count=total)

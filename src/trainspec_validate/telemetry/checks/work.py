@@ -46,7 +46,7 @@ def energy_power(run: RunView) -> Iterator[Violation]:
     """The growth of the energy counter is the integral of power, and a busy device draws what one can draw."""
     refuse_timeless(run)
     if run.is_live:
-        raise NotApplicable("the run goes on; the first values of a counter say little about power")
+        raise NotApplicable("the run continues; the first values of a counter say little about power")
     energy = rows_of(run, [ENERGY], least=2)
     columns = Columns(run, energy)
     seconds = (columns["last_time_us"] - columns["first_time_us"]) / 1e6

@@ -36,7 +36,7 @@ def spark_digest(files: Sequence[RunFile], num_shares: int | None = None) -> Dig
         heads = heads_of(files)
         digest = _folded(context, [[Stretch(file, heads=heads)] for file in ordered(files)])
     if digest.is_unsorted or not have_order(files):
-        raise SourceError("records of one writer lie in no order; sort the files, or use the local engine")
+        raise SourceError("records of one writer are not in order; sort the files, or use the local engine")
     return digest
 
 

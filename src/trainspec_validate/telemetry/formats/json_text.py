@@ -14,7 +14,7 @@ from trainspec_validate.telemetry.formats.items import Refusal
 
 _MAX_DIGITS = 400
 _BRACKET_OR_TEXT = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]')
-_REPEATED = "key {!r} stands twice"
+_REPEATED = "key {!r} appears twice"
 _PLAIN: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _ENCODER = msgspec.json.Encoder()
 _MOST_OBJECTS: Final = Limit("a text of OTLP/JSON", 2_000_000, "objects and lists")
@@ -62,12 +62,12 @@ def decode(text: str, *, not_finite: bool = False) -> Any:
     `not_finite` takes NaN and Infinity without quotes, which some programs write.
 
     >>> decode('{"a": 1}'), decode('{"a": 1, "a": 2}').message
-    ({'a': 1}, "the line is no sound JSON: key 'a' stands twice")
+    ({'a': 1}, "the line is no sound JSON: key 'a' appears twice")
     """
     try:
         return (_LENIENT if not_finite else _STRICT).decode(text)
     except _UnfitError as error:
-        return Refusal(f"the line is no sound JSON: {error}", "mend the program that wrote it")
+        return Refusal(f"the line is no sound JSON: {error}", "fix the program that wrote it")
     except RecursionError:
         return Refusal("values nest too deeply", "no stream needs more than a dozen levels")
     except json.JSONDecodeError as error:

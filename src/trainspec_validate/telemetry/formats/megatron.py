@@ -96,7 +96,7 @@ class Reader:
         self._held += ((offset, refusal) for refusal in refusals)
         if rest:
             message = f"the line is cut off after {rest[:60]!r}"
-            self._held.append((offset, Refusal(message, "what stands before it is taken", "cut-off")))
+            self._held.append((offset, Refusal(message, "the text before it is taken", "cut-off")))
         self._held.append((offset, self._transcript.sample(time_us, values, step=step)))
         if not self._first:
             yield from self._held
@@ -125,7 +125,7 @@ class Reader:
             return local_us(found[1], transcript.given.utc_offset_seconds)
         if not self._started:
             transcript.clock = "none"
-            transcript.lose("time", "time", "lines have no times; a second stands for each line", offset)
+            transcript.lose("time", "time", "lines have no times; each line counts as a second", offset)
         return None if transcript.clock != "none" else self._base_us + self._num_lines * _SECOND_US
 
     def _pairs(self, offset: int, fields: str) -> tuple[list[tuple[str, str]], str]:
@@ -156,7 +156,7 @@ class Reader:
 
     def _follow(self, step: int, offset: int) -> None:
         if step < self._last_step:
-            message = "iteration falls: a restart or another run in the same file; attempts are not told"
+            message = "iteration falls: a restart or another run in the same file; attempts are not distinguished"
             self._transcript.lose("step", "iteration", message, offset)
         self._last_step = step
 

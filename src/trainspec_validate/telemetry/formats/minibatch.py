@@ -50,7 +50,7 @@ class Reader:
 
     def _head(self) -> Head:
         transcript = self._transcript
-        transcript.lose("time", "time", "the column time counts iterations; a second stands for each", 0)
+        transcript.lose("time", "time", "the column time counts iterations; each counts as a second", 0)
         message = "batch_time_norm is without unit; only its ratio to the median of the workers is a metric"
         transcript.lose("unit", "batch_time_norm", message, 0)
         if "gpu" in self._columns:

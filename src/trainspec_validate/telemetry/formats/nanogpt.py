@@ -74,7 +74,7 @@ class Reader:
         self._started = True
         transcript = self._transcript
         if transcript.given.start_us is None:
-            transcript.lose("time", "train_time", "times count from a start that is not told; it is put at 1970", 0)
+            transcript.lose("time", "train_time", "times count from a start that is not stated; it is put at 1970", 0)
         else:
             transcript.clock = "utc"
         transcript.lose("meaning", "train_time", "train_time leaves evaluation out; durations are its differences", 0)
@@ -84,7 +84,7 @@ class Reader:
         """Move on to the time of a line; a clock that was set back goes on from where it was."""
         if clock_us < self._clock_us:
             message = f"train_time falls from {self._clock_us / 1000:g} to {clock_us / 1000:g} ms at step {step}"
-            yield offset, Refusal(message, "a clock that was set back; later times go on from where it was", "time")
+            yield offset, Refusal(message, "a clock that was set back; later times continue from where it was", "time")
             self._elapsed_us += clock_us
             self._since_us = self._elapsed_us - clock_us
         else:

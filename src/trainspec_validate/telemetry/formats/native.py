@@ -125,7 +125,7 @@ def _explained(line: bytes) -> StreamRecord | Refusal:
         )
     except _RepeatedKeyError as error:
         remedy = "keep one; readers disagree on which of them counts"
-        return Refusal(f"the key {str(error)[:60]!r} stands twice", remedy)
+        return Refusal(f"the key {str(error)[:60]!r} appears twice", remedy)
     except _NoNumberError as error:
         remedy = 'write it as text: "NaN", "+Inf" or "-Inf"'
         return Refusal(f"{error} is no JSON number", remedy, "not-finite")

@@ -42,6 +42,8 @@ _FIXED = (*_WHOLE, *_TEXTS, "json")
 _MOST_FOOTER: Final = Limit("the footer of a Parquet file", 64 * 1024 * 1024, "bytes")
 """4,000 columns of 100 row groups need about 60 MB."""
 _MOST_ENTRIES: Final = Limit("a list in the footer of a Parquet file", 100_000, "entries")
+_MARK: Final = b"PAR1"
+_MARK_BYTES: Final = len(_MARK)
 _END: Final = struct.Struct("<I4s")
 """The last bytes of a file: the length of the footer, and the mark."""
 
@@ -219,17 +221,19 @@ def _check_footer(content: BinaryIO) -> None:
     """Accept the length of a footer that a file states, before anything of that length is read.
 
     Raises:
-        ValueError: the file is shorter than that.
+        ValueError: the file is shorter than that, or ends without the mark of the format.
         OverLimitError: the footer is longer than one may be.
     """
     num_bytes = content.seek(0, 2)
-    if num_bytes < _END.size:
-        raise ValueError(f"{num_bytes} bytes are too few")
+    if num_bytes < _MARK_BYTES + _END.size:
+        raise ValueError(f"it has {num_bytes} bytes, and the shortest Parquet file has more")
     content.seek(-_END.size, 2)
-    num_footer_bytes, _ = _END.unpack(content.read(_END.size))
-    _MOST_FOOTER.check(num_footer_bytes)
-    if num_footer_bytes + _END.size > num_bytes:
+    num_footer_bytes, mark = _END.unpack(content.read(_END.size))
+    if mark != _MARK:
+        raise ValueError("it does not end with the mark of a Parquet file, PAR1")
+    if _MARK_BYTES + num_footer_bytes + _END.size > num_bytes:
         raise ValueError(f"its footer of {num_footer_bytes:,} bytes begins before the file does")
+    _MOST_FOOTER.check(num_footer_bytes)
     if num_footer_bytes > RECORDS.most:  # each record takes a byte at least
         content.seek(-_END.size - num_footer_bytes, 2)
         check_records(content.read(num_footer_bytes))

@@ -22,7 +22,7 @@ BLOCK_BYTES = 8_000_000
 MAX_LINE_BYTES = int(Limit("a line of another program", 16 * 1024 * 1024, "bytes").most)
 """A longer line is handed on with one byte more than this, which its reader refuses."""
 MAX_RECORD_BYTES = int(Limit("a record of a stream", 1_000_000, "bytes").most)
-"""The same for streams of our own format, whose lines are counted in full up to eight times this size."""
+"""The same for streams of our own format, whose lines are counted in full up to the size of a block."""
 _MOST_OF_A_LINE: Final = Limit("a stream", 1024**3, "bytes without the end of a line")
 _MOST_UNPACKED: Final = Limit("a compressed stream", 300, "times its size, where it unpacks to more than 200 MB")
 _FREE_BYTES = 200_000_000
@@ -259,7 +259,7 @@ def blocks(path: Path, start: int = 0, end: int | None = None, size: int = BLOCK
     with opened(path) as file:
         try:
             offset = start - 1 + _skip_line(file, start - 1) if start else 0
-            yield from _blocks(_Patient(file), offset, end, size, MAX_RECORD_BYTES, 8 * MAX_RECORD_BYTES)
+            yield from _blocks(_Patient(file), offset, end, size, MAX_RECORD_BYTES)
         except _DAMAGED as error:
             raise _damage(error) from error
 
@@ -309,14 +309,9 @@ class _Patient:
 
 
 def _blocks(
-    file: _Patient | _Chain,
-    offset: int,
-    end: int | None,
-    size: int,
-    shown_bytes: int = MAX_LINE_BYTES,
-    whole_bytes: int = MAX_LINE_BYTES,
+    file: _Patient | _Chain, offset: int, end: int | None, size: int, most_bytes: int = MAX_LINE_BYTES
 ) -> Iterator[Block]:
-    """Whole lines; of a line of more than `whole_bytes` the first `shown_bytes` and one more."""
+    """Whole lines; of a line that is longer than a block and than `most_bytes` so many bytes and one more."""
     rest = b""
     while end is None or offset < end:
         chunk = file.read(size)
@@ -325,14 +320,14 @@ def _blocks(
         cut = chunk.rfind(b"\n") + 1
         if cut == 0:
             rest += chunk
-            if len(rest) > whole_bytes:
+            if len(rest) > max(most_bytes, BLOCK_BYTES):
                 length = len(rest)
-                start = b"".join((memoryview(rest)[: shown_bytes + 1], b"\n"))
+                start = b"".join((memoryview(rest)[: most_bytes + 1], b"\n"))
                 rest = chunk = b""  # not held while the start is read
                 yield Block(offset, start)
                 following = _after_line(file, offset, length)
                 if following:
-                    yield from _blocks(following[1], following[0], end, BLOCK_BYTES, shown_bytes, whole_bytes)
+                    yield from _blocks(following[1], following[0], end, BLOCK_BYTES, most_bytes)
                 return
             continue
         content = b"".join((rest, memoryview(chunk)[:cut]))

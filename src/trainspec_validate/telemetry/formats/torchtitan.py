@@ -161,7 +161,7 @@ class Reader:
         """A span of the whole job as events; that of rank 0 stands for all."""
         if rank.rank != 0:
             self._transcript.lose(
-                "meaning", base, f"{base} is told by rank 0 alone; that of other ranks is left", offset
+                "meaning", base, f"{base} is reported by rank 0 alone; the records of other ranks are left", offset
             )
             return
         if edge == "error":

@@ -149,7 +149,7 @@ def _place(row: Row) -> Location:
 def _finding(rule: Rule, row: Row, index: Index, places: Places, more: int) -> Finding:
     evidence = _evidence(row)
     path, span, text = places.at(_place(row), evidence.series)
-    told = f"; {more:,} more rows break this rule, and are not told" if more else ""
+    told = f"; {more:,} more rows break this rule, and are not listed" if more else ""
     message = filled(rule.message, row) + told
     finding = index.finding(rule.requirement, message, rule.help, path, span=span, evidence=evidence, source_line=text)
     return replace(finding, url=rule.url)

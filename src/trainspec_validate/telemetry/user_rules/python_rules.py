@@ -77,7 +77,9 @@ def rule(  # noqa: PLR0913
 def _needed(rule_id: str, metrics: Iterable[str], events: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
     found = frozenset(metrics), frozenset(events)
     if not any(found):
-        raise ValueError(f"{rule_id}: name the metrics or the events that the rule is about; nothing seen is no pass")
+        raise ValueError(
+            f"{rule_id}: name the metrics or the events that the rule is about; missing input never yields a pass"
+        )
     return found
 
 

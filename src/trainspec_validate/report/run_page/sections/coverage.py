@@ -44,7 +44,7 @@ def _owed(context: Context) -> Html:
                 _names(absent),
             )
         )
-    return table("What every job owes", ("question", "", "seen", "not seen"), rows)
+    return table("Required of every job", ("question", "", "seen", "not seen"), rows)
 
 
 def _metrics(context: Context) -> Html:
@@ -87,11 +87,11 @@ def _attempts(context: Context) -> Html:
     rows = [
         (
             f"{span.number}",
-            utc(span.first_time_us) if has_times else "not told",
-            duration(span.seconds) if has_times else "not told",
-            "not told" if span.world_size is None else f"{span.world_size:,}",
+            utc(span.first_time_us) if has_times else "not stated",
+            duration(span.seconds) if has_times else "not stated",
+            "not stated" if span.world_size is None else f"{span.world_size:,}",
             len(ranks.get(span.number, ())),
-            str(span.ended.attribute("train.attempt.reason") or "") if span.ended else "not told",
+            str(span.ended.attribute("train.attempt.reason") or "") if span.ended else "not stated",
         )
         for span in context.view.attempts
     ]

@@ -29,7 +29,9 @@ def fault_table(context: Context) -> Html:
     faults = context.view.events_named("train.fault.detected")
     answers = intervals(context.view, "train.recovery.begin")
     if not faults and not answers:
-        return element("p", element("strong", "No fault and no recovery "), "is told in this stream.", class_="absent")
+        return element(
+            "p", element("strong", "No fault and no recovery "), "is reported in this stream.", class_="absent"
+        )
     known = {_fault(fault) for fault in faults}
     rows = [_row(fault, [each for each in answers if _fault(each.opened) == _fault(fault)]) for fault in faults]
     rows += [_row(each.opened, [each]) for each in answers if _fault(each.opened) not in known]
@@ -55,7 +57,7 @@ def _row(fault: PlacedEvent, answers: Sequence[Interval]) -> tuple[str, ...]:
         ", ".join(word for word in what if word),
         _text(fault, "train.fault.domain"),
         _text(fault, "train.fault.component"),
-        ", then ".join(actions) or "nothing told",
+        ", then ".join(actions) or "nothing reported",
         ", then ".join(outcomes),
         "" if last is None else duration(max(last - fault.time_us, 0) / 1e6),
         ", ".join(f"{value:,.0f}" for value in repeated if value is not None),

@@ -23,7 +23,7 @@ _MAX_NAME = 120
 _WORDS = {
     Trouble.BELOW_MINIMUM: "below what the metric can be",
     Trouble.ABOVE_MAXIMUM: "above what the metric can be",
-    Trouble.SENTINEL: "a value that stands for none",
+    Trouble.SENTINEL: "a value that represents none",
     Trouble.NOT_FINITE: "not finite where it has to be",
     Trouble.TIME_BACK: "time goes back",
     Trouble.DUPLICATE_SAME: "written twice",

@@ -29,7 +29,7 @@ def not_judged(context: Context) -> Html:
         )
     rows: list[tuple[Node, ...]] = [
         (
-            code(reason or "no reason told"),
+            code(reason or "no reason given"),
             why,
             len(names),
             few([_named(context, n) for n in names[:_NUM_NAMED]], len(names)),

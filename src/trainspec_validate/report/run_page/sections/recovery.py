@@ -83,7 +83,7 @@ def _committed(saves: Sequence[Interval]) -> int:
 
 def _saves(saves: Sequence[Interval]) -> Html:
     if not saves:
-        told = code(" is told in this stream: it has no event `train.checkpoint.begin`.")
+        told = code(" is reported in this stream: it has no event `train.checkpoint.begin`.")
         return element("p", element("strong", "No save"), told, class_="absent")
     done = [each for each in saves if _is_committed(each)]
     failed = sum(each.closed is not None for each in saves) - len(done)

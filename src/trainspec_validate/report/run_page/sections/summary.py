@@ -19,9 +19,9 @@ from trainspec_validate.report.summary import nothing_judged, severities, summar
 from trainspec_validate.telemetry.view.run_view import RunView, StreamFile
 
 _CLOCKS = {
-    "local": "the input does not tell their zone; they are shown as they stand.",
-    "relative": "the input counts them from a start that it does not tell; dates on this page mean nothing.",
-    "none": "the input has none; a second stands for each line, and times on this page mean nothing else.",
+    "local": "the input does not state their zone; they are shown as written.",
+    "relative": "the input counts them from a start that it does not state; dates on this page mean nothing.",
+    "none": "the input has none; each line counts as a second, and times on this page mean nothing else.",
 }
 _NOT_MEASURED = "not measured"
 _MOST_FILES = 30
@@ -51,7 +51,7 @@ def header(context: Context) -> Html:
             "p",
             span,
             f" · {count(len(view.attempts), 'attempt')} · {_ranks(context)}",
-            " · it goes on" if view.is_live else "",
+            " · it continues" if view.is_live else "",
         ),
         element("dl", [_card(name, value) for name, value in _figures(context)], class_="cards"),
         _clock(context),
@@ -76,7 +76,7 @@ def _card(name: str, value: str) -> Html:
 def _ranks(context: Context) -> str:
     sizes = sorted({span.world_size for span in context.view.attempts if span.world_size is not None})
     if not sizes:
-        return "world size not told"
+        return "world size not stated"
     return count(sizes[0], "rank") if len(sizes) == 1 else f"{sizes[0]:,} to {count(sizes[-1], 'rank')}"
 
 

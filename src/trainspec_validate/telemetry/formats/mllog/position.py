@@ -13,7 +13,7 @@ _TOLD = {
     "samples": "step counts samples; it is divided by the batch",
     "index": "step counts updates from 0; 1 is added",
     "count": "step is taken as completed updates",
-    "unknown": "what step counts is not told; records have no step",
+    "unknown": "the unit of step is not stated; records have no step",
 }
 _BLOCKS = ("block_start", "block_stop")
 

@@ -88,7 +88,7 @@ class Reader:
         host = self._transcript.given.host
         if host is None:
             host = fit.identity(PurePosixPath(self._transcript.name).stem) or "node"
-            self._transcript.lose("identity", "host", f"the file names no node; its own name stands for it: {host}", 0)
+            self._transcript.lose("identity", "host", f"the file names no node; its own name is used: {host}", 0)
         self._opening.begin(offset, time_us, ("node",), host)
 
     def _entry(self, offset: int, key: str, time_us: int, value: Any, metadata: Mapping[str, Any]) -> Iterator[Found]:
@@ -138,7 +138,7 @@ class Reader:
         values: dict[str, MetricValue] = {}
         for name, number in value.items():
             if name == "train_step_time" and self._is_mean(value, metadata):
-                message = "some train_step_time are means of a block, beside those of each update"
+                message = "some train_step_time are means of a block, next to those of each update"
                 self._transcript.lose("step", "tracked_stats.train_step_time", message, offset)
             else:
                 yield from self._statistic(f"tracked_stats.{name}", number, offset, values)
@@ -158,7 +158,9 @@ class Reader:
         step, before = self._position.updates("train_loss", metadata), self._loss_step
         self._loss_step = before if step is None else step
         if step is None or step - before != 1:
-            told = "of an update that is not told" if step is None else f"told after {step - before} updates at once"
+            told = (
+                "of an update that is not stated" if step is None else f"reported after {step - before} updates at once"
+            )
             message = f"train_loss is {told} and can be a mean over several; train.loss.mean is of one update"
             self._transcript.lose("meaning", "train_loss", message, offset)
             return
@@ -222,7 +224,7 @@ def _not_finite(key: str, value: Any) -> Iterator[Refusal]:
 def _problem(entry: Any) -> Refusal | None:
     """Why an entry is none of this log."""
     if not isinstance(entry, dict):
-        return Refusal("after :::MLLOG stands no object", "write one JSON object on each line", "value")
+        return Refusal("no object follows :::MLLOG", "write one JSON object on each line", "value")
     if not isinstance(entry.get("key"), str):
         return Refusal("the entry has no key", "every entry names what it is about", "value")
     if fit.whole(entry.get("time_ms"), 9_007_199_254_740) is None or isinstance(entry["time_ms"], str | float):

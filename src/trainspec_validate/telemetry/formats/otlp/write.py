@@ -78,7 +78,7 @@ class _Lines:
             self._resource = {"attributes": _resource(record, self._num_heads)}
             return
         if self._head is None:
-            raise ValueError("a record stands before any head")
+            raise ValueError("a record precedes any head")
         points = _points(record, self._head) if isinstance(record, Sample) else None
         if self.signal == ("metrics" if points is None else "logs"):
             return

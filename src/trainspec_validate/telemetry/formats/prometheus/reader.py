@@ -119,7 +119,7 @@ class Reader:
 
     def _put(self, subject: _Subject, key: str, value: MetricValue, offset: int) -> None:
         if key in subject.values:
-            message = "labels that the catalog does not know told series apart; the first of them is taken"
+            message = "labels that the catalog does not know distinguished series; the first of them is taken"
             self._transcript.lose("attribute", key, message, offset)
         elif keys.fits(key):
             subject.values[key] = value

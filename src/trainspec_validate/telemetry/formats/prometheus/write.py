@@ -60,7 +60,7 @@ class Snapshot:
                     self.tally.lose("value", "series", f"more than {_MAX_SERIES:,} series", 0)
                     continue
             else:
-                self.tally.lose("value", "earlier values", "only the last value of each series stands in a snapshot", 0)
+                self.tally.lose("value", "earlier values", "a snapshot holds only the last value of each series", 0)
             series[labels] = (_after(before[0] if before else None, value), sample.time_us)
 
     def lines(self) -> Iterator[str]:
