@@ -66,6 +66,10 @@ class Request:
     dependents: bool = False
     settings_from: str | None = None
     config: str | None = None
+    settings: str = ""
+    """The settings file in force."""
+    from_settings: frozenset[str] = frozenset()
+    """The options that it sets."""
 
 
 def run(request: Request) -> int:
@@ -209,6 +213,8 @@ def _judge(
             rules=rules,
             values=request.values,
             dependents=request.dependents,
+            settings=request.settings,
+            from_settings=request.from_settings,
             settings_from=request.settings_from,
         )
         with terminal.paused_collector():
@@ -223,7 +229,8 @@ def _judge(
 
 
 def _write(report: Report, output: Output, request: Request, index: Index) -> None:
-    silent = request.quiet and not report.findings and not report.unjudged
+    told = report.findings or report.unjudged or any(entry.settings for entry in report.left_out)
+    silent = request.quiet and not told
     if silent and output.file is None and output.format in FOR_PEOPLE:
         return
     color = output.file is None and terminal.use_color(request.color)
