@@ -292,8 +292,8 @@ def _list_files(paths: Sequence[str], stdin_name: str, *, dependents: bool) -> i
             continue
         if source.kind != "other":
             names.append(file.name)
-        elif source.is_unknown_stream:
-            terminal.tell(f"left out: {file.name}: it is no stream of a known format")
+        elif source.unread:
+            terminal.tell(f"left out: {file.name}: it {source.unread}")
     names += _joined(names) if dependents else []
     terminal.emit("".join(f"{printable(name)}\n" for name in names))
     if failures:
