@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from trainspec_validate.checking.selection import Selection
 from trainspec_validate.checking.suppress import NEVER_SILENCED
-from trainspec_validate.model.finding import Outcome, Verdict, verdict_of
+from trainspec_validate.model.finding import Finding, Outcome, Verdict, verdict_of
 from trainspec_validate.pipeline.engine import Binding
-from trainspec_validate.pipeline.reading import State
+from trainspec_validate.pipeline.reading import DocumentSet
 from trainspec_validate.pipeline.references import DANGLING
 
 NAME_TAKEN = "TS-DOC-013"
@@ -18,7 +18,7 @@ _NEEDS_OTHERS = frozenset({DANGLING, NAME_TAKEN})
 
 
 def judged_on(
-    state: State,
+    documents: DocumentSet,
     selection: Selection,
     bound: Sequence[Binding],
     outcomes: Iterable[Outcome],
@@ -31,32 +31,34 @@ def judged_on(
     answered = {o.requirement for o in outcomes if o.verdict in {Verdict.PASS, Verdict.FAIL, Verdict.WARN}}
 
     def judged(identifier: str, path: str) -> bool:
-        if not selection.takes(state.index, identifier):
+        if not selection.takes(documents.index, identifier):
             return False
-        if state.index.by_id[identifier].check == "rule":
-            wanted = set(state.index.by_id[identifier].documents)
+        if documents.index.by_id[identifier].check == "rule":
+            wanted = set(documents.index.by_id[identifier].documents)
             sets = [binding for binding in bound if wanted <= {kind.__name__ for kind in binding}]
             return identifier in answered and any(path == m.path for binding in sets for m in binding.values())
-        if state.index.by_id[identifier].check in elsewhere:
-            those = elsewhere[state.index.by_id[identifier].check]
+        if documents.index.by_id[identifier].check in elsewhere:
+            those = elsewhere[documents.index.by_id[identifier].check]
             return identifier in answered and any(path == one or path.startswith(f"{one}/") for one in those)
         if identifier in _NEEDS_OTHERS:
-            return path in state.complete and len(state.complete) > 1
-        return path in state.kinds
+            return path in documents.complete and len(documents.complete) > 1
+        return path in documents.kinds
 
     return judged
 
 
-def outcomes_of_form(state: State, selection: Selection, judged: Callable[[str, str], bool]) -> Iterator[Outcome]:
+def outcomes_of_form(
+    documents: DocumentSet, findings: Iterable[Finding], selection: Selection, judged: Callable[[str, str], bool]
+) -> Iterator[Outcome]:
     """The verdicts on what the loader and the schemas check; silencers are left out, they are judged last."""
-    counts = Counter(finding.requirement for finding in state.findings)
-    for requirement in state.index.by_id.values():
+    counts = Counter(finding.requirement for finding in findings)
+    for requirement in documents.index.by_id.values():
         identifier = requirement.id
         if requirement.check not in {"load", "schema"} or identifier in NEVER_SILENCED:
             continue
-        if not selection.takes(state.index, identifier) or not state.texts:
+        if not selection.takes(documents.index, identifier) or not documents.files:
             continue
-        if counts[identifier] or any(judged(identifier, path) for path in state.kinds):
+        if counts[identifier] or any(judged(identifier, path) for path in documents.kinds):
             yield Outcome(identifier, verdict_of(requirement.severity, counts[identifier]), counts[identifier])
         else:
             yield Outcome(identifier, Verdict.NOT_APPLICABLE, reason="no document that it could be judged on")
@@ -71,10 +73,12 @@ _WITHOUT_INPUT = {
 }
 
 
-def without_input(state: State, selection: Selection, elsewhere: Mapping[str, frozenset[str]]) -> Iterator[Outcome]:
+def without_input(
+    documents: DocumentSet, selection: Selection, elsewhere: Mapping[str, frozenset[str]]
+) -> Iterator[Outcome]:
     """The requirements that were selected one by one or by chapter, and that nothing given can be judged by."""
-    given = {check for check, paths in elsewhere.items() if paths} | ({"rule"} if state.texts else set())
-    for requirement in state.index.by_id.values() if selection.select else ():
+    given = {check for check, paths in elsewhere.items() if paths} | ({"rule"} if documents.files else set())
+    for requirement in documents.index.by_id.values() if selection.select else ():
         reason = _WITHOUT_INPUT.get(requirement.check)
-        if reason and requirement.check not in given and selection.takes(state.index, requirement.id):
+        if reason and requirement.check not in given and selection.takes(documents.index, requirement.id):
             yield Outcome(requirement.id, Verdict.NOT_RUN, reason=reason)

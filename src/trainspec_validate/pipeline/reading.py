@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -46,81 +47,138 @@ _SMALL = 100_000
 """Characters of a file up to which the typed reader alone is quicker than starting the schema validator."""
 
 
-@dataclass(slots=True)
-class State:
-    """What has been read so far, by the path that findings name."""
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """One file of the run, as far as it could be read."""
+
+    path: str
+    """As findings name it."""
+    real: str
+    """Its real path, so that one file under two names is read once."""
+    origin: Origin
+    """Why the file is judged."""
+    text: str = ""
+    source: Source | None = None
+    """None where it could not be loaded."""
+    kind: str | None = None
+    """The known kind that it names."""
+    member: Member | None = None
+    """The document, without what is wrong with it and what it lists as unknown."""
+    is_whole: bool = False
+    """Whether the document lacks nothing; rules that do not need what is absent judge the others."""
+    is_complete: bool = False
+    """Whether the document satisfies its schema; one that lists unknown keys can, too."""
+    waivers: tuple[tuple[int, Waiver], ...] = ()
+    """The waivers that satisfy their schema, with their place in the list."""
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)  # cached properties need a dictionary
+class DocumentSet:
+    """The files that were read, by the path that findings name."""
 
     index: Index
-    texts: dict[str, str] = field(default_factory=dict)
-    """Every file of the run, readable or not."""
-    sources: dict[str, Source] = field(default_factory=dict)
-    """The files that could be loaded."""
-    kinds: dict[str, str] = field(default_factory=dict)
-    """The files that named a known kind."""
-    members: dict[str, Member] = field(default_factory=dict)
-    """The documents that satisfy their schema."""
-    partial: dict[str, Member] = field(default_factory=dict)
-    """The documents that lack something or have a mistake; rules that do not need the value judge them."""
-    complete: set[str] = field(default_factory=set)
-    """The documents that satisfy their schema, those that list unknown keys among them."""
-    waivers: dict[str, list[tuple[int, Waiver]]] = field(default_factory=dict)
-    """The waivers that satisfy their schema, with their place in the list."""
-    findings: list[Finding] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    """What could not be read at all."""
-    names: dict[str, str] = field(default_factory=dict)
-    """Name in findings by real path, so that one file under two names is read once."""
+    files: Mapping[str, ReadFile] = field(default_factory=dict)
 
-    origins: dict[str, Origin] = field(default_factory=dict)
-    """Why each file of the run is judged."""
+    def including(self, more: Iterable[ReadFile]) -> DocumentSet:
+        """The set with more files."""
+        return DocumentSet(self.index, {**self.files, **{file.path: file for file in more}})
+
+    @cached_property
+    def sources(self) -> Mapping[str, Source]:
+        """The files that could be loaded."""
+        return {path: file.source for path, file in self.files.items() if file.source is not None}
+
+    @cached_property
+    def kinds(self) -> Mapping[str, str]:
+        """The files that named a known kind."""
+        return {path: file.kind for path, file in self.files.items() if file.kind is not None}
+
+    @cached_property
+    def judged(self) -> Mapping[str, Member]:
+        """All documents that rules judge, in the order in which they were read."""
+        return {path: file.member for path, file in self.files.items() if file.member is not None}
+
+    @cached_property
+    def whole(self) -> Mapping[str, Member]:
+        """The documents that lack nothing."""
+        return {path: member for path, member in self.judged.items() if self.files[path].is_whole}
+
+    @cached_property
+    def complete(self) -> frozenset[str]:
+        """The documents that satisfy their schema, those that list unknown keys among them."""
+        return frozenset(path for path, file in self.files.items() if file.is_complete)
 
     @property
-    def judged(self) -> dict[str, Member]:
-        """All documents that rules judge, in the order in which they were read."""
-        both = self.members | self.partial
-        return {path: both[path] for path in self.texts if path in both}
+    def findings(self) -> tuple[Finding, ...]:
+        """What is wrong with the form of the files."""
+        return tuple(finding for file in self.files.values() for finding in file.findings)
+
+    def declares(self, kind: type[Document], name: str) -> bool:
+        """Whether a document of this kind and name is in the set."""
+        return (kind, name) in self._declared
+
+    @cached_property
+    def _declared(self) -> Set[tuple[type[Document], str]]:
+        return {(type(member.document), member.document.metadata.name) for member in self.judged.values()}
+
+    @cached_property
+    def _names(self) -> Mapping[str, str]:
+        return {file.real: path for path, file in self.files.items()}
+
+    def known_as(self, path: str | Path) -> str | None:
+        """The name of a file that was read."""
+        return self._names.get(os.path.realpath(path))
 
     def may_be_unread(self, kind: str, name: str) -> bool:
         """Whether a file that could not be read as a document may hold the one of this kind and name."""
-        for path in self.texts.keys() - self.members.keys():
-            data = self.sources[path].data if path in self.sources else None
-            if path not in self.kinds and not isinstance(data, dict):
+        for file in self.files.values():
+            if file.is_whole:
+                continue
+            data = file.source.data if file.source else None
+            if file.kind is None and not isinstance(data, dict):
                 return True
             metadata = data.get("metadata") if isinstance(data, dict) else None
             named = metadata.get("name") if isinstance(metadata, dict) else None
-            if path in self.partial and self.partial[path].document.metadata.name != named:
+            if file.member is not None and file.member.document.metadata.name != named:
                 named = None  # what it has is no name
-            if self.kinds.get(path, kind) == kind and named in {name, None}:
+            if (file.kind or kind) == kind and named in {name, None}:
                 return True
         return False
 
-    def forget(self, path: str) -> None:
-        """Take back what was kept of a file that turned out to be unreadable."""
-        for kept in (self.texts, self.sources, self.kinds, self.members, self.partial, self.waivers):
-            kept.pop(path, None)
-        self.complete.discard(path)
-        self.findings = [finding for finding in self.findings if finding.path != path]
 
-    def add(  # noqa: PLR0913
+@dataclass(frozen=True, slots=True)
+class _Findings:
+    """Builds the findings on one file."""
+
+    index: Index
+    path: str
+
+    def of(  # noqa: PLR0913
         self,
         requirement: str,
-        path: str,
         message: str,
         help_text: str,
-        *,
         pointer: Pointer = (),
+        *,
         points_at_key: bool = False,
         span: Span | None = None,
-    ) -> None:
-        """Keep a finding of a requirement that the pipeline itself checks."""
+    ) -> Finding:
         known = self.index.by_id[requirement]
-        finding = self.index.finding(
-            known, message, help_text, path, pointer=pointer, points_at_key=points_at_key, span=span
+        return self.index.finding(
+            known, message, help_text, self.path, pointer=pointer, points_at_key=points_at_key, span=span
         )
-        self.findings.append(finding)
+
+    def of_load(self, error: LoadError) -> Finding:
+        requirement = LOAD_REQUIREMENTS.get(error.code, SYNTAX)
+        return self.of(requirement, error.message, error.help, span=error.span)
+
+    def of_kind(self, failure: KindFailure) -> Finding:
+        at_key = failure.points_at_key
+        return self.of(KIND_UNKNOWN, failure.message, failure.help, failure.pointer, points_at_key=at_key)
 
 
-def read_document(state: State, file: File) -> None:
+def read_document(index: Index, file: File) -> ReadFile:
     """Read one document that was named or found.
 
     Raises:
@@ -131,101 +189,94 @@ def read_document(state: State, file: File) -> None:
     except LoadError as error:
         if error.code == "unreadable":
             raise UnreadableError(file.name, error.message, error.help) from error
-        state.texts[file.name] = ""
-        state.origins[file.name] = "given"
-        state.names[os.path.realpath(file.name)] = file.name
-        _load_failure(state, file.name, error)
-        return
-    read_content(state, content, file.name)
+        finding = _Findings(index, file.name).of_load(error)
+        return ReadFile(file.name, os.path.realpath(file.name), "given", findings=(finding,))
+    return read_content(index, content, file.name)
 
 
-def read_named(state: State, path: Path, name: str, origin: Origin = "given") -> None:
+def read_named(index: Index, path: Path, name: str, origin: Origin = "given") -> ReadFile:
     """Read a file that a document or the command line refers to.
 
     Raises:
         LoadError: the file cannot be read.
     """
-    read_content(state, read_file(path), name, origin)
+    return read_content(index, read_file(path), name, origin)
 
 
-def read_content(state: State, content: bytes, path: str, origin: Origin = "given") -> None:
-    """Load a text, judge it by the schema of its kind, and keep it as a typed document if it passes."""
-    state.origins[path] = origin
-    state.texts[path] = content.decode("utf-8-sig", errors="replace")
-    state.names[os.path.realpath(path)] = path
+def read_content(index: Index, content: bytes, path: str, origin: Origin = "given") -> ReadFile:
+    """Load a text, judge it by the schema of its kind, and make a typed document of it."""
+    found = _Findings(index, path)
+    file = ReadFile(path, os.path.realpath(path), origin, content.decode("utf-8-sig", errors="replace"))
     try:
         source = load_text(content, path)
     except LoadError as error:
-        _load_failure(state, path, error)
-        return
-    state.sources[path] = source
-    _judge_form(state, source)
-    _ambiguous_scalars(state, source)
+        return replace(file, findings=(found.of_load(error),))
+    file = _with_form(replace(file, source=source), source, found)
+    return replace(file, findings=(*file.findings, *_ambiguous_scalars(source, file.findings, found)))
 
 
-def _judge_form(state: State, source: Source) -> None:
-    path = source.path
-    kind = _kind(state, source)
-    if kind is None:
-        return
-    state.kinds[path] = kind
-    listed = source.data.get("unknowns")
-    if kind in KINDS and len(source.text) <= _SMALL and not listed:
+def _with_form(file: ReadFile, source: Source, found: _Findings) -> ReadFile:
+    """The file with its kind, its document, and what is wrong with its form."""
+    kind = kind_of(source.data)
+    if isinstance(kind, KindFailure):
+        unknown = not isinstance(source.data, dict) and PurePath(source.path).suffix not in {"", *SUFFIXES}
+        return replace(file, findings=(found.of_kind(_of_no_format(kind) if unknown else kind),))
+    file = replace(file, kind=kind)
+    if kind in KINDS and len(source.text) <= _SMALL and not source.data.get("unknowns"):
         document = read_plain(kind, source.data)
         if document is not None:
-            state.members[path] = Member(path, document)
-            state.complete.add(path)
-            return
+            return replace(file, member=Member(file.path, document), is_whole=True, is_complete=True)
     wrong = misnamed(kind, source.data)
     if wrong:
-        _kind_failure(state, path, wrong)
-        return
+        return replace(file, findings=(found.of_kind(wrong),))
     from trainspec_validate.documents.schema import failures as schema_failures  # noqa: PLC0415
 
     failures = list(schema_failures(kind, source.data))
-    for failure in failures:
-        place = (failure.pointer, failure.key)
-        state.add(failure.requirement, path, failure.message, failure.help, pointer=place[0], points_at_key=place[1])
+    findings = tuple(
+        found.of(each.requirement, each.message, each.help, each.pointer, points_at_key=each.key) for each in failures
+    )
+    file = replace(file, findings=findings)
     if kind == "Waivers":
-        state.waivers[path] = _waivers(source.data, {failure.pointer for failure in failures})
-    elif kind in KINDS:
-        _keep_document(state, source, kind, failures)
+        return replace(file, waivers=_waivers(source.data, {failure.pointer for failure in failures}))
+    return _with_document(file, source, kind, failures, found) if kind in KINDS else file
 
 
-def _keep_document(state: State, source: Source, kind: str, failures: Sequence[SchemaFailure]) -> None:
-    """Keep a document for the rules: whole, or without what is wrong and what it lists as unknown."""
-    path = source.path
-    if not failures:
-        state.complete.add(path)
-        if not source.data.get("unknowns"):
-            state.members[path] = Member(path, read(kind, source.data))
-            return
-    unknown = _unknowns(state, source, kind, {failure.pointer for failure in failures})
+def _with_document(
+    file: ReadFile, source: Source, kind: str, failures: Sequence[SchemaFailure], found: _Findings
+) -> ReadFile:
+    """The file with its document for the rules: whole, or without what is wrong and what it lists as unknown."""
+    file = replace(file, is_complete=not failures)
+    if not (failures or source.data.get("unknowns")):
+        return replace(file, member=Member(file.path, read(kind, source.data)), is_whole=True)
+    unknown, wrong = _unknowns(source, kind, {failure.pointer for failure in failures}, found)
     document = _rest(source, kind, failures, unknown)
-    if document is not None:
-        state.partial[path] = Member(path, document)
+    member = None if document is None else Member(file.path, document)
+    return replace(file, member=member, findings=file.findings + wrong)
 
 
-def _unknowns(state: State, source: Source, kind: str, wrong: Set[Pointer]) -> frozenset[Pointer]:
-    """The keys that a document lists as unknown, after reporting those that it gives or cannot have."""
+def _unknowns(
+    source: Source, kind: str, wrong: Set[Pointer], found: _Findings
+) -> tuple[frozenset[Pointer], tuple[Finding, ...]]:
+    """The keys that a document lists as unknown, and findings on those that it gives or cannot have."""
     from trainspec_validate.documents.schema import has_place  # noqa: PLC0415
 
     listed = source.data.get("unknowns")
-    found = set()
+    unknown: set[Pointer] = set()
+    findings: list[Finding] = []
     for number, text in enumerate(listed if isinstance(listed, list) else ()):
         place = ("unknowns", number)
         if place in wrong or not isinstance(text, str):
             continue
         pointer = tuple(int(step) if step.isdecimal() else step for step in text.split("."))
         if not has_place(kind, pointer):
-            message = f"{text!r} is no key of a {kind}"
-            state.add(NOT_ABSENT, source.path, message, "write the keys from the root, with dots", pointer=place)
+            message, remedy = f"{text!r} is no key of a {kind}", "write the keys from the root, with dots"
+            findings.append(found.of(NOT_ABSENT, message, remedy, place))
         elif _given(source.data, pointer):
             message = f"{text!r} is listed as unknown, and the document gives it"
-            state.add(NOT_ABSENT, source.path, message, "remove the entry, or the key", pointer=place)
+            findings.append(found.of(NOT_ABSENT, message, "remove the entry, or the key", place))
         else:
-            found.add(pointer)
-    return frozenset(found)
+            unknown.add(pointer)
+    return frozenset(unknown), tuple(findings)
 
 
 def _given(value: Any, pointer: Pointer) -> bool:
@@ -249,22 +300,17 @@ def _rest(source: Source, kind: str, failures: Sequence[SchemaFailure], unknown:
     return document
 
 
-def _waivers(data: Mapping[str, Any], broken: set[Pointer]) -> list[tuple[int, Waiver]]:
+def _waivers(data: Mapping[str, Any], broken: set[Pointer]) -> tuple[tuple[int, Waiver], ...]:
     """The entries that have no failure of their own; none when the file itself is broken."""
     indices = {pointer[1] for pointer in broken if len(pointer) > 1 and pointer[0] == "waivers"}
     if any(len(pointer) < 2 for pointer in broken):
-        return []
-    return [(i, read_waiver(entry)) for i, entry in enumerate(data["waivers"]) if i not in indices]
+        return ()
+    return tuple((i, read_waiver(entry)) for i, entry in enumerate(data["waivers"]) if i not in indices)
 
 
-def _load_failure(state: State, path: str, error: LoadError) -> None:
-    requirement = LOAD_REQUIREMENTS.get(error.code, SYNTAX)
-    state.add(requirement, path, error.message, error.help, span=error.span)
-
-
-def _ambiguous_scalars(state: State, source: Source) -> None:
-    """Report scalars that older readers take for another value, but for those whose value is wrong already."""
-    places = {(f.pointer, False) for f in state.findings if f.path == source.path} if source.ambiguous else set()
+def _ambiguous_scalars(source: Source, known: Iterable[Finding], found: _Findings) -> Iterator[Finding]:
+    """Scalars that older readers take for another value, but for those whose value is wrong already."""
+    places = {(finding.pointer, False) for finding in known} if source.ambiguous else set()
     wrong = set(source.locate(places).values()) if places else set()
     for one in source.ambiguous:
         if one.span in wrong:
@@ -273,25 +319,10 @@ def _ambiguous_scalars(state: State, source: Source) -> None:
             f'write "{one.text}" in quotes if it is text' if isinstance(one.value, str) else f"write {one.value}"
         )
         message = f"{one.text} is {one.value!r} in YAML 1.2 and {one.older} in YAML 1.1"
-        state.add(AMBIGUOUS, source.path, message, help_text, span=one.span)
-
-
-def _kind(state: State, source: Source) -> str | None:
-    """The kind that a document names, or None after saying what is wrong with it."""
-    kind = kind_of(source.data)
-    if isinstance(kind, KindFailure):
-        unknown = not isinstance(source.data, dict) and PurePath(source.path).suffix not in {"", *SUFFIXES}
-        _kind_failure(state, source.path, _of_no_format(kind) if unknown else kind)
-        return None
-    return kind
+        yield found.of(AMBIGUOUS, message, help_text, span=one.span)
 
 
 def _of_no_format(failure: KindFailure) -> KindFailure:
     """What to say of a file whose name is none of a document, and whose content is no mapping and no known stream."""
     remedy = f"streams are recognised by their content, not by their name; in a document {failure.help}"
     return KindFailure("the file is no document, and no stream of a known format", remedy)
-
-
-def _kind_failure(state: State, path: str, failure: KindFailure) -> None:
-    place, at_key = failure.pointer, failure.points_at_key
-    state.add(KIND_UNKNOWN, path, failure.message, failure.help, pointer=place, points_at_key=at_key)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, Document, Reference, TrainingPlan
-from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.finding import Finding, Pointer
+from trainspec_validate.model.requirements import Index
 from trainspec_validate.model.suggest import did_you_mean, hint, meant
 from trainspec_validate.pipeline.engine import Binding, Member
 
@@ -39,6 +40,10 @@ class ReferenceFailure:
     pointer: Pointer
     message: str
     help: str
+
+    def finding(self, index: Index) -> Finding:
+        """The finding on it."""
+        return index.finding(index.by_id[self.requirement], self.message, self.help, self.path, pointer=self.pointer)
 
 
 def links(member: Member) -> Iterator[Link]:

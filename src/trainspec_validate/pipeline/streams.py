@@ -164,14 +164,14 @@ def documents_beside(paths: Sequence[str]) -> Mapping[type[Document], Document]:
     """
     from trainspec_validate.model.requirements import load_index  # noqa: PLC0415
     from trainspec_validate.pipeline.detect import detect, search  # noqa: PLC0415
-    from trainspec_validate.pipeline.reading import State, read_document  # noqa: PLC0415
+    from trainspec_validate.pipeline.reading import ReadFile, read_document  # noqa: PLC0415
 
-    state = State(load_index())
+    index, found = load_index(), list[ReadFile]()
     for file in search(paths).files:
         if detect(file).kind == "document":
             with untrusted(unreadable(file.name)):
-                read_document(state, file)
-    return unambiguous_documents(member.document for member in state.members.values())
+                found.append(read_document(index, file))
+    return unambiguous_documents(file.member.document for file in found if file.member and file.is_whole)
 
 
 def unambiguous_documents(documents: Iterable[Document]) -> dict[type[Document], Document]:

@@ -11,7 +11,7 @@ from trainspec_validate.model.finding import Finding, Outcome, Pointer, Unjudged
 from trainspec_validate.model.requirements import Requirement
 from trainspec_validate.pipeline.engine import Binding, Lack, Member
 from trainspec_validate.pipeline.named import Absent
-from trainspec_validate.pipeline.reading import State
+from trainspec_validate.pipeline.reading import DocumentSet
 from trainspec_validate.pipeline.references import Kind, Link, links
 
 _MAX_KEYS = 4
@@ -23,7 +23,7 @@ _WANTS: Mapping[Kind, tuple[tuple[str, Kind], ...]] = {
 
 
 def unjudged_of(
-    state: State,
+    documents: DocumentSet,
     bound: Sequence[Binding],
     rules: Sequence[Requirement],
     absent: Mapping[tuple[str, str], Absent],
@@ -34,16 +34,16 @@ def unjudged_of(
     `absent` says by path and key why a named document was not found. `rules` are the requirements to judge by rules.
     """
     known = list(lacks)
-    found = [*_broken(state, rules), *_lacking(lack for lack in known if not lack.reason)]
-    found += _unresolved(state, (lack for lack in known if lack.reason))
-    for member, binding in zip(state.judged.values(), bound, strict=True):
+    found = [*_broken(documents, rules), *_lacking(lack for lack in known if not lack.reason)]
+    found += _unresolved(documents, (lack for lack in known if lack.reason))
+    for member, binding in zip(documents.judged.values(), bound, strict=True):
         taken: set[str] = set()
         for key, kind in _WANTS.get(type(member.document), ()):
             if kind not in binding:
                 ids = tuple(sorted(_on(rules, member, kind) - taken))
                 taken.update(ids)
                 if ids:
-                    found.append(_entry(state, member, key, ids, absent))
+                    found.append(_entry(documents, member, key, ids, absent))
     return tuple(sorted(found, key=lambda entry: (entry.path, entry.reason)))
 
 
@@ -60,14 +60,14 @@ def _lacking(lacks: Iterable[Lack]) -> Iterator[Unjudged]:
         yield Unjudged(path, f"does not give {', '.join(names)}{more}", "add what is known", ids)
 
 
-def _unresolved(state: State, lacks: Iterable[Lack]) -> Iterator[Unjudged]:
+def _unresolved(documents: DocumentSet, lacks: Iterable[Lack]) -> Iterator[Unjudged]:
     """What documents name of others that is not there."""
     by_reason: dict[tuple[str, Pointer, str, str], set[str]] = {}
     for lack in lacks:
         by_reason.setdefault((lack.path, lack.pointer, lack.reason, lack.help), set()).add(lack.requirement)
     for (path, pointer, reason, remedy), ids in by_reason.items():
         place = (pointer, False)
-        span = state.sources[path].locate({place}).get(place)
+        span = documents.sources[path].locate({place}).get(place)
         yield Unjudged(path, reason, remedy, tuple(sorted(ids)), pointer, span)
 
 
@@ -87,12 +87,12 @@ def _on(rules: Iterable[Requirement], member: Member, kind: Kind) -> set[str]:
     return {r.id for r in rules if {own, other} <= set(r.documents) <= together}
 
 
-def _broken(state: State, rules: Iterable[Requirement]) -> Iterator[Unjudged]:
+def _broken(documents: DocumentSet, rules: Iterable[Requirement]) -> Iterator[Unjudged]:
     """The files that no rule was run on."""
-    present = set(state.kinds.values())
-    for path in state.texts:
-        kind = state.kinds.get(path)
-        if path in state.members or path in state.partial or (kind is not None and kind not in _KIND_NAMES):
+    present = set(documents.kinds.values())
+    for path in documents.files:
+        kind = documents.kinds.get(path)
+        if path in documents.judged or (kind is not None and kind not in _KIND_NAMES):
             continue
         ids = tuple(sorted(r.id for r in rules if kind in r.documents and present.issuperset(r.documents)))
         reason = "has errors of form, which come first" if kind else "cannot be read as a document"
@@ -104,12 +104,12 @@ _KIND_NAMES = {kind.__name__ for kind in (ClusterProfile, TrainingPlan, Checkpoi
 
 
 def _entry(
-    state: State, member: Member, key: str, ids: tuple[str, ...], absent: Mapping[tuple[str, str], Absent]
+    documents: DocumentSet, member: Member, key: str, ids: tuple[str, ...], absent: Mapping[tuple[str, str], Absent]
 ) -> Unjudged:
     link = next((link for link in links(member) if link.key == key), None)
     pointer = (key,) if link else ()
     place = (pointer, False)
-    span = state.sources[member.path].locate({place}).get(place) if pointer else None
+    span = documents.sources[member.path].locate({place}).get(place) if pointer else None
     why = absent.get((member.path, key)) or _why(key, link)
     return Unjudged(member.path, why.reason, why.help, ids, pointer, span)
 

@@ -13,27 +13,27 @@ from typing import TYPE_CHECKING
 from trainspec_validate._version import __version__
 from trainspec_validate.checking.selection import Selection
 from trainspec_validate.checking.suppress import Run, Tally, is_below, silence
-from trainspec_validate.documents.load import MAX_BYTES, LoadError
+from trainspec_validate.documents.load import MAX_BYTES, LoadError, Source
 from trainspec_validate.model.finding import (
     CheckResult,
     DocumentSummary,
     Finding,
-    Outcome,
     Report,
     Span,
     Unjudged,
     sort_findings,
 )
-from trainspec_validate.model.requirements import load_index
+from trainspec_validate.model.requirements import Index, load_index
 from trainspec_validate.pipeline.checkpoints import judge_stored
+from trainspec_validate.pipeline.completion import complete
 from trainspec_validate.pipeline.detect import Search as Found
 from trainspec_validate.pipeline.detect import detect, of_content, search
 from trainspec_validate.pipeline.engine import Binding, Member, not_together, run_rules, wanted_places, with_spans
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, File, kept
-from trainspec_validate.pipeline.named import Absent, Trees
+from trainspec_validate.pipeline.named import Absent
 from trainspec_validate.pipeline.outcomes import NAME_TAKEN, judged_on, outcomes_of_form, without_input
-from trainspec_validate.pipeline.reading import State, read_content, read_document, read_named
-from trainspec_validate.pipeline.references import DANGLING, ReferenceFailure, bindings, links, referenced_files
+from trainspec_validate.pipeline.reading import DocumentSet, ReadFile, read_content, read_document, read_named
+from trainspec_validate.pipeline.references import ReferenceFailure, bindings
 from trainspec_validate.pipeline.streams import Seen, judge_by_rules, judge_streams, merge_outcomes, open_streams
 from trainspec_validate.pipeline.unjudged import unexplained, unjudged_of, with_reasons
 from trainspec_validate.rules import rules_of
@@ -116,40 +116,51 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
         InputError: as `validate`.
     """
     with ExitStack() as stack:
-        return _examine([os.fspath(path) for path in paths], terms, stack)
-
-
-def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> Report:
-    selection = terms.selection
-    state = State(terms.rules.known_to(load_index()) if terms.rules else load_index())
-    recorded = _baseline(terms.baseline)
-    inputs = _read_all(state, arguments, terms, stack)
-    if not (state.texts or inputs.streams or inputs.checkpoints):
-        raise InputError(*(inputs.failures or [_NOTHING + ", ".join(arguments or ["no argument"])]))
-    waiver_file = _waiver_file(state, terms) if terms.waivers is not None else None
-    absent, bound = _complete(state, dependents=terms.dependents), _bind(state)
-    outcomes, unjudged = _run_rules(state, selection, bound, absent)
-    bound = _whole(state, bound)
-    streamed, saved = _judge_streams(state, inputs, terms, bound)
-    stored = _judge_checkpoints(state, inputs, terms, bound, saved)
-    elsewhere = dict.fromkeys(("stream", "user"), streamed.paths) | {"artifact": stored.paths}
-    both = streamed + stored
-    judged = judged_on(state, selection, bound, [*outcomes, *both.outcomes], elsewhere)
-    outcomes += [*outcomes_of_form(state, selection, judged), *without_input(state, selection, elsewhere)]
-    run = Run(state.index, state.sources, tuple(state.texts), judged)
-    tally = silence([*_located(state, selection), *both.findings], run, waiver_file, recorded, terms.today)
-    tally.complaints = [one for one in tally.complaints if not is_below(one.path, terms.settings_from)]
-    if recorded and recorded.source:
-        state.sources[recorded.path] = recorded.source
-    outcomes += with_reasons(merge_outcomes(both.outcomes), both.unjudged)
-    report = _report(state, selection, outcomes, tally)
-    left_open = unexplained([*unjudged, *both.unjudged, *inputs.left_out], report.findings)
-    documents = (*report.documents, *both.documents)
-    report = replace(report, documents=documents, coverage=both.coverage, unjudged=left_open)
-    failures = [*inputs.failures, *state.failures, *both.failures]
+        report, failures = _examine([os.fspath(path) for path in paths], terms, stack)
     if failures:
         raise PartialInputError(failures, report)
     return report
+
+
+def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[Report, list[str]]:
+    """The report on what could be read, and why the rest could not."""
+    index = terms.rules.known_to(load_index()) if terms.rules else load_index()
+    selection, recorded = terms.selection, _baseline(terms.baseline)
+    documents, inputs = _read_all(index, arguments, terms, stack)
+    if not (documents.files or inputs.streams or inputs.checkpoints):
+        raise InputError(*(inputs.failures or [_NOTHING + ", ".join(arguments or ["no argument"])]))
+    documents, waivers = _with_waivers(documents, terms)
+    completion = complete(documents, dependents=terms.dependents)
+    documents = completion.documents
+    bound, misbound = _bind(documents)
+    ruled = _run_rules(documents, selection, bound, completion.absent)
+    found = (*documents.findings, *completion.findings, *misbound, *ruled.findings)
+    bound = _whole(documents, bound)
+    streamed, saved = _judge_streams(index, inputs, terms, bound)
+    stored = _judge_checkpoints(index, inputs, terms, bound, saved)
+    both = streamed + stored
+    elsewhere = dict.fromkeys(("stream", "user"), streamed.paths) | {"artifact": stored.paths}
+    judged = judged_on(documents, selection, bound, [*ruled.outcomes, *both.outcomes], elsewhere)
+    form = [
+        *outcomes_of_form(documents, found, selection, judged),
+        *without_input(documents, selection, elsewhere),
+    ]
+    run = Run(index, documents.sources, tuple(documents.files), judged)
+    located = [*_located(documents, found, selection), *both.findings]
+    tally = silence(located, run, waivers, recorded, terms.today)
+    findings = sort_findings([*tally.kept, *_complaints(documents, tally, recorded, terms)])
+    outcomes = [*ruled.outcomes, *form, *with_reasons(merge_outcomes(both.outcomes), both.unjudged)]
+    report = Report(
+        findings=findings,
+        suppressed=tuple(tally.suppressed),
+        documents=(*map(_summary, documents.files.values()), *both.documents),
+        outcomes=tuple(sorted(outcomes, key=lambda outcome: outcome.requirement)),
+        specification_version=index.specification_version,
+        tool_version=__version__,
+        coverage=both.coverage,
+        unjudged=unexplained([*ruled.unjudged, *both.unjudged, *inputs.left_out], findings),
+    )
+    return report, [*inputs.failures, *completion.failures, *both.failures]
 
 
 def _baseline(baseline: Baseline | str | os.PathLike[str] | None) -> Baseline | None:
@@ -161,7 +172,7 @@ def _baseline(baseline: Baseline | str | os.PathLike[str] | None) -> Baseline | 
 
 
 def _judge_streams(
-    state: State, inputs: Inputs, terms: Terms, bound: Sequence[Binding]
+    index: Index, inputs: Inputs, terms: Terms, bound: Sequence[Binding]
 ) -> tuple[CheckResult, tuple[SavedStep, ...] | None]:
     """What came of the streams, and the saves that the only run reports."""
     if not (inputs.streams or terms.rules):
@@ -171,7 +182,7 @@ def _judge_streams(
     result, saved = judge_streams(
         opened,
         terms.selection,
-        state.index,
+        index,
         documents,
         engine=terms.engine,
         num_workers=terms.num_workers,
@@ -179,19 +190,19 @@ def _judge_streams(
     )
     if terms.rules is not None:
         judged = [file for file in opened if file.name in result.paths]
-        result += judge_by_rules(judged, terms.rules, terms.selection, state.index)
+        result += judge_by_rules(judged, terms.rules, terms.selection, index)
     return replace(result, failures=unread + result.failures), saved[0] if len(saved) == 1 else None
 
 
 def _judge_checkpoints(
-    state: State, inputs: Inputs, terms: Terms, bound: Sequence[Binding], saved: tuple[SavedStep, ...] | None
+    index: Index, inputs: Inputs, terms: Terms, bound: Sequence[Binding], saved: tuple[SavedStep, ...] | None
 ) -> CheckResult:
     if not inputs.checkpoints:
         return CheckResult()
     return judge_stored(
         inputs.checkpoints,
         terms.selection,
-        state.index,
+        index,
         bound,
         saved,
         reads_values=terms.values,
@@ -211,19 +222,19 @@ class Inputs:
     """What could not be read."""
 
 
-def _read_all(state: State, arguments: Sequence[str], terms: Terms, stack: ExitStack) -> Inputs:
+def _read_all(index: Index, arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[DocumentSet, Inputs]:
     """Read the documents, and find the rest; a file that cannot be read hinders no other."""
-    streams: list[File] = []
-    failures: list[InputError] = []
+    documents, streams = list[ReadFile](), list[File]()
+    found = search(arguments)
+    failures = list(found.failures)
     if STDIN in arguments:
         try:
             with untrusted(unreadable(terms.stdin_name)):
-                streams += _read_stdin(state, terms.stdin_name, stack)
+                given = _read_stdin(index, terms.stdin_name, stack)
+            documents += [given] if isinstance(given, ReadFile) else []
+            streams += [given] if isinstance(given, File) else []
         except UnreadableError as error:
-            failures.append(error)
-            state.forget(terms.stdin_name)
-    found = search(arguments)
-    failures += found.failures
+            failures.insert(0, error)
     taken, left_out = set(found.with_checkpoints), list[File]()
     for number, file in enumerate(found.files):
         if terms.progress:
@@ -231,11 +242,9 @@ def _read_all(state: State, arguments: Sequence[str], terms: Terms, stack: ExitS
         try:
             with untrusted(unreadable(file.name)):
                 source = detect(file)
-                if source.kind == "document":
-                    read_document(state, file)
+                documents += [read_document(index, file)] if source.kind == "document" else []
         except InputError as error:
             failures.append(error)
-            state.forget(file.name)
             continue
         except Exception as error:
             error.add_note(f"while reading {file.name}")
@@ -248,7 +257,8 @@ def _read_all(state: State, arguments: Sequence[str], terms: Terms, stack: ExitS
         terms.progress(len(found.files), len(found.files))
     told = [str(failure) for failure in failures]
     told += _nothing_in(found, taken, left_out, told)
-    return Inputs(tuple(streams), found.checkpoints, tuple(map(_unknown_stream, left_out)), tuple(told))
+    inputs = Inputs(tuple(streams), found.checkpoints, tuple(map(_unknown_stream, left_out)), tuple(told))
+    return DocumentSet(index).including(documents), inputs
 
 
 def _nothing_in(found: Found, taken: set[str], left_out: Sequence[File], failures: Sequence[str]) -> Iterator[str]:
@@ -266,162 +276,70 @@ def _unknown_stream(file: File) -> Unjudged:
     return Unjudged(file.name, "is no stream of a known format", "see: trainspec import --list", ())
 
 
-def _read_stdin(state: State, name: str, stack: ExitStack) -> Iterator[File]:
-    """Read the document on standard input, or give the file that its stream is kept in."""
+def _read_stdin(index: Index, name: str, stack: ExitStack) -> ReadFile | File:
+    """The document on standard input, or the file that its stream is kept in."""
     if sys.stdin is None:
         raise InputError("standard input is closed")
     # One byte more than a document may have, which its reader refuses.
     start = sys.stdin.buffer.read(MAX_BYTES + 1)
     if of_content(name, start).kind == "stream":
-        yield stack.enter_context(kept(start, sys.stdin.buffer, name))
-    else:
-        read_content(state, start, name)
+        return stack.enter_context(kept(start, sys.stdin.buffer, name))
+    return read_content(index, start, name)
 
 
-def _waiver_file(state: State, terms: Terms) -> WaiverFile:
-    """The waivers of a file that was named for it, which also is a document of the run."""
+def _with_waivers(documents: DocumentSet, terms: Terms) -> tuple[DocumentSet, WaiverFile | None]:
+    """The set with the file that was named for its waivers, which also is a document of the run, and the waivers."""
+    if terms.waivers is None:
+        return documents, None
     from trainspec_validate.checking.suppress.waivers import WaiverFile  # noqa: PLC0415
 
-    path = os.fspath(terms.waivers or "")
-    name = _known_as(state, Path(path)) or Path(path).as_posix()
-    if name not in state.texts:
+    path = Path(os.fspath(terms.waivers or ""))
+    name = documents.known_as(path) or path.as_posix()
+    if name not in documents.files:
         try:
             with untrusted(unreadable(name)):
-                read_named(state, Path(path), name)
+                documents = documents.including([read_named(documents.index, path, name)])
         except LoadError as error:
             raise InputError(f"{name}: {error}") from error
-    kind = state.kinds.get(name)
-    if kind is not None and kind != "Waivers":
-        raise InputError(f"{name}: this is a {kind}; a waiver file is of kind Waivers")
-    return WaiverFile(name, state.waivers.get(name, []), terms.settings_from)
+    file = documents.files[name]
+    if file.kind is not None and file.kind != "Waivers":
+        raise InputError(f"{name}: this is a {file.kind}; a waiver file is of kind Waivers")
+    return documents, WaiverFile(name, list(file.waivers), terms.settings_from)
 
 
-def _complete(state: State, *, dependents: bool) -> dict[tuple[str, str], Absent]:
-    """Load what the documents refer to by file or by name; returns by path and key why a name was not found.
-
-    With `dependents`, load what refers to them too.
-    """
-    trees, pending = Trees(), list(state.judged.values())
-    while True:
-        _follow_references(state, pending)
-        pending = _search_dependents(state, trees) if dependents else []
-        absent, found = _search_names(state, trees)
-        pending += found
-        if not pending:
-            return absent
-
-
-def _search_names(state: State, trees: Trees) -> tuple[dict[tuple[str, str], Absent], list[Member]]:
-    """Load the documents that are named and were not given, from the trees of those that name them."""
-    absent: dict[tuple[str, str], Absent] = {}
-    found: list[Member] = []
-    for member in state.judged.values():
-        for link in links(member):
-            kind, name = link.kind.__name__, link.reference.name
-            declared = {m.document.metadata.name for m in state.judged.values() if isinstance(m.document, link.kind)}
-            if link.reference.file or not name or name in declared or state.may_be_unread(kind, name):
-                continue
-            target = trees.named(member.path, link.key, kind, name)
-            if isinstance(target, Absent):
-                absent[member.path, link.key] = target
-                continue
-            try:
-                with untrusted(lambda reason, remedy: LoadError("unreadable", reason, remedy)):
-                    read_named(state, target, target.as_posix(), "named")
-            except LoadError as error:
-                state.forget(target.as_posix())
-                absent[member.path, link.key] = Absent(f"names {link.key} {name!r}: {error.message}", error.help)
-            if target.as_posix() in state.judged:
-                found.append(state.judged[target.as_posix()])
-    return absent, found
-
-
-def _search_dependents(state: State, trees: Trees) -> list[Member]:
-    """Load the documents that name one that was given, or one that names it, from the tree of that one."""
-    found: list[Member] = []
-    for member in state.judged.values():
-        kind, name = type(member.document).__name__, member.document.metadata.name
-        if state.origins[member.path] not in {"given", "naming"}:
-            continue
-        for path in trees.naming(member.path, kind, name):
-            known = path.as_posix()
-            if _known_as(state, path) is None:
-                try:
-                    with untrusted(unreadable(known)):
-                        read_named(state, path, known, "naming")
-                except (InputError, LoadError) as error:
-                    state.failures.append(str(error))
-                    state.forget(known)
-                found += [state.judged[known]] if known in state.judged else []
-    return found
-
-
-def _follow_references(state: State, pending: list[Member]) -> None:
-    """Load the files that the documents refer to, until nothing new turns up."""
-    while pending:
-        member = pending.pop()
-        for link, target in referenced_files([member]):
-            if isinstance(target, ReferenceFailure):
-                _reference_failure(state, target)
-            elif _known_as(state, target) is None:
-                name = target.as_posix()
-                try:
-                    with untrusted(unreadable(name)):
-                        read_named(state, target, name, "referenced")
-                except LoadError as error:
-                    pointer = (link.key, "file")
-                    state.add(DANGLING, member.path, error.message, error.help, pointer=pointer)
-                except InputError as error:
-                    state.failures.append(str(error))
-                    state.forget(name)
-                if name in state.judged:
-                    pending.append(state.judged[name])
-
-
-def _known_as(state: State, target: Path) -> str | None:
-    return state.names.get(os.path.realpath(target))
-
-
-def _reference_failure(state: State, failure: ReferenceFailure) -> None:
-    state.add(failure.requirement, failure.path, failure.message, failure.help, pointer=failure.pointer)
-
-
-def _bind(state: State) -> list[Binding]:
-    judged = state.judged
-    members = list(judged.values())
-    _same_names(state, members)
+def _bind(documents: DocumentSet) -> tuple[list[Binding], list[Finding]]:
+    """The documents that belong together, and findings on those that cannot be told apart or found."""
+    members = list(documents.judged.values())
     bound, failures = bindings(
         members,
-        lambda path: judged.get(state.names.get(os.path.realpath(path), "")),
-        state.may_be_unread,
+        lambda path: documents.judged.get(documents.known_as(path) or ""),
+        documents.may_be_unread,
     )
-    for failure in failures:
-        _reference_failure(state, failure)
-    return bound
+    return bound, [failure.finding(documents.index) for failure in (*_same_names(members), *failures)]
 
 
-def _whole(state: State, bound: Sequence[Binding]) -> list[Binding]:
+def _whole(documents: DocumentSet, bound: Sequence[Binding]) -> list[Binding]:
     """The sets of documents without those that lack something, which rules alone can judge."""
-    return [{kind: m for kind, m in binding.items() if m.path in state.members} for binding in bound]
+    return [{kind: m for kind, m in binding.items() if m.path in documents.whole} for binding in bound]
 
 
 def _run_rules(
-    state: State, selection: Selection, bound: Sequence[Binding], absent: Mapping[tuple[str, str], Absent]
-) -> tuple[list[Outcome], tuple[Unjudged, ...]]:
+    documents: DocumentSet, selection: Selection, bound: Sequence[Binding], absent: Mapping[tuple[str, str], Absent]
+) -> CheckResult:
     """Judge what there are documents for; rules that ask for others are not even imported."""
-    if not state.texts:
-        return [], ()
+    if not documents.files:
+        return CheckResult()
+    index = documents.index
     present = {kind.__name__ for binding in bound for kind in binding}
-    wanted = [r for r in state.index.by_id.values() if r.check == "rule" and selection.takes(state.index, r.id)]
+    wanted = [r for r in index.by_id.values() if r.check == "rule" and selection.takes(index, r.id)]
     can_run = [r for r in wanted if present.issuperset(r.documents)]
-    findings, outcomes, lacks = run_rules(rules_of((r.module, r.id) for r in can_run), bound, state.index)
-    state.findings.extend(findings)
+    findings, outcomes, lacks = run_rules(rules_of((r.module, r.id) for r in can_run), bound, index)
     outcomes += [not_together(r) for r in wanted if not present.issuperset(r.documents)]
-    unjudged = unjudged_of(state, bound, wanted, absent, lacks)
-    return list(with_reasons(outcomes, unjudged)), unjudged
+    unjudged = unjudged_of(documents, bound, wanted, absent, lacks)
+    return CheckResult(tuple(findings), tuple(with_reasons(outcomes, unjudged)), unjudged=unjudged)
 
 
-def _same_names(state: State, members: Sequence[Member]) -> None:
+def _same_names(members: Sequence[Member]) -> Iterator[ReferenceFailure]:
     seen: dict[tuple[type, str], str] = {}
     for member in members:
         key = (type(member.document), member.document.metadata.name)
@@ -429,53 +347,48 @@ def _same_names(state: State, members: Sequence[Member]) -> None:
         if first != member.path:
             message = f"{key[0].__name__} {key[1]!r} is also declared in {first}"
             help_text = "give each document a name of its own"
-            state.add(NAME_TAKEN, member.path, message, help_text, pointer=("metadata", "name"))
+            yield ReferenceFailure(NAME_TAKEN, member.path, ("metadata", "name"), message, help_text)
 
 
-def _located(state: State, selection: Selection) -> list[Finding]:
+def _located(documents: DocumentSet, found: Sequence[Finding], selection: Selection) -> list[Finding]:
     """The findings to report, with their lines.
 
     What keeps a file from being judged is reported whatever was selected: silence would read as a pass.
     """
     findings = []
-    for finding in state.findings:
-        taken = selection.takes(state.index, finding.requirement)
-        blocking = finding.path not in state.complete and not selection.leaves_out(state.index, finding.requirement)
-        if taken or blocking:
+    for finding in found:
+        taken = selection.takes(documents.index, finding.requirement)
+        leaves_out = selection.leaves_out(documents.index, finding.requirement)
+        if taken or (finding.path not in documents.complete and not leaves_out):
             findings.append(finding)
-    return _with_spans(state, findings)
+    return _with_spans(documents.sources, findings)
 
 
-def _with_spans(state: State, findings: Sequence[Finding]) -> list[Finding]:
+def _with_spans(sources: Mapping[str, Source], findings: Sequence[Finding]) -> list[Finding]:
     spans: dict[str, Mapping[tuple[tuple[str | int, ...], bool], Span]] = {}
     for path, places in wanted_places(findings).items():
-        if path in state.sources:
-            spans[path] = state.sources[path].locate(places)
+        if path in sources:
+            spans[path] = sources[path].locate(places)
     return [with_spans(finding, spans) for finding in findings]
 
 
-def _report(state: State, selection: Selection, outcomes: list[Outcome], tally: Tally) -> Report:
-    state.findings.clear()
-    for complaint in tally.complaints:
-        if selection.takes(state.index, complaint.requirement):
-            place = {"pointer": complaint.pointer, "span": complaint.span}
-            state.add(complaint.requirement, complaint.path, complaint.message, complaint.help, **place)  # type: ignore[arg-type]
-    return Report(
-        findings=sort_findings([*tally.kept, *_with_spans(state, state.findings)]),
-        suppressed=tuple(tally.suppressed),
-        documents=tuple(_summary(state, path) for path in state.texts),
-        outcomes=tuple(sorted(outcomes, key=lambda outcome: outcome.requirement)),
-        specification_version=state.index.specification_version,
-        tool_version=__version__,
-    )
+def _complaints(documents: DocumentSet, tally: Tally, recorded: Baseline | None, terms: Terms) -> list[Finding]:
+    """The findings on silencers, which are silenced by none."""
+    index = documents.index
+    findings = [
+        index.finding(index.by_id[one.requirement], one.message, one.help, one.path, pointer=one.pointer, span=one.span)
+        for one in tally.complaints
+        if not is_below(one.path, terms.settings_from) and terms.selection.takes(index, one.requirement)
+    ]
+    baseline = {recorded.path: recorded.source} if recorded and recorded.source else {}
+    return _with_spans({**documents.sources, **baseline}, findings)
 
 
-def _summary(state: State, path: str) -> DocumentSummary:
-    member = state.judged.get(path)
-    if member is None or path not in state.complete:
-        return DocumentSummary(path, "", "", state.texts[path], state.origins[path])
-    kind, name = type(member.document).__name__, member.document.metadata.name
-    return DocumentSummary(path, kind, name, state.texts[path], state.origins[path])
+def _summary(file: ReadFile) -> DocumentSummary:
+    if file.member is None or not file.is_complete:
+        return DocumentSummary(file.path, "", "", file.text, file.origin)
+    kind, name = type(file.member.document).__name__, file.member.document.metadata.name
+    return DocumentSummary(file.path, kind, name, file.text, file.origin)
 
 
 __all__ = ["InputError", "PartialInputError", "Selection", "validate"]

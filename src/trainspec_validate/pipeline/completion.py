@@ -1,0 +1,124 @@
+"""Reads the documents that those of a set refer to, by file or by name, and where asked those that refer to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from trainspec_validate.documents.load import LoadError
+from trainspec_validate.model.finding import Finding, Origin
+from trainspec_validate.pipeline.engine import Member
+from trainspec_validate.pipeline.named import Absent, Trees
+from trainspec_validate.pipeline.reading import DocumentSet, ReadFile, read_named
+from trainspec_validate.pipeline.references import DANGLING, ReferenceFailure, links, referenced_files
+from trainspec_validate.system.boundary import UnreadableError, unreadable, untrusted
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A set of documents with those that belong to it."""
+
+    documents: DocumentSet
+    absent: Mapping[tuple[str, str], Absent] = field(default_factory=dict)
+    """By path and key of a reference, why the document that it names was not found."""
+    findings: tuple[Finding, ...] = ()
+    """On references that lead nowhere."""
+    failures: tuple[str, ...] = ()
+    """What could not be read."""
+
+    def including(self, file: ReadFile) -> Completion:
+        """With one more file."""
+        return replace(self, documents=self.documents.including([file]))
+
+    def reporting(self, finding: Finding) -> Completion:
+        """With one more finding."""
+        return replace(self, findings=(*self.findings, finding))
+
+    def failing(self, words: str) -> Completion:
+        """With one more file that cannot be read."""
+        return self if words in self.failures else replace(self, failures=(*self.failures, words))
+
+
+def complete(documents: DocumentSet, *, dependents: bool) -> Completion:
+    """The set with what its documents refer to by file or by name; with `dependents`, what refers to them too."""
+    trees, done = Trees(), Completion(documents)
+    pending: Iterable[Member] = documents.judged.values()
+    while True:
+        done = _with_referenced(done, pending)
+        before = done.documents.judged
+        if dependents:
+            done = _with_dependents(done, trees)
+        done = _with_named(done, trees)
+        pending = [member for path, member in done.documents.judged.items() if path not in before]
+        if not pending:
+            return done
+
+
+def _read(documents: DocumentSet, path: Path, origin: Origin) -> ReadFile | LoadError | UnreadableError:
+    name = path.as_posix()
+    try:
+        with untrusted(unreadable(name)):
+            return read_named(documents.index, path, name, origin)
+    except (LoadError, UnreadableError) as error:
+        return error
+
+
+def _with_referenced(done: Completion, pending: Iterable[Member]) -> Completion:
+    """The set with the files that the pending documents refer to, and those that these refer to."""
+    left = list(pending)
+    while left:
+        member = left.pop()
+        for link, target in referenced_files([member]):
+            if isinstance(target, ReferenceFailure):
+                done = done.reporting(target.finding(done.documents.index))
+                continue
+            if done.documents.known_as(target) is not None:
+                continue
+            file = _read(done.documents, target, "referenced")
+            if isinstance(file, LoadError):
+                place = (link.key, "file")
+                failure = ReferenceFailure(DANGLING, member.path, place, file.message, file.help)
+                done = done.reporting(failure.finding(done.documents.index))
+            elif isinstance(file, UnreadableError):
+                done = done.failing(str(file))
+            else:
+                done = done.including(file)
+                left += [file.member] if file.member else []
+    return done
+
+
+def _with_dependents(done: Completion, trees: Trees) -> Completion:
+    """The set with the documents that name one that was given, or one that names it, from the tree of that one."""
+    for member in done.documents.judged.values():
+        kind, name = type(member.document).__name__, member.document.metadata.name
+        if done.documents.files[member.path].origin not in {"given", "naming"}:
+            continue
+        for path in trees.naming(member.path, kind, name):
+            if done.documents.known_as(path) is not None:
+                continue
+            file = _read(done.documents, path, "naming")
+            done = done.including(file) if isinstance(file, ReadFile) else done.failing(str(file))
+    return done
+
+
+def _with_named(done: Completion, trees: Trees) -> Completion:
+    """The set with the documents that are named and were not given, from the trees of those that name them."""
+    absent: dict[tuple[str, str], Absent] = {}
+    for member in done.documents.judged.values():
+        for link in links(member):
+            kind, name = link.kind.__name__, link.reference.name
+            if link.reference.file or not name or done.documents.declares(link.kind, name):
+                continue
+            if done.documents.may_be_unread(kind, name):
+                continue
+            target = trees.named(member.path, link.key, kind, name)
+            file = target if isinstance(target, Absent) else _read(done.documents, target, "named")
+            if isinstance(file, ReadFile):
+                done = done.including(file)
+            elif isinstance(file, Absent):
+                absent[member.path, link.key] = file
+            else:
+                reason = file.message if isinstance(file, LoadError) else file.reason
+                absent[member.path, link.key] = Absent(f"names {link.key} {name!r}: {reason}", file.help)
+    return replace(done, absent=absent)
