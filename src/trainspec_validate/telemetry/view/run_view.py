@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainspec_validate.telemetry.view.anomaly_kinds import Occurrence, Trail, Trouble
+from trainspec_validate.telemetry.view.event_facts import EventFacts, facts_of
 from trainspec_validate.telemetry.view.event_log import by_name, named
 from trainspec_validate.telemetry.view.places import NOWHERE, Key, Location, Subject
 from trainspec_validate.telemetry.view.run_records import (
@@ -19,7 +20,6 @@ from trainspec_validate.telemetry.view.run_records import (
     Placement,
     StreamFile,
 )
-from trainspec_validate.telemetry.view.run_view.event_facts import EventFacts, facts_of
 from trainspec_validate.telemetry.view.tables import JobSeries, Lockstep, Series, SeriesTable, Windows
 
 
