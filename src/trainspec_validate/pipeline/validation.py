@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from trainspec_validate._version import __version__
 from trainspec_validate.checking.selection import Selection
-from trainspec_validate.checking.suppress import Run, Tally, is_below, silence
+from trainspec_validate.checking.suppress import Run, SuppressionResult, is_below, silence
 from trainspec_validate.documents.load import MAX_BYTES, LoadError, Source
 from trainspec_validate.model.finding import (
     CheckResult,
@@ -372,7 +372,9 @@ def _with_spans(sources: Mapping[str, Source], findings: Sequence[Finding]) -> l
     return [with_spans(finding, spans) for finding in findings]
 
 
-def _complaints(documents: DocumentSet, tally: Tally, recorded: Baseline | None, terms: Terms) -> list[Finding]:
+def _complaints(
+    documents: DocumentSet, tally: SuppressionResult, recorded: Baseline | None, terms: Terms
+) -> list[Finding]:
     """The findings on silencers, which are silenced by none."""
     index = documents.index
     findings = [
