@@ -50,6 +50,10 @@ class Request:
     dependents: bool = False
     settings_from: str | None = None
     config: str | None = None
+    settings: str = ""
+    """The settings file in force."""
+    from_settings: frozenset[str] = frozenset()
+    """The options that it sets."""
 
 
 def threshold_of(fail_on: Sequence[str]) -> Severity | None:

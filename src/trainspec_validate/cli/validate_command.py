@@ -148,6 +148,8 @@ def _judge(
             rules=rules,
             values=request.values,
             dependents=request.dependents,
+            settings=request.settings,
+            from_settings=request.from_settings,
             settings_from=request.settings_from,
         )
         with terminal.paused_collector():
@@ -162,7 +164,8 @@ def _judge(
 
 
 def _write(report: Report, output: Output, request: Request, index: Index) -> None:
-    silent = request.quiet and not report.findings and not report.unjudged
+    told = report.findings or report.unjudged or any(entry.settings for entry in report.left_out)
+    silent = request.quiet and not told
     if silent and output.file is None and output.format in FOR_PEOPLE:
         return
     color = output.file is None and terminal.use_color(request.color)

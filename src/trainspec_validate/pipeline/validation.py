@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +32,7 @@ from trainspec_validate.pipeline.engine import Binding, Member, not_together, ru
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, File, kept
 from trainspec_validate.pipeline.named import Absent
 from trainspec_validate.pipeline.outcomes import NAME_TAKEN, judged_on, outcomes_of_form, without_input
+from trainspec_validate.pipeline.overlooked import overlooked
 from trainspec_validate.pipeline.reading import DocumentSet, ReadFile, read_content, read_document, read_named
 from trainspec_validate.pipeline.references import ReferenceFailure, bindings
 from trainspec_validate.pipeline.streams import Seen, judge_by_rules, judge_streams, merge_outcomes, open_streams
@@ -84,6 +85,10 @@ class Terms:
     """Whether documents of the tree that name one of these are judged too."""
     values: bool = False
     """Whether the values of tensors in checkpoints are read too."""
+    settings: str = ""
+    """The settings file in force."""
+    from_settings: Collection[str] = ()
+    """The names of the options that it sets."""
     settings_from: str | None = None
     """A copy of another state of the working directory; waivers and baselines in it speak of the working directory."""
 
@@ -117,6 +122,9 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
     """
     with ExitStack() as stack:
         report, failures = _examine([os.fspath(path) for path in paths], terms, stack)
+    index = terms.rules.known_to(load_index()) if terms.rules else load_index()
+    left_out = terms.selection.left_out(index, terms.settings, terms.from_settings)
+    report = replace(report, settings=terms.settings, left_out=tuple(left_out))
     if failures:
         raise PartialInputError(failures, report)
     return report
@@ -158,7 +166,7 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
         specification_version=index.specification_version,
         tool_version=__version__,
         coverage=both.coverage,
-        unjudged=unexplained([*ruled.unjudged, *both.unjudged, *inputs.left_out], findings),
+        unjudged=unexplained([*ruled.unjudged, *both.unjudged, *_left_out(arguments, documents, inputs)], findings),
     )
     return report, [*inputs.failures, *completion.failures, *both.failures]
 
@@ -220,6 +228,8 @@ class Inputs:
     """Files whose names are those of streams and whose content is of no known format."""
     failures: tuple[str, ...] = ()
     """What could not be read."""
+    looked_at: tuple[File, ...] = ()
+    """All files that the search found."""
 
 
 def _read_all(index: Index, arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[DocumentSet, Inputs]:
@@ -257,7 +267,7 @@ def _read_all(index: Index, arguments: Sequence[str], terms: Terms, stack: ExitS
         terms.progress(len(found.files), len(found.files))
     told = [str(failure) for failure in failures]
     told += _nothing_in(found, taken, left_out, told)
-    inputs = Inputs(tuple(streams), found.checkpoints, tuple(map(_unknown_stream, left_out)), tuple(told))
+    inputs = Inputs(tuple(streams), found.checkpoints, tuple(map(_unknown_stream, left_out)), tuple(told), found.files)
     return DocumentSet(index).including(documents), inputs
 
 
@@ -270,6 +280,16 @@ def _nothing_in(found: Found, taken: set[str], left_out: Sequence[File], failure
             more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
             told = f"; of no known format: {', '.join(names[:_MOST_NAMED])}{more}" if names else ""
             yield f"{_NOTHING}{argument}{told}"
+
+
+def _left_out(arguments: Sequence[str], documents: DocumentSet, inputs: Inputs) -> Iterator[Unjudged]:
+    """Files that were found and are of no known format, and what searches pass by."""
+    yield from inputs.left_out
+    members = {os.path.realpath(member) for group in inputs.checkpoints for member in group.members}
+    judged = {os.path.realpath(path) for path in documents.files}
+    judged |= {os.path.realpath(file.path) for file in inputs.looked_at}
+    for path, reason, remedy in overlooked(arguments, judged | members):
+        yield Unjudged(path, reason, remedy, ())
 
 
 def _unknown_stream(file: File) -> Unjudged:
