@@ -112,7 +112,7 @@ def test_pre_commit_judges_a_change_with_what_it_belongs_to(changed: str, number
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("deleted", "configs/plan.yaml:8:1: not judged: names cluster 'example-cluster'"),
+        ("deleted", "configs/plan.yaml:6:1: not judged: names cluster 'example-cluster'"),
         ("linked", "configs/plan.yaml: not judged: is a link, which is not followed"),
         ("renamed", "configs/PLAN.YAML:22:21: error[TS-PAR-002]"),
     ],
