@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainspec_validate.cli import terminal
+from trainspec_validate.cli.request import Request, selection_of, threshold_of
 from trainspec_validate.cli.terminal import Failure
-from trainspec_validate.cli.validate_command import Request, selection_of, threshold_of
 from trainspec_validate.model.finding import CheckResult, Finding, Report
 from trainspec_validate.model.requirements import load_index
 from trainspec_validate.pipeline.detect import NO_STREAM, Source, detect, search
@@ -18,7 +18,7 @@ from trainspec_validate.report import render
 from trainspec_validate.report.evidence import coverage_lines
 from trainspec_validate.system.boundary import InputError
 from trainspec_validate.system.neutral import printable
-from trainspec_validate.telemetry.decode.reader import NATIVE
+from trainspec_validate.telemetry.decode.run_file import NATIVE
 from trainspec_validate.telemetry.follow import Follower
 
 
