@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainspec_validate.cli import terminal
+from trainspec_validate.cli.request import Request, selection_of, threshold_of
 from trainspec_validate.cli.terminal import Failure
-from trainspec_validate.cli.validate_command import Request, selection_of, threshold_of
 from trainspec_validate.model.finding import CheckResult, Finding, Report
 from trainspec_validate.model.requirements import load_index
-from trainspec_validate.pipeline.detect import Source, detect, search
+from trainspec_validate.pipeline.detect import NO_STREAM, Source, detect, search
 from trainspec_validate.pipeline.streams import documents_beside
 from trainspec_validate.report import render
 from trainspec_validate.report.evidence import coverage_lines
 from trainspec_validate.system.boundary import InputError
 from trainspec_validate.system.neutral import printable
-from trainspec_validate.telemetry.decode.reader import NATIVE
+from trainspec_validate.telemetry.decode.run_file import NATIVE
 from trainspec_validate.telemetry.follow import Follower
 
 
@@ -114,8 +114,8 @@ def _streams(request: Request, told: _Told) -> Iterator[Path]:
 
 def _why_not_followed(source: Source) -> str:
     """Why a file that was found is left out; empty for any other."""
-    if source.is_unknown_stream:
-        return "it is no stream of a known format"
+    if source.unread == NO_STREAM:
+        return f"it {NO_STREAM}"
     if source.kind == "stream" and source.file.found and source.format not in {"", NATIVE, "parquet"}:
         return f"its format is {source.format}, and only metric streams in plain JSON Lines can be followed"
     return ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -208,6 +207,8 @@ def kept(start: bytes, rest: BinaryIO, name: str) -> Iterator[File]:
     Raises:
         OverLimitError: there is too much of it.
     """
+    import tempfile  # noqa: PLC0415 - start-up: few runs read a stream from standard input
+
     num_bytes = Count(_MOST_STDIN)
     with tempfile.TemporaryDirectory(prefix="trainspec-") as directory:
         path = Path(directory, "stdin")

@@ -23,7 +23,7 @@ from trainspec_validate.system.boundary import (
 )
 
 if TYPE_CHECKING:
-    from trainspec_validate.telemetry.decode.reader import RunFile
+    from trainspec_validate.telemetry.decode.run_file import RunFile
     from trainspec_validate.telemetry.user_rules import RuleSet
     from trainspec_validate.telemetry.view.run_view import RunView
 
@@ -196,7 +196,7 @@ def num_given(bound: Iterable[Mapping[type[Document], Document]]) -> dict[str, i
 
 def runs(files: Iterable[RunFile]) -> list[list[RunFile]]:
     """The files by run: those of our format by the run of their head, every other one by itself."""
-    from trainspec_validate.telemetry.decode.reader import NATIVE  # noqa: PLC0415
+    from trainspec_validate.telemetry.decode.run_file import NATIVE  # noqa: PLC0415
 
     by_run: dict[str, list[RunFile]] = {}
     headless, alone = [], []

@@ -26,8 +26,9 @@ from trainspec_validate.model.finding import (
 from trainspec_validate.model.requirements import Index, load_index
 from trainspec_validate.pipeline.checkpoints import judge_stored
 from trainspec_validate.pipeline.completion import complete
+from trainspec_validate.pipeline.detect import NO_STREAM, detect, of_content, search
 from trainspec_validate.pipeline.detect import Search as Found
-from trainspec_validate.pipeline.detect import detect, of_content, search
+from trainspec_validate.pipeline.detect import Source as FoundSource
 from trainspec_validate.pipeline.engine import Binding, Member, not_together, run_rules, wanted_places, with_spans
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, File, kept
 from trainspec_validate.pipeline.named import Absent
@@ -225,7 +226,7 @@ class Inputs:
     streams: tuple[File, ...] = ()
     checkpoints: tuple[Group, ...] = ()
     left_out: tuple[Unjudged, ...] = ()
-    """Files whose names are those of streams and whose content is of no known format."""
+    """Files whose names are those of documents or streams and whose content is neither."""
     failures: tuple[str, ...] = ()
     """What could not be read."""
     looked_at: tuple[File, ...] = ()
@@ -245,7 +246,7 @@ def _read_all(index: Index, arguments: Sequence[str], terms: Terms, stack: ExitS
             streams += [given] if isinstance(given, File) else []
         except UnreadableError as error:
             failures.insert(0, error)
-    taken, left_out = set(found.with_checkpoints), list[File]()
+    taken, left_out = set(found.with_checkpoints), list[FoundSource]()
     for number, file in enumerate(found.files):
         if terms.progress:
             terms.progress(number, len(found.files))
@@ -262,21 +263,23 @@ def _read_all(index: Index, arguments: Sequence[str], terms: Terms, stack: ExitS
         if source.kind != "other":
             taken.add(file.argument)
         streams += [file] if source.kind == "stream" else []
-        left_out += [file] if source.is_unknown_stream else []
+        left_out += [source] if source.unread else []
     if terms.progress:
         terms.progress(len(found.files), len(found.files))
     told = [str(failure) for failure in failures]
     told += _nothing_in(found, taken, left_out, told)
-    inputs = Inputs(tuple(streams), found.checkpoints, tuple(map(_unknown_stream, left_out)), tuple(told), found.files)
+    inputs = Inputs(tuple(streams), found.checkpoints, tuple(map(_unread, left_out)), tuple(told), found.files)
     return DocumentSet(index).including(documents), inputs
 
 
-def _nothing_in(found: Found, taken: set[str], left_out: Sequence[File], failures: Sequence[str]) -> Iterator[str]:
+def _nothing_in(
+    found: Found, taken: set[str], left_out: Sequence[FoundSource], failures: Sequence[str]
+) -> Iterator[str]:
     """The directories and patterns by which nothing was found to judge, and nothing that is reported already."""
     refused = {failure.partition(":")[0] for failure in failures}
     for argument in dict.fromkeys(file.argument for file in found.files if file.found):
         if argument not in taken and not any(path.startswith(argument) for path in refused):
-            names = [file.name for file in left_out if file.argument == argument]
+            names = [source.file.name for source in left_out if source.file.argument == argument]
             more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
             told = f"; of no known format: {', '.join(names[:_MOST_NAMED])}{more}" if names else ""
             yield f"{_NOTHING}{argument}{told}"
@@ -292,8 +295,9 @@ def _left_out(arguments: Sequence[str], documents: DocumentSet, inputs: Inputs) 
         yield Unjudged(path, reason, remedy, ())
 
 
-def _unknown_stream(file: File) -> Unjudged:
-    return Unjudged(file.name, "is no stream of a known format", "see: trainspec import --list", ())
+def _unread(source: FoundSource) -> Unjudged:
+    remedy = "see: trainspec import --list" if source.unread == NO_STREAM else "write the file anew, or remove it"
+    return Unjudged(source.file.name, source.unread, remedy, ())
 
 
 def _read_stdin(index: Index, name: str, stack: ExitStack) -> ReadFile | File:

@@ -13,8 +13,9 @@ from trainspec_validate.model.finding import CheckResult, Finding
 from trainspec_validate.model.requirements import Index, Requirement
 from trainspec_validate.system.boundary import untrusted
 from trainspec_validate.telemetry.decode.batch import Batch, in_order, join
-from trainspec_validate.telemetry.decode.reader import NATIVE, RunFile, decoder_of
+from trainspec_validate.telemetry.decode.reader import decoder_of
 from trainspec_validate.telemetry.decode.rows import RowBuilder
+from trainspec_validate.telemetry.decode.run_file import NATIVE, RunFile
 from trainspec_validate.telemetry.fold.build import view_of
 from trainspec_validate.telemetry.fold.digest import Digest
 from trainspec_validate.telemetry.fold.engine import Options, circumstances, run_file
@@ -121,7 +122,7 @@ class Follower:
             self.refused[name] = "the file does not begin with a head"
             return
         builder = RowBuilder(self.digest.names, self.digest.facts(file.number), file.head)
-        self.digest.know([file.head])
+        self.digest.names.know([file.head])
         self.followed[name] = _Followed(file, decoder_of(builder), status)
 
     def _judged(self, now_us: int) -> CheckResult:

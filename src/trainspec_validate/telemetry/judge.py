@@ -14,7 +14,7 @@ from trainspec_validate.performance.derived.groups import narrowed
 from trainspec_validate.system.boundary import UnreadableError
 from trainspec_validate.telemetry.checks import Violation, checks_of
 from trainspec_validate.telemetry.covered import coverage_of
-from trainspec_validate.telemetry.decode.reader import RunFile
+from trainspec_validate.telemetry.decode.run_file import RunFile
 from trainspec_validate.telemetry.fold.engine import Options, read_run
 from trainspec_validate.telemetry.formats.source import lines_at
 from trainspec_validate.telemetry.view.run_view import NOWHERE, Location, RunView

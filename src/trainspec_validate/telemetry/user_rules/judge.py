@@ -11,7 +11,7 @@ from typing import Any
 from trainspec_validate.checking.registry import NotApplicable
 from trainspec_validate.model.finding import CheckResult, Evidence, Finding, Outcome, Verdict, verdict_of
 from trainspec_validate.model.requirements import Index
-from trainspec_validate.telemetry.decode.reader import RunFile
+from trainspec_validate.telemetry.decode.run_file import RunFile
 from trainspec_validate.telemetry.judge import Places
 from trainspec_validate.telemetry.user_rules.engines import opened
 from trainspec_validate.telemetry.user_rules.messages import fields, filled, shown
