@@ -23,10 +23,10 @@ from typing import Any
 
 from trainspec_validate.documents.load import load_text
 from trainspec_validate.interop.document import document, facts_of
-from trainspec_validate.interop.formats import recognise
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.merge import Choice, merge
 from trainspec_validate.interop.open import foreign_text
+from trainspec_validate.interop.recognise import recognise
 
 OPEN = "open"
 """What the table says of a value that a file does not tell."""

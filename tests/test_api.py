@@ -33,7 +33,7 @@ FIELDS = {
     ],
     "Report": [
         *("findings", "suppressed", "documents", "outcomes"),
-        *("specification_version", "tool_version", "coverage", "unjudged"),
+        *("specification_version", "tool_version", "coverage", "unjudged", "settings", "left_out"),
     ],
     "Selection": ["profile", "select", "ignore"],
 }

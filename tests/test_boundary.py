@@ -83,7 +83,7 @@ OF_OURS: list[Exception] = [
 def test_what_content_and_storage_raise_is_a_failure_of_the_file(error: Exception) -> None:
     with pytest.raises(UnreadableError) as failed, untrusted(lambda *words: UnreadableError("x.yaml", *words)):
         raise error
-    name, reason, remedy = failed.value.args
+    name, reason, remedy = failed.value.name, failed.value.reason, failed.value.help
     assert str(failed.value) == f"{name}: {reason}; {remedy}"
     assert reason
     assert remedy
@@ -124,7 +124,7 @@ def test_whatever_a_check_of_streams_raises_is_a_mistake_of_ours(
     def broken(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("trainspec_validate.telemetry.judge.answer", broken)
+    monkeypatch.setattr("trainspec_validate.telemetry.judge.evaluate_all", broken)
     assert terminal.run(command, PROGRAM, [stream("s")]) == 3
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainspec_validate.system import budget
-from trainspec_validate.system.budget import Clock, Count, Limit, OverLimitError
+from trainspec_validate.system.budget import Count, Limit, OverLimitError
 
 
 @pytest.fixture(autouse=True)
@@ -28,9 +28,3 @@ def test_a_count_adds_up() -> None:
     count.add(2)
     with pytest.raises(OverLimitError, match="3 stamps"):
         count.add()
-
-
-def test_a_clock_refuses_once_time_has_passed() -> None:
-    Clock(Limit("a parcel", 3_600, "seconds")).check()
-    with pytest.raises(OverLimitError, match="at most -1 seconds"):
-        Clock(Limit("a parcel", -1, "seconds")).check()

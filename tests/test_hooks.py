@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -64,30 +65,76 @@ CHANGES = {
 }
 
 
+def configured(folder: Path, number: int) -> None:
+    """A repository with a plan and a cluster, and a hook of this environment as the guide configures it.
+
+    The hook is one of the system, since pre-commit would install the program from a network.
+    """
+    [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    hook |= configurations()[number]
+    hook |= {"language": "system", "entry": hook["entry"].replace("python ", f"{shlex.quote(sys.executable)} ", 1)}
+    written = {".pre-commit-config.yaml": yaml.safe_dump({"repos": [{"repo": "local", "hooks": [hook]}]})}
+    put(
+        folder,
+        written | {"configs/plan.yaml": PLAN, "configs/machines/cluster.yaml": CLUSTER, "configs/other.txt": "1"},
+    )
+    commit_all(folder)
+
+
+def put(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def pre_commit(folder: Path) -> subprocess.CompletedProcess[str]:
+    git(folder, "add", "--all")
+    command = [sys.executable, "-m", "pre_commit", "run", "--verbose"]
+    home = environment(PRE_COMMIT_HOME=str(folder / ".git" / "home"))
+    done = subprocess.run(command, cwd=folder, env=home, capture_output=True, text=True, check=False)
+    git(folder, "commit", "--quiet", "--no-verify", "--allow-empty", "--message", "test")
+    return done
+
+
 @pytest.mark.parametrize(
     ("changed", "number"), [("the plan", 0), ("the cluster", 0), ("the plan", 1), ("the cluster", 2)]
 )
 @pytest.mark.skipif(not shutil.which("git"), reason="needs git")
 def test_pre_commit_judges_a_change_with_what_it_belongs_to(changed: str, number: int, tmp_path: Path) -> None:
-    """The program itself, with a hook of this environment, since pre-commit would install one from a network."""
-    [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
-    hook |= configurations()[number]
-    hook |= {"language": "system", "entry": hook["entry"].replace("python ", f"{shlex.quote(sys.executable)} ", 1)}
-    written = {".pre-commit-config.yaml": yaml.safe_dump({"repos": [{"repo": "local", "hooks": [hook]}]})}
-    written |= {"configs/plan.yaml": PLAN, "configs/machines/cluster.yaml": CLUSTER, "configs/other.txt": "1"}
-    for changes, code in ((written, 0), ({"configs/other.txt": "2"}, 0), (CHANGES[changed], 1)):
-        for name, text in changes.items():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text(text, encoding="utf-8")
-        if not (tmp_path / ".git").exists():
-            commit_all(tmp_path)
-        git(tmp_path, "add", "--all")
-        command = [sys.executable, "-m", "pre_commit", "run", "--verbose"]
-        home = environment(PRE_COMMIT_HOME=str(tmp_path / ".git" / "home"))
-        done = subprocess.run(command, cwd=tmp_path, env=home, capture_output=True, text=True, check=False)
+    configured(tmp_path, number)
+    for changes, code in (({}, 0), ({"configs/other.txt": "2"}, 0), (CHANGES[changed], 1)):
+        put(tmp_path, changes)
+        done = pre_commit(tmp_path)
         assert done.returncode == code, done.stdout + done.stderr
-        git(tmp_path, "commit", "--quiet", "--no-verify", "--allow-empty", "--message", "test")
     assert "configs/plan.yaml:22:21: error[TS-PAR-002]" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("deleted", "configs/plan.yaml:6:1: not judged: names cluster 'example-cluster'"),
+        ("linked", "configs/plan.yaml: not judged: is a link, which is not followed"),
+        ("renamed", "configs/PLAN.YAML:22:21: error[TS-PAR-002]"),
+    ],
+)
+@pytest.mark.skipif(not shutil.which("git"), reason="needs git")
+def test_only_a_hook_at_every_commit_sees_what_changes_no_file(change: str, said: str, tmp_path: Path) -> None:
+    """The first configuration of the guide starts no hook, as the guide says; the last one judges the directory."""
+    for number, code in ((0, 0), (2, 1)):
+        folder, outside = tmp_path / str(number) / "repository", tmp_path / str(number) / "plan.yaml"
+        configured(folder, number)
+        plan = folder / "configs" / "plan.yaml"
+        if change == "deleted":
+            (folder / "configs" / "machines" / "cluster.yaml").unlink()
+        else:
+            plan.rename(outside)
+        if change == "linked":
+            plan.symlink_to(os.path.relpath(outside, plan.parent))
+        if change == "renamed":
+            put(folder, {"configs/PLAN.YAML": TOO_LARGE})
+        done = pre_commit(folder)
+        assert done.returncode == code, done.stdout + done.stderr
+        assert ("no files to check" in done.stdout, said in done.stdout) == (code == 0, code == 1), done.stdout
 
 
 def run_entry(folder: Path, text: str, **more: str) -> subprocess.CompletedProcess[str]:

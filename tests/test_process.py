@@ -297,3 +297,14 @@ def test_a_guard_passes_on_what_a_stream_has() -> None:
     assert (guard.write(""), guard.write("x"), guard.isatty(), guard.encoding) == (0, 1, False, "utf-8")
     assert guard.trouble == "it is closed"
     assert terminal.is_terminal(None) is False
+
+
+def test_a_directory_as_standard_input_is_no_pass(tmp_path: Path) -> None:
+    directory = os.open(tmp_path, os.O_RDONLY)
+    try:
+        command = [sys.executable, "-m", "trainspec_validate", "-"]
+        done = subprocess.run(command, stdin=directory, capture_output=True, check=False)
+    finally:
+        os.close(directory)
+    assert done.returncode not in {0, 3}
+    assert b"is a directory" in done.stderr

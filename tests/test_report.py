@@ -19,6 +19,7 @@ from jsonschema import Draft7Validator, Draft202012Validator
 from trainspec_validate.model.finding import (
     DocumentSummary,
     Finding,
+    LeftOut,
     Outcome,
     Related,
     Report,
@@ -143,7 +144,14 @@ OUTCOMES = (
     Outcome("TS-CKP-009", Verdict.NOT_RUN, reason="not selected"),
     Outcome("TS-MEM-001", Verdict.ERROR, reason="ZeroDivisionError"),
 )
-EVERYTHING = Report(FINDINGS, SUPPRESSED, DOCUMENTS, OUTCOMES, "1.0", "1.2.3")
+SELECTION: dict[str, Any] = {
+    "settings": "conf/trainspec.toml",
+    "left_out": (
+        LeftOut("ignore", ("TS-TOP-001", "計画\x1b"), "conf/trainspec.toml", ("TS-TOP-001", "TS-TOP-002")),
+        LeftOut("profile", ("core",), "", ("TS-PAR-031",)),
+    ),
+}
+EVERYTHING = Report(FINDINGS, SUPPRESSED, DOCUMENTS, OUTCOMES, "1.0", "1.2.3", **SELECTION)
 CLEAN = Report((), (), DOCUMENTS[:2], OUTCOMES[2:6], "1.0", "1.2.3")
 NOTHING = Report(())
 SHOWN = {"everything": EVERYTHING, "clean": CLEAN, "nothing": NOTHING}
@@ -189,7 +197,7 @@ def test_the_order_of_the_input_never_shows(name: str) -> None:
         parts = [list(part) for part in (FINDINGS, SUPPRESSED, DOCUMENTS, OUTCOMES)]
         for part in parts:
             random.Random(seed).shuffle(part)
-        shuffled.append(render(Report(*map(tuple, parts), "1.0", "1.2.3"), name))  # type: ignore[arg-type]
+        shuffled.append(render(Report(*map(tuple, parts), "1.0", "1.2.3", **SELECTION), name))  # type: ignore[arg-type]
     assert set(shuffled) == {render(EVERYTHING, name)}
 
 
@@ -276,7 +284,7 @@ def test_fingerprints_are_unique_and_survive_moved_lines() -> None:
     silenced = tuple(replace(s, finding=replace(s.finding, span=Span(16, 1, 16, 2))) for s in SUPPRESSED[:1])
     before = prints(EVERYTHING)
     after = prints(replace(EVERYTHING, findings=moved, suppressed=silenced))
-    assert len(set(before)) == len(before) == len(FINDINGS)
+    assert len(set(before)) == len(before) == len(FINDINGS) + len(SELECTION["left_out"])
     assert before == after
     # On another machine, where the project lies elsewhere.
     elsewhere = tuple(replace(f, path=f.path.replace(BASE + "/", "")) for f in FINDINGS)
@@ -293,6 +301,7 @@ def test_junit_counts_what_it_lists() -> None:
         "long.json",
         "plan.yaml",
         "site/cluster.yaml",
+        "settings",
     ]
     for suite in (root, *root):
         cases = list(suite.iter("testcase"))

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from tests.every import every
 from trainspec_validate.cli.toolbox import PROGRAM, command
 from trainspec_validate.documents.load import load_text
-from trainspec_validate.interop.formats import formats
+from trainspec_validate.interop.recognise import formats
 from trainspec_validate.telemetry.formats import FORMATS
 
 FIXTURES = Path(__file__).parent / "interop" / "fixtures" / "network"

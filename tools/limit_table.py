@@ -10,7 +10,7 @@ from trainspec_validate.system.budget import LIMITS, Limit
 
 PAGE = "SECURITY.md"
 START, END = "<!-- limits: made by tools/limit_table.py -->\n", "<!-- end of limits -->\n"
-_DECLARES = re.compile(r"^from trainspec_validate\.budget import .*\bLimit\b", re.MULTILINE)
+_DECLARES = re.compile(r"^from trainspec_validate\.system\.budget import .*\bLimit\b", re.MULTILINE)
 
 
 def limits(root: Path) -> list[Limit]:

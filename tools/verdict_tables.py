@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from committed_reports import by_scenario, by_stack, circumstances, table
+from trainspec_conformance.reading import all_scenarios
 from trainspec_conformance.reporting import scenarios_digest
-from trainspec_conformance.scenarios import all_scenarios
 
 from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport
 

@@ -32,7 +32,7 @@ from reach import Reach
 from registry import HONEST, Mutant, all_mutants
 from runs import Runs, descriptor
 from shares import CALM, Share, ordered
-from trainspec_conformance.scenarios import all_scenarios
+from trainspec_conformance.reading import all_scenarios
 
 from trainspec_validate.documents.types.scenario import Scenario
 

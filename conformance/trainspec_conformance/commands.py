@@ -12,9 +12,8 @@ from trainspec_conformance.diffing import as_json, as_text, changes, read_report
 from trainspec_conformance.formats import write_all
 from trainspec_conformance.gaps import Gaps, read_gaps, uncovered
 from trainspec_conformance.launching import require_programs, versions
-from trainspec_conformance.reading import DocumentError, read
+from trainspec_conformance.reading import DocumentError, all_scenarios, read
 from trainspec_conformance.reporting import REPORT, Circumstances, make_report, text
-from trainspec_conformance.scenarios import all_scenarios
 from trainspec_conformance.starting import write_templates
 from trainspec_conformance.suite import Order, lacking, num_trials, run_suite
 from trainspec_conformance.summary import show

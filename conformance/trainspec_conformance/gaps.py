@@ -9,8 +9,7 @@ from datetime import UTC, date, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from trainspec_conformance.reading import DocumentError, read
-from trainspec_conformance.scenarios import all_scenarios
+from trainspec_conformance.reading import DocumentError, all_scenarios, read
 from trainspec_validate.checking.suppress.common import home_of, is_below
 from trainspec_validate.documents.types import Waiver, Waivers
 from trainspec_validate.model.suggest import did_you_mean

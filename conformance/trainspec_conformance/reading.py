@@ -1,7 +1,8 @@
-"""Reads the documents of the suite and says where one of them is wrong."""
+"""Reads the documents of the suite, finds its scenarios, and says where a document is wrong."""
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,6 +12,7 @@ from trainspec_validate.documents.kind import KindFailure, kind_of
 from trainspec_validate.documents.load import LoadError, Source, load_file
 from trainspec_validate.documents.schema import failures
 from trainspec_validate.documents.types import SIDE_KINDS, Record, part
+from trainspec_validate.documents.types.scenario import Scenario
 from trainspec_validate.model.finding import Pointer
 
 Kind = TypeVar("Kind", bound=Record)
@@ -56,3 +58,19 @@ def wrong(path: Path, pointer: Pointer, message: str, remedy: str = "") -> Docum
 
 def _line(source: Source, pointer: Pointer, *, key: bool = False) -> int:
     return source.locate([(pointer, key)])[pointer, key].line
+
+
+DIRECTORIES = (Path(__file__).parent / "scenarios", Path(__file__).parents[1] / "scenarios")
+"""In a wheel they lie in the package, in a clone beside it."""
+
+
+@cache
+def all_scenarios() -> dict[str, Scenario]:
+    """Every scenario by its name, in the order of their requirements.
+
+    Raises:
+        DocumentError: one cannot be read, or its directory has another name than it.
+    """
+    directory = next(path for path in DIRECTORIES if path.is_dir())
+    found = [read(path, Scenario) for path in sorted(directory.glob("*/scenario.yaml"))]
+    return {one.metadata.name: one for one in sorted(found, key=lambda one: one.requirement)}

@@ -15,12 +15,11 @@ import msgspec
 import psutil
 
 from trainspec_conformance.described import DIRECTORY
-from trainspec_conformance.figures import figures
+from trainspec_conformance.figures import figures, marks
 from trainspec_conformance.history import read_history
 from trainspec_conformance.judging import Judged
-from trainspec_conformance.scenarios import all_scenarios
+from trainspec_conformance.reading import all_scenarios
 from trainspec_conformance.suite import ScenarioResult, TrialResult
-from trainspec_conformance.timeline import marks
 from trainspec_conformance.trial import HISTORY
 from trainspec_conformance.view import View
 from trainspec_validate import __version__
@@ -41,7 +40,6 @@ REPORT = "report.json"
 LEVELS: tuple[ConformanceLevel, ...] = ("described", "observable", "recoverable", "efficient")
 MAX_TEXT = 4000
 MAX_MESSAGES = 50
-_HASH_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)

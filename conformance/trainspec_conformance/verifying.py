@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from trainspec_conformance.described import DIRECTORY, errors
-from trainspec_conformance.figures import figures
+from trainspec_conformance.figures import figures, marks
 from trainspec_conformance.history import read_history
 from trainspec_conformance.judging import judge_trial
-from trainspec_conformance.reading import read
+from trainspec_conformance.reading import all_scenarios, read
 from trainspec_conformance.reporting import LEVELS, REPORT, highest_level, scenarios_digest, verdict
-from trainspec_conformance.scenarios import all_scenarios
-from trainspec_conformance.timeline import marks
 from trainspec_conformance.trial import HISTORY
 from trainspec_conformance.view import View
 from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport

@@ -13,18 +13,6 @@ from trainspec_validate.documents.types.trace import End, FaultSeen, Process, Re
 One = TypeVar("One", bound="TraceRecord | SuiteRecord")
 
 
-@dataclass(frozen=True)
-class Seen:
-    """A record of one type, with where it stands."""
-
-    entry: Entry
-
-    @property
-    def seconds(self) -> float:
-        """When the suite saw it."""
-        return self.entry.seconds
-
-
 @dataclass
 class View:
     """A history by kinds of records."""

@@ -16,8 +16,8 @@ from tests.bundles_made import Held, bundle, floats
 from tests.trees import build, raw_safetensors
 from trainspec_validate.checkpoints.inventory import find
 from trainspec_validate.checkpoints.read import read_checkpoint, read_group
-from trainspec_validate.checkpoints.values import Statistics, statistics
-from trainspec_validate.checkpoints.view import Piece
+from trainspec_validate.checkpoints.statistics import Piece, Statistics
+from trainspec_validate.checkpoints.values import statistics
 from trainspec_validate.model.finding import Verdict
 from trainspec_validate.pipeline.validation import Terms, examine, validate
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-from trainspec_conformance.reading import read
-from trainspec_conformance.scenarios import all_scenarios
+from trainspec_conformance.reading import all_scenarios, read
 from trainspec_conformance.suite import Order, ScenarioResult, run_suite
 
 from trainspec_validate.documents.types.conformance import StackDescriptor, TestJob

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from trainspec_conformance.criteria import all_checks
 from trainspec_conformance.numerics import all_cases
-from trainspec_conformance.reading import read
-from trainspec_conformance.scenarios import all_scenarios
+from trainspec_conformance.reading import all_scenarios, read
 
 from tests.every import every
 from trainspec_validate.documents.types.conformance import StackDescriptor

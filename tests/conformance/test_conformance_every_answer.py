@@ -9,8 +9,8 @@ import pytest
 from made_answers import probed, right
 from spoilt_answers import ANSWERS, Spoilt
 from trainspec_conformance.criteria import CannotJudgeError, Case, all_checks
+from trainspec_conformance.reading import all_scenarios
 from trainspec_conformance.records import Entry
-from trainspec_conformance.scenarios import all_scenarios
 from trainspec_conformance.view import View
 
 from trainspec_validate.documents.types.conformance import Claims

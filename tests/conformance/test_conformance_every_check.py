@@ -12,8 +12,8 @@ from spoilt_answers import ANSWERS
 from spoilt_runs import ROWS, Row
 from trainspec_conformance.criteria import CannotJudgeError, Case, all_checks
 from trainspec_conformance.criteria.trajectory import final_steps
+from trainspec_conformance.reading import all_scenarios
 from trainspec_conformance.records import Damaged, Ended, Entry
-from trainspec_conformance.scenarios import all_scenarios
 from trainspec_conformance.view import View
 
 from trainspec_validate.documents.types.scenario import Criterion

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from conformance_stacks import HERE, failed
-from trainspec_conformance.reading import read
-from trainspec_conformance.scenarios import all_scenarios
+from trainspec_conformance.reading import all_scenarios, read
 from trainspec_conformance.suite import Order, ScenarioResult, run_suite
 
 from trainspec_validate.documents.types.conformance import StackDescriptor

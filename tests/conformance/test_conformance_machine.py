@@ -17,8 +17,8 @@ from trainspec_conformance.arrays import packed, unpacked
 from trainspec_conformance.criteria import CannotJudgeError, Case, all_checks
 from trainspec_conformance.numerics import case_input
 from trainspec_conformance.peaks import PeakMemory
+from trainspec_conformance.reading import all_scenarios
 from trainspec_conformance.records import Entry, Probed, Started
-from trainspec_conformance.scenarios import all_scenarios
 from trainspec_conformance.view import View
 from trainspec_reference.common.probe import answer
 

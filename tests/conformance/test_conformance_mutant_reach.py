@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from conformance_stacks import scenario
-from trainspec_conformance.scenarios import all_scenarios
+from trainspec_conformance.reading import all_scenarios
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parents[1] / "conformance" / "mutants"))

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from trainspec_conformance.scenarios import all_scenarios
+from trainspec_conformance.reading import all_scenarios
 
 from tests.every import every
 

@@ -18,7 +18,7 @@ from trainspec_conformance.criteria.numbers_training import scales
 from trainspec_conformance.history import read_history
 from trainspec_conformance.judging import judge_trial
 from trainspec_conformance.numerics import all_cases, case_input
-from trainspec_conformance.scenarios import all_scenarios
+from trainspec_conformance.reading import all_scenarios
 from trainspec_conformance.suite import ScenarioResult
 from trainspec_conformance.trial import HISTORY
 

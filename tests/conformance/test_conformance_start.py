@@ -12,8 +12,7 @@ import pytest
 from conformance_stacks import HERE
 from trainspec_conformance import commands
 from trainspec_conformance.described import errors, gather
-from trainspec_conformance.reading import DocumentError, read
-from trainspec_conformance.scenarios import all_scenarios
+from trainspec_conformance.reading import DocumentError, all_scenarios, read
 from trainspec_conformance.starting import DEMO_SCENARIOS, DEMO_STACK
 from trainspec_conformance.suite import lacking
 from trainspec_conformance.verifying import differences

@@ -16,12 +16,12 @@ import pytest
 from conformance_stacks import HERE, failed, fake, run, scenario
 from trainspec_conformance.diffing import read_report
 from trainspec_conformance.disk import unmount_abandoned
+from trainspec_conformance.figures import marks
 from trainspec_conformance.history import read_history
 from trainspec_conformance.launching import versions
 from trainspec_conformance.processes import MARK, end_abandoned, marked, send
 from trainspec_conformance.records import Started
 from trainspec_conformance.reporting import REPORT, Circumstances, make_report, text
-from trainspec_conformance.timeline import marks
 from trainspec_conformance.trial import HISTORY
 from trainspec_conformance.view import View
 

@@ -9,8 +9,8 @@ import committed_reports
 import pytest
 import verdict_tables
 from conformance_reports import HOSTILE, report, scenario_report, trial
+from trainspec_conformance.reading import all_scenarios
 from trainspec_conformance.reporting import scenarios_digest, text
-from trainspec_conformance.scenarios import all_scenarios
 
 from trainspec_validate.documents.types import changed
 from trainspec_validate.documents.types.conformance_report import ConformanceReport

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from trainspec_validate.documents.load import load_text
 from trainspec_validate.interop.document import document, facts_of
-from trainspec_validate.interop.formats import recognise
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.merge import merge
+from trainspec_validate.interop.recognise import recognise
 from trainspec_validate.interop.shape import fitting
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,9 +14,9 @@ from trainspec_validate.documents.load import load_text
 from trainspec_validate.documents.types import TrainingPlan
 from trainspec_validate.interop.document import document as written
 from trainspec_validate.interop.document import facts_of
-from trainspec_validate.interop.formats import recognise
 from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.merge import merge
+from trainspec_validate.interop.recognise import recognise
 from trainspec_validate.model.finding import Finding
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures" / "plans"

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from network_files import SAMPLES, assert_sound
 
-from trainspec_validate.interop.formats import formats, recognise
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
+from trainspec_validate.interop.recognise import formats, recognise
 
 FOLDER = SAMPLES / "topology"
 FILES = sorted(path for path in FOLDER.rglob("*") if path.is_file()) if FOLDER.is_dir() else []

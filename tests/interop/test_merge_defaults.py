@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_files import FIXTURES, imported, text_of
 
-from trainspec_validate.interop.formats import recognise
 from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.merge import Merged, merge
 from trainspec_validate.interop.precedence import value_at
 from trainspec_validate.interop.readers import huggingface, megatron
+from trainspec_validate.interop.recognise import recognise
 from trainspec_validate.model.finding import Pointer
 
 POLICY: Pointer = ("memory", "activation_policy")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from trainspec_validate.interop.formats import formats
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
+from trainspec_validate.interop.recognise import formats
 from trainspec_validate.interop.refused import join
 from trainspec_validate.interop.shape import fitting
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from trainspec_validate.interop.formats import recognise
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.recognise import recognise
 
 TRAINER = """\
 per_device_train_batch_size: 2

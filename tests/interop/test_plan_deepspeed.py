@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from plan_files import assert_sound, at, broken, converted, document, findings, how, imported, remarks_of, unknown_keys
 
-from trainspec_validate.interop.formats import recognise
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.merge import merge
 from trainspec_validate.interop.readers._deepspeed_plan import elastic_sizes
 from trainspec_validate.interop.readers._plan_identities import complete_joint
 from trainspec_validate.interop.readers._plan_settings import MAX_SETTINGS, top_keys
 from trainspec_validate.interop.readers.deepspeed import looks_like, read
+from trainspec_validate.interop.recognise import recognise
 
 FP32_OPERATIONS = {"high_precision_operations": ["softmax", "normalization", "loss"]}
 MODEL: dict[str, Any] = {

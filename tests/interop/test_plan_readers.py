@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from plan_files import FIXTURES, assert_sound, text_of
 
 from tests.every import every
-from trainspec_validate.interop.formats import Format, formats, recognise
+from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
 from trainspec_validate.interop.readers._plan_parts import Draft
+from trainspec_validate.interop.recognise import formats, recognise
 from trainspec_validate.interop.shape import fitting
 
 NAMES = sorted(path.name for path in FIXTURES.iterdir())

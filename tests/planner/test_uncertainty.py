@@ -12,7 +12,6 @@ from trainspec_validate.planner.uncertainty import (
     effective_band,
     failure_rates,
     memory_band,
-    step_band,
     utilisation_band,
 )
 
@@ -23,7 +22,7 @@ def test_bands_hold_their_figures(asked: Make) -> None:
     request = asked("gcp-a3-ultra-h200", "llama3-8b", num_ranks=32, global_sequences=64)
     best = search(request.goal, 1).best[0]
     figures = policy_figures(request, best, NAMES)
-    assert step_band(best).low < best.seconds < step_band(best).high
+    assert best.outlook.step.low_seconds < best.seconds < best.outlook.step.high_seconds
     assert utilisation_band(best).low < best.outlook.utilisation < utilisation_band(best).high
     assert memory_band(best).low < best.memory.total < memory_band(best).high
     band = effective_band(request, figures)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainspec_reference.common.backend import CheckpointUnreadableError, PeerLostError, make, named_tensors
+from trainspec_reference.common.backend import CheckpointUnreadableError, PeerLostError, make
 from trainspec_reference.common.data import Samples
 from trainspec_reference.common.digests import state_digest, tensor_digest
 from trainspec_reference.common.job import Data, ModelShape, Rates
@@ -242,9 +242,3 @@ def test_digests_tell_name_format_and_shape_apart_but_not_layout() -> None:
     assert len({base, *others}) == 6
     assert state_digest([base, *others]) == state_digest([*others, base])
     assert state_digest([base]) != state_digest([base, others[0]])
-
-
-def test_names_of_nested_tensors() -> None:
-    found = dict(named_tensors({"b": 1, "a": {"y": np.zeros(2), "x": 2.0}}))
-    assert list(found) == ["a/x", "a/y", "b"]
-    assert found["a/x"].shape == ()

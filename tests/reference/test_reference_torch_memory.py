@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from trainspec_reference.common import probe_runs, resident  # noqa: E402
+from trainspec_reference.common import kernel, probe_runs  # noqa: E402
 from trainspec_reference.common.job import Job, Rates  # noqa: E402
 from trainspec_reference.common.probe_arrays import Request  # noqa: E402
 from trainspec_reference.common.probe_parts import UnsupportedError  # noqa: E402
@@ -65,10 +65,10 @@ def test_peaks_of_steps_are_equal_and_no_less_than_a_part_of_the_prediction(tmp_
 
 
 def test_a_system_that_does_not_tell_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert resident.resident_bytes() > 10 << 20
-    monkeypatch.setattr(resident, "_STATUS", tmp_path / "absent")
+    assert kernel.resident_bytes() > 10 << 20
+    monkeypatch.setattr(kernel, "_STATUS", tmp_path / "absent")
     with pytest.raises(UnsupportedError, match="does not tell"):
-        resident.resident_bytes()
+        kernel.resident_bytes()
     (tmp_path / "absent").write_text("Name: x\n")
     with pytest.raises(UnsupportedError, match="VmRSS"):
-        resident.resident_bytes()
+        kernel.resident_bytes()

@@ -37,6 +37,25 @@ def test_schedule_and_job(findings, job, schedule, key) -> None:
     assert found == (set() if key is None else {("TS-BAT-033", f"optimizer.learning_rate.{key}")})
 
 
+@pytest.mark.parametrize(
+    ("name", "peak", "wrong"),
+    [
+        ("adamw", 3.0, True),
+        ("adam", 0.11, True),
+        ("lion", 1.0, True),
+        ("adamw", 0.1, False),
+        ("adamw", 6e-4, False),  # GPT-3 125M, arXiv:2005.14165 table 2.1
+        ("sgd", 3.0, False),
+        ("adafactor", 1.0, False),  # T5 with relative steps
+    ],
+)
+def test_peak_of_optimizers_with_steps_as_long_as_the_rate(findings, name, peak, wrong) -> None:
+    excerpt = {"optimizer": {"name": name, "learning_rate": {"kind": "constant", "peak": peak}}}
+    found = findings(plan=excerpt, select=("TS-BAT-042",))
+    assert found == ({("TS-BAT-042", "optimizer.learning_rate.peak")} if wrong else set())
+    assert load_index().by_id["TS-BAT-042"].level == "SHOULD"
+
+
 def test_a_job_that_ends_before_its_schedule_is_a_warning() -> None:
     """OLMo 2 7B decays over 5 trillion tokens and stops after 3.9 trillion."""
     assert load_index().by_id["TS-BAT-033"].level == "SHOULD"

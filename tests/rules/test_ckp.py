@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trainspec_validate import validate
+from trainspec_validate.checking.selection import Selection
 from trainspec_validate.documents.load import load_file
 from trainspec_validate.model.finding import Verdict
 
@@ -205,6 +209,19 @@ def test_plan_figures(findings: Findings, verdict: Verdicts) -> None:
     assert findings(plan=predicted, select=select) == {("TS-CKP-010", "interval.step_seconds")}
     nothing = {"job": None, "interval": {"step_seconds": None}, "save": {"num_parameters": None}}
     assert verdict("TS-CKP-010", checkpoint=nothing) is Verdict.NOT_APPLICABLE
+
+
+def test_a_slipped_unit_is_on_one_of_two_sides(tmp_path: Path) -> None:
+    for name in ("cluster.yaml", "plan.yaml", "checkpoint.yaml"):
+        shutil.copy(Path(__file__).resolve().parents[2] / "spec" / "v1" / "base" / name, tmp_path)
+    plan = tmp_path / "plan.yaml"
+    text = plan.read_text(encoding="utf-8")
+    plan.write_text(re.sub(r"num_parameters: \S+", "num_parameters: 70.6", text, count=1), encoding="utf-8")
+    [found] = validate([tmp_path], Selection(select=("TS-CKP-010",))).findings
+    assert found.help == "one of the two has a slipped unit: give the parameters as they are, in both"
+    plan.write_text(re.sub(r"num_parameters: \S+", "num_parameters: 60e9", text, count=1), encoding="utf-8")
+    [found] = validate([tmp_path], Selection(select=("TS-CKP-010",))).findings
+    assert found.help == "write 60e9, or correct the plan"
 
 
 @pytest.mark.parametrize(("tail", "ok"), [(29.9, False), (30, True), (152, True), (153, False)])

@@ -168,6 +168,31 @@ def test_slots(findings: Findings, generation: int, lanes: int, rate: float, wro
     assert bool(findings(cluster=cluster, select=("TS-CLU-025",))) is wrong
 
 
+@pytest.mark.parametrize(
+    ("virtual", "rate", "wrong"),
+    [
+        (True, 10e9, False),  # 80 Gb/s of NDR on Azure ND H100 v5
+        (True, 50e9, False),
+        (True, 51e9, True),
+        (False, 10e9, True),
+        (None, 10e9, True),
+    ],
+)
+def test_a_virtual_interface_has_a_part_of_the_rate(
+    findings: Findings, virtual: bool | None, rate: float, wrong: bool
+) -> None:
+    cluster = nic("storage", technology="infiniband", generation="ndr", virtual=virtual, rate_bytes_per_second=rate)
+    assert bool(findings(cluster=cluster, select=("TS-CLU-024",))) is wrong
+
+
+@pytest.mark.parametrize(("num_links", "wrong"), [(None, True), (1, True), (2, False)])
+def test_a_nic_on_two_links(findings: Findings, num_links: int | None, wrong: bool) -> None:
+    """The ConnectX-7 of DGX Spark: 200 Gb/s on two PCIe 5 x4."""
+    link = {"technology": "pcie", "generation": 5, "num_lanes": 4, "num_links": num_links}
+    cluster = nic("storage", technology="ethernet", generation=None, rate_bytes_per_second=25e9, host_link=link)
+    assert bool(findings(cluster=cluster, select=("TS-CLU-025",))) is wrong
+
+
 def test_slot_of_unknown_rate_is_not_judged(verdict: Verdicts) -> None:
     none = [{"name": "rail", "host_link": None}, {"name": "storage", "host_link": None}]
     assert verdict("TS-CLU-025", cluster={"node_groups": [{"name": "compute", "nics": none}]}) is Verdict.NOT_APPLICABLE

@@ -138,6 +138,9 @@ def test_groups_without_a_common_fabric_are_found(tmp_path: Path) -> None:
         "128 ranks span 2 node groups, but no fabric joins 'a' (backend) and 'b' (islands)"
     ]
     found, _ = judged(tmp_path, "TS-TOP-026", apart, {})
+    assert [f.message.rpartition(" and ")[2] for f in found] == ["'b' (islands) to 'backend'"]
+    bare = groups(HALF, {**HALF, "nics": [{"name": "rail", "fabric": None}]})
+    found, _ = judged(tmp_path, "TS-TOP-026", bare, {})
     assert [f.message.rpartition(" and ")[2] for f in found] == ["'b' (no fabric) to 'backend'"]
 
 

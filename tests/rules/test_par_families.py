@@ -68,6 +68,40 @@ def test_published_counts(findings, model) -> None:
     assert findings(plan={"model": wrong}, select=COUNT) == {("TS-PAR-019", "model.num_parameters")}
 
 
+ZAMBA_2 = {
+    "family": "hybrid",
+    "num_parameters": 2.69e9,
+    "num_layers": 54,
+    "num_attention_layers": 9,
+    "num_ffn_layers": 9,
+    "hidden_size": 2560,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "head_size": 160,
+    "ffn_hidden_size": 10240,
+    "gated_ffn": True,
+    "vocabulary_size": 32000,
+    "tied_embeddings": True,
+    "state_space": {
+        "kind": "mamba-2",
+        "num_layers": 54,
+        "inner_size": 5120,
+        "num_heads": 80,
+        "num_groups": 1,
+        "state_size": 64,
+        "convolution_width": 4,
+    },
+}
+
+
+def test_layers_of_a_hybrid_may_share_their_weights(findings) -> None:
+    """Zamba2-2.7B has two shared blocks, applied nine times (arXiv:2411.15242)."""
+    assert findings(plan={"model": ZAMBA_2}, select=COUNT) == set()
+    for wrong in (2.2e9, 3.6e9, 2.69e6):
+        found = findings(plan={"model": {**ZAMBA_2, "num_parameters": wrong}}, select=COUNT)
+        assert found == {("TS-PAR-019", "model.num_parameters")}
+
+
 @pytest.mark.parametrize(
     "model",
     [

@@ -17,7 +17,7 @@ from tests.streams_made import write
 from tests.streams_made.emitter import Stream
 from trainspec_validate.documents.types.stream import Event, Head, Sample
 from trainspec_validate.model.requirements import load_index
-from trainspec_validate.telemetry.decode.reader import RunFile
+from trainspec_validate.telemetry.decode.run_file import RunFile
 from trainspec_validate.telemetry.fold.engine import run_file
 from trainspec_validate.telemetry.formats import parquet
 from trainspec_validate.telemetry.formats.native import read_line

@@ -14,8 +14,9 @@ from trainspec_validate.pipeline.validation import validate
 from trainspec_validate.telemetry.decode import reader
 from trainspec_validate.telemetry.decode.names import MAX_KEYS
 from trainspec_validate.telemetry.decode.rows import MAX_NOTED
+from trainspec_validate.telemetry.decode.run_file import MAX_DAMAGE, Stretch
 from trainspec_validate.telemetry.fold import engine
-from trainspec_validate.telemetry.fold.digest import MAX_DAMAGE, Digest
+from trainspec_validate.telemetry.fold.digest import Digest
 from trainspec_validate.telemetry.fold.engine import Options, digest_of, run_file
 from trainspec_validate.telemetry.formats import source
 from trainspec_validate.telemetry.kernels import jit
@@ -122,7 +123,7 @@ def test_what_follows_a_line_beyond_all_limits_is_read(tmp_path: Path) -> None:
         found = []
         for start, end in zip([0, *cuts], [*cuts, None], strict=True):
             digest = Digest()
-            for batch in reader.batches(reader.Stretch(file, start, end), digest):
+            for batch in reader.batches(Stretch(file, start, end), digest.names, digest.facts(file.number)):
                 found += batch.offset.tolist()
             found += [damage.location.offset for damage in digest.facts(0).damage]
         lines = content.splitlines(keepends=True)

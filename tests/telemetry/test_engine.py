@@ -17,7 +17,7 @@ from trainspec_validate.documents.types.stream import encode_record
 from trainspec_validate.model.finding import Report
 from trainspec_validate.pipeline.validation import PartialInputError, validate
 from trainspec_validate.system.boundary import InputError
-from trainspec_validate.telemetry.decode.reader import RunFile
+from trainspec_validate.telemetry.decode.run_file import RunFile
 from trainspec_validate.telemetry.fold.engine import read_run, run_file
 from trainspec_validate.telemetry.kernels import fold, pairs
 from trainspec_validate.telemetry.view.run_view import Trouble

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from line_texts import lines
 
 from trainspec_validate.telemetry.decode.batch import RECORD_COLUMNS, Batch, join
+from trainspec_validate.telemetry.decode.line_decoder import BlockDecoder
 from trainspec_validate.telemetry.decode.names import Names
-from trainspec_validate.telemetry.decode.reader import BlockDecoder
 from trainspec_validate.telemetry.decode.rows import FileFacts, RowBuilder
 from trainspec_validate.telemetry.formats.source import Block
 from trainspec_validate.telemetry.kernels import jit

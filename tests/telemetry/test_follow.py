@@ -122,7 +122,7 @@ def test_damage_is_told_once_and_all_of_it(name: str, tmp_path: Path) -> None:
     files = stream_files(name)
     _, told = followed(files, tmp_path / "live")
     whole = put(files, tmp_path / "whole")
-    wanted = {finding.requirement for finding in judge_run(whole, WANTED, INDEX, {}).findings}
+    wanted = {finding.requirement for finding in judge_run(whole, WANTED, INDEX, {})[1].findings}
     assert wanted
     assert wanted <= {finding.requirement for finding in told}
     messages = Counter((finding.requirement, finding.path, finding.message) for finding in told)

@@ -19,7 +19,7 @@ from tests.streams_made.damage import BASES, kinds
 from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
 from tests.streams_made.write import by_emitter, together
-from trainspec_validate.telemetry.decode.reader import RunFile, Stretch
+from trainspec_validate.telemetry.decode.run_file import RunFile, Stretch
 from trainspec_validate.telemetry.fold import engine, large, spill
 from trainspec_validate.telemetry.fold.build import view_of
 from trainspec_validate.telemetry.fold.digest import Digest

@@ -17,7 +17,8 @@ from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
 from tests.streams_made.write import by_emitter, together
 from trainspec_validate.telemetry.decode.identities import Numbering
-from trainspec_validate.telemetry.decode.reader import RunFile, Stretch, batches
+from trainspec_validate.telemetry.decode.reader import batches
+from trainspec_validate.telemetry.decode.run_file import RunFile, Stretch
 from trainspec_validate.telemetry.fold import large
 from trainspec_validate.telemetry.fold.digest import Digest
 from trainspec_validate.telemetry.fold.engine import run_file
@@ -49,7 +50,7 @@ def folded(files: list[RunFile], *, in_columns: bool, num_at_once: int = 1_024) 
     digest = Digest()
     digest.some = Some(*(array[:num_at_once] for array in digest.some))
     for file in files:
-        for batch in batches(Stretch(file), digest, in_columns=in_columns):
+        for batch in batches(Stretch(file), digest.names, digest.facts(file.number), in_columns=in_columns):
             assert batch.table is None or in_columns
             digest.add(batch)
     return digest

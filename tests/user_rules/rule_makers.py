@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from trainspec_validate.telemetry.decode.reader import RunFile
+from trainspec_validate.telemetry.decode.run_file import RunFile
 from trainspec_validate.telemetry.fold.engine import run_file
 from trainspec_validate.telemetry.user_rules import RuleSet, Tables, read_rules
 from trainspec_validate.telemetry.user_rules.engines import opened

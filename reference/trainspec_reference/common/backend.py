@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -196,17 +196,6 @@ def rendezvous_command(name: str, device: str) -> tuple[str, ...]:
     if name != "jax" or device != "cpu":
         return ()
     return (sys.executable, "-m", "trainspec_reference.jax.coordination")
-
-
-def named_tensors(state: Mapping[str, Any]) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-    """Leaves of nested mappings as (slash-separated name, array), sorted by name; a scalar is an array of no axis."""
-    for key in sorted(state):
-        value = state[key]
-        if isinstance(value, Mapping):
-            for name, leaf in named_tensors(value):
-                yield f"{key}/{name}", leaf
-        else:
-            yield key, np.asarray(value)
 
 
 def make(name: str, job: Job) -> Backend:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch._C._distributed_c10d import HashStore
 
-from trainspec_reference.common import resident
+from trainspec_reference.common import kernel
 from trainspec_reference.common.job import Job, Rates
 from trainspec_reference.common.probe_parts import Compressor, Formats, Machine, UnsupportedError
 from trainspec_reference.torch import floors, memory, narrow
@@ -92,7 +92,7 @@ class BackendProbes(Machine):
     def predicted_bytes(self, job: Job) -> int:
         """As `Machine.predicted_bytes`: the tensors of a step, and the process as it is before its first."""
         tensors = memory.predicted_bytes(job)
-        return tensors + resident.resident_bytes()
+        return tensors + kernel.resident_bytes()
 
     def kernels(self) -> dict[str, Any]:
         """As `Machine.kernels`."""

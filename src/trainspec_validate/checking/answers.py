@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -56,6 +56,24 @@ def evaluate(
         error.add_note(f"while judging the {given.things} {given.whose} by {requirement.id}")
         raise
     return found, Outcome(requirement.id, verdict_of(requirement.severity, len(found)), len(found))
+
+
+def evaluate_all(
+    given: CheckInput,
+    requirements: Sequence[Requirement],
+    checks: Iterable[Check[Violation[PlaceT]]],
+    seen: Callable[[], None] | None = None,
+) -> tuple[list[tuple[Requirement, Violation[PlaceT]]], tuple[Outcome, ...]]:
+    """The violations that the checks of all requirements find, and the verdicts; `seen` is called after each."""
+    violations: list[tuple[Requirement, Violation[PlaceT]]] = []
+    outcomes: list[Outcome] = []
+    for requirement, one in zip(requirements, checks, strict=True):
+        found, outcome = evaluate(given, one, requirement)
+        violations += ((requirement, violation) for violation in found)
+        outcomes.append(outcome)
+        if seen:
+            seen()
+    return violations, tuple(outcomes)
 
 
 def _not_applicable(requirement: Requirement, reason: str) -> Outcome:

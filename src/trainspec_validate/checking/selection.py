@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 
+from trainspec_validate.model.finding import LeftOut
 from trainspec_validate.model.requirements import Index
 from trainspec_validate.model.suggest import hint
+
+_NEVER_CHECKED = frozenset({"manual", "runtime"})
+"""Ways of checking that are not the validator's."""
 
 
 class UnknownRequirementError(Exception):
@@ -36,6 +40,18 @@ class Selection:
         """Whether a requirement is ignored by name, which goes before everything else."""
         requirement = index.by_id[identifier]
         return not {requirement.id, requirement.area, requirement.name}.isdisjoint(self.ignore)
+
+    def left_out(self, index: Index, settings: str, from_settings: Collection[str]) -> Iterator[LeftOut]:
+        """What each option leaves out of what the validator checks; those of `from_settings` are from a file."""
+        checked = [identifier for identifier, known in index.by_id.items() if known.check not in _NEVER_CHECKED]
+        ignored = {identifier for identifier in checked if self.leaves_out(index, identifier)}
+        rest = {identifier for identifier in checked if not self.takes(index, identifier)} - ignored
+        profile = () if self.profile == "full" else (self.profile,)
+        choice: LeftOut = LeftOut("select", self.select, "", ()) if self.select else LeftOut("profile", profile, "", ())
+        for entry, found in ((LeftOut("ignore", self.ignore, "", ()), ignored), (choice, rest)):
+            if found:
+                source = settings if entry.option in from_settings else ""
+                yield replace(entry, settings=source, requirements=tuple(sorted(found)))
 
 
 def resolve(words: Iterable[str], index: Index) -> tuple[str, ...]:

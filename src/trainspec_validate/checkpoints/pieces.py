@@ -13,7 +13,7 @@ from trainspec_validate.checkpoints.crc32c import Running, masked
 from trainspec_validate.checkpoints.hashing import num_threads
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.protobuf import varint
-from trainspec_validate.checkpoints.view import Piece
+from trainspec_validate.checkpoints.statistics import Piece
 
 BLOCK_BYTES = 1 << 20
 _NUM_WAITING = 4_096

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeGuard
+from typing import Literal, TypeGuard
 
 from trainspec_validate.checkpoints.limits import NAME_CHARACTERS, PIECES, within
+from trainspec_validate.checkpoints.statistics import Piece, Statistics
 from trainspec_validate.documents.types import CheckpointManifest
 from trainspec_validate.system.budget import Count
-
-if TYPE_CHECKING:
-    from trainspec_validate.checkpoints.values import Statistics
 
 MANIFEST_NAME = "trainspec-manifest.json"
 SIGNATURE_NAME = "model.sig"
@@ -91,23 +89,6 @@ class Archive:
     """None for up to the end of the file."""
     label: str = ""
     """What the index of the checkpoint calls its content."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One stretch of a file that holds the values of a tensor."""
-
-    path: str
-    name: str
-    """Of the tensor."""
-    offset: int
-    num_bytes: int
-    crc32c: int | None = None
-    """The checksum that the format records, where it records one."""
-    dtype: str = ""
-    """`F64`, `F32`, `F16` or `BF16`, lowest byte first; empty where the values are no floats, or not known to be."""
-    num_texts: int | None = None
-    """How many texts the stretch holds, where it holds texts behind their lengths."""
 
 
 @dataclass(slots=True)

@@ -30,7 +30,6 @@ _END64 = struct.Struct("<4sQ2H2L4Q")
 _END64_MARK = b"PK\x06\x06"
 _LOCAL = struct.Struct("<4s22x2H")
 _LOCAL_MARK = b"PK\x03\x04"
-_LOCATOR_BYTES = 20
 _MAX_COMMENT_BYTES = 65_535
 _BROKEN = (
     zipfile.BadZipFile,

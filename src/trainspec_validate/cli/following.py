@@ -8,19 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainspec_validate.cli import terminal
+from trainspec_validate.cli.request import Request, selection_of, threshold_of
 from trainspec_validate.cli.terminal import Failure
-from trainspec_validate.cli.validate_command import Request, selection_of, threshold_of
-from trainspec_validate.model.finding import Finding, Report
+from trainspec_validate.model.finding import CheckResult, Finding, Report
 from trainspec_validate.model.requirements import load_index
-from trainspec_validate.pipeline.detect import Source, detect, search
+from trainspec_validate.pipeline.detect import NO_STREAM, Source, detect, search
 from trainspec_validate.pipeline.streams import documents_beside
 from trainspec_validate.report import render
 from trainspec_validate.report.evidence import coverage_lines
 from trainspec_validate.system.boundary import InputError
 from trainspec_validate.system.neutral import printable
-from trainspec_validate.telemetry.decode.reader import NATIVE
+from trainspec_validate.telemetry.decode.run_file import NATIVE
 from trainspec_validate.telemetry.follow import Follower
-from trainspec_validate.telemetry.judge import Judgement
 
 
 def follow(request: Request, interval_seconds: float) -> int:
@@ -56,12 +55,12 @@ class _Told:
     """What was told so far: findings, and files that cannot be read."""
 
     worst_rank: int = -1
-    judgement: Judgement | None = None
+    judgement: CheckResult | None = None
     refused: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     """Files that were found and are not followed, and why."""
 
-    def tell(self, findings: list[Finding], judgement: Judgement | None, refused: Mapping[str, str]) -> None:
+    def tell(self, findings: list[Finding], judgement: CheckResult | None, refused: Mapping[str, str]) -> None:
         """One line for each new finding and for each file that is refused, at once."""
         self.judgement = judgement or self.judgement
         self.worst_rank = max([self.worst_rank, *(finding.severity.rank for finding in findings)])
@@ -87,8 +86,8 @@ class _Told:
             terminal.tell(f"left out: {name}: {reason}")
         if self.judgement is None:
             raise Failure("nothing was judged: no stream with a head came")
-        if self.judgement.coverage is not None:
-            terminal.emit("\n".join(printable(line) for line in coverage_lines(self.judgement.coverage)) + "\n")
+        for coverage in self.judgement.coverage:
+            terminal.emit("\n".join(printable(line) for line in coverage_lines(coverage)) + "\n")
         if self.refused:
             return terminal.WRONG_USE
         threshold = threshold_of(request.fail_on)
@@ -115,8 +114,8 @@ def _streams(request: Request, told: _Told) -> Iterator[Path]:
 
 def _why_not_followed(source: Source) -> str:
     """Why a file that was found is left out; empty for any other."""
-    if source.is_unknown_stream:
-        return "it is no stream of a known format"
+    if source.unread == NO_STREAM:
+        return f"it {NO_STREAM}"
     if source.kind == "stream" and source.file.found and source.format not in {"", NATIVE, "parquet"}:
         return f"its format is {source.format}, and only metric streams in plain JSON Lines can be followed"
     return ""

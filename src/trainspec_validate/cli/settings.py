@@ -18,6 +18,7 @@ PROGRAM = "trainspec-validate"
 UNJUDGED = "unjudged"
 """Word of `--fail-on` for requirements that were not judged."""
 FAIL_ON = click.Choice(["error", "warning", "note", "never", UNJUDGED])
+_SETTINGS = f"{__name__}.path"
 _NOT_SETTINGS = frozenset(
     {
         *("config", "settings_from", "help", "version", "today"),
@@ -40,7 +41,7 @@ def configure(context: click.Context, _option: click.Parameter, explicit: str | 
     """
     if context.resilient_parsing:
         return explicit
-    from trainspec_validate.cli.settings_file import ConfigError, load  # noqa: PLC0415
+    from trainspec_validate.cli.settings_file import ConfigError, load, relative_to_here  # noqa: PLC0415
 
     options = settings_of(context.command)
     kinds = {name: _kind(option) for name, option in options.items()}
@@ -59,7 +60,13 @@ def configure(context: click.Context, _option: click.Parameter, explicit: str | 
             raise Failure(f"{settings.path}: {name}: {error.message}") from error
         defaults[str(options[name].name)] = value
     context.default_map = defaults
+    context.meta[_SETTINGS] = Path(relative_to_here(settings.path)).as_posix()
     return explicit
+
+
+def settings_file(context: click.Context) -> str:
+    """The settings file in force; empty where there is none."""
+    return str(context.meta.get(_SETTINGS, ""))
 
 
 def _kind(option: click.Option) -> Kind:

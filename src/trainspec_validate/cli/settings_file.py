@@ -204,7 +204,7 @@ def _below(path: Path, key: str, value: str) -> str:
     """A path that stays below the directory of the settings, seen from the working directory."""
     if not Path(os.path.realpath(path.parent / value)).is_relative_to(os.path.realpath(path.parent)):
         raise ConfigError(f"{path}: {key} leads out of the directory of this file; name it on the command line")
-    return _relative(path.parent, value)
+    return relative_to_here(path.parent / value)
 
 
 def _data(path: Path, key: str, value: str) -> str:
@@ -222,8 +222,8 @@ def _fits(kind: Kind, value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _relative(directory: Path, file: str) -> str:
-    path = directory / file
+def relative_to_here(path: Path) -> str:
+    """A path seen from the working directory."""
     try:
         return os.path.relpath(path)
     except ValueError:  # another drive

@@ -6,9 +6,10 @@ import sys
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from trainspec_validate.cli import terminal
-from trainspec_validate.cli.settings import PROGRAM, FailOn, complete_format, configure
+from trainspec_validate.cli.settings import PROGRAM, FailOn, complete_format, configure, settings_file
 
 _EPILOG = """\b
 Examples:
@@ -168,9 +169,12 @@ def command(context: click.Context, /, **options: Any) -> None:
     PATH is a file, a directory, a quoted pattern, or - for standard input; without PATH, the working
     directory. Documents that are validated together are also checked against each other.
     """
-    from trainspec_validate.cli.validate_command import Request, run  # noqa: PLC0415 - help and completion need no rules
+    from trainspec_validate.cli.request import Request  # noqa: PLC0415
+    from trainspec_validate.cli.validate_command import run  # noqa: PLC0415 - help and completion need no rules
 
-    context.exit(run(Request(**options)))
+    by_file = (name for name in options if context.get_parameter_source(name) is ParameterSource.DEFAULT_MAP)
+    request = Request(**options, settings=settings_file(context), from_settings=frozenset(by_file))
+    context.exit(run(request))
 
 
 def main() -> None:

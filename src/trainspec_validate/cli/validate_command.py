@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from trainspec_validate.checking.selection import Selection, UnknownRequirementError, resolve
+from trainspec_validate.checking.selection import Selection
 from trainspec_validate.checking.suppress import is_below
 from trainspec_validate.cli import terminal
+from trainspec_validate.cli.request import Request, selection_of, threshold_of, words_of
 from trainspec_validate.cli.settings import UNJUDGED
 from trainspec_validate.cli.terminal import Failure
-from trainspec_validate.model.finding import Report, Severity
+from trainspec_validate.model.finding import Report
 from trainspec_validate.model.requirements import Index, load_index
 from trainspec_validate.pipeline.detect import detect, search
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, is_document_name
@@ -29,43 +29,8 @@ from trainspec_validate.system.boundary import InputError, untrusted
 from trainspec_validate.system.neutral import printable
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from trainspec_validate.checking.suppress.baseline import Baseline
-    from trainspec_validate.telemetry.user_rules import Engine, RuleSet
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What the command line and the settings ask for."""
-
-    paths: tuple[str, ...]
-    formats: tuple[str, ...]
-    fail_on: tuple[str, ...]
-    select: tuple[str, ...]
-    ignore: tuple[str, ...]
-    profile: str
-    waivers: str | None
-    baseline: str | None
-    write_baseline: bool
-    prune_baseline: bool
-    statistics: bool
-    quiet: bool
-    color: str
-    no_progress: bool
-    list_files: bool
-    stdin_filename: str | None
-    today: datetime | None
-    follow: bool = False
-    interval_seconds: float = 5.0
-    engine: str = "local"
-    workers: int | None = None
-    rules: tuple[str, ...] = ()
-    rules_engine: Engine = "duckdb"
-    values: bool = False
-    dependents: bool = False
-    settings_from: str | None = None
-    config: str | None = None
+    from trainspec_validate.telemetry.user_rules import RuleSet
 
 
 def run(request: Request) -> int:
@@ -105,19 +70,9 @@ def run(request: Request) -> int:
 def fails(report: Report, fail_on: Sequence[str]) -> bool:
     """Whether the words of `--fail-on` make the exit code 1."""
     threshold = threshold_of(fail_on)
-    if UNJUDGED in _words(fail_on) and (report.unjudged or nothing_judged(report)):
+    if UNJUDGED in words_of(fail_on) and (report.unjudged or nothing_judged(report)):
         return True
     return threshold is not None and bool(report.at_or_above(threshold))
-
-
-def threshold_of(fail_on: Sequence[str]) -> Severity | None:
-    """The last severity among the words of `--fail-on`, error if there is none; None for `never`."""
-    word = next((word for word in reversed(_words(fail_on)) if word != UNJUDGED), Severity.ERROR)
-    return None if word == "never" else Severity(word)
-
-
-def _words(fail_on: Sequence[str]) -> list[str]:
-    return [word.strip() for text in fail_on for word in text.split(",")]
 
 
 def _tell_changes(request: Request, tree: str) -> None:
@@ -159,22 +114,6 @@ def _rules(request: Request) -> tuple[RuleSet | None, Index]:
         raise Failure(str(error)) from error
 
 
-def selection_of(request: Request, index: Index | None = None) -> Selection:
-    """Which requirements the command line asks for.
-
-    Raises:
-        click.BadParameter: a word is no requirement.
-    """
-    index = index or load_index()
-    words = {}
-    for option in ("select", "ignore"):
-        try:
-            words[option] = resolve(getattr(request, option), index)
-        except UnknownRequirementError as error:
-            raise click.BadParameter(str(error), param_hint=f"'--{option}'") from error
-    return Selection(request.profile, words["select"], words["ignore"])
-
-
 def _baseline(request: Request) -> Baseline | None:
     if request.write_baseline and request.prune_baseline:
         raise click.UsageError("--write-baseline and --prune-baseline exclude each other; the first also prunes")
@@ -209,6 +148,8 @@ def _judge(
             rules=rules,
             values=request.values,
             dependents=request.dependents,
+            settings=request.settings,
+            from_settings=request.from_settings,
             settings_from=request.settings_from,
         )
         with terminal.paused_collector():
@@ -223,7 +164,8 @@ def _judge(
 
 
 def _write(report: Report, output: Output, request: Request, index: Index) -> None:
-    silent = request.quiet and not report.findings and not report.unjudged
+    told = report.findings or report.unjudged or any(entry.settings for entry in report.left_out)
+    silent = request.quiet and not told
     if silent and output.file is None and output.format in FOR_PEOPLE:
         return
     color = output.file is None and terminal.use_color(request.color)
@@ -285,8 +227,8 @@ def _list_files(paths: Sequence[str], stdin_name: str, *, dependents: bool) -> i
             continue
         if source.kind != "other":
             names.append(file.name)
-        elif source.is_unknown_stream:
-            terminal.tell(f"left out: {file.name}: it is no stream of a known format")
+        elif source.unread:
+            terminal.tell(f"left out: {file.name}: it {source.unread}")
     names += _joined(names) if dependents else []
     terminal.emit("".join(f"{printable(name)}\n" for name in names))
     if failures:

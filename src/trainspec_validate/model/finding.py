@@ -159,6 +159,19 @@ class Unjudged:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Requirements that one option or setting leaves out of a run, whatever the input holds."""
+
+    option: Literal["ignore", "select", "profile"]
+    words: tuple[str, ...]
+    """What it says: ids and chapters, or the name of the profile."""
+    settings: str
+    """The settings file that says so; empty for the command line or a program."""
+    requirements: tuple[str, ...]
+    """Their ids, sorted."""
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """The verdict on one requirement over all documents, with the reason when it was not judged."""
 
@@ -248,6 +261,10 @@ class Report:
     """One for each run whose streams were judged."""
     unjudged: tuple[Unjudged, ...] = ()
     """What a complete input would have had judged."""
+    settings: str = ""
+    """The settings file that was in force; empty where there was none."""
+    left_out: tuple[LeftOut, ...] = ()
+    """What was not to be judged."""
 
     def at_or_above(self, severity: Severity) -> tuple[Finding, ...]:
         """The findings that weigh at least `severity`."""

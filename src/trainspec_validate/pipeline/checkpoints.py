@@ -53,11 +53,11 @@ def judge_stored(  # noqa: PLR0913
         except UnreadableError as error:
             result += CheckResult(failures=(str(error),))
             continue
-        judgement = judge_series(series, wanted, index, beside, seen)
+        found = judge_series(series, wanted, index, beside, seen)
         judged = tuple(_summary(one, reads_values=reads_values) for one in series.checkpoints)
         path = judged[0].path if judged else group.root.as_posix()
-        without = tuple(without_documents(path, "checkpoints", judgement.outcomes, given))
-        result += CheckResult(tuple(judgement.findings), tuple(judgement.outcomes), judged, unjudged=without)
+        without = tuple(without_documents(path, "checkpoints", found.outcomes, given))
+        result += found + CheckResult(documents=judged, unjudged=without)
     return result
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from trainspec_validate.documents.load import MAX_BYTES
-from trainspec_validate.pipeline.files import MARK, STDIN, File, files_of, is_document_name, is_stream_name
+from trainspec_validate.pipeline.files import STDIN, File, files_of, is_document_name, is_stream_name
 from trainspec_validate.system.boundary import InputError, open_regular, unreadable, untrusted
 
 if TYPE_CHECKING:
@@ -23,6 +25,11 @@ _OWN_SUFFIXES = (".prom", ".mllog")
 _STRUCTURED = frozenset({"metric-stream", "parquet", "otlp", "torchtitan"})
 """Formats that the form of a whole file shows; of the others one line is enough, which a document may quote."""
 _START_BYTES = 65_536
+_CLAIM = re.compile(rb"trainspec(?:\\?/|\\u002[fF]|\\x2[fF])v")
+"""What every document of ours says of its version, with the escapes of JSON and YAML for the slash."""
+_CLAIM_BYTES = 20
+NO_STREAM = "is no stream of a known format"
+_TOO_LONG = f"has more than {MAX_BYTES:,} bytes, the most that a document may have"
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
 
@@ -35,10 +42,8 @@ class Source:
     format: str = ""
     """Name of the format of a stream; empty where it is unknown, which reading the stream reports."""
 
-    @property
-    def is_unknown_stream(self) -> bool:
-        """Whether the name is one of a stream and the content is of no known format."""
-        return self.kind == "other" and is_stream_name(self.file.name)
+    unread: str = ""
+    """Why a file whose name is one of a document or stream is not judged; empty for the file of another program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +181,13 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
         return Source("stream", file, found)
     if is_stream_name(file.name):
         is_stream = not file.found or file.name.endswith(_OWN_SUFFIXES) or not start.strip() or _has_record(start)
-        return Source("stream" if is_stream else "other", file)
+        return Source("stream", file) if is_stream else Source("other", file, unread=NO_STREAM)
     if not file.found:
         return Source("stream" if is_compressed else "document", file)
-    return Source("document" if is_document_name(file.name) and _claims(file.path) else "other", file)
+    if not is_document_name(file.name):
+        return Source("other", file)
+    reason = _no_document(file.path)
+    return Source("document", file) if reason is None else Source("other", file, unread=reason)
 
 
 def _format_of(name: str, start: bytes) -> str:
@@ -198,17 +206,34 @@ def _has_record(start: bytes) -> bool:
     return holds_record(start)
 
 
-def _claims(path: Path) -> bool:
-    """Whether a YAML or JSON file claims to be one of ours, by its name or in its text."""
+def _no_document(path: Path) -> str | None:
+    """Why a YAML or JSON file is no document; None where it claims to be one of ours, by its name or in its text.
+
+    The reason is empty for the text of another program: only what cannot be read as text may be ours in disguise.
+    """
     if path.name.split(".")[0] in _OWN_STEMS or ".trainspec." in path.name:
-        return True
+        return None
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    is_empty, reason = True, ""
     with open_regular(path) as file:
-        rest = b""  # a longer file is no document
+        rest = b""
         for _ in range(-(-MAX_BYTES // _START_BYTES)):
             piece = file.read(_START_BYTES)
+            if _CLAIM.search(rest + piece):
+                return None
+            is_empty = is_empty and not piece.strip()
+            reason = reason or _no_text(decoder, piece)
+            rest = piece[-_CLAIM_BYTES:]
             if not piece:
-                return False
-            if MARK in rest + piece:
-                return True
-            rest = piece[-len(MARK) :]
-    return False
+                return "is empty" if is_empty else reason
+        more = file.read(1)
+    return reason or (_TOO_LONG if more else "")
+
+
+def _no_text(decoder: codecs.IncrementalDecoder, piece: bytes) -> str:
+    """Why the next piece of a file is no text; empty where it is one. The last piece is empty."""
+    try:
+        text = decoder.decode(piece, final=not piece)
+    except UnicodeDecodeError:
+        return "is no text in UTF-8"
+    return "holds zero bytes, which no text does" if "\0" in text else ""

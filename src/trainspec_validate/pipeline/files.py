@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,7 +32,7 @@ STDIN = "-"
 STDIN_NAME = "<stdin>"
 MARK = b"trainspec/v"
 """What every document of ours says of its version."""
-_SKIPPED_DIRECTORIES = frozenset({"node_modules", "__pycache__", "site-packages"})
+SKIPPED_DIRECTORIES = frozenset({"node_modules", "__pycache__", "site-packages"})
 _WILDCARDS = frozenset("*?[")
 _MOST_LEVELS: Final = Limit("a directory", 100, "levels of directories")
 _MOST_STDIN: Final = Limit("a stream on standard input", 16 * 1024**3, "bytes")
@@ -117,7 +116,17 @@ def _matches(pattern: str) -> list[Path]:
     return matches
 
 
-def _glob(pattern: str) -> Iterator[Path]:
+def linked_matches(pattern: str) -> Iterator[Path]:
+    """What matches a pattern and is left out, because it is a link or behind one."""
+    if not _WILDCARDS & set(pattern) or os.path.lexists(pattern):
+        return
+    try:
+        yield from sorted(islice(_glob(pattern, behind_links=True), int(_MOST_FILES.most)))
+    except (OSError, ValueError, NotImplementedError, RecursionError):
+        return  # the search reports why
+
+
+def _glob(pattern: str, *, behind_links: bool = False) -> Iterator[Path]:
     pure = PurePath(pattern)
     if any("**" in part and part != "**" for part in pure.parts):  # Python 3.13 reads it as *, older ones refuse it
         raise ValueError(pattern)
@@ -125,7 +134,7 @@ def _glob(pattern: str) -> Iterator[Path]:
     relative = pure.relative_to(pure.anchor) if pure.anchor else pure
     plain = next((n for n, part in enumerate(pure.parts) if _WILDCARDS & set(part)), 0)
     for match in anchor.glob(str(relative)):
-        if match.is_file() and not _behind_link(match, plain):
+        if _behind_link(match, plain) is behind_links and (match.is_file() or match.is_symlink()):
             yield match
 
 
@@ -178,7 +187,7 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_searched(entry: os.DirEntry[str]) -> bool:
-    named = not entry.name.startswith(".") and entry.name not in _SKIPPED_DIRECTORIES
+    named = not entry.name.startswith(".") and entry.name not in SKIPPED_DIRECTORIES
     return named and entry.is_dir(follow_symlinks=False)
 
 
@@ -198,6 +207,8 @@ def kept(start: bytes, rest: BinaryIO, name: str) -> Iterator[File]:
     Raises:
         OverLimitError: there is too much of it.
     """
+    import tempfile  # noqa: PLC0415 - start-up: few runs read a stream from standard input
+
     num_bytes = Count(_MOST_STDIN)
     with tempfile.TemporaryDirectory(prefix="trainspec-") as directory:
         path = Path(directory, "stdin")
@@ -212,15 +223,15 @@ def kept(start: bytes, rest: BinaryIO, name: str) -> Iterator[File]:
 
 def is_document_name(name: str) -> bool:
     """Whether a name is one of a document."""
-    return PurePath(name).suffix in SUFFIXES
+    return PurePath(name).suffix.lower() in SUFFIXES
 
 
 def is_stream_name(name: str) -> bool:
     """Whether a name is one of a stream."""
-    return name.endswith(STREAM_SUFFIXES)
+    return name.lower().endswith(STREAM_SUFFIXES)
 
 
 def is_candidate(name: str) -> bool:
     """Whether a file of this name is looked at in a directory."""
-    plain = name.removesuffix(".gz").removesuffix(".zst")
+    plain = name.lower().removesuffix(".gz").removesuffix(".zst")
     return is_document_name(name) or is_stream_name(name) or plain.endswith(_LOG_SUFFIXES)

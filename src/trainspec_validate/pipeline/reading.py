@@ -219,7 +219,7 @@ def _with_form(file: ReadFile, source: Source, found: _Findings) -> ReadFile:
     """The file with its kind, its document, and what is wrong with its form."""
     kind = kind_of(source.data)
     if isinstance(kind, KindFailure):
-        unknown = not isinstance(source.data, dict) and PurePath(source.path).suffix not in {"", *SUFFIXES}
+        unknown = not isinstance(source.data, dict) and PurePath(source.path).suffix.lower() not in {"", *SUFFIXES}
         return replace(file, findings=(found.of_kind(_of_no_format(kind) if unknown else kind),))
     file = replace(file, kind=kind)
     if kind in KINDS and len(source.text) <= _SMALL and not source.data.get("unknowns"):

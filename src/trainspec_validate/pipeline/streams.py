@@ -23,7 +23,7 @@ from trainspec_validate.system.boundary import (
 )
 
 if TYPE_CHECKING:
-    from trainspec_validate.telemetry.decode.reader import RunFile
+    from trainspec_validate.telemetry.decode.run_file import RunFile
     from trainspec_validate.telemetry.user_rules import RuleSet
     from trainspec_validate.telemetry.view.run_view import RunView
 
@@ -61,17 +61,17 @@ def judge_streams(  # noqa: PLR0913
     options = Options(num_workers, engine, now_us=time.time_ns() // 1_000)
     result, saved = CheckResult(), []
     for those in runs(files):
-        run, judgement, failures = readable(those, lambda some: judge_run(some, wanted, index, beside, options))
+        run, judged, failures = readable(those, lambda some: judge_run(some, wanted, index, beside, options))
         result += CheckResult(failures=failures)
-        if judgement is None:
+        if judged is None:
             continue
-        saved.append(_saved(judgement.view))
+        view, found = judged
+        saved.append(_saved(view))
         if seen is not None:
-            seen(judgement.view)
-        judged = tuple(DocumentSummary(file.name, "MetricStream", judgement.view.run) for file in run)
-        covered = () if judgement.coverage is None else (judgement.coverage,)
-        without = tuple(without_documents(run[0].name, "streams", judgement.outcomes, given))
-        result += CheckResult(tuple(judgement.findings), tuple(judgement.outcomes), judged, covered, unjudged=without)
+            seen(view)
+        streams = tuple(DocumentSummary(file.name, "MetricStream", view.run) for file in run)
+        without = tuple(without_documents(run[0].name, "streams", found.outcomes, given))
+        result += found + CheckResult(documents=streams, unjudged=without)
     return result, saved
 
 
@@ -145,15 +145,10 @@ def judge_by_rules(files: Sequence[RunFile], rules: RuleSet, selection: Selectio
 
     wanted = [rule for rule in rules.rules if selection.takes(index, rule.id)]
     try:
-        _, judgement, failures = readable(files, lambda some: judge_rules(some, rules, wanted, index))
+        _, found, failures = readable(files, lambda some: judge_rules(some, rules, wanted, index))
     except SourceError as error:
         return CheckResult(failures=("; ".join(filter(None, (f"--rules: {error}", error.help))),))
-    unread = CheckResult(failures=failures)
-    if judgement is None:
-        return unread
-    return unread + CheckResult(
-        tuple(judgement.findings), tuple(judgement.outcomes), failures=tuple(judgement.failures)
-    )
+    return CheckResult(failures=failures) + (found or CheckResult())
 
 
 def documents_beside(paths: Sequence[str]) -> Mapping[type[Document], Document]:
@@ -201,7 +196,7 @@ def num_given(bound: Iterable[Mapping[type[Document], Document]]) -> dict[str, i
 
 def runs(files: Iterable[RunFile]) -> list[list[RunFile]]:
     """The files by run: those of our format by the run of their head, every other one by itself."""
-    from trainspec_validate.telemetry.decode.reader import NATIVE  # noqa: PLC0415
+    from trainspec_validate.telemetry.decode.run_file import NATIVE  # noqa: PLC0415
 
     by_run: dict[str, list[RunFile]] = {}
     headless, alone = [], []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from trainspec_validate._version import __version__
 from trainspec_validate.checking.selection import Selection
-from trainspec_validate.checking.suppress import Run, Tally, is_below, silence
+from trainspec_validate.checking.suppress import Run, SuppressionResult, is_below, silence
 from trainspec_validate.documents.load import MAX_BYTES, LoadError, Source
 from trainspec_validate.model.finding import (
     CheckResult,
@@ -26,12 +26,14 @@ from trainspec_validate.model.finding import (
 from trainspec_validate.model.requirements import Index, load_index
 from trainspec_validate.pipeline.checkpoints import judge_stored
 from trainspec_validate.pipeline.completion import complete
+from trainspec_validate.pipeline.detect import NO_STREAM, detect, of_content, search
 from trainspec_validate.pipeline.detect import Search as Found
-from trainspec_validate.pipeline.detect import detect, of_content, search
+from trainspec_validate.pipeline.detect import Source as FoundSource
 from trainspec_validate.pipeline.engine import Binding, Member, not_together, run_rules, wanted_places, with_spans
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, File, kept
 from trainspec_validate.pipeline.named import Absent
 from trainspec_validate.pipeline.outcomes import NAME_TAKEN, judged_on, outcomes_of_form, without_input
+from trainspec_validate.pipeline.overlooked import overlooked
 from trainspec_validate.pipeline.reading import DocumentSet, ReadFile, read_content, read_document, read_named
 from trainspec_validate.pipeline.references import ReferenceFailure, bindings
 from trainspec_validate.pipeline.streams import Seen, judge_by_rules, judge_streams, merge_outcomes, open_streams
@@ -84,6 +86,10 @@ class Terms:
     """Whether documents of the tree that name one of these are judged too."""
     values: bool = False
     """Whether the values of tensors in checkpoints are read too."""
+    settings: str = ""
+    """The settings file in force."""
+    from_settings: Collection[str] = ()
+    """The names of the options that it sets."""
     settings_from: str | None = None
     """A copy of another state of the working directory; waivers and baselines in it speak of the working directory."""
 
@@ -117,6 +123,9 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
     """
     with ExitStack() as stack:
         report, failures = _examine([os.fspath(path) for path in paths], terms, stack)
+    index = terms.rules.known_to(load_index()) if terms.rules else load_index()
+    left_out = terms.selection.left_out(index, terms.settings, terms.from_settings)
+    report = replace(report, settings=terms.settings, left_out=tuple(left_out))
     if failures:
         raise PartialInputError(failures, report)
     return report
@@ -158,7 +167,7 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
         specification_version=index.specification_version,
         tool_version=__version__,
         coverage=both.coverage,
-        unjudged=unexplained([*ruled.unjudged, *both.unjudged, *inputs.left_out], findings),
+        unjudged=unexplained([*ruled.unjudged, *both.unjudged, *_left_out(arguments, documents, inputs)], findings),
     )
     return report, [*inputs.failures, *completion.failures, *both.failures]
 
@@ -217,9 +226,11 @@ class Inputs:
     streams: tuple[File, ...] = ()
     checkpoints: tuple[Group, ...] = ()
     left_out: tuple[Unjudged, ...] = ()
-    """Files whose names are those of streams and whose content is of no known format."""
+    """Files whose names are those of documents or streams and whose content is neither."""
     failures: tuple[str, ...] = ()
     """What could not be read."""
+    looked_at: tuple[File, ...] = ()
+    """All files that the search found."""
 
 
 def _read_all(index: Index, arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[DocumentSet, Inputs]:
@@ -235,7 +246,7 @@ def _read_all(index: Index, arguments: Sequence[str], terms: Terms, stack: ExitS
             streams += [given] if isinstance(given, File) else []
         except UnreadableError as error:
             failures.insert(0, error)
-    taken, left_out = set(found.with_checkpoints), list[File]()
+    taken, left_out = set(found.with_checkpoints), list[FoundSource]()
     for number, file in enumerate(found.files):
         if terms.progress:
             terms.progress(number, len(found.files))
@@ -252,28 +263,41 @@ def _read_all(index: Index, arguments: Sequence[str], terms: Terms, stack: ExitS
         if source.kind != "other":
             taken.add(file.argument)
         streams += [file] if source.kind == "stream" else []
-        left_out += [file] if source.is_unknown_stream else []
+        left_out += [source] if source.unread else []
     if terms.progress:
         terms.progress(len(found.files), len(found.files))
     told = [str(failure) for failure in failures]
     told += _nothing_in(found, taken, left_out, told)
-    inputs = Inputs(tuple(streams), found.checkpoints, tuple(map(_unknown_stream, left_out)), tuple(told))
+    inputs = Inputs(tuple(streams), found.checkpoints, tuple(map(_unread, left_out)), tuple(told), found.files)
     return DocumentSet(index).including(documents), inputs
 
 
-def _nothing_in(found: Found, taken: set[str], left_out: Sequence[File], failures: Sequence[str]) -> Iterator[str]:
+def _nothing_in(
+    found: Found, taken: set[str], left_out: Sequence[FoundSource], failures: Sequence[str]
+) -> Iterator[str]:
     """The directories and patterns by which nothing was found to judge, and nothing that is reported already."""
     refused = {failure.partition(":")[0] for failure in failures}
     for argument in dict.fromkeys(file.argument for file in found.files if file.found):
         if argument not in taken and not any(path.startswith(argument) for path in refused):
-            names = [file.name for file in left_out if file.argument == argument]
+            names = [source.file.name for source in left_out if source.file.argument == argument]
             more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
             told = f"; of no known format: {', '.join(names[:_MOST_NAMED])}{more}" if names else ""
             yield f"{_NOTHING}{argument}{told}"
 
 
-def _unknown_stream(file: File) -> Unjudged:
-    return Unjudged(file.name, "is no stream of a known format", "see: trainspec import --list", ())
+def _left_out(arguments: Sequence[str], documents: DocumentSet, inputs: Inputs) -> Iterator[Unjudged]:
+    """Files that were found and are of no known format, and what searches pass by."""
+    yield from inputs.left_out
+    members = {os.path.realpath(member) for group in inputs.checkpoints for member in group.members}
+    judged = {os.path.realpath(path) for path in documents.files}
+    judged |= {os.path.realpath(file.path) for file in inputs.looked_at}
+    for path, reason, remedy in overlooked(arguments, judged | members):
+        yield Unjudged(path, reason, remedy, ())
+
+
+def _unread(source: FoundSource) -> Unjudged:
+    remedy = "see: trainspec import --list" if source.unread == NO_STREAM else "write the file anew, or remove it"
+    return Unjudged(source.file.name, source.unread, remedy, ())
 
 
 def _read_stdin(index: Index, name: str, stack: ExitStack) -> ReadFile | File:
@@ -372,7 +396,9 @@ def _with_spans(sources: Mapping[str, Source], findings: Sequence[Finding]) -> l
     return [with_spans(finding, spans) for finding in findings]
 
 
-def _complaints(documents: DocumentSet, tally: Tally, recorded: Baseline | None, terms: Terms) -> list[Finding]:
+def _complaints(
+    documents: DocumentSet, tally: SuppressionResult, recorded: Baseline | None, terms: Terms
+) -> list[Finding]:
     """The findings on silencers, which are silenced by none."""
     index = documents.index
     findings = [

@@ -24,13 +24,8 @@ class Band:
     high: float
 
 
-def step_band(scored: Scored) -> Band:
-    """Seconds of a step: published runs over their predictions, each data set predicted from the others."""
-    return Band(scored.outlook.step.low_seconds, scored.outlook.step.high_seconds)
-
-
 def utilisation_band(scored: Scored) -> Band:
-    """Model operations over the peak, for the steps of `step_band`."""
+    """Model operations over the peak, by the band of the step: published runs over their predictions."""
     step, share = scored.outlook.step, scored.outlook.utilisation
     return Band(share * step.seconds / step.high_seconds, share * step.seconds / step.low_seconds)
 

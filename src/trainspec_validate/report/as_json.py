@@ -9,6 +9,7 @@ from trainspec_validate.model.finding import (
     Coverage,
     DocumentSummary,
     Finding,
+    LeftOut,
     Outcome,
     Related,
     Report,
@@ -45,6 +46,8 @@ def render(report: Report, options: Options) -> str:
             ],
             "outcomes": [_outcome(entry) for entry in sorted(report.outcomes, key=lambda o: o.requirement)],
             "coverage": [_coverage(entry) for entry in report.coverage],
+            "settings": report.settings,
+            "left_out": [_left_out(entry) for entry in report.left_out],
             "unjudged": [_unjudged(entry) for entry in ordered(report)],
         }
     )
@@ -57,6 +60,7 @@ def _summary(report: Report) -> dict[str, Any]:
         "documents": len(summary.all_paths(report)),
         "documents_with_findings": len(summary.paths_with_findings(report)),
         "requirements": summary.verdicts(report),
+        "left_out": len({requirement for entry in report.left_out for requirement in entry.requirements}),
         "unjudged": len({requirement for entry in report.unjudged for requirement in entry.requirements}),
     }
 
@@ -71,6 +75,16 @@ def _document(document: DocumentSummary) -> dict[str, Any]:
 
 def _unjudged(entry: Unjudged) -> dict[str, Any]:
     return {"reason": entry.reason, "help": entry.help, "requirements": list(entry.requirements), **_place(entry)}
+
+
+def _left_out(entry: LeftOut) -> dict[str, Any]:
+    requirements = list(entry.requirements)
+    return {
+        "option": entry.option,
+        "words": list(entry.words),
+        "settings": entry.settings,
+        "requirements": requirements,
+    }
 
 
 def _outcome(outcome: Outcome) -> dict[str, Any]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 from trainspec_validate.model.finding import Report, Severity, Unjudged
-from trainspec_validate.report import unjudged
+from trainspec_validate.report import left_out, unjudged
 from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import Identified, dumps, identified, relative
+from trainspec_validate.report.summary import all_paths
 
 _SEVERITIES = {Severity.ERROR: "major", Severity.WARNING: "minor", Severity.NOTE: "info"}
 
@@ -14,6 +17,7 @@ def render(report: Report, options: Options) -> str:
     """A list of issues; GitLab drops those that share a fingerprint, so none do."""
     entries = identified(report, options.base)
     issues = [_issue(entry, options.base) for entry in entries if entry.suppressed is None]
+    issues += [_settings(text, report, options.base) for text in left_out.sentences(report)]
     return dumps(issues + [_unjudged(entry, options.base) for entry in unjudged.ordered(report)])
 
 
@@ -28,6 +32,17 @@ def _unjudged(entry: Unjudged, base: str) -> dict[str, object]:
             "path": relative(entry.path, base),
             "lines": {"begin": entry.span.line if entry.span else 1},
         },
+    }
+
+
+def _settings(text: str, report: Report, base: str) -> dict[str, object]:
+    path = report.settings or next(iter(sorted(all_paths(report))), "")
+    return {
+        "description": text,
+        "check_name": "settings",
+        "fingerprint": sha256(ascii(("settings", text)).encode()).hexdigest(),
+        "severity": "info",
+        "location": {"path": relative(path, base), "lines": {"begin": 1}},
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from xml.etree import ElementTree as ET
 
 from trainspec_validate.model.finding import Finding, Report, Suppressed
+from trainspec_validate.report.left_out import sentences
 from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import Identified, identified, position, relative
 from trainspec_validate.report.summary import all_paths, nothing_judged
@@ -21,10 +22,15 @@ def render(report: Report, options: Options) -> str:
         suite = suites.setdefault(entry.finding.path, {})
         suite.setdefault(entry.finding.requirement, []).append(entry)
 
+    for unjudged in ordered(report):
+        suites.setdefault(unjudged.path, {})
+    judged = all_paths(report)
     root = ET.Element("testsuites", name="trainspec-validate")
     for path, cases in suites.items():
         name = printable(relative(path, options.base))
-        written = _suite(root, name, cases, nothing_judged(report))
+        written = ET.SubElement(root, "testsuite", name=name)
+        if path in judged:
+            _cases(written, name, cases, nothing_judged(report))
         for unjudged in ordered(report):
             if unjudged.path == path:
                 case = ET.SubElement(
@@ -32,14 +38,20 @@ def render(report: Report, options: Options) -> str:
                 )
                 ET.SubElement(case, "skipped", message=sentence(unjudged)).text = short_ids(unjudged.requirements)
         _count(written)
+    told = sentences(report)
+    if told:
+        written = ET.SubElement(root, "testsuite", name="settings")
+        for text in told:
+            case = ET.SubElement(written, "testcase", name=text, classname="settings")
+            ET.SubElement(case, "skipped", message=text)
+        _count(written)
     for attribute in ("tests", "failures", "skipped"):
         root.set(attribute, str(sum(int(suite.get(attribute, "0")) for suite in root)))
     ET.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _suite(root: ET.Element, path: str, cases: dict[str, Case], unjudged: bool) -> ET.Element:
-    suite = ET.SubElement(root, "testsuite", name=path)
+def _cases(suite: ET.Element, path: str, cases: dict[str, Case], unjudged: bool) -> None:
     if not cases:
         case = ET.SubElement(suite, "testcase", name="no findings", classname=path)
         if unjudged:
@@ -47,7 +59,6 @@ def _suite(root: ET.Element, path: str, cases: dict[str, Case], unjudged: bool) 
             ET.SubElement(case, "skipped", message="no requirement came to a verdict")
     for requirement in sorted(cases):
         _case(suite, path, cases[requirement])
-    return suite
 
 
 def _count(suite: ET.Element) -> None:

@@ -15,7 +15,7 @@ from trainspec_validate.model.finding import (
     Unjudged,
     Verdict,
 )
-from trainspec_validate.report import unjudged
+from trainspec_validate.report import left_out, unjudged
 from trainspec_validate.report.options import Options, RuleText
 from trainspec_validate.report.places import Identified, dumps, identified, json_pointer, location_of
 
@@ -71,6 +71,7 @@ def _invocation(report: Report, base: str) -> Json:
     ]
     notifications += [_unjudged(entry, base) for entry in unjudged.ordered(report)]
     notifications += [{"level": "note", "message": {"text": text}} for text in unjudged.found_lines(report.documents)]
+    notifications += [{"level": "note", "message": {"text": text}} for text in left_out.sentences(report)]
     if notifications:
         invocation["toolExecutionNotifications"] = notifications
     return invocation

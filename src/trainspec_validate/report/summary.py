@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import PurePosixPath
 
 from trainspec_validate.model.finding import Report, Severity, SuppressionKind, Verdict
+from trainspec_validate.report import left_out
 from trainspec_validate.report.unjudged import in_summary
 
 JUDGED = (Verdict.PASS, Verdict.FAIL, Verdict.WARN)
@@ -63,7 +64,7 @@ def summary_line(report: Report) -> str:
     kinds = [f"{number} {kind}" for kind, number in suppressions(report).items() if number]
     if kinds:
         body += f"; {len(report.suppressed)} suppressed ({', '.join(kinds)})"
-    return body + in_summary(report)
+    return body + in_summary(report) + left_out.in_summary(report)
 
 
 def _not_run(report: Report) -> int:

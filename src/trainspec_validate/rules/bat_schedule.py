@@ -14,6 +14,9 @@ LENGTH_TOLERANCE = 0.01
 """Relative difference of two lengths that agree, as for the tokens of a job."""
 WITHOUT_DECAY = frozenset({"constant", "inverse-square-root"})
 """Forms that have no end: the first stays, the second falls for ever."""
+NORMALISED = frozenset({"adam", "adamw", "lion"})
+"""Optimizers whose update of each weight is about as large as the learning rate, whatever the gradient."""
+MAX_NORMALISED_RATE = 0.1
 UNITS = ("steps", "tokens")
 
 
@@ -45,6 +48,21 @@ def schedule_length(plan: TrainingPlan) -> Iterator[Violation]:
                 f"set {key} to {number(round(job))}, or correct the length of the job",
                 related=((at(plan, "job"), "the job"),),
             )
+
+
+@rule("TS-BAT-042")
+def schedule_peak(plan: TrainingPlan) -> Iterator[Violation]:
+    """The peak of an optimizer whose step is as long as the learning rate is far below the weights."""
+    schedule, optimizer = _schedule(plan), plan.optimizer
+    if optimizer is None or optimizer.name not in NORMALISED:
+        raise NotApplicable("the length of a step does not follow from the learning rate alone")
+    if schedule.peak > MAX_NORMALISED_RATE:
+        yield Violation(
+            at(plan, "optimizer", "learning_rate", "peak"),
+            f"the peak is {number(schedule.peak)}, and a step of {optimizer.name} moves each weight by about as much",
+            f"write the rate of one step; published ones run from 1e-5 to 1e-2, {number(MAX_NORMALISED_RATE)} is the "
+            "most that passes",
+        )
 
 
 @rule("TS-BAT-034")

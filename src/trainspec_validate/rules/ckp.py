@@ -27,6 +27,8 @@ from trainspec_validate.rules._policy import (
 FORMS_TOLERANCE = 0.1
 MTBF_FACTOR = 2.0
 PARAMETERS_TOLERANCE = 0.05
+_SLIPPED = 900
+"""Ratio from which two figures differ by a prefix and not by a choice."""
 TIME_FACTOR = 1.25
 
 
@@ -246,7 +248,14 @@ def plan_figures(checkpoint: CheckpointPolicy, plan: TrainingPlan) -> Iterator[V
         if not planned / factor <= own <= planned * factor:
             shown = billions if what == "parameters" else seconds
             message = f"{what}: {shown(own)}, but the plan has {shown(planned)}"
-            yield Violation(place, message, f"write {base(planned)}, or fix the plan", related=((other, "the plan's"),))
+            yield Violation(place, message, _agree(what, own, planned), related=((other, "the plan's"),))
+
+
+def _agree(what: str, own: float, planned: float) -> str:
+    """What would be right; a thousandfold difference is a slipped unit, on a side that only the author knows."""
+    if max(own, planned) >= _SLIPPED * min(own, planned):
+        return f"one of the two has a slipped unit: give the {what} as they are, in both"
+    return f"write {base(planned)}, or correct the plan"
 
 
 def _shared_figures(

@@ -8,12 +8,15 @@ from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.documents.types.hardware import Host, HostLink, NodeGroup
 from trainspec_validate.model import units
 from trainspec_validate.model.finding import Pointer
-from trainspec_validate.performance.derived.cluster import all_nics, host_link_rate, memory_bytes
+from trainspec_validate.performance.derived.cluster import all_nics, compute_nics, host_link_rate, memory_bytes
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 
 _LANES = (1, 2, 4, 8, 12, 16, 32)
 _LINK_SHARE = (0.7, 1.1)
 _COHERENT_LINK_SHARE = (0.4, 1.1)
+_FEED_TOLERANCE = 0.05
+_PORTS_OF_ACCELERATORS = frozenset({"gaudi-roce", "ici"})
+"""Scale-up links of accelerators that have network ports of their own: the traffic does not cross the host link."""
 _MEMORY_SHARE = (0.7, 9.0)
 _SHARED_HOST = 4
 """Accelerators per node from which host memory grows with device memory."""
@@ -93,6 +96,30 @@ def _share(link: HostLink) -> tuple[str, str, str] | None:
         )
         return "upstream_bandwidth_bytes_per_second", message, f"at least {units.base(one)}"
     return None
+
+
+@rule("TS-CLU-069")
+def host_link_feeds(cluster: ClusterProfile) -> Iterator[Violation]:
+    """The link of an accelerator to the host carries its share of the node's compute NICs."""
+    judged = False
+    for i, group in enumerate(cluster.node_groups):
+        link, nics = group.host_link, [nic for _, nic in compute_nics(group)]
+        own_ports = group.scale_up is not None and group.scale_up.technology in _PORTS_OF_ACCELERATORS
+        rate = (host_link_rate(link) or link.bandwidth_bytes_per_second) if link is not None else None
+        if rate is None or not nics or own_ports:
+            continue
+        judged = True
+        needed = max(nic.rate_bytes_per_second * nic.num_per_node for nic in nics) / group.num_accelerators_per_node
+        if rate < needed * (1 - _FEED_TOLERANCE):
+            yield Violation(
+                at(cluster, "node_groups", i, "host_link"),
+                f"the link between host and accelerator carries {units.bytes_per_second(rate)}, and an accelerator's "
+                f"share of the compute NICs is {units.bytes_per_second(needed)}",
+                f"correct generation and num_lanes of the link, or the NICs; {units.base(needed)} each way is needed",
+                related=((at(cluster, "node_groups", i, "nics"), "the NICs"),),
+            )
+    if not judged:
+        raise NotApplicable("no host link of known rate in a group with compute NICs on the host")
 
 
 @rule("TS-CLU-017")

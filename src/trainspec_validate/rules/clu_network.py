@@ -175,7 +175,7 @@ def management_rate(cluster: ClusterProfile) -> Iterator[Violation]:
 
 @rule("TS-CLU-024")
 def nic_rate(cluster: ClusterProfile) -> Iterator[Violation]:
-    """The rate of a NIC is that of its generation, where the generation names the rate of a lane."""
+    """The rate of a NIC is that of its generation, where that names the rate of a lane; of a virtual one no more."""
     judged = False
     for i, j, nic in all_nics(cluster):
         if _row(nic) is None or nic.technology not in _SIGNALLED:
@@ -214,12 +214,25 @@ def _wrong_rate(cluster: ClusterProfile, i: int, j: int, nic: Nic) -> Iterator[V
         yield Violation(at(cluster, "node_groups", i, "nics", j, key), message, told)
 
 
+def _virtual_rate(nic: Nic, most: float) -> tuple[str, str, str] | None:
+    """The same of a virtual interface, of which the provider sets the rate."""
+    if nic.rate_bytes_per_second <= most * (1 + _RATE_TOLERANCE):
+        return None
+    message = (
+        f"a virtual interface of {nic.technology} {nic.generation} carries at most {units.bits_per_second(most)}, "
+        f"not {units.bits_per_second(nic.rate_bytes_per_second)}"
+    )
+    return "rate_bytes_per_second", message, f"at most {units.base(most)}, in bytes per second"
+
+
 def _rate(nic: Nic) -> tuple[str, str, str] | None:
     """Key, message and help of what is wrong with the rate of one interface."""
     own, table = nic.rate_bytes_per_second, links().nic_rate_bytes_per_second
     generation = (nic.generation or "").casefold()
     ports = {1, nic.num_ports or 1}
     row = _row(nic)
+    if row is not None and nic.virtual:
+        return _virtual_rate(nic, row * max(ports))
     if row is not None:
         if any(within(own, row * count, _RATE_TOLERANCE) for count in ports):
             return None
@@ -262,7 +275,8 @@ def nic_slot(cluster: ClusterProfile) -> Iterator[Violation]:
         judged = True
         if slot < nic.rate_bytes_per_second:
             pcie = link.technology == "pcie" and link.generation is not None and link.num_lanes is not None
-            name = f"PCIe {link.generation} x{link.num_lanes}" if pcie else "the slot"
+            links_ = f"{link.num_links} x " if link.num_links > 1 else ""
+            name = f"{links_}PCIe {link.generation} x{link.num_lanes}" if pcie else "the slot"
             yield Violation(
                 at(cluster, "node_groups", i, "nics", j, "host_link"),
                 f"{name} carries {units.bytes_per_second(slot)}, less than the NIC's "

@@ -210,7 +210,8 @@ def parameter_count(plan: TrainingPlan) -> Iterator[Violation]:
     if _outside(model.num_parameters, low, high):
         yield Violation(
             at(plan, "model", "num_parameters"),
-            f"num_parameters is {billions(model.num_parameters)}, but the shape has {billions(likely)}",
+            f"num_parameters is {billions(model.num_parameters)}, but the shape has {billions(likely)}"
+            + (f", or {billions(low)} where layers share weights" if low < likely and model.family == "hybrid" else ""),
             "correct the count, or the layers, widths, heads, gate, experts or vocabulary",
         )
 

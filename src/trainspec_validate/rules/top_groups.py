@@ -39,7 +39,7 @@ def joined_groups(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
             yield Violation(
                 at(plan, "parallelism", "num_accelerators"),
                 f"{number(plan.parallelism.num_accelerators)} ranks span {len(used)} node groups, but no fabric joins "
-                f"{_connected(one, fabrics)} and {_connected(other, fabrics)}" + (f" to {wanted!r}" if wanted else ""),
+                f"{_connected(one)} and {_connected(other)}" + (f" to {wanted!r}" if wanted else ""),
                 "plug compute NICs of all of them into one fabric, declare the interconnect of their fabrics or sites, "
                 f"or use at most {largest} ranks in one node group",
                 related=((at(cluster, "node_groups", other.index, "name"), "the group that the others do not reach"),),
@@ -80,11 +80,16 @@ def _parts(names: list[str], joins: _Joins) -> set[int]:
 
 
 def _fabrics(nodes: JobNodes, wanted: str | None, joins: _Joins) -> list[str]:
-    """Names of the fabrics that compute NICs of a group are plugged into and that the plan may use."""
-    names = dict.fromkeys(nic.fabric for nic in nodes.group.nics if nic.role == "compute" and nic.fabric)
+    """Names of the fabrics of a group that the plan may use."""
+    names = _plugged(nodes)
     part = joins.get(("fabric", wanted))
     return [name for name in names if wanted is None or joins["fabric", name] == part]
 
 
-def _connected(nodes: JobNodes, fabrics: dict[int, list[str]]) -> str:
-    return f"{nodes.group.name!r} ({', '.join(fabrics[nodes.index]) or 'no fabric'})"
+def _plugged(nodes: JobNodes) -> list[str]:
+    """Names of the fabrics that compute NICs of a group are plugged into."""
+    return list(dict.fromkeys(nic.fabric for nic in nodes.group.nics if nic.role == "compute" and nic.fabric))
+
+
+def _connected(nodes: JobNodes) -> str:
+    return f"{nodes.group.name!r} ({', '.join(_plugged(nodes)) or 'no fabric'})"

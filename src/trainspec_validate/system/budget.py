@@ -6,8 +6,7 @@ nesting, keys, decoded bytes and seconds where they are produced, and refuses an
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 LIMITS: Final[dict[str, Limit]] = {}
@@ -66,19 +65,3 @@ class Count:
         """
         self.used += number
         self.limit.check(self.used)
-
-
-@dataclass(slots=True)
-class Clock:
-    """How many seconds one input has taken since the clock was made."""
-
-    limit: Limit
-    _start_seconds: float = field(default_factory=time.monotonic)
-
-    def check(self) -> None:
-        """Accept the time so far.
-
-        Raises:
-            OverLimitError: the input takes longer than the limit.
-        """
-        self.limit.check(time.monotonic() - self._start_seconds)

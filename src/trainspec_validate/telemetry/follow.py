@@ -9,18 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainspec_validate.documents.types import Document
-from trainspec_validate.model.finding import Finding
+from trainspec_validate.model.finding import CheckResult, Finding
 from trainspec_validate.model.requirements import Index, Requirement
 from trainspec_validate.system.boundary import untrusted
 from trainspec_validate.telemetry.decode.batch import Batch, in_order, join
-from trainspec_validate.telemetry.decode.reader import NATIVE, RunFile, decoder_of
+from trainspec_validate.telemetry.decode.reader import decoder_of
 from trainspec_validate.telemetry.decode.rows import RowBuilder
+from trainspec_validate.telemetry.decode.run_file import NATIVE, RunFile
 from trainspec_validate.telemetry.fold.build import view_of
 from trainspec_validate.telemetry.fold.digest import Digest
 from trainspec_validate.telemetry.fold.engine import Options, circumstances, run_file
 from trainspec_validate.telemetry.formats.native import MAX_LINE_BYTES
 from trainspec_validate.telemetry.formats.source import Block, SourceError, blocks, head_of
-from trainspec_validate.telemetry.judge import Judgement, judge_view
+from trainspec_validate.telemetry.judge import judge_view
 
 Told = tuple[str, str, int, str]
 """What tells findings apart while their numbers grow: requirement, file, line and series."""
@@ -69,7 +70,7 @@ class Follower:
     refused: dict[str, str] = field(default_factory=dict)
     """Files that cannot be followed, or not any further, and why; what was read of them still counts."""
 
-    def look(self, paths: Iterable[Path], now_us: int) -> tuple[list[Finding], Judgement | None]:
+    def look(self, paths: Iterable[Path], now_us: int) -> tuple[list[Finding], CheckResult | None]:
         """Read what is new in files, old and new ones, and give the findings that were not told before.
 
         Returns:
@@ -121,10 +122,10 @@ class Follower:
             self.refused[name] = "the file does not begin with a head"
             return
         builder = RowBuilder(self.digest.names, self.digest.facts(file.number), file.head)
-        self.digest.know([file.head])
+        self.digest.names.know([file.head])
         self.followed[name] = _Followed(file, decoder_of(builder), status)
 
-    def _judged(self, now_us: int) -> Judgement:
+    def _judged(self, now_us: int) -> CheckResult:
         files = [one.file for one in self.followed.values()]
         options = Options(is_live=True, now_us=now_us)
         view = view_of(self.digest, circumstances(files, self.digest, options))

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainspec_validate.checking.answers import CheckInput, evaluate
+from trainspec_validate.checking.answers import CheckInput, evaluate_all
 from trainspec_validate.documents.types import ClusterProfile, Document, TrainingPlan
-from trainspec_validate.model.finding import Coverage, Finding, Outcome, Related, Span
+from trainspec_validate.model.finding import CheckResult, Finding, Related, Span
 from trainspec_validate.model.requirements import Index, Requirement
 from trainspec_validate.performance.derived.groups import narrowed
 from trainspec_validate.system.boundary import UnreadableError
 from trainspec_validate.telemetry.checks import Violation, checks_of
 from trainspec_validate.telemetry.covered import coverage_of
-from trainspec_validate.telemetry.decode.reader import RunFile
+from trainspec_validate.telemetry.decode.run_file import RunFile
 from trainspec_validate.telemetry.fold.engine import Options, read_run
 from trainspec_validate.telemetry.formats.source import lines_at
 from trainspec_validate.telemetry.view.run_view import NOWHERE, Location, RunView
-
-
-@dataclass(slots=True)
-class Judgement:
-    """What came of the streams of one run."""
-
-    view: RunView
-    findings: list[Finding] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
-    coverage: Coverage | None = None
 
 
 def judge_run(
@@ -37,9 +26,10 @@ def judge_run(
     index: Index,
     documents: Mapping[type[Document], Document],
     options: Options | None = None,
-) -> Judgement:
+) -> tuple[RunView, CheckResult]:
     """Read the streams of a run and judge them by every requirement that is wanted."""
-    return judge_view(read_run(files, options), files, wanted, index, documents)
+    view = read_run(files, options)
+    return view, judge_view(view, files, wanted, index, documents)
 
 
 def judge_view(  # noqa: PLR0913
@@ -50,21 +40,16 @@ def judge_view(  # noqa: PLR0913
     documents: Mapping[type[Document], Document],
     *,
     is_followed: bool = False,
-) -> Judgement:
+) -> CheckResult:
     """Judge what was folded out of the streams of a run; files that are followed may be gone, which was told."""
-    judgement = Judgement(view)
     documents = _of_the_job(documents)
     given = CheckInput(view, documents, "streams", f"of run {view.run!r}")
-    violations: list[tuple[Requirement, Violation]] = []
     requirements = list(wanted)
-    for requirement, one in zip(requirements, checks_of((r.module, r.id) for r in requirements), strict=True):
-        found, outcome = evaluate(given, one, requirement)
-        violations += ((requirement, violation) for violation in found)
-        judgement.outcomes.append(outcome)
+    violations, outcomes = evaluate_all(given, requirements, checks_of((r.module, r.id) for r in requirements))
     places = Places(files, _first_head(view), is_live=is_followed or view.is_live)
-    judgement.findings = list(_findings(violations, index, places))
-    judgement.coverage = coverage_of(view, documents, judgement.outcomes)
-    return judgement
+    coverage = coverage_of(view, documents, outcomes)
+    covered = () if coverage is None else (coverage,)
+    return CheckResult(tuple(_findings(violations, index, places)), outcomes, coverage=covered)
 
 
 def _of_the_job(documents: Mapping[type[Document], Document]) -> Mapping[type[Document], Document]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from trainspec_validate.checking.suppress import inline
-from trainspec_validate.checking.suppress.common import NEVER_SILENCED, Complaint, Run, Tally, is_below
+from trainspec_validate.checking.suppress.common import NEVER_SILENCED, Complaint, Run, SuppressionResult, is_below
 from trainspec_validate.model.finding import Finding
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trainspec_validate.checking.suppress.baseline import Baseline
     from trainspec_validate.checking.suppress.waivers import WaiverFile
 
-__all__ = ["NEVER_SILENCED", "Complaint", "Run", "Tally", "is_below", "silence"]
+__all__ = ["NEVER_SILENCED", "Complaint", "Run", "SuppressionResult", "is_below", "silence"]
 
 
 def silence(
@@ -24,7 +24,7 @@ def silence(
     waivers: WaiverFile | None = None,
     baseline: Baseline | None = None,
     today: date | None = None,
-) -> Tally:
+) -> SuppressionResult:
     """Silence by comment, then by waiver, then by baseline; the first that takes a finding has it."""
     total = inline.apply(findings, run)
     if waivers is not None:
@@ -36,8 +36,8 @@ def silence(
     return total
 
 
-def _then(first: Tally, second: Tally) -> Tally:
-    return Tally(
+def _then(first: SuppressionResult, second: SuppressionResult) -> SuppressionResult:
+    return SuppressionResult(
         kept=second.kept,
         suppressed=first.suppressed + second.suppressed,
         complaints=first.complaints + second.complaints,

@@ -9,7 +9,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from trainspec_validate.checking.suppress.common import UNKNOWN, UNUSED, Complaint, Run, Tally, home_of, lookup
+from trainspec_validate.checking.suppress.common import (
+    UNKNOWN,
+    UNUSED,
+    Complaint,
+    Run,
+    SuppressionResult,
+    home_of,
+    lookup,
+)
 from trainspec_validate.documents.load import LoadError, Source, load_text, read_file
 from trainspec_validate.model.finding import Finding, Pointer, Suppressed, SuppressionKind
 from trainspec_validate.system.atomic import write_atomically
@@ -60,9 +68,9 @@ class Baseline:
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{self.path}: an entry lacks file, requirement, pointer or count; {how}") from error
 
-    def apply(self, findings: Iterable[Finding], run: Run) -> Tally:
+    def apply(self, findings: Iterable[Finding], run: Run) -> SuppressionResult:
         """Silence what the baseline counts; what it counts in vain is complained about, or left out of it."""
-        tally = Tally()
+        tally = SuppressionResult()
         current = list(findings)
         keys = [self._key_of(finding) for finding in current]
         occurring = Counter(keys)

@@ -45,7 +45,7 @@ class Run:
 
 
 @dataclass(slots=True)
-class Tally:
+class SuppressionResult:
     """What is left after one way of silencing."""
 
     kept: list[Finding] = field(default_factory=list)

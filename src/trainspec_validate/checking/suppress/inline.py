@@ -8,7 +8,15 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from trainspec_validate.checking.suppress.common import NO_REASON, UNKNOWN, UNUSED, Complaint, Run, Tally, lookup
+from trainspec_validate.checking.suppress.common import (
+    NO_REASON,
+    UNKNOWN,
+    UNUSED,
+    Complaint,
+    Run,
+    SuppressionResult,
+    lookup,
+)
 from trainspec_validate.documents.load import Source, comments
 from trainspec_validate.model.finding import Finding, Span, Suppressed, SuppressionKind
 from trainspec_validate.system.budget import Limit
@@ -35,9 +43,9 @@ class Ignore:
     used: bool = False
 
 
-def apply(findings: Iterable[Finding], run: Run) -> Tally:
+def apply(findings: Iterable[Finding], run: Run) -> SuppressionResult:
     """Silence what the comments of the files name, and complain about comments that are wrong or idle."""
-    tally = Tally()
+    tally = SuppressionResult()
     ignores: dict[tuple[str, str, int | None], list[Ignore]] = {}
     for source in run.sources.values():
         for entry in _read(source, run):

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainspec_validate.checking.suppress.common import EXPIRED, UNKNOWN, UNUSED, Complaint, Run, Tally, home_of, lookup
+from trainspec_validate.checking.suppress.common import (
+    EXPIRED,
+    UNKNOWN,
+    UNUSED,
+    Complaint,
+    Run,
+    SuppressionResult,
+    home_of,
+    lookup,
+)
 from trainspec_validate.documents.types import Waiver
 from trainspec_validate.model.finding import Finding, Pointer, Suppressed, SuppressionKind
 
@@ -52,9 +61,9 @@ class _Active:
         return _text(finding.pointer)[: len(self.pointer)] == self.pointer
 
 
-def apply(findings: Iterable[Finding], file: WaiverFile, run: Run, today: date | None) -> Tally:
+def apply(findings: Iterable[Finding], file: WaiverFile, run: Run, today: date | None) -> SuppressionResult:
     """Silence what the waivers cover, and complain about waivers that have ended, are unknown or idle."""
-    tally = Tally()
+    tally = SuppressionResult()
     active: list[_Active] = []
     for entry in _active(file, run, today):
         (tally.complaints if isinstance(entry, Complaint) else active).append(entry)  # type: ignore[arg-type]

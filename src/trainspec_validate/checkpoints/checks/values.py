@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from trainspec_validate.checkpoints.checks import Checkpoint, NotApplicable, Series, Violation, check
-from trainspec_validate.checkpoints.values import Statistics, statistics
+from trainspec_validate.checkpoints.statistics import Statistics
+from trainspec_validate.checkpoints.values import statistics
 
 MAX_ZERO_BYTES = 1 << 20
 MAX_DENORMAL_SHARE = 0.01

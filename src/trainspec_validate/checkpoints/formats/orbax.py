@@ -11,8 +11,9 @@ from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.crc32c import crc32c
 from trainspec_validate.checkpoints.limits import STORE_BYTES
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
+from trainspec_validate.checkpoints.statistics import Piece
 from trainspec_validate.checkpoints.tiles import volume
-from trainspec_validate.checkpoints.view import Checkpoint, Piece
+from trainspec_validate.checkpoints.view import Checkpoint
 
 MARK = "_CHECKPOINT_METADATA"
 _SUCCESS = "commit_success.txt"

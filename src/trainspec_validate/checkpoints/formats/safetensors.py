@@ -13,8 +13,9 @@ from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.limits import JSON_BYTES, within
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file, read_json, read_small
 from trainspec_validate.checkpoints.paths import fault
+from trainspec_validate.checkpoints.statistics import Piece
 from trainspec_validate.checkpoints.tiles import shown, volume
-from trainspec_validate.checkpoints.view import Checkpoint, Piece, is_count
+from trainspec_validate.checkpoints.view import Checkpoint, is_count
 
 SUFFIX = ".safetensors"
 _INDEX = ".safetensors.index.json"

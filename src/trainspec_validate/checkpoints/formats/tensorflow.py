@@ -8,9 +8,10 @@ from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.bundles import GRAPH, INDEX, STAGING, is_data, is_table, prefix_of, shard_name
 from trainspec_validate.checkpoints.formats._bundle import TEXT, Index, Tensor, read_index
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
+from trainspec_validate.checkpoints.statistics import Piece
 from trainspec_validate.checkpoints.tables import ChecksumError
 from trainspec_validate.checkpoints.tiles import fault, volume
-from trainspec_validate.checkpoints.view import Checkpoint, Piece
+from trainspec_validate.checkpoints.view import Checkpoint
 
 NAME = "TensorFlow"
 _BROKEN = "resume from an earlier checkpoint"

@@ -18,10 +18,11 @@ from trainspec_validate.cli.commands.stream_files import Inputs
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.documents.load import MAX_BYTES
 from trainspec_validate.documents.types import KINDS
-from trainspec_validate.interop.formats import Format, by_name, formats, recognise
+from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.merge import Choice
 from trainspec_validate.interop.open import decoded, foreign_text
+from trainspec_validate.interop.recognise import by_name, formats, recognise
 from trainspec_validate.interop.refused import join
 from trainspec_validate.pipeline.files import STDIN, File, files_of
 from trainspec_validate.system.boundary import InputError, untrusted

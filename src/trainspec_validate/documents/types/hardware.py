@@ -40,12 +40,12 @@ NumberFormat = Literal[
 ]
 
 
-MemoryBytesPerSecond = Annotated[float, Meta(ge=5e10, le=5e16, extra_json_schema={"x-unit": "By/s"})]
+MemoryBytesPerSecond = Annotated[float, Meta(ge=5e10, le=1e17, extra_json_schema={"x-unit": "By/s"})]
 HopSeconds = Annotated[float, Meta(ge=5e-8, le=2e-5, extra_json_schema={"x-unit": "s"})]
-HostLinkBytesPerSecond = Annotated[float, Meta(ge=2e8, le=2e12, extra_json_schema={"x-unit": "By/s"})]
-BoardWatts = Annotated[float, Meta(ge=10, le=50_000, extra_json_schema={"x-unit": "W"})]
-NicBytesPerSecond = Annotated[float, Meta(ge=1.25e8, le=4e11, extra_json_schema={"x-unit": "By/s"})]
-NodeWatts = Annotated[float, Meta(ge=50, le=1_000_000, extra_json_schema={"x-unit": "W"})]
+HostLinkBytesPerSecond = Annotated[float, Meta(ge=2e8, le=5e12, extra_json_schema={"x-unit": "By/s"})]
+BoardWatts = Annotated[float, Meta(ge=10, le=100_000, extra_json_schema={"x-unit": "W"})]
+NicBytesPerSecond = Annotated[float, Meta(ge=1.25e8, le=2e12, extra_json_schema={"x-unit": "By/s"})]
+NodeWatts = Annotated[float, Meta(ge=50, le=5_000_000, extra_json_schema={"x-unit": "W"})]
 
 
 class PeakRate(Record, frozen=True, kw_only=True):
@@ -111,9 +111,11 @@ class HostLink(Record, frozen=True, kw_only=True):
     generation: Annotated[int, Meta(ge=1, le=10)] | None = None
     """Generation, for example 5 for PCIe 5."""
     num_lanes: Annotated[int, Meta(ge=1, le=64)] | None = None
-    """Negotiated lanes of one device, for example 16."""
+    """Negotiated lanes of one link, for example 16."""
+    num_links: Annotated[int, Meta(ge=1, le=16)] = 1
+    """Links of one device, for example 2 for a NIC on two PCIe links of four lanes."""
     bandwidth_bytes_per_second: HostLinkBytesPerSecond | None = None
-    """Rate of one device in one direction."""
+    """Rate of one device in one direction, all its links together."""
     num_devices_per_upstream_link: Annotated[int, Meta(ge=1, le=64)] | None = None
     """Accelerators and NICs that share one upstream link through a switch."""
     upstream_bandwidth_bytes_per_second: HostLinkBytesPerSecond | None = None
@@ -201,7 +203,7 @@ class Nic(Record, frozen=True, kw_only=True):
 
 
 class NodeGroup(Record, frozen=True, kw_only=True):
-    """Nodes of one kind. Groups with counts describe a large machine on one page."""
+    """Nodes of one kind that train; login, storage and service nodes are left out, in `num_nodes` too."""
 
     name: Name
     """Name of the group, unique in the document."""

@@ -94,5 +94,6 @@ def host_link_rate(link: HostLink) -> float | None:
     if link.technology == "pcie":
         if link.generation is None or link.num_lanes is None:
             return None
-        return pcie_bandwidth(link.generation, link.num_lanes)
+        one = pcie_bandwidth(link.generation, link.num_lanes)
+        return None if one is None else one * link.num_links
     return links().coherent_bandwidth_bytes_per_second.get(link.technology)

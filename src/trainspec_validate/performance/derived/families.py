@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trainspec_validate.documents.types.model import Model, StateSpace
 from trainspec_validate.performance.costs.model_families import (
     HybridShape,
@@ -100,7 +102,8 @@ def hybrid_shape(model: Model) -> HybridShape | None:
 def implied_parameters(model: Model) -> tuple[float, float, float] | None:
     """Least, likely and most parameters that a shape implies; None where it is not known.
 
-    Learned positions are allowed for, and the projections of latent attention.
+    Learned positions are allowed for, the projections of latent attention, and weights that the attention and
+    feed-forward layers of a hybrid share.
     """
     if shape := shape_of(model):
         if model.attention in {"linear", "none"}:
@@ -113,8 +116,14 @@ def implied_parameters(model: Model) -> tuple[float, float, float] | None:
         return total, total, total
     if hybrid := hybrid_shape(model):
         total = hybrid_parameters(hybrid)
-        return total, total, total
+        return hybrid_parameters(_shared(hybrid)), total, total
     return None
+
+
+def _shared(shape: HybridShape) -> HybridShape:
+    """The shape where all attention layers share one set of weights, and all feed-forward layers another."""
+    attention, ffn = min(shape.num_attention_layers, 1), min(shape.num_ffn_layers, 1)
+    return replace(shape, num_attention_layers=attention, num_ffn_layers=ffn)
 
 
 def least_mtp_parameters(model: Model) -> float:

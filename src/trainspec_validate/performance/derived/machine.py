@@ -85,7 +85,8 @@ def host_rate(link: HostLink) -> float | None:
     """One-way rate of one device over a host link that it may share."""
     rate = link.bandwidth_bytes_per_second
     if rate is None and link.technology == "pcie" and link.generation:
-        rate = pcie_bandwidth(link.generation, link.num_lanes or 16)
+        one = pcie_bandwidth(link.generation, link.num_lanes or 16)
+        rate = None if one is None else one * link.num_links
     if rate is None:
         rate = links().coherent_bandwidth_bytes_per_second.get(link.technology)
     if link.upstream_bandwidth_bytes_per_second and link.num_devices_per_upstream_link:

@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 
 from trainspec_validate.documents.types.stream import Head
-from trainspec_validate.telemetry.decode.batch import Batch, join, take
-from trainspec_validate.telemetry.decode.columns import Column, Table, spread
+from trainspec_validate.telemetry.decode.batch import Batch, Column, Table, join, spread, take
 from trainspec_validate.telemetry.decode.identities import Identities
-from trainspec_validate.telemetry.decode.names import Interner
-from trainspec_validate.telemetry.decode.reader import Stretch, note_damage, note_head
+from trainspec_validate.telemetry.decode.names import Interner, Names
 from trainspec_validate.telemetry.decode.rows import FileFacts, RowBuilder
-from trainspec_validate.telemetry.fold.digest import Digest
+from trainspec_validate.telemetry.decode.run_file import Stretch, note_damage, note_head
 from trainspec_validate.telemetry.formats import parquet
 from trainspec_validate.telemetry.formats.items import Refusal
 from trainspec_validate.telemetry.formats.native import read_line
@@ -65,12 +63,12 @@ def leading_heads(path: Path) -> tuple[Head, ...]:
     return tuple(found)
 
 
-def arrow_batches(stretch: Stretch, digest: Digest, facts: FileFacts, *, in_columns: bool = False) -> Iterator[Batch]:
+def arrow_batches(stretch: Stretch, names: Names, facts: FileFacts, *, in_columns: bool = False) -> Iterator[Batch]:
     """The records of a range of row groups; the place of a record is the number of its row.
 
     `in_columns` leaves values in the columns of the file where compiled loops can fold them.
     """
-    builder = RowBuilder(digest.names, facts, stretch.file.head)
+    builder = RowBuilder(names, facts, stretch.file.head)
     texts = _Texts()
     identities = Identities(builder, texts.known.items)
     for first_row, batch in _pieces(stretch, facts):

@@ -9,8 +9,8 @@ import numpy as np
 
 from trainspec_validate.telemetry.decode.batch import Batch, join, take
 from trainspec_validate.telemetry.decode.identities import Identities
+from trainspec_validate.telemetry.decode.line_decoder import take_line
 from trainspec_validate.telemetry.decode.names import Names
-from trainspec_validate.telemetry.decode.reader import take_line
 from trainspec_validate.telemetry.decode.rows import RowBuilder
 from trainspec_validate.telemetry.formats.source import Block
 from trainspec_validate.telemetry.kernels import parse as parsing

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from trainspec_validate.documents.types.stream import Head
 from trainspec_validate.telemetry.decode.batch import Batch
-from trainspec_validate.telemetry.decode.reader import RunFile, note_damage, note_head
+from trainspec_validate.telemetry.decode.names import Names
 from trainspec_validate.telemetry.decode.rows import FileFacts, RowBuilder
-from trainspec_validate.telemetry.fold.digest import Digest
+from trainspec_validate.telemetry.decode.run_file import RunFile, note_damage, note_head
 from trainspec_validate.telemetry.formats.format import FORMATS
 from trainspec_validate.telemetry.formats.items import Losses, Refusal
 from trainspec_validate.telemetry.formats.read import read
@@ -17,9 +17,9 @@ from trainspec_validate.telemetry.formats.source import SourceError, lines_of, o
 _AT_ONCE = 50_000
 
 
-def foreign_batches(file: RunFile, digest: Digest, facts: FileFacts) -> Iterator[Batch]:
+def foreign_batches(file: RunFile, names: Names, facts: FileFacts) -> Iterator[Batch]:
     """The records of a file of another format; what cannot become a record is damage."""
-    builder = RowBuilder(digest.names, facts)
+    builder = RowBuilder(names, facts)
     try:
         yield from _batches(file, builder)
     except SourceError:

@@ -188,6 +188,12 @@ class Names:
         self.run = ""
         """Of the first head: that of records in files without one."""
 
+    def know(self, heads: Iterable[Head | None]) -> None:
+        """Enter heads before the records that rest on them."""
+        for head in heads:
+            if head is not None:
+                self.writer(Writer(head.run, head.emitter, head.att), head)
+
     def key(self, text: str) -> int:
         """Number of the key that a name stands for."""
         found = self.texts.get(text)

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from trainspec_validate.telemetry.decode.batch import Batch
-from trainspec_validate.telemetry.decode.columns import Column, Table
+from trainspec_validate.telemetry.decode.batch import Batch, Column, Table
 from trainspec_validate.telemetry.decode.names import DEVICE, RANK
 from trainspec_validate.telemetry.decode.rows import note_key
-from trainspec_validate.telemetry.fold.series_chunks import Cuts
+from trainspec_validate.telemetry.fold.series_chunks import Cuts, Folded
 from trainspec_validate.telemetry.kernels import column_fold as folding
 from trainspec_validate.telemetry.kernels.chunks import Chunks
 from trainspec_validate.telemetry.kernels.column_fold import AT_ONCE, Some
 from trainspec_validate.telemetry.kernels.layout import Keys, Writers
 from trainspec_validate.telemetry.view.run_view import Location
-
-if TYPE_CHECKING:
-    from trainspec_validate.telemetry.fold.digest import Digest
-
 
 _FEW = 4_096
 """Records that are looked through at once for the first one with a value."""
@@ -32,7 +27,7 @@ def room_for_some() -> Some:
     return Some(np.zeros(AT_ONCE), *whole)
 
 
-def fold_table(digest: Digest, batch: Batch, table: Table, about: tuple[Keys, Writers]) -> int:
+def fold_table(digest: Folded, batch: Batch, table: Table, about: tuple[Keys, Writers]) -> int:
     """Fold the columns of a batch of one file; returns the number of values."""
     if not len(batch.file):
         return 0
@@ -50,7 +45,7 @@ def fold_table(digest: Digest, batch: Batch, table: Table, about: tuple[Keys, Wr
     return total
 
 
-def _fold_column(digest: Digest, column: Column, chunks: Chunks, about: tuple[Keys, Writers, int]) -> int:
+def _fold_column(digest: Folded, column: Column, chunks: Chunks, about: tuple[Keys, Writers, int]) -> int:
     keys, writers, file = about
     index = total = 0
     while index < len(chunks.begins):
@@ -62,7 +57,7 @@ def _fold_column(digest: Digest, column: Column, chunks: Chunks, about: tuple[Ke
     return total
 
 
-def _note(digest: Digest, batch: Batch, table: Table, column: Column, num: int) -> None:
+def _note(digest: Folded, batch: Batch, table: Table, column: Column, num: int) -> None:
     """Count the values of a key, with the place of the first."""
     facts = digest.facts(int(batch.file[0]))
     first = facts.first_of_key.get(column.key)
@@ -79,7 +74,7 @@ def _offsets(batch: Batch, table: Table, column: Column) -> Iterator[int]:
         yield from batch.offset[filled].tolist()
 
 
-def _keep_job_values(digest: Digest, batch: Batch, table: Table, column: Column) -> None:
+def _keep_job_values(digest: Folded, batch: Batch, table: Table, column: Column) -> None:
     """Keep the values of series of the whole job."""
     bits = digest.names.subject_bits()
     records = np.flatnonzero((table.row >= 0) & (bits[batch.subject] & (RANK | DEVICE) == 0))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from trainspec_validate.documents.types.stream import Head
-from trainspec_validate.telemetry.decode.batch import Batch
-from trainspec_validate.telemetry.decode.columns import apart
+from trainspec_validate.telemetry.decode.batch import Batch, apart
 from trainspec_validate.telemetry.decode.identities import Numbering
-from trainspec_validate.telemetry.decode.names import Names, Writer
+from trainspec_validate.telemetry.decode.names import Names
 from trainspec_validate.telemetry.decode.rows import FileFacts, note_keys
+from trainspec_validate.telemetry.decode.run_file import MAX_DAMAGE
 from trainspec_validate.telemetry.fold.anomaly_groups import Trails
 from trainspec_validate.telemetry.fold.column_fold import fold_table, room_for_some
 from trainspec_validate.telemetry.fold.jobs import JobValues
@@ -65,7 +64,6 @@ def fold_plainly(state: State, keys: Keys, writers: Writers, samples: Samples, i
 
 _BUFFER = 65_536
 _MAX_SKIPS = 4_096
-MAX_DAMAGE = 10_000
 _LAG_BUCKETS = 96
 
 
@@ -108,12 +106,6 @@ class Digest:
         if file not in self.files:
             self.files[file] = FileFacts(file)
         return self.files[file]
-
-    def know(self, heads: Iterable[Head | None]) -> None:
-        """Enter heads before the records that rest on them."""
-        for head in heads:
-            if head is not None:
-                self.names.writer(Writer(head.run, head.emitter, head.att), head)
 
     def add(self, batch: Batch) -> None:
         """Fold a batch that comes after all that were added."""

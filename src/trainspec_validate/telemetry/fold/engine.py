@@ -10,7 +10,8 @@ from trainspec_validate.documents.types.stream import Head
 from trainspec_validate.system.boundary import TogetherOverLimitError
 from trainspec_validate.system.budget import OverLimitError
 from trainspec_validate.telemetry.decode.batch import Batch, in_order, join
-from trainspec_validate.telemetry.decode.reader import NATIVE, RunFile, Stretch, batches, check_facts, have_order
+from trainspec_validate.telemetry.decode.reader import batches, have_order
+from trainspec_validate.telemetry.decode.run_file import NATIVE, RunFile, Stretch, check_facts
 from trainspec_validate.telemetry.fold.build import Circumstances, view_of
 from trainspec_validate.telemetry.fold.digest import Digest
 from trainspec_validate.telemetry.formats.format import FORMATS, detect, holds_record
@@ -105,10 +106,10 @@ def _digest_at_once(files: Sequence[RunFile]) -> Digest | None:
     """The digest of a small run; None for one that turns out to be large."""
     jit.compile_for(sum(file.text_bytes for file in files))
     digest = Digest()
-    digest.know(file.head for file in files)
+    digest.names.know(file.head for file in files)
     found: list[Batch] = []
     size = 0
-    for batch in (batch for file in files for batch in batches(Stretch(file), digest)):
+    for batch in (batch for file in files for batch in batches(Stretch(file), digest.names, digest.facts(file.number))):
         found.append(batch)
         size += batch.num_records + batch.num_samples
         if size > _MOST_AT_ONCE:

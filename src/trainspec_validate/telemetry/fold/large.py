@@ -15,7 +15,8 @@ import numpy as np
 
 from trainspec_validate.documents.types.stream import Head
 from trainspec_validate.system.process import die_quietly, interrupts_held
-from trainspec_validate.telemetry.decode.reader import NATIVE, RunFile, Stretch, batches, have_order, leading_heads
+from trainspec_validate.telemetry.decode.reader import batches, have_order, leading_heads
+from trainspec_validate.telemetry.decode.run_file import NATIVE, RunFile, Stretch
 from trainspec_validate.telemetry.fold.digest import Digest
 from trainspec_validate.telemetry.fold.merge import HeadUnknownError, merge
 from trainspec_validate.telemetry.fold.spill import sorted_digest
@@ -125,7 +126,7 @@ def fold_share(share: Sequence[Stretch]) -> Digest:
     jit.compile_loops()
     digest = Digest()
     for stretch in share:
-        for batch in batches(stretch, digest, in_columns=True):
+        for batch in batches(stretch, digest.names, digest.facts(stretch.file.number), in_columns=True):
             digest.add(batch)
     return digest
 

@@ -2,27 +2,57 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from trainspec_validate.telemetry.decode.batch import Batch
-from trainspec_validate.telemetry.decode.columns import Column, Table
+from trainspec_validate.telemetry.decode.batch import Batch, Column, Table
+from trainspec_validate.telemetry.decode.identities import Numbering
+from trainspec_validate.telemetry.decode.names import Names
+from trainspec_validate.telemetry.decode.rows import FileFacts
+from trainspec_validate.telemetry.fold.jobs import JobValues
 from trainspec_validate.telemetry.kernels import chunks as cutting
 from trainspec_validate.telemetry.kernels import numbering
 from trainspec_validate.telemetry.kernels.chunks import Chunks, Ordered
-
-if TYPE_CHECKING:
-    from trainspec_validate.telemetry.fold.digest import Digest
+from trainspec_validate.telemetry.kernels.column_fold import Some
+from trainspec_validate.telemetry.kernels.layout import State
+from trainspec_validate.telemetry.view.time_windows import Frame
 
 _NUM_OF_RECORDS = 6
 """Columns of chunks that are of records; those behind them are of chunks, and the last is of subjects."""
 
 
+class Folded(Protocol):
+    """What a digest gives to those that fold a table into it."""
+
+    names: Names
+    pairs: Numbering
+    """Of a writer and a subject."""
+    frame: Frame
+    jobs: JobValues
+    some: Some
+
+    def facts(self, file: int) -> FileFacts:
+        """What one file has shown beside its values."""
+        ...
+
+    def state(self) -> State:
+        """The arrays for the loops."""
+        ...
+
+    def make_room(self, num: int = 1) -> None:
+        """Make room for so many more series."""
+        ...
+
+    def drain(self) -> None:
+        """Take the occurrences out of the buffer."""
+        ...
+
+
 class Cuts:
     """The chunks of a table; columns that have a value in the same rows share theirs."""
 
-    def __init__(self, digest: Digest, batch: Batch, table: Table) -> None:
+    def __init__(self, digest: Folded, batch: Batch, table: Table) -> None:
         self._most = len(digest.some.value)
         self._subject_bits = digest.names.subject_bits()
         self._records = _ordered(digest, batch, table)
@@ -71,7 +101,7 @@ def _with_arrays(chunks: Chunks, of_records: Any, of_chunks: Any) -> Chunks:
     return Chunks._make([*of_records, *of_chunks, chunks.subject_bits])
 
 
-def _ordered(digest: Digest, batch: Batch, table: Table) -> Ordered:
+def _ordered(digest: Folded, batch: Batch, table: Table) -> Ordered:
     """The records whose values are in the table, by writer and subject."""
     mine = np.flatnonzero(table.row >= 0)
     is_whole = len(mine) == len(table.row)

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from trainspec_validate.telemetry.decode.reader import RunFile, Stretch, have_order
+from trainspec_validate.telemetry.decode.reader import have_order
+from trainspec_validate.telemetry.decode.run_file import RunFile, Stretch
 from trainspec_validate.telemetry.fold.digest import Digest
 from trainspec_validate.telemetry.fold.large import fold_share, heads_of, ordered, split, with_heads
 from trainspec_validate.telemetry.fold.merge import HeadUnknownError, merge

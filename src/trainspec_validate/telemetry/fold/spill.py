@@ -10,7 +10,8 @@ from typing import IO, Any
 import numpy as np
 
 from trainspec_validate.telemetry.decode.batch import RECORD_COLUMNS, Batch, in_order, join, take
-from trainspec_validate.telemetry.decode.reader import RunFile, Stretch, batches, have_order
+from trainspec_validate.telemetry.decode.reader import batches, have_order
+from trainspec_validate.telemetry.decode.run_file import RunFile, Stretch
 from trainspec_validate.telemetry.fold.digest import Digest, event_rows
 
 _PART_BYTES = 200_000_000
@@ -20,7 +21,7 @@ _PART_BYTES = 200_000_000
 def sorted_digest(files: Sequence[RunFile]) -> Digest:
     """The digest of a run whose records lie in any order."""
     digest = Digest()
-    digest.know(file.head for file in files)
+    digest.names.know(file.head for file in files)
     by_time = not have_order(files)
     num_parts = 1 + sum(file.num_bytes for file in files) // _PART_BYTES
     with tempfile.TemporaryDirectory(prefix="trainspec-") as directory:
@@ -35,7 +36,7 @@ def _spill(files: Sequence[RunFile], digest: Digest, parts: Sequence[Path]) -> N
     handles = [part.open("wb") for part in parts]
     try:
         for file in files:
-            for found in batches(Stretch(file), digest):
+            for found in batches(Stretch(file), digest.names, digest.facts(file.number)):
                 batch = digest.within_run(found)
                 digest.events.extend(event_rows(batch))
                 batch.events = []

@@ -13,10 +13,10 @@ import msgspec
 from trainspec_validate.documents.types.stream import Event, Head, Sample, StreamRecord
 from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.formats.items import Found, Refusal, RefusalCode
-from trainspec_validate.telemetry.formats.source import SourceError, cut_off
+from trainspec_validate.telemetry.formats.source import MAX_RECORD_BYTES, SourceError, cut_off
 from trainspec_validate.telemetry.formats.transcript import ORIGIN, Transcript
 
-MAX_LINE_BYTES = int(Limit("a record of a stream", 1_000_000, "bytes").most)
+MAX_LINE_BYTES = MAX_RECORD_BYTES
 MAX_DEPTH = int(Limit("a record of a stream", 16, "levels of nesting").most)
 _MOST_DIGITS = 300
 """Of a whole number; more may be beyond the range of floats."""

@@ -21,6 +21,8 @@ HEAD_BYTES = 65_536
 BLOCK_BYTES = 8_000_000
 MAX_LINE_BYTES = int(Limit("a line of another program", 16 * 1024 * 1024, "bytes").most)
 """A longer line is handed on with one byte more than this, which its reader refuses."""
+MAX_RECORD_BYTES = int(Limit("a record of a stream", 1_000_000, "bytes").most)
+"""The same for streams of our own format, whose lines are counted in full up to the size of a block."""
 _MOST_OF_A_LINE: Final = Limit("a stream", 1024**3, "bytes without the end of a line")
 _MOST_UNPACKED: Final = Limit("a compressed stream", 300, "times its size, where it unpacks to more than 200 MB")
 _FREE_BYTES = 200_000_000
@@ -257,7 +259,7 @@ def blocks(path: Path, start: int = 0, end: int | None = None, size: int = BLOCK
     with opened(path) as file:
         try:
             offset = start - 1 + _skip_line(file, start - 1) if start else 0
-            yield from _blocks(_Patient(file), offset, end, size)
+            yield from _blocks(_Patient(file), offset, end, size, MAX_RECORD_BYTES)
         except _DAMAGED as error:
             raise _damage(error) from error
 
@@ -306,7 +308,10 @@ class _Patient:
         return b"".join(found)
 
 
-def _blocks(file: _Patient | _Chain, offset: int, end: int | None, size: int) -> Iterator[Block]:
+def _blocks(
+    file: _Patient | _Chain, offset: int, end: int | None, size: int, most_bytes: int = MAX_LINE_BYTES
+) -> Iterator[Block]:
+    """Whole lines; of a line that is longer than a block and than `most_bytes` so many bytes and one more."""
     rest = b""
     while end is None or offset < end:
         chunk = file.read(size)
@@ -315,8 +320,14 @@ def _blocks(file: _Patient | _Chain, offset: int, end: int | None, size: int) ->
         cut = chunk.rfind(b"\n") + 1
         if cut == 0:
             rest += chunk
-            if len(rest) > MAX_LINE_BYTES:
-                yield from _overlong(file, Block(offset, rest[: MAX_LINE_BYTES + 1] + b"\n"), len(rest), end)
+            if len(rest) > max(most_bytes, BLOCK_BYTES):
+                length = len(rest)
+                start = b"".join((memoryview(rest)[: most_bytes + 1], b"\n"))
+                rest = chunk = b""  # not held while the start is read
+                yield Block(offset, start)
+                following = _after_line(file, offset, length)
+                if following:
+                    yield from _blocks(following[1], following[0], end, BLOCK_BYTES, most_bytes)
                 return
             continue
         content = b"".join((rest, memoryview(chunk)[:cut]))
@@ -331,18 +342,15 @@ def _blocks(file: _Patient | _Chain, offset: int, end: int | None, size: int) ->
         yield Block(offset, rest, is_tail=True)
 
 
-def _overlong(file: _Patient | _Chain, start: Block, length: int, end: int | None) -> Iterator[Block]:
-    """A line beyond all limits, told by its start; what follows the `length` bytes of it is read on."""
-    yield start
-    offset = start.offset + length
+def _after_line(file: _Patient | _Chain, start: int, length: int) -> tuple[int, _Chain] | None:
+    """What follows a line that begins at `start` and of which `length` bytes were read, with its offset."""
     while chunk := file.read(BLOCK_BYTES):
         place = chunk.find(b"\n") + 1
         if place:
-            rest = _Chain(io.BytesIO(chunk[place:]), file)
-            yield from _blocks(rest, offset + place, end, BLOCK_BYTES)
-            return
-        offset += len(chunk)
-        _MOST_OF_A_LINE.check(offset - start.offset)
+            return start + length + place, _Chain(io.BytesIO(chunk[place:]), file)
+        length += len(chunk)
+        _MOST_OF_A_LINE.check(length)
+    return None
 
 
 class _Chain:

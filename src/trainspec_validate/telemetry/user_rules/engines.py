@@ -16,7 +16,6 @@ from trainspec_validate.telemetry.user_rules.tables import SERIES_KEYS, Written,
 if TYPE_CHECKING:
     import narwhals as nw
 
-ENGINES: tuple[Engine, ...] = ("duckdb", "polars", "spark")
 _MEMORY = "2GB"
 """What DuckDB holds before it writes to the directory of the tables."""
 

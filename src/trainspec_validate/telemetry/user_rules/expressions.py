@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.suggest import hint
@@ -36,12 +36,17 @@ class Typed:
     build: Callable[[], nw.Expr]
 
 
+Operation: TypeAlias = "Callable[[Any, Scope, Pointer], Typed]"
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What an expression may name and do at its place."""
 
     columns: Mapping[str, str]
     """Kind of each column: `text`, `number` or `truth`."""
+    operators: Mapping[str, Operation]
+    """What each operator makes of its argument, by name."""
     windows: bool = False
     """Whether it may look at other rows of its series."""
     aggregates: bool = False
@@ -126,17 +131,13 @@ def _column(name: str, scope: Scope, pointer: Pointer) -> Typed:
 
 
 def _operation(operator: str, argument: Any, scope: Scope, pointer: Pointer) -> Typed:
-    from trainspec_validate.telemetry.user_rules import operators, windows  # noqa: PLC0415 - they work on expressions in turn
-
     if operator == "text":
         if not isinstance(argument, str):
             raise ExpressionError(pointer, "text holds a text, such as {text: train.step.duration}")
         return Typed(TEXT, constant(argument))
-    if operator in operators.OPERATORS:
-        return operators.OPERATORS[operator](argument, scope, pointer)
-    if operator in windows.OPERATORS:
-        return windows.operation(operator, argument, scope, pointer)
-    known = ("text", *operators.OPERATORS, *windows.OPERATORS)
+    if operator in scope.operators:
+        return scope.operators[operator](argument, scope, pointer)
+    known = ("text", *scope.operators)
     raise ExpressionError(
         pointer, f"unknown operator {operator!r}; {hint(operator, known) or 'one of ' + ', '.join(known)}"
     )

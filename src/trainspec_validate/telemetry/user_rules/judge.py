@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from trainspec_validate.checking.registry import NotApplicable
-from trainspec_validate.model.finding import Evidence, Finding, Outcome, Verdict, verdict_of
+from trainspec_validate.model.finding import CheckResult, Evidence, Finding, Outcome, Verdict, verdict_of
 from trainspec_validate.model.requirements import Index
-from trainspec_validate.telemetry.decode.reader import RunFile
+from trainspec_validate.telemetry.decode.run_file import RunFile
 from trainspec_validate.telemetry.judge import Places
 from trainspec_validate.telemetry.user_rules.engines import opened
 from trainspec_validate.telemetry.user_rules.messages import fields, filled, shown
@@ -29,16 +29,6 @@ _STANDARD = {name for table in COLUMNS.values() for name in table if name not in
 _MAX_VALUES = 6
 
 
-@dataclass(slots=True)
-class Judgement:
-    """What came of the rules."""
-
-    findings: list[Finding] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    """Rules that could not be run, each with file and line."""
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """Rows that break a rule."""
@@ -48,43 +38,36 @@ class Answer:
     total: int
 
 
-def judge_rules(files: Sequence[RunFile], rules: RuleSet, wanted: Sequence[Rule], index: Index) -> Judgement:
-    """Run rules on the streams of all runs.
+def judge_rules(files: Sequence[RunFile], rules: RuleSet, wanted: Sequence[Rule], index: Index) -> CheckResult:
+    """Run rules on the streams of all runs; a rule that cannot be run is a failure, with file and line.
 
     Raises:
         SourceError: the engine or Arrow is not installed.
     """
-    judgement = Judgement()
     if not files:
         reason = "no stream that it could be judged on"
-        judgement.outcomes += (Outcome(rule.id, Verdict.NOT_APPLICABLE, reason=reason) for rule in wanted)
-        return judgement
-    answers: list[tuple[Rule, Answer]] = []
+        return CheckResult(outcomes=tuple(Outcome(rule.id, Verdict.NOT_APPLICABLE, reason=reason) for rule in wanted))
+    result, answers = CheckResult(), list[tuple[Rule, Answer]]()
     with tempfile.TemporaryDirectory(prefix="trainspec-rules-") as directory:
         written = write_tables(files, Path(directory))
         with opened(written, rules.engine) as tables:
             for rule in wanted:
-                answer = _run(rule, tables, judgement)
-                if answer is not None:
-                    answers.append((rule, answer))
-    judgement.findings += _findings(answers, index, Places(files, _home(files)))
-    return judgement
+                answer, outcome = _run(rule, tables)
+                failures = (outcome.reason,) if outcome.verdict is Verdict.NOT_RUN else ()
+                result += CheckResult(outcomes=(outcome,), failures=failures)
+                answers.append((rule, answer))
+    return result + CheckResult(tuple(_findings(answers, index, Places(files, _home(files)))))
 
 
-def _run(rule: Rule, tables: Tables, judgement: Judgement) -> Answer | None:
-    """The rows that break a rule; None where it was not judged, with the reason among the outcomes."""
+def _run(rule: Rule, tables: Tables) -> tuple[Answer, Outcome]:
+    """The rows that break a rule, and the verdict."""
     try:
         answer = rows_of(rule, tables)
     except NotApplicable as reason:
-        judgement.outcomes.append(Outcome(rule.id, Verdict.NOT_APPLICABLE, reason=str(reason)))
-        return None
+        return Answer((), 0), Outcome(rule.id, Verdict.NOT_APPLICABLE, reason=str(reason))
     except RuleError as error:
-        judgement.failures.append(str(error))
-        judgement.outcomes.append(Outcome(rule.id, Verdict.NOT_RUN, reason=str(error)))
-        return None
-    verdict = verdict_of(rule.requirement.severity, answer.total)
-    judgement.outcomes.append(Outcome(rule.id, verdict, answer.total))
-    return answer
+        return Answer((), 0), Outcome(rule.id, Verdict.NOT_RUN, reason=str(error))
+    return answer, Outcome(rule.id, verdict_of(rule.requirement.severity, answer.total), answer.total)
 
 
 def rows_of(rule: Rule, tables: Tables) -> Answer:

@@ -13,6 +13,7 @@ from trainspec_validate.telemetry.user_rules.expressions import (
     TEXT,
     TRUTH,
     ExpressionError,
+    Operation,
     Scope,
     Typed,
     arguments,
@@ -22,8 +23,6 @@ from trainspec_validate.telemetry.user_rules.expressions import (
 
 if TYPE_CHECKING:
     import narwhals as nw
-
-Operation = Callable[[Any, Scope, Pointer], Typed]
 
 
 def _folded(kind: str, join: Callable[[Any, Any], Any], result: str, most: int | None = None) -> Operation:

@@ -11,7 +11,8 @@ from typing import Any
 from trainspec_validate.model.metrics import catalog
 from trainspec_validate.telemetry.decode.batch import WARMUP, Batch, take
 from trainspec_validate.telemetry.decode.names import Names
-from trainspec_validate.telemetry.decode.reader import RunFile, Stretch, batches
+from trainspec_validate.telemetry.decode.reader import batches
+from trainspec_validate.telemetry.decode.run_file import RunFile, Stretch
 from trainspec_validate.telemetry.fold.digest import Digest, event_rows
 from trainspec_validate.telemetry.formats.source import SourceError
 from trainspec_validate.telemetry.kernels import jit
@@ -92,7 +93,7 @@ def _records(files: Sequence[RunFile]) -> Iterator[tuple[RunFile, Names, Batch]]
     """The records of all files, without those whose time is no time of their run."""
     for file in files:
         digest = Digest()
-        for batch in batches(Stretch(file), digest):
+        for batch in batches(Stretch(file), digest.names, digest.facts(file.number)):
             writers = digest.names.writer_columns()
             low, high = writers.low_us[batch.writer], writers.high_us[batch.writer]
             inside = (batch.time_us >= low) & (batch.time_us <= high)

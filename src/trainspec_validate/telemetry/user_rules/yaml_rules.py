@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,13 @@ from trainspec_validate.documents.schema import failures
 from trainspec_validate.documents.types import part
 from trainspec_validate.documents.types.user_rules import UserRule, UserRules
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.telemetry.user_rules import operators, windows
 from trainspec_validate.telemetry.user_rules.expressions import (
     NUMBER,
     TEXT,
     TRUTH,
     ExpressionError,
+    Operation,
     Scope,
     Typed,
     compiled,
@@ -36,6 +39,10 @@ _OVER = {
     "samples": ("run", "attempt", "emitter", "rank", "host", "device", "series"),
     "events": ("run", "attempt", "emitter"),
     "series": ("run",),
+}
+_OPERATORS: Mapping[str, Operation] = {
+    **operators.OPERATORS,
+    **{name: partial(windows.operation, name) for name in windows.OPERATORS},
 }
 _ORDER = ("time_us", "seq", "location")
 Step = tuple[str, Typed]
@@ -143,17 +150,17 @@ def _steps(rule: UserRule, place: Pointer) -> _Steps:
     """
     known = {name: _KINDS[kind] for name, kind in COLUMNS[rule.table].items()}
     order = tuple(name for name in _ORDER if name in known)
-    plain = Scope(known)
+    plain = Scope(known, _OPERATORS)
     select = of_kind(rule.select, TRUTH, plain, (*place, "select"))
-    over = Scope(known, windows=True, over=_OVER[rule.table], order=order)
+    over = Scope(known, _OPERATORS, windows=True, over=_OVER[rule.table], order=order)
     columns = list(_computed(rule.columns, known, over, (*place, "columns")))
     if bool(rule.group_by) != bool(rule.aggregate):
         raise ExpressionError((*place, "id"), "group_by and aggregate go together: what makes a group, and its columns")
     aggregate: list[Step] = []
     if rule.group_by:
         known, aggregate = _grouped(rule, known, place)
-    derive = list(_computed(rule.derive, known, Scope(known), (*place, "derive")))
-    report = of_kind(rule.report, TRUTH, Scope(known), (*place, "report"))
+    derive = list(_computed(rule.derive, known, Scope(known, _OPERATORS), (*place, "derive")))
+    report = of_kind(rule.report, TRUTH, Scope(known, _OPERATORS), (*place, "report"))
     _check_message(rule, known, place)
     return _Steps(rule, select, columns, aggregate, derive, report)
 
@@ -176,7 +183,7 @@ def _grouped(rule: UserRule, known: Mapping[str, str], place: Pointer) -> tuple[
         if name not in known:
             raise ExpressionError((*place, "group_by", number), f"group_by names {name!r}, which is no column here")
     groups = {name: known[name] for name in rule.group_by}
-    scope = Scope(known, aggregates=True)
+    scope = Scope(known, _OPERATORS, aggregates=True)
     implied = {"location": {"minimum": "location"}, "num_rows": {"count": True}}
     if "time_us" in known:
         implied |= {"first_time_us": {"minimum": "time_us"}, "last_time_us": {"maximum": "time_us"}}

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainspec_validate.telemetry.event_facts import EventFacts, facts_of
 from trainspec_validate.telemetry.view.anomaly_kinds import Occurrence, Trail, Trouble
+from trainspec_validate.telemetry.view.event_facts import EventFacts, facts_of
 from trainspec_validate.telemetry.view.event_log import by_name, named
 from trainspec_validate.telemetry.view.places import NOWHERE, Key, Location, Subject
 from trainspec_validate.telemetry.view.run_records import (

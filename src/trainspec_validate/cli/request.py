@@ -1,0 +1,83 @@
+"""What a command line of the validator asks for, and the selection and threshold that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from trainspec_validate.checking.selection import Selection, UnknownRequirementError, resolve
+from trainspec_validate.cli.settings import UNJUDGED
+from trainspec_validate.model.finding import Severity
+from trainspec_validate.model.requirements import Index, load_index
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from trainspec_validate.telemetry.user_rules import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the command line and the settings ask for."""
+
+    paths: tuple[str, ...]
+    formats: tuple[str, ...]
+    fail_on: tuple[str, ...]
+    select: tuple[str, ...]
+    ignore: tuple[str, ...]
+    profile: str
+    waivers: str | None
+    baseline: str | None
+    write_baseline: bool
+    prune_baseline: bool
+    statistics: bool
+    quiet: bool
+    color: str
+    no_progress: bool
+    list_files: bool
+    stdin_filename: str | None
+    today: datetime | None
+    follow: bool = False
+    interval_seconds: float = 5.0
+    engine: str = "local"
+    workers: int | None = None
+    rules: tuple[str, ...] = ()
+    rules_engine: Engine = "duckdb"
+    values: bool = False
+    dependents: bool = False
+    settings_from: str | None = None
+    config: str | None = None
+    settings: str = ""
+    """The settings file in force."""
+    from_settings: frozenset[str] = frozenset()
+    """The options that it sets."""
+
+
+def threshold_of(fail_on: Sequence[str]) -> Severity | None:
+    """The last severity among the words of `--fail-on`, error if there is none; None for `never`."""
+    word = next((word for word in reversed(words_of(fail_on)) if word != UNJUDGED), Severity.ERROR)
+    return None if word == "never" else Severity(word)
+
+
+def words_of(fail_on: Sequence[str]) -> list[str]:
+    """The words of `--fail-on`, of all its uses."""
+    return [word.strip() for text in fail_on for word in text.split(",")]
+
+
+def selection_of(request: Request, index: Index | None = None) -> Selection:
+    """Which requirements the command line asks for.
+
+    Raises:
+        click.BadParameter: a word is no requirement.
+    """
+    index = index or load_index()
+    words = {}
+    for option in ("select", "ignore"):
+        try:
+            words[option] = resolve(getattr(request, option), index)
+        except UnknownRequirementError as error:
+            raise click.BadParameter(str(error), param_hint=f"'--{option}'") from error
+    return Selection(request.profile, words["select"], words["ignore"])

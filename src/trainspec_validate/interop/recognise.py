@@ -1,0 +1,54 @@
+"""Lists the foreign formats that can be read, and detects the format of a text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+
+from trainspec_validate.interop import readers
+from trainspec_validate.interop.formats import Format, collected
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
+from trainspec_validate.model.suggest import hint
+
+_TRAINSPEC = re.compile(
+    r"""^apiVersion[ \t]*:[ \t]*["']?trainspec/|"apiVersion"[ \t]*:[ \t]*"trainspec/""", re.MULTILINE
+)
+
+
+@cache
+def formats() -> Mapping[str, Format]:
+    """Every format by name, in the order of names."""
+    return collected(readers, Format)
+
+
+def recognise(text: ForeignText) -> Format:
+    """The one format that a text is written in.
+
+    Raises:
+        ForeignFormatError: no format fits, or several do, or the text is a document already.
+    """
+    fitting = [entry for entry in formats().values() if entry.looks_like(text)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        names = ", ".join(entry.name for entry in fitting)
+        raise ForeignFormatError(f"fits several formats: {names}", help="name one with --format")
+    if not text.text.strip():
+        raise ForeignFormatError("the file is empty", help="the program that wrote it may have failed; run it again")
+    if _TRAINSPEC.search(text.text):
+        raise ForeignFormatError("this already is a TrainSpec document", help="validate it with trainspec-validate")
+    raise ForeignFormatError("fits no known format", help="`trainspec import --list` shows what is read")
+
+
+def by_name(name: str) -> Format:
+    """The format of a name.
+
+    Raises:
+        ForeignFormatError: there is none.
+    """
+    try:
+        return formats()[name]
+    except KeyError:
+        told = hint(name, formats()) or "`trainspec import --list` shows what is read"
+        raise ForeignFormatError(f"no format {name!r}; {told}") from None

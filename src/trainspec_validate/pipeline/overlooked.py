@@ -1,0 +1,145 @@
+"""Finds what is not judged in a directory and looks like ours: links and hidden files, which a search leaves out."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from trainspec_validate.pipeline.files import (
+    MARK,
+    SKIPPED_DIRECTORIES,
+    STDIN,
+    is_document_name,
+    is_stream_name,
+    linked_matches,
+)
+from trainspec_validate.system.boundary import open_regular
+from trainspec_validate.system.budget import Count, Limit, OverLimitError
+
+_TOOLS: Final = SKIPPED_DIRECTORIES | {".git", ".hg", ".svn", ".jj", ".venv", ".tox", ".nox", ".cache"}
+"""Directories of tools, which hold no configuration of a run."""
+_VERSION: Final = re.compile(re.escape(MARK) + rb"\d")
+_ENVIRONMENT = "pyvenv.cfg"
+_START_BYTES: Final = 65_536
+_MOST_LEVELS: Final = 100
+_MOST_ENTRIES: Final = Limit("a directory", 1_000_000, "entries")
+Skipped = tuple[str, str, str]
+"""Path, reason and help of one thing that was left out."""
+
+
+def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Skipped]:
+    """What the searches of directories and patterns leave out, by name.
+
+    Args:
+        arguments: what the user named.
+        judged: real paths of the files and checkpoints that were looked at. A link to one of them leaves nothing out.
+    """
+    told = set(judged)
+    for argument in arguments:
+        if argument == STDIN:
+            continue
+        path = Path(argument)
+        if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+            tree = _Tree(path, told)
+            tree.scan()
+            found = [*tree.hidden_documents(), *tree.unfollowed()]
+        else:
+            found = [(match, _link_reason(match)) for match in linked_matches(argument) if _is_ours_by_name(match.name)]
+        for file, reason in found:
+            real = os.path.realpath(file)
+            if real not in told:
+                told.add(real)
+                yield file.as_posix(), reason, f"name {file.as_posix()} to have it judged"
+
+
+@dataclass(slots=True)
+class _Tree:
+    """A directory with what a search passes by."""
+
+    root: Path
+    judged: Collection[str]
+    """Real paths of files and checkpoints."""
+    hidden: list[Path] = field(default_factory=list)
+    """Hidden files, and all files of hidden directories, whose names are those of documents or streams."""
+    links: list[Path] = field(default_factory=list)
+    searched: set[str] = field(default_factory=set)
+    """Real paths of the directories that were entered."""
+
+    def scan(self) -> None:
+        """Enter all directories but those of tools; what cannot be entered is an error of the search itself."""
+        pending = [(self.root, False, 0)]
+        num_entries = Count(_MOST_ENTRIES)
+        try:
+            while pending:
+                parent, hidden, level = pending.pop()
+                self.searched.add(real := os.path.realpath(parent))
+                for entry in _entries(parent) if level <= _MOST_LEVELS else ():
+                    num_entries.add(1)
+                    is_hidden = hidden or entry.name.startswith(".")
+                    if entry.is_symlink():
+                        self.links += [] if hidden or real in self.judged else [Path(parent, entry.name)]
+                    elif entry.is_dir(follow_symlinks=False):
+                        pending += [] if _is_of_a_tool(entry) else [(Path(parent, entry.name), is_hidden, level + 1)]
+                    elif is_hidden and _is_ours_by_name(entry.name):
+                        self.hidden.append(Path(parent, entry.name))
+        except OverLimitError:
+            return  # the search reports that it could not look at all of it
+
+    def hidden_documents(self) -> Iterator[tuple[Path, str]]:
+        """Hidden files that claim to be ours."""
+        for file in sorted(self.hidden):
+            if _claims(file):
+                yield file, "is hidden by a name that begins with a dot"
+
+    def unfollowed(self) -> Iterator[tuple[Path, str]]:
+        """Links to directories that were not entered, and links by the name of a document or stream to other files."""
+        top = os.path.realpath(self.root)
+        for link in sorted(self.links):
+            target = os.path.realpath(link)
+            if os.path.isdir(target):  # noqa: PTH112 - raises for a name that is too long
+                inside = (
+                    target in self.searched
+                    or target in self.judged
+                    or any(part in _TOOLS for part in Path(target).parts)
+                )
+                if not inside and link.name not in _TOOLS and not link.name.startswith("."):
+                    yield link, "is a link to a directory elsewhere, which is not followed"
+            elif _is_ours_by_name(link.name):
+                inside = link.exists() and target.startswith(top + os.sep)
+                if inside and not _claims(Path(target)):
+                    continue
+                yield link, _link_reason(link)
+
+
+def _entries(directory: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except OSError:
+        return []
+
+
+def _is_of_a_tool(entry: os.DirEntry[str]) -> bool:
+    return entry.name in _TOOLS or os.path.lexists(os.path.join(entry.path, _ENVIRONMENT))  # noqa: PTH118
+
+
+def _link_reason(link: Path) -> str:
+    return "is a link, which is not followed" if link.exists() else "is a link that leads nowhere"
+
+
+def _is_ours_by_name(name: str) -> bool:
+    return is_document_name(name) or is_stream_name(name)
+
+
+def _claims(file: Path) -> bool:
+    """Whether a file says near its start which version of the specification it is of."""
+    try:
+        with open_regular(file) as opened:
+            start = opened.read(_START_BYTES)
+    except OSError:
+        return False
+    return _VERSION.search(start) is not None

@@ -1,0 +1,106 @@
+"""Names the files of a run, and holds what one file has shown against limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from trainspec_validate.documents.types.stream import Head
+from trainspec_validate.system.boundary import UnreadableError, unreadable, untrusted
+from trainspec_validate.system.budget import Limit, OverLimitError
+from trainspec_validate.telemetry.decode.rows import FileFacts
+from trainspec_validate.telemetry.formats.items import Refusal
+from trainspec_validate.telemetry.view.run_view import Damage, Location
+
+NATIVE = "metric-stream"
+_MOST_DAMAGED: Final = Limit("a stream", 200_000, "damaged lines")
+MOST_HEADS: Final = Limit("a stream", 100_000, "heads")
+MOST_HEAD_BYTES: Final = Limit("a stream", 48_000_000, "bytes of heads")
+MAX_DAMAGE = 10_000
+"""Damaged lines of a file that are kept in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """One file of a run, as it was found."""
+
+    number: int
+    path: Path
+    name: str
+    """As findings name it."""
+    format: str
+    num_bytes: int
+    head: Head | None
+    """First head, where the file begins with one."""
+    is_compressed: bool = False
+
+    @property
+    def text_bytes(self) -> int:
+        """Size of the text; a compressed one is taken for ten times as large."""
+        return self.num_bytes * (10 if self.is_compressed or self.format == "parquet" else 1)
+
+    @contextmanager
+    def reading(self, facts: FileFacts | None = None) -> Iterator[None]:
+        """Around whatever reads the file: what it raises becomes an `UnreadableError` of this file.
+
+        Where `facts` are given and it is too damaged, the first damage is told.
+        """
+        with untrusted(unreadable(self.name)):
+            try:
+                yield
+            except OverLimitError as error:
+                if facts is None or not facts.damage or error.limit is not _MOST_DAMAGED:
+                    raise
+                first = facts.damage[0]
+                place = f"{'row' if self.format == 'parquet' else 'byte'} {first.location.offset:,}"
+                reason = f"{error}; at {place} {first.message}"
+                raise UnreadableError(self.name, reason, first.help or "write the file again") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of a file: the lines that begin in a range of bytes, or a range of row groups of Parquet."""
+
+    file: RunFile
+    start: int = 0
+    end: int | None = None
+    heads: tuple[Head, ...] = ()
+    """Heads that stand before the stretch."""
+
+
+def note_head(facts: FileFacts, num_bytes: int) -> None:
+    """Count a head, which is kept.
+
+    Raises:
+        OverLimitError: the file has too many of them, or too large ones.
+    """
+    facts.num_heads += 1
+    facts.head_bytes += num_bytes
+    check_facts(facts)
+
+
+def check_facts(facts: FileFacts) -> None:
+    """Hold what a file has shown against its limits, which its parts may keep and their sum not.
+
+    Raises:
+        OverLimitError: it passes one.
+    """
+    MOST_HEADS.check(facts.num_heads)
+    MOST_HEAD_BYTES.check(facts.head_bytes)
+    _MOST_DAMAGED.check(facts.num_unread)
+
+
+def note_damage(facts: FileFacts, offset: int, fault: Refusal) -> None:
+    """Keep the damage of a line; the first ones in words, all in number.
+
+    Raises:
+        OverLimitError: the file has too many of them to be worth reading on.
+    """
+    facts.num_damaged += 1
+    facts.num_unread += 1
+    _MOST_DAMAGED.check(facts.num_unread)
+    if len(facts.damage) < MAX_DAMAGE:
+        facts.damage.append(Damage(fault.requirement, Location(facts.number, offset), fault.message, fault.help))

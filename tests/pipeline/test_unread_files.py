@@ -1,0 +1,91 @@
+"""A file whose name is one of a document and that is no text, or too long for one, is named as not judged."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from trainspec_validate import validate
+from trainspec_validate.cli import validate as cli
+from trainspec_validate.documents.load import MAX_BYTES
+from trainspec_validate.report import FORMATS, render
+
+BASE = Path(__file__).resolve().parents[2] / "spec" / "v1" / "base"
+CLUSTER, PLAN = ((BASE / name).read_bytes() for name in ("cluster.yaml", "plan.yaml"))
+NOT_UTF_8, EMPTY, ZEROS = "is no text in UTF-8", "is empty", "holds zero bytes, which no text does"
+UNREAD = {
+    "random bytes": (random.Random(0).randbytes(5_000), NOT_UTF_8),
+    "empty": (b"", EMPTY),
+    "blank": (b" \n\n", EMPTY),
+    "UTF-16": (PLAN.decode().encode("utf-16"), NOT_UTF_8),
+    "UTF-16 without a mark of order": (PLAN.decode().encode("utf-16-le"), ZEROS),
+    "zero bytes": (bytes(300), ZEROS),
+    "Latin-1": ("name: Zürich\n".encode("latin-1"), NOT_UTF_8),
+    "cut inside of a character": ("name: Zürich".encode()[:8], NOT_UTF_8),
+    "no text behind the start": (b"a: 1\n" * 20_000 + b"\xff", NOT_UTF_8),
+    "a plan behind a long comment": (b"#" * MAX_BYTES + b"\n" + PLAN, f"has more than {MAX_BYTES:,} bytes"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "cluster.yaml").write_bytes(CLUSTER)
+    monkeypatch.chdir(tmp_path)
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.command, list(arguments))
+
+
+@pytest.mark.parametrize("case", UNREAD)
+@pytest.mark.parametrize("name", ["job.yaml", "job.yml", "job.json", "job.YAML"])
+def test_what_is_no_text_is_named_as_not_judged(name: str, case: str) -> None:
+    content, reason = UNREAD[case]
+    Path("tree", name).write_bytes(content)
+    (entry,) = validate(["tree"]).unjudged
+    assert entry.path == f"tree/{name}"
+    assert entry.reason.startswith(reason)
+
+
+@pytest.mark.parametrize("argument", ["tree", "tree/*"])
+def test_it_counts_as_not_judged(argument: str) -> None:
+    Path("tree/job.yaml").write_bytes(b"")
+    assert invoke(argument).exit_code == 0
+    assert "tree/job.yaml" in invoke(argument).stdout
+    assert invoke(argument, "--fail-on", "error,unjudged").exit_code == 1
+    assert invoke(argument, "--list-files").stderr == "left out: tree/job.yaml: it is empty\n"
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "statistics"])
+def test_every_format_names_it(name: str) -> None:
+    Path("tree/job.yaml").write_bytes(b"\xff\xfe")
+    text = render(validate(["tree"]), name)
+    assert "tree/job.yaml" in text
+    assert NOT_UTF_8 in text
+
+
+def test_a_directory_of_nothing_else_is_no_pass() -> None:
+    Path("tree/cluster.yaml").unlink()
+    Path("tree/job.json").write_bytes(bytes(10))
+    found = invoke("tree")
+    assert found.exit_code == 2
+    assert "tree/job.json" in found.stderr
+
+
+@pytest.mark.parametrize("text", ["a: 1\n", "# nothing yet\n", "name: Zürich\n", "\ufeffa: 1\n", "a: " + "ü" * 70_000])
+def test_texts_of_other_programs_are_not_named(text: str) -> None:
+    Path("tree/job.yaml").write_bytes(text.encode())
+    assert validate(["tree"]).unjudged == ()
+    assert invoke("tree", "--list-files").stderr == ""
+
+
+@pytest.mark.parametrize("slash", ["\\/", "\\u002f", "\\u002F"])
+def test_a_document_whose_version_is_written_with_escapes_is_judged(slash: str) -> None:
+    text = json.dumps({"apiVersion": "trainspec/v1", "kind": "TrainingPlan"}).replace("/", slash)
+    Path("tree/job.json").write_text(text)
+    assert {finding.path for finding in validate(["tree"]).findings} >= {"tree/job.json"}

@@ -1,0 +1,147 @@
+"""Links and hidden files in a judged directory are named where they may be ours; what looks like noise is not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from trainspec_validate import validate
+from trainspec_validate.cli.validate import PROGRAM, command
+from trainspec_validate.report import FORMATS, render
+
+BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
+CLUSTER, PLAN = ((BASE / name).read_text(encoding="utf-8") for name in ("cluster.yaml", "plan.yaml"))
+BAD_PLAN = PLAN.replace("data: 4", "data: 8", 1)
+
+
+@pytest.fixture(autouse=True)
+def _tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "plan.yaml").write_text(PLAN, encoding="utf-8")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "cluster.yaml").write_text(CLUSTER, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+
+def put(path: str, text: str = PLAN) -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(text, encoding="utf-8")
+
+
+def link(path: str, *, to: str) -> None:
+    Path(path).symlink_to(to)
+
+
+def left_out(argument: str = "tree") -> list[tuple[str, str]]:
+    return [(entry.path, entry.reason) for entry in validate([argument]).unjudged]
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(command, list(arguments), prog_name=PROGRAM)
+
+
+@pytest.mark.parametrize("pattern", ["tree", "tree/*.yaml"])
+def test_a_link_out_of_the_tree_is_named(pattern: str) -> None:
+    link("tree/plan.yaml", to="../outside/plan.yaml")
+    assert left_out(pattern) == [("tree/plan.yaml", "is a link, which is not followed")]
+    assert invoke(pattern, "--fail-on", "error,unjudged").exit_code == 1
+    assert invoke(pattern).exit_code == 0
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "statistics"])
+def test_every_format_names_it(name: str) -> None:
+    link("tree/plan.yaml", to="../outside/plan.yaml")
+    text = render(validate(["tree"]), name)
+    assert "tree/plan.yaml" in text
+    assert "is a link" in text
+
+
+def test_a_link_that_leads_nowhere_is_named() -> None:
+    link("tree/plan.yaml", to="../gone.yaml")
+    assert left_out() == [("tree/plan.yaml", "is a link that leads nowhere")]
+
+
+def test_a_link_to_a_directory_elsewhere_is_named() -> None:
+    link("tree/plans", to="../outside")
+    assert left_out() == [("tree/plans", "is a link to a directory elsewhere, which is not followed")]
+
+
+@pytest.mark.parametrize("hidden", [".ci/plan.yaml", ".plan.yaml", ".ci/deep/plan.json"])
+def test_a_hidden_document_is_named(hidden: str) -> None:
+    put(f"tree/{hidden}", json.dumps({"apiVersion": "trainspec/v1"}) if hidden.endswith(".json") else PLAN)
+    assert left_out() == [(f"tree/{hidden}", "is hidden by a name that begins with a dot")]
+
+
+def test_a_hidden_document_and_the_link_to_it_are_one_gap() -> None:
+    put("tree/..data/plan.yaml")
+    link("tree/plan.yaml", to="..data/plan.yaml")
+    assert [path for path, _ in left_out()] == ["tree/..data/plan.yaml"]
+
+
+@pytest.mark.parametrize("name", ["plan.YAML", "plan.Yml", "plan.JSON"])
+def test_an_upper_case_ending_is_judged(name: str) -> None:
+    text = BAD_PLAN
+    if name.endswith("JSON"):
+        text = '{"apiVersion": "trainspec/v1", "kind": "TrainingPlan"}'
+    put(f"tree/{name}", text)
+    report = validate(["tree"])
+    assert {document.path for document in report.documents} == {"tree/cluster.yaml", f"tree/{name}"}
+    assert any(finding.path == f"tree/{name}" for finding in report.findings)
+
+
+def test_a_file_in_upper_case_that_is_not_ours_is_no_word_worth() -> None:
+    put("tree/VALUES.YAML", "replicas: 3\n")
+    assert left_out() == []
+
+
+def test_links_within_the_tree_and_to_what_is_judged_leave_nothing_out() -> None:
+    link("tree/latest.yaml", to="cluster.yaml")
+    put("tree/real/values.yaml", "replicas: 3\n")
+    link("tree/current", to="real")
+    link("tree/values.yaml", to="real/values.yaml")
+    assert left_out() == []
+
+
+def test_a_link_to_a_document_that_is_found_by_its_name_leaves_nothing_out() -> None:
+    shutil.move("tree/cluster.yaml", "outside/cluster.yaml")
+    link("tree/machine.yaml", to="../outside/cluster.yaml")
+    put("tree/other.yaml", "apiVersion: trainspec/v1\nkind: ClusterProfile\n")
+    assert "tree/machine.yaml" in [path for path, _ in left_out()]
+    Path("tree/other.yaml").rename("tree/plan.yaml")
+    put("tree/plan.yaml")
+    assert "tree/machine.yaml" not in [path for path, _ in left_out()]
+
+
+def test_directories_of_tools_and_files_of_others_need_no_word() -> None:
+    for directory in (".git", ".venv", "node_modules", ".mine", ".cache/x"):
+        put(f"tree/{directory}/plan.yaml")
+    put("tree/.mine/pyvenv.cfg", "")
+    put("tree/.github/workflows/ci.yaml", "uses: trainspec/validate@v1\n")
+    put("tree/.pre-commit-config.yaml", "repos: []\n")
+    link("tree/notes.md", to="../outside/plan.yaml")
+    link("tree/node_modules/root", to="/")
+    link("tree/loop", to="loop")
+    assert left_out() == []
+
+
+def test_a_circle_of_links_ends() -> None:
+    link("tree/a.yaml", to="b.yaml")
+    link("tree/b.yaml", to="a.yaml")
+    link("tree/up", to="..")
+    assert {path for path, _ in left_out()} <= {"tree/a.yaml", "tree/b.yaml", "tree/up"}
+    assert ("tree/a.yaml", "is a link that leads nowhere") in left_out()
+
+
+def test_a_checkpoint_of_links_is_no_gap() -> None:
+    put("blobs/config", "{}")
+    header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    Path("tree/model").mkdir()
+    Path("tree/model/model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    link("tree/model/config.json", to="../../blobs/config")
+    assert "tree/model/config.json" not in [path for path, _ in left_out()]
+    link("tree/config.json", to="../blobs/config")
+    assert "tree/config.json" in [path for path, _ in left_out()]
