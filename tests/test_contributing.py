@@ -102,6 +102,12 @@ def test_every_path_exists() -> None:
     assert not [path for path in paths if not exists(path.replace("NN-name", "01-documents"))]
 
 
+def test_labels_of_the_picture_are_quoted() -> None:
+    """A slash before a bracket is a shape of its own in Mermaid, and ends the picture on GitHub."""
+    [picture] = fences("mermaid")
+    assert picture.count("[") == len(re.findall(r'\w\["[^"\]]+"\]', picture)) > 8
+
+
 def test_every_template_has_neighbours() -> None:
     """A path with NAME is one of a folder in which other files of that kind are."""
     patterns = [span.replace("NAME", "*") for span in SPANS if "/" in span and "NAME" in span]
