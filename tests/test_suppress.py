@@ -386,3 +386,40 @@ def test_order_comment_waiver_baseline() -> None:
     report = judge("plan.yaml", baseline="baseline.json", waivers="waivers.yaml")
     assert [entry.kind for entry in report.suppressed] == [SuppressionKind.WAIVER]
     assert [finding.requirement for finding in report.findings] == ["TS-DOC-016"], "the baseline is idle now"
+
+
+@pytest.mark.parametrize("file", ["[z-a].yaml", "[!].yaml", "[a--b]", "[c^]*", "*-*-*-*-*-x.yaml", "**/a/" * 6 + "b"])
+def test_a_strange_pattern_of_a_waiver_is_idle(file: str) -> None:
+    name = "a" + "-" * 239 + ".yaml"
+    write(name, BAD)
+    waivers({"file": file})
+    assert told(judge(name, waivers="waivers.yaml"))[0] == ("TS-DOC-010", 5)
+
+
+@pytest.mark.parametrize(
+    ("entry", "key"),
+    [
+        ({"reason": " "}, "reason"),
+        ({"reason": "..."}, "reason"),
+        ({"owner": "\u200b"}, "owner"),
+        ({"owner": "\u3164"}, "owner"),
+    ],
+)
+def test_a_waiver_that_says_nothing_silences_nothing(entry: dict[str, Any], key: str) -> None:
+    write("plan.yaml", BAD)
+    waivers(entry)
+    report = judge("plan.yaml", waivers="waivers.yaml")
+    [finding] = [finding for finding in report.findings if finding.path == "waivers.yaml"]
+    assert (finding.requirement, finding.pointer) == ("TS-DOC-017", ("waivers", 0, key))
+    assert not report.suppressed
+
+
+@pytest.mark.parametrize(
+    ("requirement", "text"), [("TS-DOC-001", "a: ["), ("TS-DOC-004", "apiVersion: trainspec/v1\nkind: Plan\n")]
+)
+def test_a_file_that_was_not_judged_cannot_be_waived(requirement: str, text: str) -> None:
+    write("plan.yaml", text)
+    waivers({"requirement": requirement})
+    report = judge("plan.yaml", waivers="waivers.yaml")
+    assert {finding.requirement for finding in report.findings} == {requirement, "TS-DOC-015"}
+    assert not report.suppressed

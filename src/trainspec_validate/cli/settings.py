@@ -21,7 +21,7 @@ FAIL_ON = click.Choice(["error", "warning", "note", "never", UNJUDGED])
 _SETTINGS = f"{__name__}.path"
 _NOT_SETTINGS = frozenset(
     {
-        *("config", "settings_from", "help", "version", "today"),
+        *("config", "settings_from", "help", "version", "today", "follow"),
         *("list_files", "stdin_filename", "prune_baseline", "write_baseline"),
     }
 )

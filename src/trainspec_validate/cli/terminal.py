@@ -108,12 +108,21 @@ def _run(command: click.Command, program: str, arguments: Sequence[str] | None) 
     except KeyboardInterrupt as error:
         return _code_of(error)
     except Exception as error:
-        lacking = refusal_of_the_system(error) if isinstance(error, OSError) else ""
+        lacking = (refusal_of_the_system(error) or _lost_directory()) if isinstance(error, OSError) else ""
         if lacking:
             _refuse(Failure(lacking))
             return WRONG_USE
         _apologise(program, error)
         return OUR_FAULT
+
+
+def _lost_directory() -> str:
+    """What to say where the working directory is gone, which the system tells without a name."""
+    try:
+        os.getcwd()  # noqa: PTH109 - Path.cwd is the same call
+    except OSError:
+        return "the working directory is not there any more; change to one that is"
+    return ""
 
 
 def _code_of(error: BaseException | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -10,6 +11,7 @@ from click.core import ParameterSource
 
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.settings import PROGRAM, FailOn, complete_format, configure, settings_file
+from trainspec_validate.cli.terminal import Failure
 
 _EPILOG = """\b
 Examples:
@@ -39,7 +41,19 @@ Settings live in trainspec.toml or in [tool.trainspec] of pyproject.toml, under 
 _file = click.Path(dir_okay=False)
 
 
-@click.command(PROGRAM, context_settings=terminal.HELP, epilog=_EPILOG)
+class _Program(click.Command):
+    """A command whose options nobody can give by the name of a file."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse an option that is also a file: whoever lists names, such as a hook or a shell, means the file."""
+        options = args[: args.index("--")] if "--" in args else args
+        mistaken = next((one for one in options if one[:1] == "-" and one != "-" and os.path.lexists(one)), None)
+        if mistaken is not None and not ctx.resilient_parsing:
+            raise Failure(f"{mistaken}: a file has the name of an option; write ./{mistaken}, or -- before all names")
+        return super().parse_args(ctx, args)
+
+
+@click.command(PROGRAM, cls=_Program, context_settings=terminal.HELP, epilog=_EPILOG)
 @click.argument("paths", nargs=-1, type=click.Path(), metavar="[PATH]...")
 @click.option(
     "formats",

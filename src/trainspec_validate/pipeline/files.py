@@ -12,6 +12,7 @@ from typing import BinaryIO, Final
 
 from trainspec_validate.system.boundary import InputError, UnreadableError, refusal_of, unreadable, untrusted
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
+from trainspec_validate.system.patterns import WILDCARDS, find
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 STREAM_SUFFIXES = (
@@ -33,7 +34,6 @@ STDIN_NAME = "<stdin>"
 MARK = b"trainspec/v"
 """What every document of ours says of its version."""
 SKIPPED_DIRECTORIES = frozenset({"node_modules", "__pycache__", "site-packages"})
-_WILDCARDS = frozenset("*?[")
 _MOST_LEVELS: Final = Limit("a directory", 100, "levels of directories")
 _MOST_STDIN: Final = Limit("a stream on standard input", 16 * 1024**3, "bytes")
 _PIECE_BYTES = 8_000_000
@@ -82,7 +82,7 @@ def _files_of(argument: str, fits: Callable[[str], bool], *, deep: bool) -> Iter
             yield found if isinstance(found, InputError) else File(found, found.as_posix(), argument)
     elif os.path.exists(path):  # noqa: PTH110 - so does Path.exists
         yield File(path, path.as_posix())
-    elif _WILDCARDS & set(argument):
+    elif WILDCARDS & set(argument):
         yield from (File(match, match.as_posix(), argument) for match in _matches(argument))
     else:
         reason = "the link leads nowhere" if os.path.islink(path) else f"no such file or directory{_nearby(path)}"  # noqa: PTH114
@@ -118,7 +118,7 @@ def _matches(pattern: str) -> list[Path]:
 
 def linked_matches(pattern: str) -> Iterator[Path]:
     """What matches a pattern and is left out, because it is a link or behind one."""
-    if not _WILDCARDS & set(pattern) or os.path.lexists(pattern):
+    if not WILDCARDS & set(pattern) or os.path.lexists(pattern):
         return
     try:
         yield from sorted(islice(_glob(pattern, behind_links=True), int(_MOST_FILES.most)))
@@ -132,8 +132,8 @@ def _glob(pattern: str, *, behind_links: bool = False) -> Iterator[Path]:
         raise ValueError(pattern)
     anchor = Path(pure.anchor) if pure.anchor else Path()
     relative = pure.relative_to(pure.anchor) if pure.anchor else pure
-    plain = next((n for n, part in enumerate(pure.parts) if _WILDCARDS & set(part)), 0)
-    for match in anchor.glob(str(relative)):
+    plain = next((n for n, part in enumerate(pure.parts) if WILDCARDS & set(part)), 0)
+    for match in find(anchor, relative.parts):
         if _behind_link(match, plain) is behind_links and (match.is_file() or match.is_symlink()):
             yield match
 

@@ -18,6 +18,7 @@ UNUSED = "TS-DOC-016"
 EXPIRED = "TS-DOC-017"
 NEVER_SILENCED = frozenset({NO_REASON, UNKNOWN, UNUSED, EXPIRED})
 """Requirements on silencers themselves; silencing them would hide what hides."""
+_INVISIBLE_LETTERS = frozenset("\u115f\u1160\u3164\uffa0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,11 @@ class SuppressionResult:
     kept: list[Finding] = field(default_factory=list)
     suppressed: list[Suppressed] = field(default_factory=list)
     complaints: list[Complaint] = field(default_factory=list)
+
+
+def says_something(text: str) -> bool:
+    """Whether a text has a letter or a digit that can be seen."""
+    return any(char.isalnum() and char not in _INVISIBLE_LETTERS for char in text)
 
 
 def is_below(path: str, tree: str | None) -> bool:

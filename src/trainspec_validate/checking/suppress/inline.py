@@ -16,6 +16,7 @@ from trainspec_validate.checking.suppress.common import (
     Run,
     SuppressionResult,
     lookup,
+    says_something,
 )
 from trainspec_validate.documents.load import Source, comments
 from trainspec_validate.model.finding import Finding, Span, Suppressed, SuppressionKind
@@ -100,7 +101,7 @@ def _parse(text: str, path: str, span: Span, content: Sequence[int], run: Run) -
         yield Complaint(NO_REASON, path, "this comment is not of the form that silences a finding", _HOW, span=span)
         return
     reason = form["reason"].strip(" \t:-\N{EN DASH}\N{EM DASH}")
-    if not any(char.isalnum() for char in reason):
+    if not says_something(reason):
         named = f"{form['kind']}[{', '.join(words)}]"
         help_text = f"say why: `# trainspec: {named if len(named) < 200 else form['kind'] + '[...]'} reason`"
         yield Complaint(NO_REASON, path, "the ignore gives no reason, so it silences nothing", help_text, span=span)

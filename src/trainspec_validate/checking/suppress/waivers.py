@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +17,17 @@ from trainspec_validate.checking.suppress.common import (
     SuppressionResult,
     home_of,
     lookup,
+    says_something,
 )
 from trainspec_validate.documents.types import Waiver
 from trainspec_validate.model.finding import Finding, Pointer, Suppressed, SuppressionKind
+from trainspec_validate.system.patterns import WILDCARDS, Pattern, find
 
 if TYPE_CHECKING:
     from datetime import date
 
-_WILDCARDS = frozenset("*?[")
+_UNREAD = frozenset({"TS-DOC-001", "TS-DOC-004"})
+"""Requirements on files that nothing was judged in; a waiver would pass off what nobody read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,13 @@ class _Active:
     index: int
     waiver: Waiver
     requirement: str
-    pattern: re.Pattern[str]
+    pattern: Pattern
     pointer: tuple[str, ...]
     used: bool = False
 
     def covers(self, finding: Finding, relative: str) -> bool:
         """Whether the finding is at the waiver's place."""
-        if finding.requirement != self.requirement or not self.pattern.fullmatch(relative):
+        if finding.requirement != self.requirement or not self.pattern.fits(relative):
             return False
         return _text(finding.pointer)[: len(self.pointer)] == self.pointer
 
@@ -90,6 +92,16 @@ def _active(file: WaiverFile, run: Run, today: date | None) -> Iterator[_Active 
         if requirement is None:
             yield Complaint(UNKNOWN, file.path, message, help_text, ("waivers", index, "requirement"))
             continue
+        if requirement.id in _UNREAD:
+            message = f"{requirement.id} cannot be waived: nothing in such a file was judged"
+            yield Complaint(UNKNOWN, file.path, message, "mend or remove the file", ("waivers", index, "requirement"))
+            continue
+        blank = next((key for key in ("reason", "owner") if not says_something(getattr(waiver, key))), None)
+        if blank is not None:
+            message = f"the {blank} of the waiver of {requirement.id} is blank, so it silences nothing"
+            remedy = "say why the finding is acceptable" if blank == "reason" else "name a person or a team"
+            yield Complaint(EXPIRED, file.path, message, remedy, ("waivers", index, blank))
+            continue
         place = ("waivers", index, "expires")
         try:
             last = day.fromisoformat(waiver.expires)
@@ -102,7 +114,7 @@ def _active(file: WaiverFile, run: Run, today: date | None) -> Iterator[_Active 
             remedy = f"fix the finding, or let {waiver.owner} set a new day"
             yield Complaint(EXPIRED, file.path, message, remedy, place)
             continue
-        yield _Active(index, waiver, requirement.id, _pattern(waiver.file), _steps(waiver.pointer))
+        yield _Active(index, waiver, requirement.id, Pattern(_normal(waiver.file)), _steps(waiver.pointer))
 
 
 def _idle(
@@ -111,7 +123,7 @@ def _idle(
     names = list(relative)
     for waiver in active:
         place = ("waivers", waiver.index)
-        covered = [path for path, name in names if waiver.pattern.fullmatch(name)]
+        covered = [path for path, name in names if waiver.pattern.fits(name)]
         if waiver.used:
             continue
         if not covered and not _exists(file.directory, waiver.waiver.file):
@@ -130,26 +142,19 @@ def _relative(path: str, directory: str) -> str:
 
 
 def _exists(directory: str, pattern: str) -> bool:
-    if not _WILDCARDS & set(pattern):
+    path = Path(_normal(pattern))
+    if not WILDCARDS & set(pattern):
         return Path(directory, pattern).exists()
+    if path.is_absolute():
+        return False
     try:
-        return any(True for _ in Path(directory).glob(pattern))
-    except (NotImplementedError, ValueError):  # an absolute or malformed pattern
+        return any(True for _ in find(Path(directory), path.parts))
+    except (OSError, ValueError):  # a name that no file can have
         return False
 
 
-def _pattern(glob: str) -> re.Pattern[str]:
-    """`*` and `?` stay within a directory, `**/` crosses any number of them, `[...]` is a set."""
-    pieces = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]/]+\])", os.path.normpath(glob).replace("\\", "/"))
-    return re.compile("".join(pieces.get(part) or _literal(part) for part in parts), re.DOTALL)
-
-
-def _literal(part: str) -> str:
-    if not (part.startswith("[") and part.endswith("]")):
-        return re.escape(part)
-    body = part[1:-1].replace("\\", r"\\")
-    return f"[^{body[1:]}]" if body.startswith("!") else f"[{body}]"
+def _normal(pattern: str) -> str:
+    return os.path.normpath(pattern).replace("\\", "/")
 
 
 def _steps(pointer: str | None) -> tuple[str, ...]:

@@ -1,0 +1,157 @@
+"""Matches names with patterns, and finds files by them, in time that grows with pattern times name."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+WILDCARDS = frozenset("*?[")
+_PARTS = re.compile(r"\*\*/|\*\*|\*|\?|\[(?:![^\]/]+|[^\]/!][^\]/]*)\]|.", re.DOTALL)
+_REMEMBERED = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class _Set:
+    """`[abc]`, `[a-c]` and `[!a]`: one character of a name, never the one between directories."""
+
+    body: str
+    negated: bool
+
+    def holds(self, char: str) -> bool:
+        body, at, found = self.body, 0, False
+        while at < len(body):
+            is_range = body[at + 1 : at + 2] == "-" and at + 2 < len(body)
+            found |= body[at] <= char <= body[at + 2] if is_range else body[at] == char
+            at += 3 if is_range else 1
+        return char != "/" and found is not self.negated
+
+
+class Pattern:
+    """`*` and `?` stay within a directory, `**/` crosses any number of them, `[...]` is a set.
+
+    A name is read once, with the set of all places in the pattern that its start may have led to, one bit each.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        self._parts: list[str | _Set] = []
+        self._skipped = 0
+        self._skipped_two = 0
+        short = re.sub(r"\*{3,}", "**", re.sub(r"(?:\*\*/)+", "**/", pattern))
+        for part in _PARTS.findall(short):
+            bit = 1 << len(self._parts)
+            if part == "**/":
+                self._skipped |= bit  # to the place inside of it
+                self._skipped_two |= bit
+                self._parts += ["", part]
+                continue
+            if part in {"*", "**"}:
+                self._skipped |= bit
+            is_set = len(part) > 1 and part[0] == "["
+            negated = part[1:2] == "!"
+            self._parts.append(_Set(part[1 + negated : -1], negated) if is_set else part)
+        plain = next((at for at, char in enumerate(short) if char in WILDCARDS), len(short))
+        self._start = short[:plain]
+        self._moves: dict[str, tuple[int, int]] = {}
+        self.fits = lru_cache(_REMEMBERED)(self._fits)
+
+    def _fits(self, name: str) -> bool:
+        """Whether the whole name is one that the pattern means."""
+        if not name.startswith(self._start):
+            return False
+        places = self._closed(1)
+        for char in name:
+            stays, goes = self._moves.get(char) or self._move(char)
+            places = self._closed((places & stays) | (places & goes) << 1)
+            if not places:
+                return False
+        return bool(places >> len(self._parts) & 1)
+
+    def _closed(self, places: int) -> int:
+        """The places, and those behind what may mean nothing."""
+        while True:
+            more = places | (places & self._skipped) << 1 | (places & self._skipped_two) << 2
+            if more == places:
+                return places
+            places = more
+
+    def _move(self, char: str) -> tuple[int, int]:
+        """Where a character keeps its place, and where it leads on."""
+        stays = goes = 0
+        for at, part in enumerate(self._parts):
+            if isinstance(part, _Set):
+                goes |= part.holds(char) << at
+            elif part in {"**", "**/"} or (part == "*" and char != "/"):
+                stays |= 1 << at
+                goes |= (part == "**/" and char == "/") << at
+            elif part == char or (part == "?" and char != "/"):
+                goes |= 1 << at
+        if len(self._moves) < _REMEMBERED:
+            self._moves[char] = stays, goes
+        return stays, goes
+
+
+def find(root: Path, steps: Sequence[str]) -> Iterator[Path]:
+    """What lies below a directory under names that fit the steps; `**` means any number of directories but no links.
+
+    Each directory is looked at once for all ways that lead to it. Links are followed last, and each directory behind
+    them under one name, so that links in a circle do not multiply.
+    """
+    patterns = [None if step == "**" else Pattern(step) for step in steps]
+    pending = [(root, _without_globstars(patterns, {0}))]
+    linked: list[tuple[Path, set[int]]] = []
+    seen: set[tuple[int, int, frozenset[int]]] = set()
+    while pending or linked:
+        is_behind = not pending
+        parent, places = (linked if is_behind else pending).pop()
+        if is_behind:
+            status = parent.stat()
+            key = (status.st_dev, status.st_ino, frozenset(places))
+            if key in seen:
+                continue
+            seen.add(key)
+        for path, is_link in _entries(parent, [steps[at] for at in sorted(places) if at < len(steps)]):
+            reached = {at + 1 for at in places if at < len(steps) and _is_step(patterns[at], steps[at], path)}
+            is_directory = os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises for some names
+            if is_directory and not is_link:
+                reached |= {at for at in places if at < len(steps) and patterns[at] is None}
+            reached = _without_globstars(patterns, reached)
+            if len(steps) in reached:
+                yield path
+            if is_directory and reached - {len(steps)}:
+                (linked if is_link or is_behind else pending).append((path, reached))
+
+
+def _is_step(pattern: Pattern | None, step: str, path: Path) -> bool:
+    return pattern is not None and (path.name == step or pattern.fits(path.name))
+
+
+def _without_globstars(patterns: Sequence[Pattern | None], places: set[int]) -> set[int]:
+    """The places, and those behind each `**`, which may mean no directory."""
+    found = set(places)
+    for at in sorted(places):
+        while at < len(patterns) and patterns[at] is None:
+            at += 1  # noqa: PLW2901
+            found.add(at)
+    return found
+
+
+def _entries(parent: Path, steps: Sequence[str]) -> Iterator[tuple[Path, bool]]:
+    """What may lead on: entries that are named outright, or all of them."""
+    if not any(WILDCARDS & set(step) for step in steps):
+        for path in {Path(parent, step) for step in steps}:
+            if os.path.lexists(path):
+                yield path, path.is_symlink()
+        return
+    if ".." in steps:
+        yield Path(parent, ".."), False
+    try:
+        with os.scandir(parent) as found:
+            entries = [(entry.name, entry.is_symlink()) for entry in found]
+    except PermissionError:
+        return
+    for name, is_link in entries:
+        yield Path(parent, name), is_link
