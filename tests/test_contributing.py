@@ -102,6 +102,12 @@ def test_every_path_exists() -> None:
     assert not [path for path in paths if not exists(path.replace("NN-name", "01-documents"))]
 
 
+def test_labels_of_the_picture_are_quoted() -> None:
+    """A slash before a bracket is a shape of its own in Mermaid, and ends the picture on GitHub."""
+    [picture] = fences("mermaid")
+    assert picture.count("[") == len(re.findall(r'\w\["[^"\]]+"\]', picture)) > 8
+
+
 def test_every_template_has_neighbours() -> None:
     """A path with NAME is one of a folder in which other files of that kind are."""
     patterns = [span.replace("NAME", "*") for span in SPANS if "/" in span and "NAME" in span]
@@ -135,3 +141,11 @@ def test_every_command_names_what_is_there() -> None:
     paths = re.findall(r"\b((?:tests|conformance|tools)/[\w/.-]+)", "\n".join(fences("sh")))
     assert len(paths) > 15
     assert not [path for path in paths if "NAME" not in path and not exists(path)]
+
+
+def test_each_reader_of_checkpoints_is_in_the_table() -> None:
+    from trainspec_validate.checkpoints.format_table import FORMATS
+
+    folder = ROOT / "src" / PACKAGE / "checkpoints" / "formats"
+    modules = {path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")}
+    assert {entry.module for entry in FORMATS} == modules

@@ -10,10 +10,11 @@ from itertools import islice
 from pathlib import Path
 
 from trainspec_validate.checkpoints import bundles, regions
+from trainspec_validate.checkpoints.format_table import FORMATS
 from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
 from trainspec_validate.checkpoints.opening import open_file
 from trainspec_validate.checkpoints.tree import fact_of, irregular, walk
-from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
+from trainspec_validate.checkpoints.view import Checkpoint
 
 STEP_NAME = re.compile(
     r"^(?:(?:checkpoint|step|global_step|iter|ckpt|epoch|save)[-_]?)?(?P<step>\d{1,12})(?P<rest>\.orbax-checkpoint-tmp.*)?$"
@@ -21,13 +22,8 @@ STEP_NAME = re.compile(
 POINTERS = frozenset(
     {"latest", "latest_universal", "latest_checkpointed_iteration.txt", "dlrover_latest.txt", "latest_checkpoint.txt"}
 )
-_NAMES = frozenset(
-    {
-        *(MANIFEST_NAME, ".metadata", ".metadata.tmp", "_CHECKPOINT_METADATA", "manifest.ocdbt"),
-        *("model.safetensors.index.json", "pytorch_model.bin.index.json", "trainer_state.json"),
-    }
-)
-_SUFFIXES = (".safetensors", ".distcp", "_model_states.pt", "_optim_states.pt", ".keras", ".weights.h5")
+_NAMES = frozenset(name for entry in FORMATS for name in entry.names)
+_SUFFIXES = tuple(suffix for entry in FORMATS for suffix in entry.suffixes)
 _TORCH_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
 _NAMED_SUFFIXES = (*_SUFFIXES, ".pt", ".pth", ".ckpt", ".h5")
 """Of a file that was named, so that it need not show by its start what it is."""

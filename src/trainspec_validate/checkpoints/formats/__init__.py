@@ -1,41 +1,16 @@
-"""Lists the formats; each reader adds what its format says of a checkpoint."""
+"""Lets the reader of each format add what it says of a checkpoint."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 
 from trainspec_validate.checkpoints.boundary import judged
-from trainspec_validate.checkpoints.formats import (
-    by_content,
-    dcp,
-    deepspeed,
-    huggingface,
-    keras,
-    manifest,
-    megatron,
-    nearby,
-    orbax,
-    residue,
-    safetensors,
-    tensorflow,
-    torch_zip,
-)
+from trainspec_validate.checkpoints.format_table import FORMATS
 from trainspec_validate.checkpoints.view import Checkpoint
 
-READERS: tuple[Callable[[Checkpoint], None], ...] = (
-    manifest.read,
-    safetensors.read,
-    huggingface.read,
-    torch_zip.read,
-    dcp.read,
-    deepspeed.read,
-    megatron.read,
-    orbax.read,
-    tensorflow.read,
-    keras.read,
-    nearby.read,
-    residue.read,
-    by_content.read,
+READERS: tuple[Callable[[Checkpoint], None], ...] = tuple(
+    importlib.import_module(f"{__name__}.{entry.module}").read for entry in FORMATS
 )
 
 

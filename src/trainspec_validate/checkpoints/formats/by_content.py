@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from trainspec_validate.checkpoints.boundary import judged
+from trainspec_validate.checkpoints.format_table import FORMATS
 from trainspec_validate.checkpoints.formats import torch_zip
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.pickles import Content, code_at_start
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 
-_OF_OTHERS = (".safetensors", ".distcp", ".keras", ".metadata")
+_OF_OTHERS = tuple(suffix for entry in FORMATS for suffix in entry.whole)
 """Ends of names whose reader judges the whole file, and says so when it is none of its own."""
 _ZIP_START = b"PK\x03\x04"
 
