@@ -224,7 +224,7 @@ def test_every_published_description_is_read() -> None:
     with_network = [
         f for f in fragments if any(nic["role"] == "compute" for nic in f.facts["node_groups"][0].get("nics", []))
     ]
-    assert len(with_network) == 137
+    assert len(with_network) == 135
     several = [f for f in fragments if f.facts["num_nodes"] > 1]
     assert len(several) == 197
     assert sum("host_networking says nothing" in told(f) for f in several) == 41

@@ -107,7 +107,7 @@ def test_the_trainer_has_defaults_that_another_file_goes_before() -> None:
 def test_a_share_of_an_unknown_number_of_steps_is_unknown() -> None:
     found = read("args.yaml", TRAINER.replace("max_steps: 1000\n", "num_train_epochs: 3\n"))
     assert "warmup_steps" not in section(found)["learning_rate"]
-    assert "whose number is not told" in unknown(found)["optimizer.learning_rate.warmup_steps"]
+    assert "whose number is not stated" in unknown(found)["optimizer.learning_rate.warmup_steps"]
 
 
 def test_matrices_that_only_a_program_names_are_unknown() -> None:

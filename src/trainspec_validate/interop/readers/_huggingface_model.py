@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainspec_validate.interop.readers._latent_attention import count_latent
-from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_of
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_of, shown
 
 VERSION = "transformers 5.23.0"
 _FORMATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
@@ -31,6 +31,8 @@ _LATENT_NAMES = {"head": "qk_nope_head_dim", "rotary": "qk_rope_head_dim", "valu
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 
 
+_TWO_PARTS = frozenset({"t5", "mt5", "umt5", "bart", "mbart", "m2m_100", "pegasus", "whisper", "marian", "detr"})
+"""Kinds with an encoder and a decoder."""
 _SIZES = {
     "num_layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
     "hidden_size": ("hidden_size", "n_embd", "d_model"),
@@ -63,7 +65,10 @@ def write_model(draft: Draft, prefix: str = "") -> None:
     named = draft.word(*names("_name_or_path", "name_or_path"))
     if named and name_of(named):
         draft.put(("model", "name"), name_of(named), "" if name_of(named) == named else f"made of {named[:120]!r}")
+    _leave_two_parts(draft, kind, names)
     for key, settings in _SIZES.items():
+        if ("model", key) in draft.unknown:
+            continue
         draft.copy(("model", key), *names(*settings))
     hidden = draft.counted("model", "hidden_size")
     if hidden and kind in _FOURFOLD:
@@ -82,6 +87,19 @@ def write_model(draft: Draft, prefix: str = "") -> None:
         draft.remark(
             f"the weights are saved in {_FORMATS.get(saved, saved)[:40]}; how they are trained is set elsewhere"
         )
+
+
+def _leave_two_parts(draft: Draft, kind: str, names: _Inside) -> None:
+    """Leave the layers of a model open that has an encoder and a decoder: `num_hidden_layers` counts the encoder."""
+    counted = ("encoder_layers", "decoder_layers", "num_layers", "num_decoder_layers", "num_hidden_layers")
+    given = {name: draft.values[name] for name in names(*counted) if draft.values.get(name) is not None}
+    pair = [name for name in given if "decoder_layers" in name]
+    if not (draft.flag(*names("is_encoder_decoder")) or kind in _TWO_PARTS or (len(given) > 1 and pair)):
+        return
+    draft.used.update(given)
+    told = ", ".join(f"{name} {shown(value)}" for name, value in given.items())
+    why = f"the model has an encoder and a decoder, of which a plan has no shape: {told or 'no layers are given'}"
+    draft.lacks(("model", "num_layers"), why)
 
 
 def _write_attention(draft: Draft, kind: str, names: _Inside) -> None:

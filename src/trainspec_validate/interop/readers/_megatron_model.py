@@ -6,7 +6,7 @@ import re
 
 from trainspec_validate.interop.readers import _megatron_deepspeed as deepspeed
 from trainspec_validate.interop.readers._latent_attention import count_latent
-from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Draft, is_count, name_of
+from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Draft, is_count, name_of, shown
 
 ARGUMENTS = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/arguments.py"
 _PADDING = 128
@@ -16,6 +16,9 @@ _OTHER_PROGRAMS = re.compile(
     r"(?i)bert|(?:^|[_-])t5|_ict|vision|vit|dino|retro|mamba|hybrid|hyena|vlm|llava|mimo|multimodal|realm"
 )
 """Programs of models that are no plain decoders."""
+_SEQUENCE_TO_SEQUENCE = re.compile(r"(?i)(?:^|[_-])t5(?![0-9a-z])|_bart|enc_?dec")
+_VISION = ("vision_model_type", "img_h")
+_TWO_PARTS = "the model has an encoder and a decoder, of which a plan has no shape"
 _LATENT_NAMES = {"head": "qk_head_dim", "rotary": "qk_pos_emb_head_dim", "value": "v_head_dim"}
 _TERM = re.compile(r"\[([01](?:,[01])*)\](?:\*([0-9]{1,4}))?")
 
@@ -26,10 +29,10 @@ def write_model(draft: Draft) -> None:
     name = name_of(draft.word("hf_model_id") or "")
     if name:
         draft.put(("model", "name"), name)
-    layers = draft.copy(("model", "num_layers"), "num_layers", "encoder_num_layers")
+    layers = _write_layers(draft)
     hidden = draft.copy(("model", "hidden_size"), "hidden_size")
     draft.copy(("model", "num_attention_heads"), "num_attention_heads")
-    draft.copy(("model", "sequence_length"), "seq_length", "encoder_seq_length")
+    _write_length(draft)
     draft.copy(("model", "head_size"), "kv_channels")
     _write_feed_forward(draft, hidden)
     _write_vocabulary(draft)
@@ -45,6 +48,43 @@ def write_model(draft: Draft) -> None:
         _write_experts(draft, layers)
 
 
+def _is_sequence_to_sequence(draft: Draft) -> bool:
+    """Whether the model has an encoder of text and a decoder."""
+    several = draft.look("decoder_num_layers") is not None and not draft.look("vision_model_type")
+    return several or bool(_SEQUENCE_TO_SEQUENCE.search(draft.word("$program") or ""))
+
+
+def _write_layers(draft: Draft) -> int | None:
+    """Layers of a decoder; an encoder and a decoder have layers of their own."""
+    if not _is_sequence_to_sequence(draft):
+        return draft.copy(("model", "num_layers"), "num_layers", "encoder_num_layers")
+    names = ("encoder_num_layers", "num_layers", "decoder_num_layers")
+    given = ", ".join(f"{name} {shown(draft.values[name])}" for name in names if draft.look(name) is not None)
+    draft.lacks(("model", "num_layers"), f"{_TWO_PARTS}: {given or 'no number of layers is given'}")
+    return None
+
+
+def _write_length(draft: Draft) -> None:
+    """The sequence of the decoder; with a vision encoder seq_length is the sequence of that encoder."""
+    pointer = ("model", "sequence_length")
+    encoder, decoder = draft.look("seq_length", "encoder_seq_length"), draft.look("decoder_seq_length")
+    if _is_sequence_to_sequence(draft):
+        draft.lacks(
+            pointer,
+            f"{_TWO_PARTS}: {encoder or 'no'} positions in the encoder, {decoder or 'no'} given for the decoder",
+        )
+    elif decoder is not None or draft.reasons("decoder_seq_length"):
+        draft.copy(pointer, "decoder_seq_length")
+        if encoder is not None and pointer not in draft.unknown:
+            draft.derived[pointer] = f"decoder_seq_length; seq_length {shown(encoder)} is the sequence of the encoder"
+    elif any(draft.look(name) is not None for name in _VISION):
+        draft.lacks(
+            pointer, f"seq_length {shown(encoder)} is the sequence of the encoder; no decoder_seq_length is given"
+        )
+    else:
+        draft.copy(pointer, "seq_length", "encoder_seq_length")
+
+
 def _write_family(draft: Draft) -> str | None:
     experts = deepspeed.num_experts(draft.look("num_experts", "num_moe_experts"))
     several = [name for name in _OTHER_MODELS if draft.look(name) is not None]
@@ -58,7 +98,14 @@ def _write_family(draft: Draft) -> str | None:
     for reason in draft.reasons("num_experts", "num_moe_experts"):
         draft.lacks(("model", "family"), reason)
         return None
-    hybrid = draft.look("hybrid_override_pattern", "hybrid_layer_pattern") or draft.flag("is_hybrid_model") or several
+    pattern = draft.word("hybrid_override_pattern", "hybrid_layer_pattern")
+    if pattern:
+        told = f"the pattern of layers {pattern[:60]} is not read by this importer; a plan states it in model.family"
+        draft.remark(
+            f"{told} and in counts of layers",
+            "hybrid_override_pattern" if draft.look("hybrid_override_pattern") else "hybrid_layer_pattern",
+        )
+    hybrid = pattern or draft.flag("is_hybrid_model") or several
     if not hybrid and draft.look("num_layers", "encoder_num_layers") is None and draft.look("hidden_size") is None:
         draft.lacks(("model", "family"), "the source does not describe the model")
         return None

@@ -7,7 +7,7 @@ import re
 from trainspec_validate.interop.readers import _megatron_deepspeed as deepspeed
 from trainspec_validate.interop.readers._megatron_model import ARGUMENTS, write_model
 from trainspec_validate.interop.readers._megatron_precision import write_precision
-from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count, name_of
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count, name_of, shown
 
 MAX_LENGTH = 16 * 1024
 _GROUP = re.compile(r"\(([^()]*)\)\*([0-9]{1,4})")
@@ -121,7 +121,11 @@ def _write_pipeline(draft: Draft) -> None:
     if stages > 1:
         schedule = "interleaved-1f1b" if (chunks or 1) > 1 else "1f1b"
         draft.put(("parallelism", "schedule"), schedule, "Megatron-LM runs 1F1B, interleaved with several chunks")
-        if layout is None:
+        method = draft.look("pp_partition_method")
+        if method is not None or draft.reasons("pp_partition_method"):
+            why = f"pp_partition_method {shown(method)} splits them by kind; list the layers of each stage"
+            draft.lacks(("parallelism", "stage_layers"), why)
+        elif layout is None:
             _write_split(draft, layers, stages, chunks or 1)
         else:
             _write_layout(draft, listed, stages * (chunks or 1))

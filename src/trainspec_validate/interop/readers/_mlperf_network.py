@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from trainspec_validate.model.finding import Pointer
 _ROLES = ("compute", "storage", "management")
 _FABRIC = "fabric"
 _SHAPES = (("rail-optimi", "rail-optimised"), ("fat tree", "fat-tree"), ("fat-tree", "fat-tree"))
+_TOPOLOGIES = ("host_networking_topology", "accelerator_interconnect_topology")
+_RDMA = re.compile(r"(?i)roce|rdma|\befa\b")
 _SHOWN = 200
 
 
@@ -21,9 +24,10 @@ def put_network(sheet: Sheet, said: Mapping[str, Any], model: CatalogAccelerator
     """Record interfaces and the fabric of the compute interfaces."""
     written = words(said, "host_networking")
     listed = _with_roles(nics(written))
+    said_roles = any(nic.role for nic in nics(written))
     position = 0
     for nic in listed:
-        if _put_nic(sheet, position, nic):
+        if _put_nic(sheet, position, nic, said=said_roles):
             position += 1
     clear = [nic for nic in listed if nic.role == "compute" and _is_whole(nic)]
     if position < len(listed) or not listed:
@@ -48,12 +52,12 @@ def _is_whole(nic: NicText) -> bool:
 
 
 def _with_roles(listed: list[NicText]) -> list[NicText]:
-    """A sole interface of several per node, or the sole InfiniBand among others, carries collectives."""
+    """The sole InfiniBand or a sole Ethernet with RDMA carries collectives; plain Ethernet states no role."""
     if any(nic.role for nic in listed):
         return listed
     chosen = [nic for nic in listed if nic.technology == "infiniband" and _is_whole(nic)]
     if len(chosen) != 1:
-        chosen = listed if len(listed) == 1 and _is_whole(listed[0]) else []
+        chosen = [nic for nic in listed if len(listed) == 1 and _is_whole(nic) and _RDMA.search(nic.text)]
     return [
         NicText(n.text, "compute", n.num_per_node, n.technology, n.generation, n.rate_bytes_per_second)
         if n in chosen
@@ -62,13 +66,13 @@ def _with_roles(listed: list[NicText]) -> list[NicText]:
     ]
 
 
-def _put_nic(sheet: Sheet, position: int, nic: NicText) -> bool:
+def _put_nic(sheet: Sheet, position: int, nic: NicText, *, said: bool) -> bool:
     """Record one interface when its role, technology and rate are clear; returns whether they are."""
     if nic.role not in _ROLES or nic.technology is None or nic.rate_bytes_per_second is None:
         return False
     place: Pointer = ("node_groups", 0, "nics", position)
     sheet.put((*place, "name"), nic.role, "a label by what the interface carries")
-    sheet.put((*place, "role"), nic.role)
+    sheet.put((*place, "role"), nic.role, "" if said else "the one interface with RDMA; the form states no role")
     if nic.role == "compute":
         sheet.put((*place, "fabric"), _FABRIC, "a label; the form has one network for collectives")
     if nic.num_per_node is not None:
@@ -84,8 +88,9 @@ def _put_nic(sheet: Sheet, position: int, nic: NicText) -> bool:
 
 def _put_fabric(sheet: Sheet, said: Mapping[str, Any], written: str, clear: list[NicText]) -> None:
     """Record the fabric, where it is clear what the compute interfaces speak."""
-    shape_text = f"{words(said, 'host_networking_topology')} {words(said, 'accelerator_interconnect_topology')}"
-    shape = next((value for word, value in _SHAPES if word in shape_text.casefold()), None)
+    shape_text = "; ".join(f"{key} says {words(said, key)[:_SHOWN]}" for key in _TOPOLOGIES if words(said, key))
+    shapes = [value for word, value in _SHAPES for key in _TOPOLOGIES if word in words(said, key).casefold()]
+    shape = shapes[0] if shapes else None
     plain = written.casefold()
     transport = None
     if any(nic.technology == "infiniband" for nic in clear):
@@ -101,13 +106,13 @@ def _put_fabric(sheet: Sheet, said: Mapping[str, Any], written: str, clear: list
     else:
         sheet.unknown(("fabrics", 0, "transport"), f"host_networking says {written[:_SHOWN]}")
     if shape:
-        sheet.put(("fabrics", 0, "topology"), shape, f"the form says {shape_text.strip()[:_SHOWN]}")
+        sheet.put(("fabrics", 0, "topology"), shape, shape_text)
         if shape == "rail-optimised" and len(clear) == 1:
             sheet.put(
                 ("fabrics", 0, "num_rails"), clear[0].num_per_node, "one rail for each compute interface of a node"
             )
     else:
-        sheet.unknown(("fabrics", 0, "topology"), f"the form says {shape_text.strip()[:_SHOWN] or 'nothing'}")
+        sheet.unknown(("fabrics", 0, "topology"), shape_text or "the form says nothing")
 
 
 def _remark_cards(sheet: Sheet, said: Mapping[str, Any], listed: list[NicText]) -> None:

@@ -21,6 +21,12 @@ _PLACES = {
         r"|lr_scheduler_type|lr_scheduler\.decay_(?:ratio|type)|learning_rate_(?:schedule|final)\w*|sched\.name"
     ),
     "optimizer.name": r"optim|(?:optimizer|optim)\.(?:name|type)|optimizer|opt_type|use_muon",
+    "parallelism.stage_layers": r"(?:pp_|pipe_?)?partition_method|pipe_partition_method",
+    "batch.ramp": r"step_batch_size_schedule|(?:global_)?batch_size_(?:schedule|rampup\w*)|rampup_batch_size",
+    "precision.loss_scaling": (
+        r"fp16\.(?:min_)?loss_scale(?:_window)?|fp16\.(?:initial_scale_power|hysteresis|consecutive_hysteresis)"
+        r"|(?:initial_|min_)?loss_scale(?:_window)?|initial_scale_power|hysteresis"
+    ),
     "lora": r"lora_(?:r|rank|alpha|target|target_modules|enable)|use_(?:peft|lora)",
     "precision.frozen_parameters": r"load_in_[48]bit|q_?lora|quantization_bit",
     "parallelism.expert_tensor": r"expert_tensor_(?:model_)?parallel_(?:degree|size)",
@@ -173,6 +179,10 @@ class Draft:
     attention_parameters: int | None = None
     """Parameters of the attention of one layer, where they do not follow from heads alone."""
     _open: dict[str, str] = field(default_factory=dict)
+    idle: list[str] = field(default_factory=list)
+    """Settings that were read and without which the plan is the same."""
+    elsewhere: list[str] = field(default_factory=list)
+    """Settings that nobody read, of branches that these values do not come from."""
     told: list[tuple[str, str | int | None]] = field(default_factory=list)
     """Remarks, each with a line, or the setting whose line it is about."""
 
@@ -327,12 +337,18 @@ class Draft:
         """Everything that was collected; settings that nobody read are listed in remarks."""
         names = {place for _, place in self.told if isinstance(place, str)}
         lines = self.lines(sorted(names)) if names else {}
+        once: dict[str, str | int | None] = {}
+        for message, place in self.told:
+            once.setdefault(message, place)
         remarks = [
-            Remark(message, lines.get(place) if isinstance(place, str) else place) for message, place in self.told
+            Remark(message, lines.get(place) if isinstance(place, str) else place) for message, place in once.items()
         ]
         unread = (name for name, value in self.values.items() if name not in self.used and value not in (None, {}, []))
-        rest = [self.origins.get(name, name) for name in unread]
+        rest = [self.origins.get(name, name) for name in (*unread, *self.elsewhere)]
         remarks.extend(_unread(rest))
+        if self.idle:
+            idle = _listed([self.origins.get(name, name) for name in self.idle])
+            remarks.append(Remark(f"read, and the plan would be the same without it: {idle}"))
         open_keys = [
             Unknown(pointer, why) for pointer, why in self.unknown.items() if self.get(*map(str, pointer)) is None
         ]

@@ -48,6 +48,11 @@ _FURTHER = re.compile(
 """Words that stand for further options, by what they are called."""
 PROGRAM = "$program"
 """Under which the name of the program stands among its options."""
+LAUNCHER = "$launcher"
+"""Under which what starts the program stands among its options, with the sizes that Slurm is asked for there."""
+_SHOWS = frozenset({"echo", "printf", "cat", "logger", "log"})
+"""Commands that show what another one starts."""
+_TASKS = re.compile(r"--(nodes|ntasks|ntasks-per-node|gpus-per-node)(?:=(.*))?|-([NnG])(.*)", re.DOTALL)
 _STARTS_RANKS = re.compile(
     r"torchrun|torch[._]distributed|torch\.distributed|\bdeepspeed\b|accelerate launch|ft_launcher|mpirun"
 )
@@ -142,9 +147,17 @@ class Reader:
         if programs:
             # Launchers stand before the program that they start.
             found.options[PROGRAM] = [Option(programs[-1].text.rpartition("/")[2], programs[-1].line)]
+            found.options[LAUNCHER] = self._launchers(words)
         for name, line, values in self._grouped(words, found):
             found.set(name, self._possible(name, values, line), self._ways(name, values))
         return found
+
+    def _launchers(self, words: list[Word]) -> _Possible:
+        """What may start the program, in every branch."""
+        end = next(k for k, word in enumerate(words) if word.text.endswith(".py"))
+        texts, more = self.script.choices.flat(" ".join(word.text for word in words[:end]))
+        found = [Option(_launcher(text.text), words[0].line) for text in texts]
+        return _distinct([*found, Option("$(more)", words[0].line)] if more else found)
 
     def _ways(self, name: str, values: list[str]) -> tuple[int, tuple[object, ...]] | None:
         """The branch that decides the value of an option, with the value for each way."""
@@ -226,6 +239,25 @@ class Reader:
         return _distinct([*found, Option("$(more)", line)] if more else found)
 
 
+def _launcher(text: str) -> str:
+    """What starts a program, with the nodes and tasks that `srun` is asked for, of the words before the program.
+
+    >>> _launcher("srun -l -N 16 --ntasks-per-node=4 -n $TASKS python"), _launcher("srun torchrun --nproc_per_node 8")
+    ('srun nodes=16 ntasks-per-node=4 ntasks=open', 'torchrun')
+    """
+    started, words = _STARTS_RANKS.search(text), text.split()
+    if started or "srun" not in words:
+        return started[0] if started else words[0].rpartition("/")[2][:60] if words else "none"
+    asked = ["srun"]
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        found = _TASKS.fullmatch(word)
+        if found:
+            size = (found[2] or found[4] or following).lstrip("=")
+            key = found[1] or _SHORT[found[3]]
+            asked.append(f"{key}={size if size.isdecimal() and len(size) < 10 else 'open'}")
+    return " ".join(asked)
+
+
 def _cut(text: str) -> str:
     """The beginning of a word; one with marks stays whole, since half a mark is none."""
     return text if has_marks(text) else text[:40]
@@ -278,6 +310,7 @@ class Started:
         """A draft of values of these options."""
         options = self.options
         draft = Draft(values, lambda names: {name: options[name].line for name in names if name in options})
+        draft.used.update({PROGRAM, LAUNCHER})
         found = (self.script.variables.get(name, "") for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"))
         if "expandable_segments:true" in "".join(found).lower():
             draft.put(("memory", "allocator"), "expandable-segments", "PYTORCH_CUDA_ALLOC_CONF of the script")
@@ -350,7 +383,9 @@ def _found(script: Script, reader: Reader, pattern: re.Pattern[str], fewest: int
         return reader.read(word for command in script.commands if command[0].text.startswith("--") for word in command)
     if best < fewest:
         return reader.read(word for command in script.commands for word in command)
-    picked = [found for found, score in zip(read, scores, strict=True) if score >= max(fewest, (best + 1) // 2)]
+    near = [k for k, score in enumerate(scores) if score >= max(fewest, (best + 1) // 2)]
+    # A command that is only shown lacks its launcher.
+    picked = [read[k] for k in near if script.commands[k][0].text not in _SHOWS] or [read[k] for k in near]
     return picked[0] if len(picked) == 1 else either(picked, script.choices.event())
 
 
@@ -362,11 +397,8 @@ def either(picked: list[Found], event: int | None) -> Found:
         whole.outside.update(found.outside)
     for name in dict.fromkeys(name for found in picked for name in found.options):
         every = [found.options.get(name, [Option(ABSENT, 0)]) for found in picked]
-        if name in _LAUNCHER:
-            # A command that is only shown lacks its launcher.
-            every = [found.options[name] for found in picked if name in found.options]
         ways = None
-        if event is not None and len(every) == len(picked) and all(len(options) == 1 for options in every):
+        if event is not None and all(len(options) == 1 for options in every):
             ways = event, tuple(options[0].value for options in every)
         whole.options[name] = _distinct(option for options in every for option in options)
         if ways is not None:
@@ -378,22 +410,28 @@ def _fits(pattern: re.Pattern[str], name: str) -> bool:
     return any(pattern.match(f"--{word} ") for word in (name, name.replace("_", "-")))
 
 
+def _asked(launcher: str) -> dict[str, int]:
+    """What a command asks Slurm for, by option."""
+    pairs = [word.partition("=") for word in launcher.split()[1:]]
+    return {key: int(value) if value.isdecimal() else 0 for key, _, value in pairs}
+
+
 def started_ranks(draft: Draft, text: str) -> tuple[int | None, str]:
     """Ranks by what starts the processes: torchrun, the logged arguments, or the lines for Slurm."""
-    draft.used.update(_LAUNCHER)
     stated = draft.count("world_size")
     if stated:
         return stated, "world_size of the logged arguments"
     per_node = draft.count("nproc_per_node", "num_gpus")
     nodes = draft.count("nnodes", "num_nodes")
-    said = _COMMENT.sub("", text)
-    slurm = {} if _STARTS_RANKS.search(said) else slurm_sizes(text)
+    launcher = draft.word(LAUNCHER) or ""
+    said = launcher if launcher.startswith("srun ") else _COMMENT.sub("", text)
+    slurm = {} if _STARTS_RANKS.search(said) else {**slurm_sizes(text), **_asked(launcher)}
     if per_node is None:
         per_node = next(
             (slurm[key] for key in ("ntasks-per-node", "gpus-per-node") if key in slurm and is_count(slurm[key])), None
         )
     if nodes is None:
-        nodes = slurm_sizes(text).get("nodes")
+        nodes = {**slurm_sizes(text), **_asked(launcher)}.get("nodes")
     open_nodes = draft.reasons("nnodes") or draft.reasons("num_nodes")
     several = bool(open_nodes) or draft.look("nnodes", "num_nodes") is not None
     if per_node and nodes is None and not several and _TORCHRUN.search(said):

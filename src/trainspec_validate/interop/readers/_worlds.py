@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainspec_validate.interop.readers._plan_parts import Draft, why_open
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, why_open
 from trainspec_validate.interop.readers._shell_choices import ABSENT, Alternatives
 from trainspec_validate.model.finding import Pointer
 
@@ -78,7 +78,38 @@ def settled(values: Values, make: Make) -> Draft:
     if choices:
         draft.told = [entry for entry in draft.told if entry[0] in told]
     _open(draft, values, seen)
+    told_of = {name for table in (seen.by_setting, seen.guessed) for names in table.values() for name in names}
+    draft.idle = [*_idle(first, draft.used, make), *_absent(values, first, draft.used - told_of)]
+    draft.elsewhere = _absent(values, first, set(values) - draft.used)
     return draft
+
+
+def _idle(first: Values, used: set[str], make: Make) -> list[str]:
+    """Settings that were looked at and without which the plan is the same.
+
+    One at a time is left out for good, so that of two settings that say the same one counts as needed.
+    """
+    world = {name: value for name, value in _given(first).items() if name in used}
+    names = [name for name, value in world.items() if value not in (None, {}, [])][:MAX_WORLDS]
+    whole = _said(make(dict(world)))
+    idle = []
+    for name in reversed(names):
+        value = world.pop(name)
+        if _said(make(dict(world))) == whole:
+            idle.append(name)
+        else:
+            world[name] = value
+    return [name for name in names if name in idle and not name.startswith("$")]
+
+
+def _said(draft: Draft) -> tuple[object, ...]:
+    weak = {pointer for pointer, how in draft.derived.items() if isinstance(how, Default)}
+    return draft.facts, draft.unknown, draft.derived, weak, sorted(draft.told, key=repr)
+
+
+def _absent(values: Values, first: Values, names: set[str]) -> list[str]:
+    """Settings that only some branches give, the first one not among them."""
+    return [name for name in values if name in names and first[name] is ABSENT and not name.startswith("$")]
 
 
 def _choices(values: Values) -> dict[str, Alternatives]:
@@ -154,18 +185,19 @@ def _open(draft: Draft, values: Values, seen: _Seen) -> None:
         names = seen.by_setting.get(pointer) or seen.guessed[pointer]
         _remove(draft.facts, pointer)
         optional = len(pointer) > 2 and ABSENT in seen.values.get(pointer, ())
-        if pointer in seen.base and not optional:
+        if not optional and (pointer in seen.base or pointer in seen.by_setting):
             draft.unknown[pointer] = _why(pointer, names, values, seen)
         else:
             draft.unknown.setdefault(pointer[:2] if optional else pointer, _why(pointer, names, values, seen))
     for name in dict.fromkeys(name for names in (*seen.by_setting.values(), *seen.guessed.values()) for name in names):
-        if isinstance(values[name], Alternatives):
-            draft.remark(f"{name} is {values[name]}: {_TOLD}", name)
+        if isinstance(values[name], Alternatives) and name in draft.used:
+            draft.remark(f"{name.lstrip('$')} is {values[name]}: {_TOLD}", name)
 
 
 def _why(pointer: Pointer, names: list[str], values: Values, seen: _Seen) -> str:
     known = [value for value in seen.values.get(pointer, []) if not isinstance(value, list | dict)]
-    cause = next((name for name in names if str(pointer[-1]) in name), names[0])
+    known.sort(key=lambda value: value is ABSENT)
+    cause = next((name for name in names if str(pointer[-1]) in name), "") or _cause(pointer, names)
     reason = why_open(values[cause])
     if reason is not None:
         return f"it follows from {cause}: {reason}"
@@ -175,10 +207,19 @@ def _why(pointer: Pointer, names: list[str], values: Values, seen: _Seen) -> str
         known = [one]
     shown = [_shown(value) for value in known[:_MAX_LISTED]] + (["more"] if len(known) > _MAX_LISTED else [])
     alternatives = " or ".join([*shown, *(["another value"] if free else [])])
-    return f"{alternatives}: it follows from {cause}, which is {choice}"
+    return f"{alternatives}: it follows from {cause.lstrip('$')}, which is {choice}"
+
+
+def _cause(pointer: Pointer, names: list[str]) -> str:
+    """One of the settings that vary together: a launcher decides on ranks, arguments on the rest."""
+    launchers = [name for name in names if name.startswith("$")]
+    others = [name for name in names if name not in launchers]
+    return (launchers or others if pointer[0] == "parallelism" else others or launchers)[0]
 
 
 def _shown(value: object) -> str:
+    if value is ABSENT:
+        return "another one, which is not given"
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:,}" if isinstance(value, int) and value >= 10**6 else str(value)[:40]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from trainspec_validate.documents.types.stream import MetricValue
+from trainspec_validate.documents.types.stream import MetricValue, Sample
 from trainspec_validate.model.metrics import Alias
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import Found, Refusal
@@ -29,6 +29,12 @@ _IMPLIED = {
     "train.loss.mean": {"train.loss.name": "lm"},
     "train.step.skipped": {"train.skip.reason": "overflow"},
 }
+_SOMETIMES = {
+    "train.token.rate": "the log counts no tokens, and the tokens of a sample are not given",
+    "train.flops.utilization": "it follows from the peak of an accelerator, which is not given",
+    "train.world.active": "the lines of this log have no world size",
+}
+"""Required metrics that a log may lack, with the reason."""
 _SECOND_US = 1_000_000
 _MAX_INTERVAL = 10_000
 _MAX_FIELDS = 1_000
@@ -109,9 +115,16 @@ class Reader:
         self._first = None
         self._interval = interval if 1 <= interval <= _MAX_INTERVAL else 1
         more = {"report_interval_steps": interval} if 1 <= interval <= _MAX_INTERVAL else {}
-        yield offset, self._transcript.head(time_us, ("job",), **more)
+        yield offset, self._transcript.head(time_us, ("job",), unsupported=self._lacking(), **more)
         yield from self._held
         self._held = []
+
+    def _lacking(self) -> dict[str, str]:
+        """Metrics that only some releases write, or that follow from a quantity which nobody gave."""
+        seen = {
+            name.partition("{")[0] for _, found in self._held if isinstance(found, Sample) for name in found.m or ()
+        }
+        return {name: reason for name, reason in _SOMETIMES.items() if name not in seen}
 
     def _time(self, before: str, offset: int) -> int | None:
         """The time of a line; in a file without times, a second for each line."""

@@ -64,6 +64,7 @@ class Transcript:
             self.lose("meaning", "seq", "the file has no sequence numbers; records are numbered in its order", 0)
         self.num_records += 1
         wanted = tuple(scopes)
+        lacking = more.pop("unsupported", {})
         given = self.given
         filled: dict[str, Any] = {"att": given.attempt, "emitter": self.emitter, "host": given.host, "rank": given.rank}
         filled |= {name: value for name, value in more.items() if value is not None}
@@ -73,7 +74,7 @@ class Transcript:
             run=run,
             time_us=time_us,
             scopes=wanted,
-            unsupported=self._unsupported(wanted),
+            unsupported={**self._unsupported(wanted), **lacking},
             extensions={ORIGIN: self.origin()},
             **filled,
         )
