@@ -159,7 +159,10 @@ BOMBS: dict[str, tuple[Callable[[Path, int], list[str]], int, int, str, int, tup
     ),
     "otlp-import": (
         *(_stream("o.json", _otlp, "cli.toolbox"), 1, 17, "stream", STREAM),
-        *(("telemetry.formats.json_text:_MOST_OBJECTS", 100_000), "objects and lists|longer than 16 MiB|nothing was converted"),
+        *(
+            ("telemetry.formats.json_text:_MOST_OBJECTS", 100_000),
+            "objects and lists|longer than 16 MiB|nothing was converted",
+        ),
     ),
     "devices": (
         *(_stream("m.prom", _devices), 1, 60, "stream", STREAM),
