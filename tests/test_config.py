@@ -160,7 +160,6 @@ def test_what_can_be_set_is_decided() -> None:
             "dependents",
             "engine",
             "fail-on",
-            "follow",
             "format",
             "ignore",
             "interval",
