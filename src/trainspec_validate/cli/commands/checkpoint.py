@@ -116,7 +116,7 @@ def _tell_unsealed(checkpoint: Checkpoint, paths: Sequence[str]) -> None:
     if paths:
         terminal.say(f"{checkpoint.name}: {_files(len(paths))} left unsealed, which no digest protects:")
     for path in paths:
-        terminal.say(f"{checkpoint.place(path)}: unsealed")
+        terminal.say(f"  unsealed: {checkpoint.place(path)}")
 
 
 def _tell_leftovers(checkpoint: Checkpoint, paths: list[str]) -> None:
