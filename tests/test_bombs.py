@@ -61,7 +61,7 @@ def _settings(text: bytes) -> Callable[[Path, int], list[str]]:
     def make(directory: Path, _: int) -> list[str]:
         (directory / "trainspec.toml").write_bytes(text)
         (directory / "plan.yaml").write_bytes((BASE / "plan.yaml").read_bytes())
-        return ["cli", "plan.yaml"]
+        return ["cli.validate", "plan.yaml"]
 
     return make
 
@@ -70,23 +70,23 @@ def _sparse(directory: Path, size: int) -> list[str]:
     with (directory / "trainspec.toml").open("wb") as file:
         file.truncate(size * MEBIBYTE)
     (directory / "plan.yaml").write_bytes((BASE / "plan.yaml").read_bytes())
-    return ["cli", "plan.yaml"]
+    return ["cli.validate", "plan.yaml"]
 
 
 def _ignores(directory: Path, size: int) -> list[str]:
     text = (BASE / "cluster.yaml").read_bytes()
     (directory / "cluster.yaml").write_bytes(text + b"# trainspec: ignore[TS-PAR-001] xx\n" * (size * 1_000))
-    return ["cli", "cluster.yaml"]
+    return ["cli.validate", "cluster.yaml"]
 
 
 def _stream(
-    name: str, pieces: Callable[[int], Iterator[bytes]], program: str = "cli"
+    name: str, pieces: Callable[[int], Iterator[bytes]], program: str = "cli.validate"
 ) -> Callable[[Path, int], list[str]]:
     def make(directory: Path, size: int) -> list[str]:
         opener = gzip.open if name.endswith(".gz") else open
         with opener(directory / name, "wb") as file:
             file.writelines(pieces(size))
-        return [program, *(["import"] * (program == "toolbox")), name]
+        return [program, *(["import"] * (program == "cli.toolbox")), name]
 
     return make
 
@@ -131,23 +131,23 @@ BOMBS: dict[str, tuple[Callable[[Path, int], list[str]], int, int, str, int, tup
     "ignores": (_ignores, 100, 900, "", DOCUMENT, ("", 0), "name at most 1,000 requirements"),
     "newlines": (
         *(_stream("s.jsonl.gz", _newlines), 5, 2_000, "stream", STREAM),
-        *(("telemetry.reader:_MOST_DAMAGED", 10_000), "damaged lines; at byte"),
+        *(("telemetry.decode.run_file:_MOST_DAMAGED", 10_000), "damaged lines; at byte"),
     ),
     "noise": (
         *(_stream("s.jsonl.gz", _noise), 5, 1_000, "stream", STREAM),
-        *(("telemetry.reader:_MOST_DAMAGED", 10_000), "damaged lines; at byte"),
+        *(("telemetry.decode.run_file:_MOST_DAMAGED", 10_000), "damaged lines; at byte"),
     ),
     "endless-line": (
         *(_stream("s.jsonl.gz", _line), 40, 3_000, "stream", STREAM),
-        *(("streams.source:_MOST_OF_A_LINE", 20e6), "without the end of a line|times its size"),
+        *(("telemetry.formats.source:_MOST_OF_A_LINE", 20e6), "without the end of a line|times its size"),
     ),
     "heads": (
         *(_stream("s.jsonl", lambda size: _heads(size * 1_000)), 5, 250, "stream", STREAM),
-        *(("telemetry.reader:_MOST_HEADS", 2_000), "heads"),
+        *(("telemetry.decode.run_file:MOST_HEADS", 2_000), "heads"),
     ),
     "emitters": (
         *(_stream("s.jsonl", lambda size: _writers(size * 1_000)), 20, 600, "stream", STREAM),
-        *(("telemetry.names:_MOST_WRITERS", 10_000), "emitters, in each attempt anew"),
+        *(("telemetry.decode.names:_MOST_WRITERS", 10_000), "emitters, in each attempt anew"),
     ),
     "event-names": (
         *(_stream("s.jsonl.gz", lambda size: _event_names(size * 1_000)), 11, 400, "stream", STREAM),
@@ -155,19 +155,22 @@ BOMBS: dict[str, tuple[Callable[[Path, int], list[str]], int, int, str, int, tup
     ),
     "otlp": (
         *(_stream("o.json", _otlp), 1, 17, "stream", STREAM),
-        *(("streams.json_text:_MOST_OBJECTS", 100_000), "objects and lists|longer than 16 MiB|fits no known"),
+        *(("telemetry.formats.json_text:_MOST_OBJECTS", 100_000), "objects and lists|longer than 16 MiB|fits no known"),
     ),
     "otlp-import": (
-        *(_stream("o.json", _otlp, "toolbox"), 1, 17, "stream", STREAM),
-        *(("streams.json_text:_MOST_OBJECTS", 100_000), "objects and lists|longer than 16 MiB|nothing was converted"),
+        *(_stream("o.json", _otlp, "cli.toolbox"), 1, 17, "stream", STREAM),
+        *(
+            ("telemetry.formats.json_text:_MOST_OBJECTS", 100_000),
+            "objects and lists|longer than 16 MiB|nothing was converted",
+        ),
     ),
     "devices": (
         *(_stream("m.prom", _devices), 1, 60, "stream", STREAM),
-        *(("streams.prometheus.reader:_MOST_SUBJECTS", 10_000), "devices, hosts and ranks"),
+        *(("telemetry.formats.prometheus.reader:_MOST_SUBJECTS", 10_000), "devices, hosts and ranks"),
     ),
     "devices-import": (
-        *(_stream("m.prom", _devices, "toolbox"), 1, 60, "stream", STREAM),
-        *(("streams.prometheus.reader:_MOST_SUBJECTS", 10_000), "devices, hosts and ranks"),
+        *(_stream("m.prom", _devices, "cli.toolbox"), 1, 60, "stream", STREAM),
+        *(("telemetry.formats.prometheus.reader:_MOST_SUBJECTS", 10_000), "devices, hosts and ranks"),
     ),
 }
 """Name: what makes the file, its small and full size, kind, MiB of memory at most, a lowered limit, what is told."""
@@ -177,7 +180,7 @@ def run(name: str, directory: Path, *, is_full: bool, workers: int = 1) -> tuple
     """Exit status, what was told, and MiB of memory."""
     make, small, full, kind, _, (limit, most), _ = BOMBS[name]
     program, *arguments = make(directory, full if is_full else small)
-    if kind == "stream" and program == "cli":
+    if kind == "stream" and program == "cli.validate":
         arguments += ["--workers", str(workers)]
     lowered = ["", "0"] if is_full else [limit, str(most)]
     command = [sys.executable, "-c", PROGRAM, program, *lowered, "", "0", *arguments]
@@ -211,7 +214,7 @@ def test_a_bomb_of_full_size_costs_bounded_memory_and_ends(name: str, tmp_path: 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of a process from /proc")
-@pytest.mark.parametrize("program", [["cli", "-"], ["toolbox", "import", "-"]])
+@pytest.mark.parametrize("program", [["cli.validate", "-"], ["cli.toolbox", "import", "-"]])
 def test_standard_input_is_read_up_to_a_limit(program: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, program[0], "", "0", "", "0", *program[1:]]
     with subprocess.Popen(

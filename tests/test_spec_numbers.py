@@ -87,7 +87,7 @@ def test_errors_of_predicted_memory_are_those_of_its_score() -> None:
 def test_published_steps_within_the_bounds_are_as_many_as_the_reason_says() -> None:
     runs = training_sets.load()[0]
     within = [run for run in runs if FASTEST <= run.seconds / step_time(run.work, run.networks).seconds <= SLOWEST]
-    assert f"{len(within)} of {len(runs)} runs lie within them" in page("04-performance.md")
+    assert f"{len(within)} of {len(runs)} runs are within them" in page("04-performance.md")
 
 
 @pytest.mark.parametrize("machine", ["8 x NVLink 4, InfiniBand", "8 x MI300X, RoCE", "64 of NVL72, InfiniBand"])

@@ -82,7 +82,7 @@ def _code(names: Iterable[str]) -> str:
 def _metrics_page(catalog: MetricCatalog) -> list[str]:
     owed = [(each.title, each.question, _code(each.metrics)) for each in catalog.owed]
     parts = [
-        section("Required of every job", table(("subject", "question", "answered by"), owed)),
+        section("Metrics of every job", table(("subject", "question", "answered by"), owed)),
         *(_family(catalog, family, title) for family, title in FAMILIES.items()),
         section("Words", *_words(catalog)),
         section("Attributes", *(part for role, words in ROLES.items() for part in (words, _attributes(catalog, role)))),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from export_jobs import PLAN, changed, job
 
-from trainspec_validate.interop import formats as foreign
+from trainspec_validate.interop import recognise as foreign
 from trainspec_validate.interop.document import formats
 from trainspec_validate.interop.fragment import ForeignText
 

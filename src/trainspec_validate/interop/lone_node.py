@@ -22,7 +22,7 @@ def drop_lone_node(
     >>> facts = {"num_nodes": 4, "node_groups": [{"name": "n", "num_nodes": 4}],
     ...          "layout": {"nodes": [{"name": "node-0", "group": "n"}]}}
     >>> drop_lone_node(facts, {("layout", "nodes", 0, "name"): "a label"}, {}, [])
-    'the explicit node node-0 stands for 4 nodes of n and is left out; a layout lists every node of a group'
+    'the explicit node node-0 represents 4 nodes of n and is left out; a layout lists every node of a group'
     >>> "layout" in facts
     False
     """
