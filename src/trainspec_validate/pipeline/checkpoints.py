@@ -57,13 +57,16 @@ def judge_stored(  # noqa: PLR0913
         judged = tuple(_summary(one, reads_values=reads_values) for one in series.checkpoints)
         path = judged[0].path if judged else group.root.as_posix()
         without = tuple(without_documents(path, "checkpoints", found.outcomes, given))
-        unread = tuple(
-            Unjudged(one.place(path), reason, "save plain state in a format that is judged, such as safetensors", ())
-            for one in series.checkpoints
-            for path, reason in one.unread.items()
-        )
-        result += found + CheckResult(documents=judged, unjudged=without + unread)
+        result += found + CheckResult(documents=judged, unjudged=without + _unread(series.checkpoints))
     return result
+
+
+def _unread(checkpoints: Iterable[Checkpoint]) -> tuple[Unjudged, ...]:
+    """The files that no reader judges and that may hold code."""
+    remedy = "save plain state in a format that is judged, such as safetensors"
+    return tuple(
+        Unjudged(one.place(path), words, remedy, ()) for one in checkpoints for path, words in one.unread.items()
+    )
 
 
 def _summary(checkpoint: Checkpoint, *, reads_values: bool) -> DocumentSummary:
