@@ -51,7 +51,9 @@ def test_a_seal_lists_every_file_and_satisfies_the_schema(root: Path) -> None:
     result = invoke("seal", root, *options)
     assert result.exit_code == 0, result.stderr
     assert result.stdout.startswith(f"{(root / 'trainspec-manifest.json').as_posix()}: 2 files, ")
-    assert result.stdout.endswith(" GB/s\n")
+    first, *others = result.stdout.splitlines()
+    assert first.endswith(" GB/s")
+    assert others[-1] == f"  unsealed: {(root / 'log.txt').as_posix()}"
     data = manifest(root)
     assert list(failures("CheckpointManifest", data)) == []
     paths = ["model.safetensors", "optimizer/part.pt"]

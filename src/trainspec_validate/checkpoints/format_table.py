@@ -6,6 +6,12 @@ from dataclasses import dataclass
 
 from trainspec_validate.checkpoints.view import MANIFEST_NAME
 
+STATE_SUFFIXES = (
+    *(".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib"),
+    *(".npy", ".npz", ".h5", ".keras", ".safetensors"),
+)
+"""Ends of names, in lower case, of files that hold the state of training; loaders unpickle most of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFormat:

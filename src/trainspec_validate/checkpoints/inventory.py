@@ -10,9 +10,10 @@ from itertools import islice
 from pathlib import Path
 
 from trainspec_validate.checkpoints import bundles, regions
-from trainspec_validate.checkpoints.format_table import FORMATS
+from trainspec_validate.checkpoints.format_table import FORMATS, STATE_SUFFIXES
 from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
 from trainspec_validate.checkpoints.opening import open_file
+from trainspec_validate.checkpoints.pickles import code_of
 from trainspec_validate.checkpoints.tree import fact_of, irregular, walk
 from trainspec_validate.checkpoints.view import Checkpoint
 
@@ -25,9 +26,10 @@ POINTERS = frozenset(
 _NAMES = frozenset(name for entry in FORMATS for name in entry.names)
 _SUFFIXES = tuple(suffix for entry in FORMATS for suffix in entry.suffixes)
 _TORCH_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
-_NAMED_SUFFIXES = (*_SUFFIXES, ".pt", ".pth", ".ckpt", ".h5")
+_NAMED_SUFFIXES = (*_SUFFIXES, *(suffix for suffix in STATE_SUFFIXES if suffix != ".bin"))
 """Of a file that was named, so that it need not show by its start what it is."""
 _ZIP_START = b"PK\x03\x04"
+_PICKLE_STARTS = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
 _SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages"})
 
 
@@ -94,8 +96,8 @@ def find_named(path: Path) -> Group | None:
         prefix = name
     if prefix:
         return Group(path.parent / prefix, [path.parent / prefix])
-    is_torch = name.lower().endswith(_TORCH_SUFFIXES) and _is_zip(path)
-    if os.path.isfile(path) and (is_torch or name.endswith(_NAMED_SUFFIXES)):  # noqa: PTH113 - raises for a long name
+    is_torch = _is_state(path)
+    if os.path.isfile(path) and (is_torch or name.lower().endswith(_NAMED_SUFFIXES)):  # noqa: PTH113 - raises for a long name
         return Group(path, [path], {path: [name]})
     return None
 
@@ -140,17 +142,25 @@ def is_checkpoint(entries: Sequence[os.DirEntry[str]]) -> bool:
     files = [entry for entry in entries if not entry.is_dir(follow_symlinks=False)]
     if any(entry.name in _NAMES or entry.name.endswith(_SUFFIXES) for entry in files):
         return True
-    if any(entry.name.lower().endswith(_TORCH_SUFFIXES) and _is_zip(Path(entry.path)) for entry in files):
+    if any(_is_state(Path(entry.path)) for entry in files):
         return True
     return bool(bundles.prefixes(files)) or any(
         regions.NAME.match(entry.name) and regions.is_whole(Path(entry.path)) for entry in files
     )
 
 
-def _is_zip(path: Path) -> bool:
+def _is_state(path: Path) -> bool:
+    """Whether a file with the name of a file of state is a zip container or a pickle, or would run code."""
+    name = path.name.lower()
+    if not name.endswith(STATE_SUFFIXES):
+        return False
     try:
         with open_file(path) as file:
-            return file.read(len(_ZIP_START)) == _ZIP_START
+            start = file.read(len(_ZIP_START))
+            if name.endswith(_TORCH_SUFFIXES) and (start == _ZIP_START or start[:2] in _PICKLE_STARTS):
+                return True
+            file.seek(0)
+            return bool(code_of(file))
     except OSError:
         return False
 

@@ -93,7 +93,7 @@ def read_json(content: bytes) -> Any:
     with within():
         check_cost(content)
     try:
-        value = json.loads(content, object_pairs_hook=_unique)
+        value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_unique)
     except RecursionError as error:
         with within():
             raise OverLimitError(JSON_LEVELS) from error

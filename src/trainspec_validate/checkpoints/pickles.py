@@ -17,6 +17,7 @@ from trainspec_validate.system.budget import Count, OverLimitError
 
 _CODES = {operation.code.encode("latin-1"): operation for operation in pickletools.opcodes}
 _MAX_PROTOCOL = 5
+NUMPY_START = b"\x93NUMPY"
 _MAX_HELD_BYTES = 65_536
 """Of one text, number or line; a longer one is passed over and stands for itself. No key or index has such a text."""
 _MAX_NAME_CHARACTERS = 1_000
@@ -267,6 +268,7 @@ class Machine:
     def _remember(self, number: int) -> None:
         if number == len(self.memo):
             self.memo.append(self.stack[-1])
+            self.sparse_memo.pop(number, None)  # numbered twice, it would shift the next one
         elif 0 <= number < len(self.memo):
             self.memo[number] = self.stack[-1]
         else:
@@ -374,6 +376,32 @@ def follow(file: BinaryIO) -> Content:
     with within():
         value = machine.run(file)
     return Content(value, list(machine.denied))
+
+
+def code_of(file: BinaryIO) -> list[str]:
+    """The same as `code_at_start`, of an array of NumPy too, whose objects are a pickle after its header."""
+    if file.read(len(NUMPY_START)) != NUMPY_START:
+        file.seek(0)
+        return code_at_start(file)
+    version = file.read(2)
+    width = 2 if version[:1] == b"\x01" else 4
+    file.seek(int.from_bytes(file.read(width), "little"), io.SEEK_CUR)
+    return code_at_start(file)
+
+
+def code_after(file: BinaryIO) -> list[str]:
+    """Names that the pickles after the first of a file would call; what follows them is left to whoever loads it."""
+    found: dict[str, None] = {}
+    operations = Count(PICKLE_OPERATIONS)
+    with suppress(UnreadableError, OverLimitError):
+        while True:
+            machine = Machine()
+            machine.operations = operations
+            try:
+                machine.run(file)
+            finally:
+                found |= machine.denied if machine.is_called else {}
+    return list(found)
 
 
 def code_at_start(file: BinaryIO) -> list[str]:

@@ -135,6 +135,8 @@ class Checkpoint:
     _num_characters: Count = field(default_factory=lambda: Count(NAME_CHARACTERS))
     is_covered: bool = False
     """Whether the manifest of a directory above lists every file of it."""
+    unread: dict[str, str] = field(default_factory=dict)
+    """Files that no reader judges and that may hold code, and why."""
     manifest_digest: str = ""
     """SHA-256 of the manifest as it was read."""
     tree: dict[str, FileFact] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trainspec_validate.checking.answers import without_documents
 from trainspec_validate.checking.selection import Selection
 from trainspec_validate.checkpoints.view import Checkpoint, SavedStep
-from trainspec_validate.model.finding import CheckResult, DocumentSummary
+from trainspec_validate.model.finding import CheckResult, DocumentSummary, Unjudged
 from trainspec_validate.model.requirements import Index
 from trainspec_validate.pipeline.engine import Binding
 from trainspec_validate.pipeline.streams import belonging, num_given
@@ -57,8 +57,16 @@ def judge_stored(  # noqa: PLR0913
         judged = tuple(_summary(one, reads_values=reads_values) for one in series.checkpoints)
         path = judged[0].path if judged else group.root.as_posix()
         without = tuple(without_documents(path, "checkpoints", found.outcomes, given))
-        result += found + CheckResult(documents=judged, unjudged=without)
+        result += found + CheckResult(documents=judged, unjudged=without + _unread(series.checkpoints))
     return result
+
+
+def _unread(checkpoints: Iterable[Checkpoint]) -> tuple[Unjudged, ...]:
+    """The files that no reader judges and that may hold code."""
+    remedy = "save plain state in a format that is judged, such as safetensors"
+    return tuple(
+        Unjudged(one.place(path), words, remedy, ()) for one in checkpoints for path, words in one.unread.items()
+    )
 
 
 def _summary(checkpoint: Checkpoint, *, reads_values: bool) -> DocumentSummary:

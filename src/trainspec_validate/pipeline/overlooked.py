@@ -46,7 +46,7 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
         if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
             tree = _Tree(path, told)
             tree.scan()
-            found = [*tree.hidden_documents(), *tree.unfollowed()]
+            found = [*tree.hidden_documents(), *tree.unfollowed(), *tree.state()]
         else:
             found = [(match, _link_reason(match)) for match in linked_matches(argument) if _is_ours_by_name(match.name)]
         for file, reason in found:
@@ -66,11 +66,15 @@ class _Tree:
     hidden: list[Path] = field(default_factory=list)
     """Hidden files, and all files of hidden directories, whose names are those of documents or streams."""
     links: list[Path] = field(default_factory=list)
+    named: list[Path] = field(default_factory=list)
+    """Files with the names of files of state, outside of checkpoints that are judged."""
     searched: set[str] = field(default_factory=set)
     """Real paths of the directories that were entered."""
 
     def scan(self) -> None:
         """Enter all directories but those of tools; what cannot be entered is an error of the search itself."""
+        from trainspec_validate.checkpoints.format_table import STATE_SUFFIXES  # noqa: PLC0415 - start-up
+
         pending = [(self.root, False, 0)]
         num_entries = Count(_MOST_ENTRIES)
         try:
@@ -86,8 +90,17 @@ class _Tree:
                         pending += [] if _is_of_a_tool(entry) else [(Path(parent, entry.name), is_hidden, level + 1)]
                     elif is_hidden and _is_ours_by_name(entry.name):
                         self.hidden.append(Path(parent, entry.name))
+                    elif entry.name.lower().endswith(STATE_SUFFIXES):
+                        self.named.append(Path(parent, entry.name))
         except OverLimitError:
             return  # the search reports that it could not look at all of it
+
+    def state(self) -> Iterator[tuple[Path, str]]:
+        """Files with the names of files of state in no checkpoint that was found."""
+        for file in sorted(self.named):
+            real = Path(os.path.realpath(file))
+            if not any(str(place) in self.judged for place in (real, *real.parents)):
+                yield file, "has the name of a file of state, and is in no checkpoint that was found"
 
     def hidden_documents(self) -> Iterator[tuple[Path, str]]:
         """Hidden files that claim to be ours."""

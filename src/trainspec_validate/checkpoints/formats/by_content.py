@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from trainspec_validate.checkpoints.boundary import judged
-from trainspec_validate.checkpoints.format_table import FORMATS
+from trainspec_validate.checkpoints.format_table import FORMATS, STATE_SUFFIXES
 from trainspec_validate.checkpoints.formats import torch_zip
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
-from trainspec_validate.checkpoints.pickles import Content, code_at_start
+from trainspec_validate.checkpoints.pickles import NUMPY_START, Content, code_of
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 
 _OF_OTHERS = tuple(suffix for entry in FORMATS for suffix in entry.whole)
 """Ends of names whose reader judges the whole file, and says so when it is none of its own."""
 _ZIP_START = b"PK\x03\x04"
+_COMPRESSED = (
+    *(b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\x00", b"\x5d\x00\x00", b"\x04\x22\x4d\x18"),
+    *(b"x\x01", b"x\x9c", b"x\xda"),
+)
+"""Starts of gzip, Zstandard, bzip2, xz, LZMA, LZ4 and zlib."""
+_HDF5_START = b"\x89HDF"
+_START_BYTES = 8
+_CONFIG_BYTES = 1_000_000
 
 
 def read(checkpoint: Checkpoint) -> None:
@@ -21,27 +29,55 @@ def read(checkpoint: Checkpoint) -> None:
         if fact.kind == "file" and path not in taken and not path.endswith(_OF_OTHERS):
             with judged(checkpoint, path):
                 _read_file(checkpoint, path)
+    _name_programs(checkpoint)
 
 
 def _read_file(checkpoint: Checkpoint, path: str) -> None:
     is_named = torch_zip.is_named(path)
     try:
         with open_file(checkpoint.root / path) as file:
-            start = file.read(len(_ZIP_START))
-            if start == _ZIP_START or start[:2] in torch_zip.PICKLE_STARTS:
+            start = file.read(_START_BYTES)
+            if start.startswith(_ZIP_START) or start[:2] in torch_zip.PICKLE_STARTS:
                 denied = []
             else:
                 file.seek(0)
-                denied = code_at_start(file)
+                denied = code_of(file)
     except OSError as error:
         if is_named:
             return  # told by its reader
         raise UnreadableError(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
     if denied:
         torch_zip.tell_code(checkpoint, path, Content(None, denied))
-    elif not is_named and start == _ZIP_START:
+    elif not is_named and start.startswith(_ZIP_START):
         checkpoint.examined |= {"container", "limits", "code", "paths"}
         torch_zip.read_archive(checkpoint, Archive(path))
     elif not is_named and start[:2] in torch_zip.PICKLE_STARTS:
         checkpoint.examined |= {"container", "limits", "code"}
         torch_zip.read_bare(checkpoint, path)
+    elif not start.startswith(_ZIP_START) and start[:2] not in torch_zip.PICKLE_STARTS:
+        _name(checkpoint, path, start)
+
+
+def _name(checkpoint: Checkpoint, path: str, start: bytes) -> None:
+    """Say of a file that no reader judges that it is left out, where a loader may unpickle it."""
+    known = {trouble.path for trouble in checkpoint.troubles} | {piece.path for piece in checkpoint.pieces}
+    if path in known or start.startswith((NUMPY_START, _HDF5_START)):
+        return
+    if start.startswith(_COMPRESSED):
+        checkpoint.unread[path] = "is compressed, and its content is not looked into"
+    elif path.lower().endswith(STATE_SUFFIXES):
+        checkpoint.unread[path] = "has the name of a file of state, and is of no format that is judged"
+
+
+def _name_programs(checkpoint: Checkpoint) -> None:
+    """Name the programs beside a configuration that has loaders import them."""
+    for path, fact in checkpoint.files.items():
+        if fact.kind == "file" and path.endswith(".json") and fact.size_bytes <= _CONFIG_BYTES:
+            with judged(checkpoint, path), open_file(checkpoint.root / path) as file:
+                if b'"auto_map"' in file.read(_CONFIG_BYTES):
+                    break
+    else:
+        return
+    for path in checkpoint.files:
+        if path.endswith(".py"):
+            checkpoint.unread[path] = "is a program that loaders may run (auto_map), and programs are not judged"

@@ -6,7 +6,7 @@ from typing import Any
 
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
-from trainspec_validate.checkpoints.pickles import Content, Pairs, code_at_start, follow
+from trainspec_validate.checkpoints.pickles import Content, Pairs, code_after, code_of, follow
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.checkpoints.zips import Zip, opened
 
@@ -74,6 +74,9 @@ def read_bare(checkpoint: Checkpoint, path: str) -> None:
             if content.value == _LEGACY_MAGIC:
                 for _ in range(_LEGACY_PICKLES - 1):
                     tell_code(checkpoint, path, follow(file))
+            else:
+                further = [name for name in code_after(file) if name not in content.denied]
+                tell_code(checkpoint, path, Content(None, further))
     except LimitError as error:
         checkpoint.report("limits", path, f"the pickle {error}")
     except UnreadableError as error:
@@ -103,7 +106,7 @@ def read_archive(checkpoint: Checkpoint, archive: Archive) -> dict[str, Any]:
                 del content  # before the next one is read
             for name in container.unnamed():
                 with container.stream(name) as file:
-                    tell_code(checkpoint, archive.path, Content(None, code_at_start(file)))
+                    tell_code(checkpoint, archive.path, Content(None, code_of(file)))
         checkpoint.keep(archive)
     return found or {}
 

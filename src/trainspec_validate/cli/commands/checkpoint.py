@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar, get_args
 
@@ -108,6 +108,15 @@ def _seal(checkpoint: Checkpoint, facts: Facts, *, no_progress: bool) -> None:
     num_bytes = sum(file["size_bytes"] for file in manifest["files"])
     rate = _rate(num_bytes, time.monotonic() - start)
     terminal.say(f"{path.as_posix()}: {_files(len(manifest['files']))}, {num_bytes:,} bytes, {rate}")
+    _tell_unsealed(checkpoint, facts.unsealed)
+
+
+def _tell_unsealed(checkpoint: Checkpoint, paths: Sequence[str]) -> None:
+    """Name the files that a manifest leaves without a digest."""
+    if paths:
+        terminal.say(f"{checkpoint.name}: {_files(len(paths))} left unsealed, which no digest protects:")
+    for path in paths:
+        terminal.say(f"  unsealed: {checkpoint.place(path)}")
 
 
 def _tell_leftovers(checkpoint: Checkpoint, paths: list[str]) -> None:
@@ -198,6 +207,7 @@ def verify(
             for mark, (name, read_seconds) in zip(":,", reads.again().items(), strict=True)
         )
     terminal.say(f"{told}; {len(wrong):,} wrong")
+    _tell_unsealed(checkpoint, checkpoint.manifest.unsealed if checkpoint.manifest else ())
     context.exit(terminal.FINDINGS if wrong else terminal.OK)
 
 

@@ -1,0 +1,90 @@
+"""A file with the name of a file of state is judged as a pickle or named as not judged, and never passed in silence."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import pickle
+import struct
+import zlib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.checkpoints.test_zip_readings import EVIL, container
+from tests.trees import build
+from trainspec_validate import validate
+from trainspec_validate.checkpoints.opening import UnreadableError, read_json
+from trainspec_validate.checkpoints.pickles import Name, follow
+from trainspec_validate.cli.commands.checkpoint import command
+
+HEAD = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }\n"
+OBJECTS = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(HEAD)) + HEAD + EVIL
+LEGACY = b"".join(pickle.dumps(one, 2) for one in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True})) + EVIL
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "m.pt", "m.PTH", "m.ckpt", "m.pkl", "m.joblib", "m.npy"])
+@pytest.mark.parametrize("content", [EVIL, OBJECTS, LEGACY], ids=["pickle", "objects", "legacy"])
+def test_a_pickle_alone_in_a_directory_is_judged(tmp_path: Path, name: str, content: bytes) -> None:
+    if content == LEGACY and name.endswith((".pkl", ".joblib", ".npy")):
+        pytest.skip("no library writes it so")
+    (tmp_path / name).write_bytes(content)
+    for place in (tmp_path, tmp_path / name):
+        if place.is_file() and name.endswith(".bin") and content == OBJECTS:
+            continue
+        assert "TS-SEC-001" in {one.requirement for one in validate([place]).findings}
+
+
+@pytest.mark.parametrize("name", ["x.pt", "x.bin", "x.pkl", "x.joblib", "x.npz"])
+def test_what_is_of_no_format_is_named(tmp_path: Path, name: str) -> None:
+    build(tmp_path, "a/model.safetensors  safetensors weight=F32[4]\n")
+    (tmp_path / "n").mkdir()
+    (tmp_path / "n" / name).write_bytes(b"junk" + container(("a/data.pkl", EVIL)))
+    assert (tmp_path / "n" / name).as_posix() in {one.path for one in validate([tmp_path]).unjudged}
+
+
+@pytest.mark.parametrize("name", ["s.joblib", "s.pkl.gz", "s.bin"])
+@pytest.mark.parametrize("content", [zlib.compress(EVIL), gzip.compress(EVIL)], ids=["zlib", "gzip"])
+def test_what_is_compressed_is_named(tmp_path: Path, name: str, content: bytes) -> None:
+    build(tmp_path, "model.safetensors  safetensors weight=F32[4]\n")
+    (tmp_path / name).write_bytes(content)
+    assert (tmp_path / name).as_posix() in {one.path for one in validate([tmp_path]).unjudged}
+
+
+def test_programs_that_a_configuration_imports_are_named(tmp_path: Path) -> None:
+    build(tmp_path, "model.safetensors  safetensors weight=F32[4]\n")
+    (tmp_path / "config.json").write_text('{"auto_map": {"AutoModel": "model.M"}}', encoding="utf-8")
+    (tmp_path / "model.py").write_text("import os\n", encoding="utf-8")
+    assert f"{tmp_path.as_posix()}/model.py" in {one.path for one in validate([tmp_path]).unjudged}
+
+
+def test_a_second_pickle_and_objects_in_an_archive_are_judged(tmp_path: Path) -> None:
+    build(tmp_path, "model.safetensors  safetensors weight=F32[4]\n")
+    (tmp_path / "two.pkl").write_bytes(pickle.dumps({"a": 1}, 2) + EVIL)
+    (tmp_path / "o.npz").write_bytes(container(("o.npy", OBJECTS)))
+    found = {Path(one.path).name for one in validate([tmp_path]).findings if one.requirement == "TS-SEC-001"}
+    assert found == {"two.pkl", "o.npz"}
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])
+def test_json_is_in_utf8(encoding: str) -> None:
+    with pytest.raises(UnreadableError):
+        read_json('{"a": 1}'.encode(encoding))
+
+
+def test_a_number_put_twice_shifts_no_other() -> None:
+    numbers = b"Vos\nq\x01q\x00q\x01Vsystem\n\x94h\x00h\x02\x93."
+    assert follow(io.BytesIO(b"\x80\x04" + numbers)).value == Name("os", "system")
+
+
+def test_unsealed_files_are_told(tmp_path: Path) -> None:
+    build(tmp_path, "model.safetensors  safetensors weight=F32[4]\n")
+    (tmp_path / "w.dat").write_bytes(b"x")
+    runner = CliRunner()
+    for words in (["seal", str(tmp_path), "--unsealed", "w.dat"], ["verify", str(tmp_path)]):
+        told = runner.invoke(command, words).output
+        assert "1 file left unsealed" in told
+        assert f"unsealed: {tmp_path.as_posix()}/w.dat" in told
+    assert json.loads((tmp_path / "trainspec-manifest.json").read_bytes())["unsealed"] == ["w.dat"]
