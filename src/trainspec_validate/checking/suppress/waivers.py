@@ -94,7 +94,7 @@ def _active(file: WaiverFile, run: Run, today: date | None) -> Iterator[_Active 
             continue
         if requirement.id in _UNREAD:
             message = f"{requirement.id} cannot be waived: nothing in such a file was judged"
-            yield Complaint(UNKNOWN, file.path, message, "mend or remove the file", ("waivers", index, "requirement"))
+            yield Complaint(UNKNOWN, file.path, message, "fix or remove the file", ("waivers", index, "requirement"))
             continue
         blank = next((key for key in ("reason", "owner") if not says_something(getattr(waiver, key))), None)
         if blank is not None:
