@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -268,6 +269,26 @@ def test_an_interrupted_look_that_saw_nothing_is_no_mistake_of_ours(
     monkeypatch.setattr(Follower, "look", interrupt)
     assert invoke(tmp_path).exit_code in {1, terminal.INTERRUPTED}  # of click's runner: it aborts
     assert isinstance(invoke(tmp_path).exception, SystemExit)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
+def test_a_signal_is_no_pass(tmp_path: Path, number: int, code: int) -> None:
+    recent = replace(SMALL, faults=False, start_us=time.time_ns() // 1000 - 60_000_000)
+    records = [json.loads(line) for line in next(iter(by_emitter(make_run(recent).streams).values())).splitlines()]
+    kept = [record for record in records if record.get("name") not in {"train.run.end", "train.attempt.end"}]
+    for record in kept:
+        if "train.loss.mean" in record.get("m", {}):
+            record["m"]["train.flops.utilization"] = 10.0
+    (tmp_path / "job.jsonl").write_text("".join(json.dumps(record) + "\n" for record in kept))
+    handled = "signal.signal(signal.SIGHUP, signal.SIG_DFL); signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"import signal; {handled}; from trainspec_validate.cli.validate import main; main()"
+    arguments = [sys.executable, "-c", program, str(tmp_path), "--follow", "--interval", "0.05", "--fail-on", "never"]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, "coverage of run" in out, bool(first)) == (code, True, True), err
 
 
 def test_what_cannot_be_followed_is_part_of_the_exit_code(tmp_path: Path) -> None:

@@ -44,9 +44,10 @@ def follow(request: Request, interval_seconds: float) -> int:
             if follower.has_ended:
                 break
             time.sleep(interval_seconds)
-    except KeyboardInterrupt:
-        if told.judgement is None:
-            raise
+    except KeyboardInterrupt:  # a signal that ends the process is one too
+        if told.judgement is not None:
+            told.end(request)
+        raise
     return told.end(request)
 
 
