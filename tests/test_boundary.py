@@ -520,7 +520,7 @@ def test_a_followed_stream_that_vanishes_is_told(monkeypatch: pytest.MonkeyPatch
             with Path("a.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(end) + "\n")
 
-    monkeypatch.setattr("trainspec_validate.cli.following.time.sleep", change)
+    monkeypatch.setattr("trainspec_validate.cli.following.sleep", change)
     result = invoke(".", "--follow")
     assert result.exit_code == 2, result.exception
     assert result.stderr.count("b.jsonl: ") == 1

@@ -170,7 +170,7 @@ def test_following_an_empty_or_absent_directory_waits(monkeypatch: pytest.Monkey
     def enough(_: float) -> None:
         raise EnoughError
 
-    monkeypatch.setattr(following.time, "sleep", enough)
+    monkeypatch.setattr(following, "sleep", enough)
     Path("empty").mkdir()
     for place in ("empty", "absent"):
         assert isinstance(invoke(place, "--follow").exception, EnoughError)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import sleep, time_ns
 
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.request import Request, selection_of, threshold_of
@@ -39,11 +39,11 @@ def follow(request: Request, interval_seconds: float) -> int:
     told = _Told()
     try:
         while True:
-            new, judgement = follower.look(_streams(request, told), time.time_ns() // 1_000)
+            new, judgement = follower.look(_streams(request, told), time_ns() // 1_000)
             told.tell(new, judgement, follower.refused)
             if follower.has_ended:
                 break
-            time.sleep(interval_seconds)
+            sleep(interval_seconds)
     except KeyboardInterrupt:  # a signal that ends the process is one too
         if told.judgement is not None:
             told.end(request)
