@@ -20,6 +20,7 @@ from trainspec_validate.model.finding import Report
 from trainspec_validate.model.requirements import Index, load_index
 from trainspec_validate.pipeline.detect import detect, search
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, is_document_name
+from trainspec_validate.pipeline.overlooked import passed_by
 from trainspec_validate.pipeline.validation import PartialInputError, Terms, examine
 from trainspec_validate.report import NOTATIONS, render
 from trainspec_validate.report.outputs import FOR_PEOPLE, Output, OutputError, outputs
@@ -236,6 +237,8 @@ def _list_files(paths: Sequence[str], stdin_name: str, *, dependents: bool) -> i
         elif source.unread:
             terminal.tell(f"left out: {file.name}: it {source.unread}")
     names += _joined(names) if dependents else []
+    for path, reason, _ in passed_by(paths, found, names):
+        terminal.tell(f"left out: {path}: it {reason}")
     terminal.emit("".join(f"{printable(name)}\n" for name in names))
     if failures:
         raise Failure("\n".join(failures))

@@ -121,9 +121,9 @@ def _why(key: str, link: Link | None) -> Absent:
 
 
 def unexplained(unjudged: Iterable[Unjudged], findings: Iterable[Finding]) -> tuple[Unjudged, ...]:
-    """The entries without those on files of which findings say already that nothing was judged."""
+    """The entries without those on whole files of which findings say already that nothing was judged."""
     told = {finding.path for finding in findings}
-    return tuple(entry for entry in unjudged if entry.requirements or entry.path not in told)
+    return tuple(entry for entry in unjudged if entry.requirements or entry.span or entry.path not in told)
 
 
 def with_reasons(outcomes: Iterable[Outcome], unjudged: Iterable[Unjudged]) -> Iterator[Outcome]:
