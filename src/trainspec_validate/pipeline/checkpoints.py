@@ -54,10 +54,7 @@ def judge_stored(  # noqa: PLR0913
         except UnreadableError as error:
             result += CheckResult(failures=(str(error),))
             continue
-        found = judge_series(series, wanted, index, beside, seen)
-        found = replace(
-            found, outcomes=tuple(o for o in found.outcomes if o.num_findings or selection.takes(index, o.requirement))
-        )
+        found = _selected(judge_series(series, wanted, index, beside, seen), selection, index)
         judged = tuple(_summary(one, reads_values=reads_values) for one in series.checkpoints)
         path = judged[0].path if judged else group.root.as_posix()
         without = tuple(without_documents(path, "checkpoints", found.outcomes, given))
@@ -68,6 +65,12 @@ def judge_stored(  # noqa: PLR0913
 def _is_judged(selection: Selection, index: Index, identifier: str) -> bool:
     """Whether a requirement is judged; a file that cannot be read is reported whatever was selected."""
     return selection.takes(index, identifier) or identifier in NOT_READ
+
+
+def _selected(found: CheckResult, selection: Selection, index: Index) -> CheckResult:
+    """The result with the outcomes that were selected, and those of files that cannot be read."""
+    told = (one for one in found.outcomes if one.num_findings or selection.takes(index, one.requirement))
+    return replace(found, outcomes=tuple(told))
 
 
 def _unread(checkpoints: Iterable[Checkpoint]) -> tuple[Unjudged, ...]:
