@@ -198,7 +198,8 @@ def _judge(
 
 
 def _write(report: Report, output: Output, request: Request, index: Index) -> None:
-    told = report.findings or report.unjudged or any(entry.settings for entry in report.left_out)
+    told = bool(report.findings or report.unjudged) or any(entry.settings for entry in report.left_out)
+    told = told or ("quiet" in request.from_settings and bool(report.suppressed))
     silent = request.quiet and not told
     if silent and output.file is None and output.format in FOR_PEOPLE:
         return
@@ -231,6 +232,11 @@ def _write_baseline(baseline: Baseline, request: Request) -> tuple[str, ...]:
         return (_undelivered(baseline.path, "baseline", error).message,)
     if not request.quiet:
         terminal.tell(f"{baseline.path}: {number} finding{'' if number == 1 else 's'} recorded")
+    if baseline.unrecorded:
+        names = ", ".join(baseline.unrecorded)
+        terminal.tell(
+            f"{baseline.path}: not recorded: {names}, which report files that were not read; fix or remove them"
+        )
     return ()
 
 

@@ -156,7 +156,7 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
         *outcomes_of_form(documents, found, selection, judged),
         *without_input(documents, selection, elsewhere),
     ]
-    run = Run(index, documents.sources, tuple(documents.files), judged)
+    run = Run(index, documents.sources, tuple(documents.files), judged, terms.settings_from)
     located = [*_located(documents, found, selection), *both.findings]
     tally = silence(located, run, waivers, recorded, terms.today)
     findings = sort_findings([*tally.kept, *_complaints(documents, tally, recorded, terms)])
