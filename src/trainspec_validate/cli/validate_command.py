@@ -20,6 +20,7 @@ from trainspec_validate.model.finding import Report
 from trainspec_validate.model.requirements import Index, load_index
 from trainspec_validate.pipeline.detect import detect, search
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, is_document_name
+from trainspec_validate.pipeline.overlooked import passed_by
 from trainspec_validate.pipeline.validation import PartialInputError, Terms, examine
 from trainspec_validate.report import NOTATIONS, render
 from trainspec_validate.report.outputs import FOR_PEOPLE, Output, OutputError, outputs
@@ -164,7 +165,8 @@ def _judge(
 
 
 def _write(report: Report, output: Output, request: Request, index: Index) -> None:
-    told = report.findings or report.unjudged or any(entry.settings for entry in report.left_out)
+    told = bool(report.findings or report.unjudged) or any(entry.settings for entry in report.left_out)
+    told = told or ("quiet" in request.from_settings and bool(report.suppressed))
     silent = request.quiet and not told
     if silent and output.file is None and output.format in FOR_PEOPLE:
         return
@@ -197,6 +199,11 @@ def _write_baseline(baseline: Baseline, request: Request) -> tuple[str, ...]:
         return (_undelivered(baseline.path, "baseline", error).message,)
     if not request.quiet:
         terminal.tell(f"{baseline.path}: {number} finding{'' if number == 1 else 's'} recorded")
+    if baseline.unrecorded:
+        names = ", ".join(baseline.unrecorded)
+        terminal.tell(
+            f"{baseline.path}: not recorded: {names}, which report files that were not read; fix or remove them"
+        )
     return ()
 
 
@@ -230,6 +237,8 @@ def _list_files(paths: Sequence[str], stdin_name: str, *, dependents: bool) -> i
         elif source.unread:
             terminal.tell(f"left out: {file.name}: it {source.unread}")
     names += _joined(names) if dependents else []
+    for path, reason, _ in passed_by(paths, found, names):
+        terminal.tell(f"left out: {path}: it {reason}")
     terminal.emit("".join(f"{printable(name)}\n" for name in names))
     if failures:
         raise Failure("\n".join(failures))
