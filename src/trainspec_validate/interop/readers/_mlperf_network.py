@@ -91,7 +91,8 @@ def _put_fabric(sheet: Sheet, said: Mapping[str, Any], written: str, clear: list
     shape_text = "; ".join(f"{key} says {words(said, key)[:_SHOWN]}" for key in _TOPOLOGIES if words(said, key))
     shapes = [value for word, value in _SHAPES for key in _TOPOLOGIES if word in words(said, key).casefold()]
     shape = shapes[0] if shapes else None
-    if words(said, "host_networking_topology") and not shape:
+    plain = words(said, "host_networking_topology").casefold()
+    if plain and not any(word in plain for word, _ in _SHAPES):
         sheet.remark(f"host_networking_topology names no known shape: {words(said, 'host_networking_topology')}")
     plain = written.casefold()
     transport = None
