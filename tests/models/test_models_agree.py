@@ -164,10 +164,15 @@ def holds(value: Any, odd: Any) -> bool:
 
 
 def agree(kind: str, data: Any) -> None:
-    """Assert that model, struct and schema have one verdict; the last two differ on nulls and on ends of lines."""
+    """Assert that model, struct and schema have one verdict.
+
+    The schema refuses nulls, a line break at the end of a name, and a document in a document that does not say its
+    kind; the struct lets them pass. Models are as the schema, but for null, which in Python is a key that is absent.
+    """
     model, struct = of_model(kind, data), of_struct(kind, data)
     has_line_end = holds(data, lambda value: isinstance(value, str) and value.endswith("\n"))
-    if not has_line_end:
+    inner = data.get("stack") if kind == "ConformanceReport" else None
+    if not has_line_end and not (isinstance(inner, dict) and "kind" not in inner):
         assert (model is None) == (struct is None)
     if not holds(data, lambda value: value is None):
         assert (model is None) == bool(list(schema.failures(kind, data)))

@@ -160,8 +160,7 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     documents, inputs = _read_all(index, arguments, terms, stack)
     if not (documents.files or inputs.streams or inputs.checkpoints):
         named = ", ".join([*arguments, *(text.name for text in terms.given)]) or "no argument"
-        failures = inputs.failures or [_NOTHING + named]
-        raise InputError(*failures, *_named([*_left_out(arguments, documents, inputs)]))
+        raise InputError(*(inputs.failures or [_NOTHING + named]), *_named([*_left_out(arguments, documents, inputs)]))
     documents, waivers = _with_waivers(documents, terms)
     completion = complete(documents, dependents=terms.dependents)
     documents = completion.documents
