@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from trainspec_validate.documents.types.stream import Head
 from trainspec_validate.system.budget import Count
@@ -82,7 +80,7 @@ def arrow_batches(stretch: Stretch, names: Names, facts: FileFacts, *, in_column
         text = batch.column("json")
         is_odd = ~np.asarray(text.is_null()) if text.null_count < len(text) else np.zeros(len(text), bool)
         odd = np.flatnonzero(is_odd)
-        for row, content in zip(odd.tolist(), parquet.contents_of(text.take(pa.array(odd))), strict=True):
+        for row, content in zip(odd.tolist(), parquet.contents_of(text.take(odd)), strict=True):
             record = read_line(content or b"")
             if isinstance(record, Refusal):
                 note_damage(facts, first_row + row, record)
@@ -205,7 +203,7 @@ class _Texts:
         if not hasattr(column, "dictionary"):
             column = column.dictionary_encode()
         if len(column.dictionary) > len(column):
-            column = _with_used(column)
+            column = parquet.with_used_texts(column)
         last = self._last.get(name)
         if last is None or not column.dictionary.equals(last[0]):
             texts = parquet.texts_of(column.dictionary)
@@ -221,12 +219,6 @@ class _Texts:
             return known
         MOST_SUBJECTS.check(len(self.known.items))
         return self.known.number(text) if _NAME.fullmatch(text) else _NO_NAME
-
-
-def _with_used(column: Any) -> Any:
-    """A column with a dictionary of those texts alone that a row has."""
-    used = column.indices.drop_null().unique()
-    return pa.DictionaryArray.from_arrays(pc.index_in(column.indices, used), column.dictionary.take(used))
 
 
 def _filled(column: Any) -> Any:

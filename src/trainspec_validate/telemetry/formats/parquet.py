@@ -365,6 +365,15 @@ def texts_of(words: Any) -> list[str | None]:
     return found
 
 
+def with_used_texts(column: Any) -> Any:
+    """A column with a dictionary of those texts alone that a row has."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    used = column.indices.drop_null().unique()
+    return pa.DictionaryArray.from_arrays(pc.index_in(column.indices, used), column.dictionary.take(used))
+
+
 def _text(word: Any) -> str | None:
     try:
         return bytes(word.as_buffer()).decode() if word.is_valid else None
