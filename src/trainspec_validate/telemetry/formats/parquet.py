@@ -264,9 +264,11 @@ def _opened(path: Path) -> Iterator[tuple[Any, BinaryIO]]:
     with untrusted(_unsound), open_regular(path) as content:
         buffer_bytes = _BUFFER_BYTES if content.seek(0, 2) > _LARGE_FILE_BYTES else 0
         _check_footer(content)
-        texts = [*_TEXTS, "json"]
+        metadata = pq.ParquetFile(content, **limits).metadata
+        names = {metadata.schema.column(number).path for number in range(metadata.num_columns)}
+        texts = sorted(names & {*_TEXTS, "json"})
         with pq.ParquetFile(
-            content, read_dictionary=texts, pre_buffer=False, buffer_size=buffer_bytes, **limits
+            content, metadata=metadata, read_dictionary=texts, pre_buffer=False, buffer_size=buffer_bytes, **limits
         ) as file:
             yield file, content
 
