@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import pickletools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
@@ -21,6 +21,9 @@ NUMPY_START = b"\x93NUMPY"
 _MAX_HELD_BYTES = 65_536
 """Of one text, number or line; a longer one is passed over and stands for itself. No key or index has such a text."""
 _MAX_NAME_CHARACTERS = 1_000
+_MOST_FIELDS = 100
+_RECORD_BYTES = 200
+"""Of an object with fields, its place in a list or mapping and the tuple of its values."""
 _SLOT_BYTES = 16
 _MEMO_BYTES = 100
 _PAIR_BYTES = 72
@@ -52,6 +55,8 @@ class Inert:
     arguments: Any = ()
     state: Any = None
     items: list[Any] = field(default_factory=list)
+    before: tuple[int, int] | None = None
+    """Bytes of values, and of those held by the memo, when it was made; None where it is not made smaller."""
 
 
 @dataclass(eq=False, slots=True)
@@ -65,6 +70,15 @@ class Pairs:
         return {key: value for key, value in self.pairs if isinstance(key, str)}
 
 
+@dataclass(eq=False, slots=True)
+class Record:
+    """An object that has nothing but fields, in little memory."""
+
+    function: Name
+    keys: tuple[str, ...]
+    values: tuple[Any, ...]
+
+
 @dataclass(slots=True)
 class Content:
     """What a pickle holds."""
@@ -72,6 +86,9 @@ class Content:
     value: Any
     denied: list[str]
     """Names of code outside the allow-list, each once."""
+
+
+_FETCHES = frozenset({"GET", "BINGET", "LONG_BINGET"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +162,25 @@ _LITERALS = frozenset(
 class Machine:
     """Follows the operations of one pickle over inert values."""
 
-    def __init__(self) -> None:
+    def __init__(self, records: Collection[str] = (), fetched: Collection[int] = ()) -> None:
+        """A machine without values.
+
+        Args:
+            records: names of classes whose objects are made smaller once they have their fields.
+            fetched: numbers under which the pickle fetches values again; no others are remembered where there are
+                `records`.
+        """
+        self.records = frozenset(records)
+        self.fetched = fetched
+        self.num_first = 0
+        """Numbers of the memo that were given without a gap, where there are `records`."""
+        self.scattered: set[int] = set()
+        """The others."""
+        self.held_bytes = 0
+        """Of values that the memo holds, and that are counted once more so."""
+        self.floor_bytes = 0
+        """Bytes of values that may be held from elsewhere, so that they are not given back."""
+        self.layouts: dict[tuple[str, ...], tuple[str, ...]] = {}
         self.stack: list[Any] = []
         self.memo: list[Any] = []
         self.sparse_memo: dict[int, Any] = {}
@@ -247,6 +282,8 @@ class Machine:
         self.is_called = True
         if not isinstance(function, Name):
             self.denied["a function that another call returns"] = None
+        elif function.name in self.records and arguments == ():
+            return Inert(function, arguments, before=(self.value_bytes.used, self.held_bytes))
         return Inert(function, arguments)
 
     def build(self, _argument: Any) -> None:
@@ -254,8 +291,28 @@ class Machine:
         state = self.stack.pop()
         if isinstance(self.stack[-1], Inert):
             self.stack[-1].state = state
+            if self.stack[-1].before is not None:
+                self._make_smaller(self.stack[-1])
         else:
             raise ValueError("state is given to what has none")
+
+    def _make_smaller(self, made: Inert) -> None:
+        """Replace the object at the top by its fields alone, and give back the bytes of what is dropped so."""
+        state, before = made.state, made.before
+        if before is None or not isinstance(state, Pairs) or len(state.pairs) > _MOST_FIELDS:
+            return
+        if not all(isinstance(key, str) and _is_flat(value) for key, value in state.pairs):
+            return
+        keys = tuple(key for key, _ in state.pairs)
+        values = tuple(map(_size_of, (value for _, value in state.pairs)))
+        kept = _RECORD_BYTES + sum(map(_flat_bytes, values))
+        if keys not in self.layouts:
+            kept += sum(map(_flat_bytes, keys)) + _RECORD_BYTES
+        self.stack[-1] = Record(made.function, self.layouts.setdefault(keys, keys), values)
+        begin, held = before
+        now = self.value_bytes.used
+        if begin >= self.floor_bytes:
+            self.value_bytes.used = min(now, begin + kept + 2 * (self.held_bytes - held))
 
     def put(self, argument: Any) -> None:
         """Remember the top under a number."""
@@ -263,10 +320,13 @@ class Machine:
 
     def memoize(self, _argument: Any) -> None:
         """Remember the top under the next number."""
-        self._remember(len(self.memo) + len(self.sparse_memo))
+        in_order, others = (self.num_first, self.scattered) if self.records else (len(self.memo), self.sparse_memo)
+        self._remember(in_order + len(others))
 
     def _remember(self, number: int) -> None:
-        if number == len(self.memo):
+        if self.records:
+            self._hold(number)
+        elif number == len(self.memo):
             self.memo.append(self.stack[-1])
             self.sparse_memo.pop(number, None)  # numbered twice, it would shift the next one
         elif 0 <= number < len(self.memo):
@@ -275,11 +335,38 @@ class Machine:
             self.value_bytes.add(_MEMO_BYTES)
             self.sparse_memo[number] = self.stack[-1]
 
+    def _hold(self, number: int) -> None:
+        """Remember the top only where it is fetched again."""
+        if number == self.num_first:
+            self.num_first += 1
+            while self.num_first in self.scattered:
+                self.scattered.remove(self.num_first)
+                self.num_first += 1
+        elif number > self.num_first and number not in self.scattered:
+            self.floor_bytes = self.value_bytes.used + 1
+            self.value_bytes.add(_MEMO_BYTES)
+            self.scattered.add(number)
+        if number not in self.fetched:
+            return
+        top = self.stack[-1]
+        if _is_flat(top):
+            top = _size_of(top)
+            self.held_bytes += _MEMO_BYTES + _flat_bytes(top)
+        else:
+            self.floor_bytes = self.value_bytes.used + 1
+            if isinstance(top, Inert):
+                top.before = None
+        self.value_bytes.add(_MEMO_BYTES)
+        self.sparse_memo[number] = top
+
     def get(self, argument: Any) -> None:
         """What was remembered under a number."""
         number = int(argument)
         is_listed = 0 <= number < len(self.memo)
-        self.stack.append(self.memo[number] if is_listed else self.sparse_memo[number])
+        found = self.memo[number] if is_listed else self.sparse_memo[number]
+        if self.records and not isinstance(found, Name) and not _is_flat(found):
+            self.floor_bytes = self.value_bytes.used + 1  # more may be put into it, which stays
+        self.stack.append(found)
 
     def make(self, size: int | None, kind: Callable[[Iterable[Any]], Any]) -> None:
         """A value of the topmost `size` values, or of the group."""
@@ -317,6 +404,28 @@ class Machine:
     def persist(self, argument: Any) -> None:
         """A reference to something outside the pickle."""
         self.stack.append(Inert(Name("persistent", "id"), (argument if argument is not None else self.stack.pop(),)))
+
+
+def _is_flat(value: Any) -> bool:
+    """Whether a value holds no more than a few numbers or one text."""
+    if isinstance(value, Inert):
+        is_size = isinstance(value.function, Name) and value.function.name == "Size" and value.state is None
+        return is_size and not value.items and isinstance(_size_of(value), tuple) and _is_flat(_size_of(value))
+    if isinstance(value, tuple):
+        return len(value) <= _MOST_FIELDS and all(isinstance(item, int) for item in value)
+    return value is None or isinstance(value, (str, int, float))
+
+
+def _size_of(value: Any) -> Any:
+    """The numbers of a `torch.Size`; any other value as it is."""
+    if isinstance(value, Inert) and isinstance(value.arguments, tuple) and len(value.arguments) == 1:
+        return value.arguments[0]
+    return value
+
+
+def _flat_bytes(value: Any) -> int:
+    held = sum(map(sys.getsizeof, value)) if isinstance(value, tuple) else 0
+    return _SLOT_BYTES + sys.getsizeof(value) + held
 
 
 def _list_of(value: Any) -> list[Any]:
@@ -365,15 +474,20 @@ _OPERATIONS: dict[str, Callable[[Machine, Any], None]] = {
 }
 
 
-def follow(file: BinaryIO) -> Content:
+def follow(file: BinaryIO, records: Collection[str] = ()) -> Content:
     """What the next pickle of a file holds, and which names of code it asks for that are not allowed.
+
+    Args:
+        file: is read from where it is.
+        records: names of classes of which the pickle has many objects. They become a `Record` each, and the file, which
+            can be searched, is read twice.
 
     Raises:
         LimitError: it has more operations or values than the limits.
         UnreadableError: it breaks the format.
     """
-    machine = Machine()
     with within():
+        machine = Machine(records, _fetched(file) if records else ())
         value = machine.run(file)
     return Content(value, list(machine.denied))
 
@@ -402,6 +516,27 @@ def code_after(file: BinaryIO) -> list[str]:
             finally:
                 found |= machine.denied if machine.is_called else {}
     return list(found)
+
+
+def _fetched(file: BinaryIO) -> set[int]:
+    """The numbers under which the next pickle fetches values again; the file is left where it was.
+
+    Raises:
+        OverLimitError: the pickle has more operations or such numbers than the limits.
+    """
+    begin = file.tell()
+    found: set[int] = set()
+    operations, value_bytes = Count(PICKLE_OPERATIONS), Count(PICKLE_VALUE_BYTES)
+    with suppress(ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, UnicodeError):
+        for name, argument in _operations(file):
+            operations.add()
+            if name == "STOP":
+                break
+            if name in _FETCHES and int(argument) not in found:
+                value_bytes.add(_MEMO_BYTES)
+                found.add(int(argument))
+    file.seek(begin)
+    return found
 
 
 def code_at_start(file: BinaryIO) -> list[str]:
