@@ -55,7 +55,7 @@ class Inert:
     arguments: Any = ()
     state: Any = None
     items: list[Any] = field(default_factory=list)
-    before: tuple[int, int] | None = None
+    before: tuple[float, float] | None = None
     """Bytes of values, and of those held by the memo, when it was made; None where it is not made smaller."""
 
 
@@ -176,9 +176,9 @@ class Machine:
         """Numbers of the memo that were given without a gap, where there are `records`."""
         self.scattered: set[int] = set()
         """The others."""
-        self.held_bytes = 0
+        self.held_bytes: float = 0
         """Of values that the memo holds, and that are counted once more so."""
-        self.floor_bytes = 0
+        self.floor_bytes: float = 0
         """Bytes of values that may be held from elsewhere, so that they are not given back."""
         self.layouts: dict[tuple[str, ...], tuple[str, ...]] = {}
         self.stack: list[Any] = []
