@@ -11,7 +11,7 @@ import pytest
 
 from tests.trees import NOW_SECONDS, build, call, mapping, name, pickled, short_text
 from trainspec_validate.checkpoints.limits import PICKLE_VALUE_BYTES, LimitError, UnreadableError
-from trainspec_validate.checkpoints.pickles import follow
+from trainspec_validate.checkpoints.pickles import Machine, follow
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.pipeline.validation import validate
 
@@ -170,3 +170,14 @@ def test_values_are_remembered_under_the_numbers_of_python(puts: bytes, records:
                 follow(io.BytesIO(fetch), records)
         else:
             assert follow(io.BytesIO(fetch), records).value == wanted
+
+
+def test_an_object_that_is_doubled_and_names_of_code_are_not_given_back() -> None:
+    """Each index stays on the stack, or names code that is reported in the end."""
+    kind = name(METADATA, "MetadataIndex") + b")\x81"
+    fields = b"}(" + short_text("a") + b"Nub"
+    for part in (lambda n: kind + b"2" + fields, lambda n: kind + name("m", f"{n:0200}") + b"0" + fields + b"0"):
+        machines = [Machine(("MetadataIndex",)) for _ in range(2)]
+        for machine, num in zip(machines, (10, 510), strict=True):
+            machine.run(io.BytesIO(b"\x80\x04" + b"".join(map(part, range(num))) + b"N."))
+        assert machines[1].value_bytes.used - machines[0].value_bytes.used > 500 * 500

@@ -11,7 +11,8 @@ from trainspec_validate.checkpoints.formats.torch_zip import read_archive, tell_
 from trainspec_validate.checkpoints.limits import PIECES
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.paths import fault as path_fault
-from trainspec_validate.checkpoints.pickles import Inert, Name, Pairs, Record, follow
+from trainspec_validate.checkpoints.pickle_values import Inert, Name, Pairs, Record
+from trainspec_validate.checkpoints.pickles import follow
 from trainspec_validate.checkpoints.tiles import Box
 from trainspec_validate.checkpoints.tiles import fault as tile_fault
 from trainspec_validate.checkpoints.view import Archive, Checkpoint, is_count
@@ -109,7 +110,11 @@ def _sizes(value: Any) -> tuple[int, ...]:
 
 
 def _entries(value: Any, budget: Count) -> Iterator[Entry]:
-    for key, info in _pairs(value):
+    """What the index says of each piece; the pairs are taken out, as both together would take too much memory."""
+    pairs = _pairs(value)
+    pairs.reverse()
+    while pairs:
+        key, info = pairs.pop()
         budget.add()
         index, stored = _state(key, "MetadataIndex"), _state(info, "_StorageInfo")
         name, path = index.get("fqn"), stored.get("relative_path")
