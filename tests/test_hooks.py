@@ -109,6 +109,63 @@ def test_pre_commit_judges_a_change_with_what_it_belongs_to(changed: str, number
     assert "configs/plan.yaml:22:21: error[TS-PAR-002]" in done.stdout
 
 
+ODD_NAMES = [
+    *(
+        "a b",
+        "--format=json=x",
+        "-q",
+        "new\nline",
+        "qu'o\"te",
+        "[ab]*?",
+        "\u00fcn\u00ef",
+        "$(touch pwned)",
+        "::error::x",
+    ),
+    *("{a,b}", "tab\tin", "back\\slash", "dir with [x]/y", "-d/y", "~", "%s"),
+]
+
+
+@pytest.mark.skipif(not shutil.which("git"), reason="needs git")
+def test_pre_commit_judges_files_of_any_name(tmp_path: Path) -> None:
+    """Each is judged by its own name, and none is an option, a pattern, a command or a line of the log."""
+    configured(tmp_path, 0)
+    put(tmp_path, {f"{name}.trainspec.yaml": BAD for name in ODD_NAMES})
+    done = pre_commit(tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    for name in ODD_NAMES:
+        shown = name.replace("\n", "\\n").replace("\t", "\\t").replace("::error", "\\x3a:error")
+        assert f"{shown}.trainspec.yaml:21:35: error[TS-CLU-010]" in done.stdout
+    assert not [*tmp_path.rglob("pwned"), *tmp_path.rglob("x.trainspec.yaml.*"), *tmp_path.rglob("plan.json")]
+    assert (tmp_path / "--format=json=x.trainspec.yaml").read_text(encoding="utf-8") == BAD
+
+
+CONFLICT = f"<<<<<<< HEAD\n{CLUSTER}=======\n{TOO_SMALL}>>>>>>> branch\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "place"), [(CONFLICT, 1), (CLUSTER.replace("num_nodes: 16", "\n<<<<<<< HEAD\nnum_nodes: 16", 1), 0)]
+)
+@pytest.mark.skipif(not shutil.which("git"), reason="needs git")
+def test_pre_commit_names_a_merge_conflict(text: str, place: int, tmp_path: Path) -> None:
+    configured(tmp_path, 0)
+    put(tmp_path, {"configs/machines/cluster.yaml": text})
+    done = pre_commit(tmp_path)
+    line = place or text.splitlines().index("<<<<<<< HEAD") + 1
+    assert done.returncode == 1
+    assert f"cluster.yaml:{line}:1: error[TS-DOC-001] a merge conflict starts here (resolve it" in done.stdout
+
+
+@pytest.mark.skipif(not shutil.which("git"), reason="needs git")
+def test_pre_commit_judges_an_untracked_plan_with_a_changed_cluster(tmp_path: Path) -> None:
+    configured(tmp_path, 0)
+    git(tmp_path, "rm", "--quiet", "--cached", "configs/plan.yaml")
+    (tmp_path / ".gitignore").write_text("configs/plan.yaml\n", encoding="utf-8")
+    put(tmp_path, CHANGES["the cluster"])
+    done = pre_commit(tmp_path)
+    assert done.returncode == 1
+    assert "configs/plan.yaml:22:21: error[TS-PAR-002]" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

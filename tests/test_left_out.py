@@ -86,3 +86,49 @@ def test_nothing_is_said_where_nothing_was_left_out() -> None:
     report = json.loads(result.stdout)
     assert (report["settings"], report["left_out"], report["summary"]["left_out"]) == ("", [], 0)
     assert "left out" not in invoke("--format", "concise").stdout
+
+
+@pytest.mark.parametrize("settings", [False, True])
+def test_what_reports_an_unread_file_is_not_ignored(settings: bool) -> None:
+    put('ignore = ["PAR", "readable"]\n' if settings else "")
+    result = invoke(*([] if settings else ["--ignore", "PAR,readable"]))
+    assert result.exit_code == 2
+    assert "TS-DOC-001 cannot be ignored: it reports a file that was not read" in result.stderr
+
+
+SILENCED = "silenced: TS-DOC-010 2 times in cluster.yaml and 1 more, by a comment: the scheduler needs it"
+
+
+def silence_two() -> None:
+    for name in ("cluster.yaml", "plan.yaml"):
+        text = Path(name).read_text(encoding="utf-8").replace("metadata:\n  name: example-", "metadata:\n  name: an e-")
+        ignore = "# trainspec: ignore-file[TS-DOC-010] the scheduler needs it\n"
+        Path(name).write_text(ignore + text, encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["full", "concise", "github", "gitlab", "statistics"])
+def test_every_format_says_what_was_silenced_by_what_and_how_often(name: str) -> None:
+    silence_two()
+    assert SILENCED in invoke("--format", name).stdout
+
+
+def test_programs_get_every_finding_that_was_silenced() -> None:
+    silence_two()
+    assert invoke("--format", "junit").stdout.count('message="inline: the scheduler needs it"') == 2
+    [run] = json.loads(invoke("--format", "sarif").stdout)["runs"]
+    reasons = [one for result in run["results"] for one in result["suppressions"]]
+    assert reasons == [{"kind": "inSource", "justification": "the scheduler needs it"}] * 2
+    found = json.loads(invoke("--format", "json").stdout)["suppressed"]
+    assert [(one["kind"], one["finding"]["path"]) for one in found] == [
+        ("inline", "cluster.yaml"),
+        ("inline", "plan.yaml"),
+    ]
+
+
+def test_quiet_settings_do_not_hide_what_was_silenced() -> None:
+    silence_two()
+    Path("plan.yaml").unlink()
+    put("quiet = true\n")
+    assert "silenced: TS-DOC-010 once in cluster.yaml" in invoke("--format", "concise").stdout
+    Path("trainspec.toml").unlink()
+    assert invoke("--format", "concise", "--quiet").stdout == ""

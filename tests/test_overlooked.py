@@ -145,3 +145,26 @@ def test_a_checkpoint_of_links_is_no_gap() -> None:
     assert "tree/model/config.json" not in [path for path, _ in left_out()]
     link("tree/config.json", to="../blobs/config")
     assert "tree/config.json" in [path for path, _ in left_out()]
+
+
+@pytest.mark.parametrize("arguments", [(), ("--list-files",)])
+@pytest.mark.parametrize("pattern", ["links", "links/*.yaml"])
+def test_a_directory_of_links_alone_names_them(pattern: str, arguments: tuple[str, ...]) -> None:
+    put("links/.hidden.yaml" if pattern == "links" else "links/other.txt")
+    link("links/plan.yaml", to="../outside/plan.yaml")
+    found = invoke(pattern, *arguments)
+    assert found.exit_code == 2
+    assert "links/plan.yaml: " in found.stderr
+    assert "is a link, which is not followed" in found.stderr
+    assert ("links/.hidden.yaml: " in found.stderr) == (pattern == "links")
+
+
+def test_the_list_of_files_names_what_is_left_out() -> None:
+    link("tree/plan.yaml", to="../outside/plan.yaml")
+    put("tree/.hidden/plan.yaml")
+    found = invoke("tree", "--list-files")
+    assert (found.exit_code, found.stdout) == (0, "tree/cluster.yaml\n")
+    assert found.stderr.splitlines() == [
+        "left out: tree/.hidden/plan.yaml: it is hidden by a name that begins with a dot",
+        "left out: tree/plan.yaml: it is a link, which is not followed",
+    ]

@@ -27,6 +27,7 @@ from trainspec_validate.model.finding import (
 )
 from trainspec_validate.report import FORMATS, render
 from trainspec_validate.report.excerpt import MAX_CELLS, cells, excerpt, split_lines
+from trainspec_validate.report.silenced import sentences
 from trainspec_validate.report.unjudged import groups
 
 TESTS = Path(__file__).parent
@@ -126,7 +127,8 @@ def test_colour_adds_only_its_own_sequences(report: Report) -> None:
 @given(REPORT)
 def test_json_formats_stay_json(report: Report) -> None:
     assert list(REPORT_JSON.iter_errors(json.loads(render(report, "json")))) == []
-    assert len(json.loads(render(report, "gitlab"))) == len(report.findings) + len(report.unjudged)
+    number = len(report.findings) + len(report.unjudged) + len(sentences(report))
+    assert len(json.loads(render(report, "gitlab"))) == number
 
 
 @given(REPORT)
@@ -150,10 +152,11 @@ def test_junit_stays_xml(report: Report) -> None:
 
 @given(REPORT)
 def test_one_finding_is_one_line(report: Report) -> None:
-    assert render(report, "concise").count("\n") == len(report.findings) + len(groups(report)) + 1
+    silenced = len(sentences(report))
+    assert render(report, "concise").count("\n") == len(report.findings) + len(groups(report)) + silenced + 1
     commands = render(report, "github").splitlines()
-    assert len(commands) == len(report.findings) + len(report.unjudged)
-    command = re.compile(r"::(error|warning|notice) file=[^:,]*(,[a-zA-Z]+=[^:,]*)*::[^\n]*")
+    assert len(commands) == len(report.findings) + len(report.unjudged) + silenced
+    command = re.compile(r"::(error|warning|notice) (file=[^:,]*(,[a-zA-Z]+=[^:,]*)*|title=silenced)::[^\n]*")
     assert all(command.fullmatch(line) for line in commands)
 
 

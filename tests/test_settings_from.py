@@ -126,3 +126,80 @@ def test_names_in_a_copy_are_those_of_the_working_directory(tmp_path: Path) -> N
         assert home_of("../other/waivers.yaml", tree) == os.fspath(tmp_path / "other")
         assert not is_below("../main-2/waivers.yaml", tree)
     assert home_of("../main/waivers.yaml", None) == os.fspath(tmp_path / "main")
+
+
+# --- comments that silence ----------------------------------------------------------------------------------
+
+KNOWN = BAD.replace("900e9", "900e9  # trainspec: ignore[TS-CLU-010] measured so")
+WHOLE = "# trainspec: ignore-file[TS-CLU-010] measured so\n" + BAD
+NEW = "the comment that ignores it is new against ../main and silences nothing before it is merged"
+
+
+def request_and_main(request: str, main: str | None) -> Result:
+    Path("cluster.yaml").write_text(request, encoding="utf-8")
+    if main is not None:
+        in_main("cluster.yaml", main)
+    return invoke("--fail-on", "warning")
+
+
+@pytest.mark.parametrize("text", [KNOWN, WHOLE])
+def test_a_comment_that_the_target_has_too_counts(text: str) -> None:
+    result = request_and_main("# a new line\n" + text, text)
+    assert (result.exit_code, "1 suppressed (1 inline)" in result.stdout) == (0, True), result.output
+
+
+@pytest.mark.parametrize(
+    ("request_text", "main"),
+    [
+        (KNOWN, None),
+        (WHOLE, None),
+        (KNOWN, BAD),
+        (WHOLE, BAD),
+        (WHOLE, KNOWN),
+        (KNOWN, KNOWN.replace("measured so", "for another reason")),
+        (KNOWN, KNOWN.replace("TS-CLU-010", "TS-CLU-011")),
+        (KNOWN.replace("900e9 ", "901e9 "), KNOWN),
+        (KNOWN, "a: ["),
+        (KNOWN, "- " * 100_000),
+    ],
+)
+def test_a_comment_of_the_change_request_silences_nothing(request_text: str, main: str | None) -> None:
+    result = request_and_main(request_text, main)
+    assert result.exit_code == 1
+    assert FOUND in result.stdout
+    assert NEW in result.stdout
+
+
+def test_one_comment_of_the_target_counts_once() -> None:
+    """A change request cannot copy a comment that was accepted to another place."""
+    line = next(line for line in KNOWN.splitlines(keepends=True) if "trainspec: ignore" in line)
+    group = KNOWN[KNOWN.index("  - name: compute") :].split("\nfabrics:")[0]
+    twice = KNOWN.replace(group, f"{group}\n{group.replace('name: compute', 'name: other', 1)}", 1)
+    assert twice.count(line) == 2
+    result = request_and_main(twice, KNOWN)
+    assert (result.stdout.count(FOUND), result.stdout.count(NEW)) == (1, 1), result.stdout
+
+
+@pytest.mark.parametrize("link", ["file", "directory"])
+def test_a_link_in_the_copy_leads_nowhere_else(link: str, tmp_path: Path) -> None:
+    (tmp_path / "request" / "sub").mkdir()
+    Path("sub/cluster.yaml").write_text(KNOWN, encoding="utf-8")
+    if link == "file":
+        Path("../main/sub").mkdir()
+        Path("../main/sub/cluster.yaml").symlink_to("../../request/sub/cluster.yaml")
+    else:
+        Path("../main/sub").symlink_to("../request/sub")
+    result = CliRunner().invoke(command, ["sub/cluster.yaml", "--settings-from", "../main"], prog_name=PROGRAM)
+    assert (result.exit_code, NEW in result.stdout) == (1, True)
+
+
+def test_a_file_outside_of_the_working_directory_has_no_other_state(tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(KNOWN, encoding="utf-8")
+    in_main("cluster.yaml", KNOWN)
+    result = CliRunner().invoke(command, ["../cluster.yaml", "--settings-from", "../main"], prog_name=PROGRAM)
+    assert (result.exit_code, NEW in result.stdout) == (1, True)
+
+
+def test_without_another_state_every_comment_counts() -> None:
+    Path("cluster.yaml").write_text(KNOWN, encoding="utf-8")
+    assert CliRunner().invoke(command, ["cluster.yaml"], prog_name=PROGRAM).exit_code == 0

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from trainspec_validate.checking.selection import NOT_READ
 from trainspec_validate.checking.suppress import NEVER_SILENCED
 from trainspec_validate.checking.suppress.baseline import Baseline
 from trainspec_validate.model.finding import Report, SuppressionKind
+from trainspec_validate.pipeline.reading import KIND_UNKNOWN, LOAD_REQUIREMENTS, SYNTAX
 from trainspec_validate.pipeline.validation import Selection, validate
 from trainspec_validate.system.boundary import InputError
 
@@ -60,7 +62,7 @@ def named(comment: str, above: str = "", before: str = "") -> str:
         named("  # trainspec: ignore[TS-DOC-010] the scheduler needs it"),
         named("  # trainspec: ignore[text-form] the scheduler needs it"),
         named("  # trainspec:ignore[TS-DOC-010]: the scheduler needs it"),
-        named("  # trainspec: ignore[ts-doc-010 ,TS-DOC-001 , ] both of them"),
+        named("  # trainspec: ignore[ts-doc-010 ,TS-DOC-005 , ] both of them"),
         named("  # the old name  # trainspec: ignore[TS-DOC-010] the scheduler needs it"),
         named("", above="  # trainspec: ignore[TS-DOC-010] the scheduler needs it"),
         named("", above="# trainspec: ignore[TS-DOC-010] one\n  # a remark in between\n"),
@@ -89,6 +91,7 @@ def test_a_comment_silences(text: str) -> None:
         (named("  # trainspec: ignore[TS-DOC-999] because"), ["TS-DOC-010", "TS-DOC-015"]),
         (named("  # trainspec: ignore[TS-DOC] because"), ["TS-DOC-010", "TS-DOC-015"]),
         (named("  # trainspec: ignore[TS-DOC-016] because"), ["TS-DOC-010", "TS-DOC-015"]),
+        (named("  # trainspec: ignore[TS-DOC-001] because"), ["TS-DOC-010", "TS-DOC-015"]),
         (named("  # trainspec: ignore[TS-DOC-009] because"), ["TS-DOC-010", "TS-DOC-016"]),
         (named("  # trainspec: ignore[TS-DOC-010,TS-DOC-999] because"), ["TS-DOC-015"]),
     ],
@@ -414,9 +417,74 @@ def test_a_waiver_that_says_nothing_silences_nothing(entry: dict[str, Any], key:
     assert not report.suppressed
 
 
+# --- what was not read --------------------------------------------------------------------------------------
+
+NOT_DOCUMENTS = {
+    "TS-DOC-001": "a: [",
+    "TS-DOC-002": "a: 1\na: 2\n",
+    "TS-DOC-003": "a: " + "[" * 70 + "]" * 70,
+    "TS-DOC-004": "apiVersion: trainspec/v1\nkind: Plan\n",
+}
+
+
+PICKLE = b"\x80\x02}q\x00."
+
+
+def test_what_reports_an_unread_file_is_known() -> None:
+    """Every failure to read a document, and what the readers of checkpoints report for files that they do not read."""
+    assert {*LOAD_REQUIREMENTS.values(), SYNTAX, KIND_UNKNOWN} == set(NOT_DOCUMENTS)
+    assert set(NOT_DOCUMENTS) | {"TS-CKP-083", "TS-SEC-003"} == NOT_READ
+
+
+@pytest.mark.parametrize(("requirement", "text"), NOT_DOCUMENTS.items())
+def test_a_file_that_was_not_judged_is_in_no_baseline(requirement: str, text: str) -> None:
+    write("plan.yaml", text)
+    assert {name for name, _ in told(record("plan.yaml"))} == {requirement}
+    assert json.loads(Path("baseline.json").read_text())["findings"] == []
+    entry = {"file": "plan.yaml", "requirement": requirement, "pointer": "", "count": 1}
+    write("baseline.json", {"format_version": "1", "findings": [entry]})
+    report = judge("plan.yaml", baseline="baseline.json")
+    assert {finding.requirement for finding in report.findings} == {requirement, "TS-DOC-015"}
+    assert not report.suppressed
+    record("plan.yaml")
+    assert json.loads(Path("baseline.json").read_text())["findings"] == [], "a written one drops the entry"
+
+
+def test_a_comment_cannot_make_a_document_of_what_is_none() -> None:
+    write("plan.yaml", f"# trainspec: ignore-file[TS-DOC-004] known\n{NOT_DOCUMENTS['TS-DOC-004']}")
+    report = judge("plan.yaml")
+    assert {finding.requirement for finding in report.findings} == {"TS-DOC-004", "TS-DOC-015"}
+    assert not report.suppressed
+
+
+@pytest.mark.parametrize(("requirement", "text"), NOT_DOCUMENTS.items())
+@pytest.mark.parametrize("ignore", ["{}", "TS-DOC"])
+def test_a_file_that_was_not_judged_cannot_be_ignored(ignore: str, requirement: str, text: str) -> None:
+    write("plan.yaml", text)
+    report = judge("plan.yaml", selection=Selection(ignore=(ignore.format(requirement),)))
+    assert [finding.requirement for finding in report.findings] == [requirement]
+    assert not any(requirement in entry.requirements for entry in report.left_out)
+
+
 @pytest.mark.parametrize(
-    ("requirement", "text"), [("TS-DOC-001", "a: ["), ("TS-DOC-004", "apiVersion: trainspec/v1\nkind: Plan\n")]
+    "selection", [Selection(select=("TS-SEC-001",)), Selection(ignore=("TS-CKP",)), Selection(ignore=("TS-CKP-083",))]
 )
+def test_a_file_of_a_checkpoint_that_was_not_read_is_an_error(selection: Selection) -> None:
+    """No pickle passes the search for code because nothing could read it."""
+    write("run/optimizer.pt", "no pickle")
+    Path("run", "scheduler.pt").write_bytes(PICKLE)
+    report = judge("run", selection=selection)
+    assert [finding.requirement for finding in report.findings if finding.severity == "error"] == ["TS-CKP-083"]
+
+
+def test_what_was_read_is_in_no_list_that_it_was_not_selected_for() -> None:
+    Path("run").mkdir()
+    Path("run", "scheduler.pt").write_bytes(PICKLE)
+    report = judge("run", selection=Selection(select=("TS-SEC-001",)))
+    assert [outcome.requirement for outcome in report.outcomes] == ["TS-SEC-001"]
+
+
+@pytest.mark.parametrize(("requirement", "text"), NOT_DOCUMENTS.items())
 def test_a_file_that_was_not_judged_cannot_be_waived(requirement: str, text: str) -> None:
     write("plan.yaml", text)
     waivers({"requirement": requirement})

@@ -25,6 +25,7 @@ from trainspec_validate.pipeline.coverage import Hole
 from trainspec_validate.pipeline.validation import validate
 from trainspec_validate.planner.starter import FILES, documents, missing_figures
 from trainspec_validate.planner.starter.cluster import torus
+from trainspec_validate.planner.starter.machines import assumed, build_of
 
 ROOT = Path(__file__).resolve().parents[1]
 INDEX = load_index()
@@ -228,6 +229,18 @@ def test_starters_validate_together(name: str, num_nodes: int, tmp_path: Path) -
     assert {str(f.pointer[3]) for f in found} == missing, [f"{f.pointer}: {f.message}" for f in found]
 
 
+@pytest.mark.parametrize("name", ["google-tpu-v4", "nvidia-gb10-128gb", "nvidia-gb200-186gb", "nvidia-h100-sxm-80gb"])
+def test_starters_are_made_for_131072_accelerators(name: str, tmp_path: Path) -> None:
+    accelerator = accelerators()[name]
+    per_node = build_of(assumed(accelerator)).num_per_node
+    for file, text in documents(FILES, accelerator, 131_072 // per_node).items():
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    report = validate([tmp_path])
+    assert "num_accelerators: 131072" in (tmp_path / "cluster.yaml").read_text(encoding="utf-8")
+    missing = set(missing_figures(accelerator)) - {"memory_bandwidth_bytes_per_second"}
+    assert {str(found.pointer[3]) for found in report.at_or_above(Severity.ERROR)} == missing
+
+
 @pytest.mark.parametrize("num_nodes", [1, 2, 16])
 @pytest.mark.parametrize("name", sorted(set(accelerators()) - {"nvidia-h800-sxm-80gb"}))
 def test_starters_are_predicted_to_keep_their_step_time(name: str, num_nodes: int, tmp_path: Path) -> None:
@@ -335,7 +348,8 @@ def test_init_of_some_kinds() -> None:
     [
         (["--accelerator", "nvidia-h1000"], "no accelerator is called 'nvidia-h1000'"),
         (["--num-nodes", "0"], "0 is not in the range"),
-        (["--num-nodes", "60001"], "60001 is not in the range"),
+        (["--num-nodes", "1000001"], "1000001 is not in the range"),
+        (["--num-nodes", "131072"], "have more than 1,000,000 ranks; use at most 125,000 nodes"),
     ],
 )
 def test_init_of_nothing_known(arguments: list[str], told: str) -> None:
@@ -346,7 +360,7 @@ def test_init_of_nothing_known(arguments: list[str], told: str) -> None:
 
 
 def test_documents_refuse_other_sizes() -> None:
-    with pytest.raises(ValueError, match="1 to 60000"):
+    with pytest.raises(ValueError, match="1 to 1000000"):
         documents(FILES, accelerators()["google-tpu-v4"], 0)
 
 

@@ -319,11 +319,12 @@ def test_a_selection_that_takes_nothing_fails_on_unjudged() -> None:
     assert invoke("plans/plan.yaml", *words, "--fail-on", "unjudged").exit_code == 1
 
 
-def test_a_file_whose_only_finding_is_ignored_is_told_to_be_unjudged() -> None:
+@pytest.mark.parametrize("words", [["--ignore", "DOC"], ["--select", "PAR"], ["--ignore", "DOC", "--select", "PAR"]])
+def test_a_file_that_is_no_document_is_an_error_whatever_is_left_out(words: list[str]) -> None:
     Path("plans/plan.yaml").write_text("apiVersion: trainspec/v9\nkind: TrainingPlan\n", encoding="utf-8")
-    result = invoke("plans/plan.yaml", "--ignore", "TS-DOC-004", "--fail-on", "unjudged")
+    result = invoke("plans/plan.yaml", *words)
     assert result.exit_code == 1
-    assert "plans/plan.yaml: not judged: cannot be read as a document: nothing judged" in result.stdout
+    assert "plans/plan.yaml:1:13: error[TS-DOC-004]" in result.stdout
 
 
 @pytest.mark.parametrize("requirement", ["TS-MEM-002", "TS-PAR-002", "TS-TOP-018", "TS-MEM-010"])

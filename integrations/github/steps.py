@@ -91,6 +91,8 @@ def settings(job: Job, program: Program) -> None:
     else:
         branch = TargetBranch(job, name)
         found = branch.copy_settings() if program is VALIDATOR else []
+        if program is VALIDATOR:
+            branch.copy_documents()
         print(f"settings: those of branch {name} at {branch.commit}: {', '.join(map(ascii, found)) or 'none'}")
         arguments = [*_of_target(arguments, program, branch), f"--settings-from={branch.directory}"]
     (job.state / "arguments.json").write_text(json.dumps(arguments), encoding="utf-8")

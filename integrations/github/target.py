@@ -10,6 +10,7 @@ import base64
 import json
 import os
 import posixpath
+import re
 import shutil
 import subprocess
 import tomllib
@@ -25,6 +26,9 @@ _REF = "refs/heads/target"
 _ON_DEFAULT_BRANCH = ("issue_comment", "workflow_run")
 """Events about a change request whose workflow is that of the default branch."""
 _SECONDS = 600
+_IGNORES = re.compile(rb"trainspec:\s*ignore")
+_MOST_DOCUMENTS = 1_000
+_MOST_BYTES = 1 << 25
 
 
 def target_of(job: Job) -> str | None:
@@ -104,6 +108,17 @@ class TargetBranch:
                 return [file, *(text for text in named if self.copy(text))]
         return []
 
+    def copy_documents(self) -> None:
+        """Copy the documents that have comments which silence findings in the workspace.
+
+        Only what the branch has silenced too counts. What is not copied here silences nothing.
+        """
+        for number, name in enumerate(_with_ignores(self._workspace)):
+            if number == _MOST_DOCUMENTS:
+                print(f"comments that silence findings count in {_MOST_DOCUMENTS:,} files; the others silence nothing")
+                return
+            self.copy(name)
+
     def instead_of(self, value: str) -> Path | None:
         """The copy of a file that the workflow names; what lies outside of the workspace is taken as it is."""
         top = self._workspace
@@ -143,6 +158,25 @@ def _environment(job: Job) -> dict[str, str]:
     for number, (key, value) in enumerate(settings.items()):
         made |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
     return {**job.trusted, **made}
+
+
+def _with_ignores(workspace: Path) -> Iterator[str]:
+    """The YAML files of a directory with a comment of the validator, by their path from its top."""
+    for directory, folders, files in os.walk(workspace):
+        folders[:] = sorted(set(folders) - {".git"})
+        for file in sorted(files):
+            path = Path(directory, file)
+            name = path.relative_to(workspace).as_posix()
+            if file.lower().endswith((".yaml", ".yml")) and name.isprintable() and _has_ignores(path):
+                yield name
+
+
+def _has_ignores(path: Path) -> bool:
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+            return _IGNORES.search(file.read(_MOST_BYTES)) is not None
+    except OSError:
+        return False
 
 
 def _table(path: Path) -> dict[str, Any]:

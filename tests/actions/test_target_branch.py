@@ -78,6 +78,27 @@ def test_a_change_request_grants_itself_no_pass(main: Files, request_files: File
     assert ("differs between the working directory and" in job.log) is not hidden
 
 
+IGNORED = BAD.replace("900e9", "900e9  # trainspec: ignore[TS-CLU-010] measured so")
+
+
+@pytest.mark.parametrize(("main", "code"), [(GOOD, 1), (BAD, 1), (IGNORED, 0)])
+def test_comments_count_that_the_target_branch_has(main: str, code: int, tmp_path: Path) -> None:
+    job = requested(tmp_path, {"sub/cluster.yaml": main}, {"sub/cluster.yaml": f"{IGNORED}# changed\n"})
+    assert judge(job) == code, job.log
+    assert ("is new against" in job.log) is bool(code)
+    assert ("1 suppressed (1 inline)" in job.log) is not code
+
+
+def test_hostile_names_and_links_hinder_no_copy(tmp_path: Path) -> None:
+    job = requested(tmp_path, {"sub/cluster.yaml": IGNORED}, {"sub/cluster.yaml": f"{IGNORED}# changed\n"})
+    for name in (b"\xff.yaml", b"a\nb.yaml", b"-x.yaml", b"a:b.yaml", b" .yaml", b"long" * 60 + b".yaml"):
+        (job.workspace / os.fsdecode(name)).write_text(IGNORED, encoding="utf-8")
+    (job.workspace / "link.yaml").symlink_to("/dev/zero")
+    os.mkfifo(job.workspace / "pipe.yaml")
+    assert judge(job) == 0, job.log
+    assert not {"link.yaml", "pipe.yaml"} & {path.name for path in (job.temp / "trainspec" / "target").rglob("*")}
+
+
 KNOWN: list[dict[str, str]] = [
     {"trainspec.toml": NEVER},
     {"pyproject.toml": f"[tool.trainspec]\n{NEVER}"},

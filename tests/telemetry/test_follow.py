@@ -25,7 +25,7 @@ from tests.streams_made.damage import BASES, kinds
 from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
 from tests.streams_made.write import by_emitter, together
-from trainspec_validate.cli import terminal
+from trainspec_validate.cli import following, terminal
 from trainspec_validate.cli.validate import command as gate
 from trainspec_validate.documents.types.stream import encode_record
 from trainspec_validate.model.finding import Finding
@@ -298,6 +298,58 @@ def test_what_cannot_be_followed_is_part_of_the_exit_code(tmp_path: Path) -> Non
     found = invoke(tmp_path, "--fail-on", "never")
     assert found.exit_code == terminal.WRONG_USE
     assert found.stderr.count("other.jsonl.gz: only metric streams in plain JSON Lines can be followed") == 1
+
+
+def test_the_end_of_a_file_without_a_line_end_is_named(tmp_path: Path) -> None:
+    recent = replace(SMALL, faults=False, start_us=time.time_ns() // 1000 - 600_000_000)
+    put(by_emitter(make_run(recent).streams), tmp_path)
+    sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+    name, size = min(sizes.items())
+    with (tmp_path / name).open("ab") as file:
+        file.write(b'{"k":"m"')
+    (tmp_path / "late.jsonl").write_bytes(b'{"k":"head"')
+    found = invoke(tmp_path, "--fail-on", "never")
+    assert f"{name}: the last 8 bytes, from byte {size:,} on" in found.stderr
+    assert "late.jsonl: the last 11 bytes, from byte 0 on" in found.stderr
+    assert found.stderr.count("from byte") == 2
+
+
+def test_a_signal_names_what_was_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = next(iter(by_emitter(make_run(SMALL).streams).values()))
+    lines = [line for line in text.splitlines(keepends=True) if b".end" not in line]
+    (tmp_path / "job.jsonl").write_bytes(b"".join(lines)[:-1])
+
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(following, "sleep", interrupt)
+    found = invoke(tmp_path)
+    assert f"the last {len(lines[-1]) - 1:,} bytes, from byte {sum(map(len, lines[:-1])):,} on" in found.stderr
+    assert "coverage of run" in found.stdout
+
+
+def test_what_the_search_leaves_out_is_named(tmp_path: Path) -> None:
+    recent = replace(SMALL, faults=False, start_us=time.time_ns() // 1000 - 600_000_000)
+    files = by_emitter(make_run(recent).streams)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    put(files, folder)
+    (tmp_path / "outside.jsonl").write_bytes(next(iter(files.values())))
+    (folder / "link.jsonl").symlink_to("../outside.jsonl")
+    (folder / ".hidden.jsonl").write_bytes(next(iter(files.values())))
+    found = invoke(folder, "--fail-on", "never")
+    assert f"left out: {folder / 'link.jsonl'}: it is a link, which is not followed" in found.stderr
+    assert f"left out: {folder / '.hidden.jsonl'}: it is hidden by a name that begins with a dot" in found.stderr
+    assert found.exit_code == terminal.OK
+    assert invoke(folder, "--fail-on", "unjudged").exit_code == terminal.FINDINGS
+
+
+def test_a_place_that_cannot_be_searched_is_an_error(tmp_path: Path) -> None:
+    recent = replace(SMALL, faults=False, start_us=time.time_ns() // 1000 - 600_000_000)
+    put(by_emitter(make_run(recent).streams), tmp_path)
+    found = invoke(tmp_path, tmp_path / "absent", "--fail-on", "never")
+    assert f"Error: {tmp_path / 'absent'}: no such file or directory" in found.stderr
+    assert found.exit_code == terminal.WRONG_USE
 
 
 def test_documents_beside_that_cannot_be_read_are_wrong_use(tmp_path: Path) -> None:

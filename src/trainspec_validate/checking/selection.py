@@ -12,6 +12,9 @@ from trainspec_validate.model.suggest import hint
 _NEVER_CHECKED = frozenset({"manual", "runtime"})
 """Ways of checking that are not the validator's."""
 
+NOT_READ = frozenset({"TS-DOC-001", "TS-DOC-002", "TS-DOC-003", "TS-DOC-004", "TS-CKP-083", "TS-SEC-003"})
+"""Requirements whose findings report that a file was not read; without them what nobody judged would pass."""
+
 
 class UnknownRequirementError(Exception):
     """A word is neither an id, nor a name, nor the prefix of a chapter; the text says what was meant."""
@@ -25,7 +28,7 @@ class Selection:
     select: tuple[str, ...] = ()
     """Ids, names or chapter prefixes to judge; empty means all of the profile."""
     ignore: tuple[str, ...] = ()
-    """Ids, names or chapter prefixes to leave out."""
+    """Ids, names or chapter prefixes to leave out, of which those of `NOT_READ` are judged all the same."""
 
     def takes(self, index: Index, identifier: str) -> bool:
         """Whether a requirement is judged."""
@@ -39,7 +42,8 @@ class Selection:
     def leaves_out(self, index: Index, identifier: str) -> bool:
         """Whether a requirement is ignored by name, which goes before everything else."""
         requirement = index.by_id[identifier]
-        return not {requirement.id, requirement.area, requirement.name}.isdisjoint(self.ignore)
+        named = not {requirement.id, requirement.area, requirement.name}.isdisjoint(self.ignore)
+        return named and identifier not in NOT_READ
 
     def left_out(self, index: Index, settings: str, from_settings: Collection[str]) -> Iterator[LeftOut]:
         """What each option leaves out of what the validator checks; those of `from_settings` are from a file."""

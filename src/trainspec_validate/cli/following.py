@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import sleep, time_ns
 
 from trainspec_validate.cli import terminal
-from trainspec_validate.cli.request import Request, selection_of, threshold_of
+from trainspec_validate.cli.request import Request, selection_of, threshold_of, words_of
+from trainspec_validate.cli.settings import UNJUDGED
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.model.finding import CheckResult, Finding, Report
 from trainspec_validate.model.requirements import load_index
 from trainspec_validate.pipeline.detect import NO_STREAM, Source, detect, search
+from trainspec_validate.pipeline.overlooked import passed_by
 from trainspec_validate.pipeline.streams import documents_beside
 from trainspec_validate.report import render
 from trainspec_validate.report.evidence import coverage_lines
@@ -20,6 +23,8 @@ from trainspec_validate.system.boundary import InputError
 from trainspec_validate.system.neutral import printable
 from trainspec_validate.telemetry.decode.run_file import NATIVE
 from trainspec_validate.telemetry.follow import Follower
+
+_MOST_NAMED = 5
 
 
 def follow(request: Request, interval_seconds: float) -> int:
@@ -36,7 +41,7 @@ def follow(request: Request, interval_seconds: float) -> int:
     except InputError as error:
         raise Failure("\n".join(map(str, error.args))) from error
     follower = Follower(wanted, index, beside)
-    told = _Told()
+    told = _Told(follower)
     try:
         while True:
             new, judgement = follower.look(_streams(request, told), time_ns() // 1_000)
@@ -45,7 +50,7 @@ def follow(request: Request, interval_seconds: float) -> int:
                 break
             sleep(interval_seconds)
     except KeyboardInterrupt:  # a signal that ends the process is one too
-        if told.judgement is not None:
+        with suppress(Failure):  # nothing was judged, which the code of the signal says
             told.end(request)
         raise
     return told.end(request)
@@ -55,6 +60,7 @@ def follow(request: Request, interval_seconds: float) -> int:
 class _Told:
     """What was told so far: findings, and files that cannot be read."""
 
+    follower: Follower
     worst_rank: int = -1
     judgement: CheckResult | None = None
     refused: dict[str, str] = field(default_factory=dict)
@@ -78,22 +84,45 @@ class _Told:
             terminal.tell(f"Error: {name}: {reason}")
 
     def end(self, request: Request) -> int:
-        """Tell what the run covers, and give the exit code.
+        """Tell what the run covers and what was not judged, and give the exit code.
 
         Raises:
             Failure: nothing was judged.
         """
-        for name, reason in sorted(self.left_out.items()):
-            terminal.tell(f"left out: {name}: {reason}")
+        unjudged = [*self._not_followed(request.paths or (".",)), *self._ends()]
+        for line in unjudged:
+            terminal.tell(line)
         if self.judgement is None:
             raise Failure("nothing was judged: no stream with a head came")
         for coverage in self.judgement.coverage:
             terminal.emit("\n".join(printable(line) for line in coverage_lines(coverage)) + "\n")
         if self.refused:
             return terminal.WRONG_USE
+        if UNJUDGED in words_of(request.fail_on) and (unjudged or any(one.absent for one in self.judgement.outcomes)):
+            return terminal.FINDINGS
         threshold = threshold_of(request.fail_on)
         failed = threshold is not None and self.worst_rank >= threshold.rank
         return terminal.FINDINGS if failed else terminal.OK
+
+    def _not_followed(self, paths: Sequence[str]) -> Iterator[str]:
+        """What was found and left out; a place that could not be searched is an error."""
+        for name, reason in sorted(self.left_out.items()):
+            yield f"left out: {name}: {reason}"
+        found = search(paths)
+        for failure in found.failures:
+            place, _, reason = str(failure).partition(": ")
+            self.refuse(place, reason)
+        if found.checkpoints:
+            names = ", ".join(group.root.as_posix() for group in found.checkpoints[:_MOST_NAMED])
+            more = f" and {len(found.checkpoints) - _MOST_NAMED:,} more" if len(found.checkpoints) > _MOST_NAMED else ""
+            yield f"left out: {names}{more}: checkpoints are judged without --follow"
+        for path, reason, _ in passed_by(paths, found, self.follower.followed):
+            yield f"left out: {path}: it {reason}"
+
+    def _ends(self) -> Iterator[str]:
+        """The ends of files that were not judged, because their last lines have no end or came too late."""
+        for name, offset, num_bytes in self.follower.unjudged_ends():
+            yield f"not judged: {name}: the last {num_bytes:,} bytes, from byte {offset:,} on; no line end is there"
 
 
 def _streams(request: Request, told: _Told) -> Iterator[Path]:

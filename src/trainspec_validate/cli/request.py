@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainspec_validate.checking.selection import Selection, UnknownRequirementError, resolve
+from trainspec_validate.checking.selection import NOT_READ, Selection, UnknownRequirementError, resolve
 from trainspec_validate.cli.settings import UNJUDGED
 from trainspec_validate.model.finding import Severity
 from trainspec_validate.model.requirements import Index, load_index
@@ -80,4 +80,8 @@ def selection_of(request: Request, index: Index | None = None) -> Selection:
             words[option] = resolve(getattr(request, option), index)
         except UnknownRequirementError as error:
             raise click.BadParameter(str(error), param_hint=f"'--{option}'") from error
+    unread = sorted(NOT_READ.intersection(words["ignore"]))
+    if unread:
+        message = f"{unread[0]} cannot be ignored: it reports a file that was not read; fix or remove the file"
+        raise click.BadParameter(message, param_hint="'--ignore'")
     return Selection(request.profile, words["select"], words["ignore"])

@@ -80,7 +80,12 @@ class _Program(click.Command):
     metavar="WORDS",
     help="Judge only these ids, names or chapters: TS-PAR-001,world-size,PAR. Repeatable.",
 )
-@click.option("--ignore", multiple=True, metavar="WORDS", help="Leave out these ids, names or chapters. Repeatable.")
+@click.option(
+    "--ignore",
+    multiple=True,
+    metavar="WORDS",
+    help="Leave out these ids, names or chapters, but not what reports unread files. Repeatable.",
+)
 @click.option(
     "--profile",
     type=click.Choice(["core", "full"]),
@@ -164,7 +169,7 @@ class _Program(click.Command):
     metavar="DIRECTORY",
     is_eager=True,
     help="Take the settings, and the waivers, baseline and rules that they name, from DIRECTORY, such as a copy of the "
-    "target branch of a change request. Where it has none, none count.",
+    "target branch of a change request. Where it has none, none count. Comments count that its documents have too.",
 )
 @click.option(
     "--config",

@@ -19,12 +19,13 @@ from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.model.finding import Report
 from trainspec_validate.model.requirements import Index, load_index
 from trainspec_validate.pipeline.detect import detect, search
-from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, is_document_name
+from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, File, is_document_name
+from trainspec_validate.pipeline.overlooked import passed_by
 from trainspec_validate.pipeline.validation import PartialInputError, Terms, examine
 from trainspec_validate.report import NOTATIONS, render
 from trainspec_validate.report.outputs import FOR_PEOPLE, Output, OutputError, outputs
 from trainspec_validate.report.summary import nothing_judged
-from trainspec_validate.system.atomic import refuse_link, write_atomically
+from trainspec_validate.system.atomic import is_any_of, is_standard_input, refuse_link, write_atomically
 from trainspec_validate.system.boundary import InputError, untrusted
 from trainspec_validate.system.neutral import printable
 
@@ -53,6 +54,8 @@ def run(request: Request) -> int:
     if request.list_files:
         return _list_files(paths, request.stdin_filename or STDIN_NAME, dependents=request.dependents)
     wanted = _outputs(request)
+    recorded = request.baseline if request.write_baseline or request.prune_baseline else None
+    _refuse_inputs([file for file in (recorded, *(output.file for output in wanted)) if file is not None], request)
     rules, index = _rules(request)
     selection = selection_of(request, index)
     baseline = _baseline(request)
@@ -98,6 +101,37 @@ def _outputs(request: Request) -> list[Output]:
         except OSError as error:
             raise _undelivered(file, "report", error) from error
     return wanted
+
+
+def _refuse_inputs(outputs: Sequence[str], request: Request) -> None:
+    """Refuse to write over what is judged, whatever name of it was given.
+
+    Raises:
+        Failure: an output is a file of the input.
+    """
+    present = [output for output in outputs if os.path.lexists(output)]
+    if not present:
+        return
+    named = [*request.paths, *request.rules, request.waivers, request.config, request.settings]
+    named += [] if request.write_baseline or request.prune_baseline else [request.baseline]
+    found = search(request.paths or (".",))
+    places = [os.path.realpath(member) for group in found.checkpoints for member in group.members]
+    for output in present:
+        is_input = is_any_of(output, filter(None, named)) or is_standard_input(output)
+        is_input = is_input or any(
+            file.found and is_any_of(output, [file.path]) and _is_judged(file) for file in found.files
+        )
+        real = Path(os.path.realpath(output))
+        if is_input or any(place in places for place in map(str, (real, *real.parents))):
+            raise Failure(f"{output}: this is a file of the input, which a report would replace; name another file")
+
+
+def _is_judged(file: File) -> bool:
+    """Whether a file that was found is input, or cannot be looked at."""
+    try:
+        return detect(file).kind != "other"
+    except InputError:
+        return True
 
 
 def _rules(request: Request) -> tuple[RuleSet | None, Index]:
@@ -164,7 +198,8 @@ def _judge(
 
 
 def _write(report: Report, output: Output, request: Request, index: Index) -> None:
-    told = report.findings or report.unjudged or any(entry.settings for entry in report.left_out)
+    told = bool(report.findings or report.unjudged) or any(entry.settings for entry in report.left_out)
+    told = told or ("quiet" in request.from_settings and bool(report.suppressed))
     silent = request.quiet and not told
     if silent and output.file is None and output.format in FOR_PEOPLE:
         return
@@ -197,6 +232,11 @@ def _write_baseline(baseline: Baseline, request: Request) -> tuple[str, ...]:
         return (_undelivered(baseline.path, "baseline", error).message,)
     if not request.quiet:
         terminal.tell(f"{baseline.path}: {number} finding{'' if number == 1 else 's'} recorded")
+    if baseline.unrecorded:
+        names = ", ".join(baseline.unrecorded)
+        terminal.tell(
+            f"{baseline.path}: not recorded: {names}, which report files that were not read; fix or remove them"
+        )
     return ()
 
 
@@ -230,6 +270,8 @@ def _list_files(paths: Sequence[str], stdin_name: str, *, dependents: bool) -> i
         elif source.unread:
             terminal.tell(f"left out: {file.name}: it {source.unread}")
     names += _joined(names) if dependents else []
+    for path, reason, _ in passed_by(paths, found, names):
+        terminal.tell(f"left out: {path}: it {reason}")
     terminal.emit("".join(f"{printable(name)}\n" for name in names))
     if failures:
         raise Failure("\n".join(failures))

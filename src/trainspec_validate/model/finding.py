@@ -153,7 +153,7 @@ class Unjudged:
     """What is absent, as it follows the name of the file: `names cluster 'c-1', which was not given`."""
     help: str
     requirements: tuple[str, ...]
-    """Their ids, sorted; empty where nothing of the file was judged."""
+    """Their ids, sorted; empty where nothing of the file was judged, or nothing from the place on."""
     pointer: Pointer = ()
     span: Span | None = None
 
@@ -184,6 +184,26 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class CutRecord:
+    """The last record of a file, which was not judged because its line has no end."""
+
+    path: str
+    line: int
+    offset_bytes: int
+    """Bytes of the uncompressed text before it."""
+    num_bytes: int
+
+    @property
+    def place(self) -> str:
+        """Where it begins, in words.
+
+        >>> CutRecord("run.jsonl", 3, 1245, 104).place
+        'line 3 (byte 1,245)'
+        """
+        return f"line {self.line:,} (byte {self.offset_bytes:,})"
+
+
+@dataclass(frozen=True, slots=True)
 class Coverage:
     """What a run's streams hold of what was to be judged; told even when nothing is wrong."""
 
@@ -210,6 +230,7 @@ class Coverage:
     num_hosts_seen: int
     not_judged: tuple[tuple[str, str], ...] = ()
     """Requirements that were not judged, each with the reason."""
+    cut_records: tuple[CutRecord, ...] = ()
 
     @property
     def seconds(self) -> float:

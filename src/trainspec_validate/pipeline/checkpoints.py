@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
 from trainspec_validate.checking.answers import without_documents
-from trainspec_validate.checking.selection import Selection
+from trainspec_validate.checking.selection import NOT_READ, Selection
 from trainspec_validate.checkpoints.view import Checkpoint, SavedStep
 from trainspec_validate.model.finding import CheckResult, DocumentSummary, Unjudged
 from trainspec_validate.model.requirements import Index
@@ -39,7 +40,7 @@ def judge_stored(  # noqa: PLR0913
     from trainspec_validate.checkpoints.judge import judge_series  # noqa: PLC0415
     from trainspec_validate.checkpoints.read import read_group  # noqa: PLC0415
 
-    wanted = [r for r in index.by_id.values() if r.check == "artifact" and selection.takes(index, r.id)]
+    wanted = [r for r in index.by_id.values() if r.check == "artifact" and _is_judged(selection, index, r.id)]
     documents = [{kind: member.document for kind, member in binding.items()} for binding in bound]
     beside, given = belonging(documents), num_given(documents)
     total = sum(len(group.members) + len(wanted) for group in groups)
@@ -53,12 +54,23 @@ def judge_stored(  # noqa: PLR0913
         except UnreadableError as error:
             result += CheckResult(failures=(str(error),))
             continue
-        found = judge_series(series, wanted, index, beside, seen)
+        found = _selected(judge_series(series, wanted, index, beside, seen), selection, index)
         judged = tuple(_summary(one, reads_values=reads_values) for one in series.checkpoints)
         path = judged[0].path if judged else group.root.as_posix()
         without = tuple(without_documents(path, "checkpoints", found.outcomes, given))
         result += found + CheckResult(documents=judged, unjudged=without + _unread(series.checkpoints))
     return result
+
+
+def _is_judged(selection: Selection, index: Index, identifier: str) -> bool:
+    """Whether a requirement is judged; a file that cannot be read is reported whatever was selected."""
+    return selection.takes(index, identifier) or identifier in NOT_READ
+
+
+def _selected(found: CheckResult, selection: Selection, index: Index) -> CheckResult:
+    """The result with the outcomes that were selected, and those of files that cannot be read."""
+    told = (one for one in found.outcomes if one.num_findings or selection.takes(index, one.requirement))
+    return replace(found, outcomes=tuple(told))
 
 
 def _unread(checkpoints: Iterable[Checkpoint]) -> tuple[Unjudged, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from trainspec_validate.pipeline.detect import Search
 from trainspec_validate.pipeline.files import (
     MARK,
     SKIPPED_DIRECTORIES,
@@ -54,6 +55,14 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
             if real not in told:
                 told.add(real)
                 yield file.as_posix(), reason, f"name {file.as_posix()} to have it judged"
+
+
+def passed_by(arguments: Iterable[str], found: Search, judged: Iterable[str] = ()) -> Iterator[Skipped]:
+    """What a search leaves out, by name; `judged` are paths of files that are looked at besides those of the search."""
+    seen = {os.path.realpath(path) for path in judged}
+    seen |= {os.path.realpath(file.path) for file in found.files}
+    seen |= {os.path.realpath(member) for group in found.checkpoints for member in group.members}
+    return overlooked(arguments, seen)
 
 
 @dataclass(slots=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from trainspec_validate.checking.answers import without_documents
 from trainspec_validate.checking.selection import Selection
 from trainspec_validate.checkpoints.view import SavedStep
 from trainspec_validate.documents.types import CheckpointPolicy, Document, TrainingPlan
-from trainspec_validate.model.finding import CheckResult, DocumentSummary, Outcome, Verdict
+from trainspec_validate.model.finding import CheckResult, DocumentSummary, Outcome, Span, Unjudged, Verdict
 from trainspec_validate.model.requirements import Index
 from trainspec_validate.pipeline.files import File
 from trainspec_validate.system.boundary import (
@@ -71,8 +71,16 @@ def judge_streams(  # noqa: PLR0913
             seen(view)
         streams = tuple(DocumentSummary(file.name, "MetricStream", view.run) for file in run)
         without = tuple(without_documents(run[0].name, "streams", found.outcomes, given))
-        result += found + CheckResult(documents=streams, unjudged=without)
+        result += found + CheckResult(documents=streams, unjudged=(*without, *_cut(found)))
     return result, saved
+
+
+def _cut(result: CheckResult) -> Iterator[Unjudged]:
+    """The last records of files that are cut, each with its place."""
+    for record in (record for coverage in result.coverage for record in coverage.cut_records):
+        span = Span(record.line, 1, record.line, record.num_bytes + 1)
+        remedy = "end every record with a line end, or copy the file again"
+        yield Unjudged(record.path, f"ends within its last record, at {record.place}", remedy, (), span=span)
 
 
 def open_streams(files: Iterable[File]) -> tuple[list[RunFile], tuple[str, ...]]:

@@ -92,12 +92,11 @@ def _broken(documents: DocumentSet, rules: Iterable[Requirement]) -> Iterator[Un
     present = set(documents.kinds.values())
     for path in documents.files:
         kind = documents.kinds.get(path)
-        if path in documents.judged or (kind is not None and kind not in _KIND_NAMES):
+        if path in documents.judged or kind not in _KIND_NAMES:
             continue
         ids = tuple(sorted(r.id for r in rules if kind in r.documents and present.issuperset(r.documents)))
-        reason = "has errors of form, which come first" if kind else "cannot be read as a document"
-        if ids or kind is None:
-            yield Unjudged(path, reason, "", ids)
+        if ids:
+            yield Unjudged(path, "has errors of form, which come first", "", ids)
 
 
 _KIND_NAMES = {kind.__name__ for kind in (ClusterProfile, TrainingPlan, CheckpointPolicy)}
@@ -122,9 +121,9 @@ def _why(key: str, link: Link | None) -> Absent:
 
 
 def unexplained(unjudged: Iterable[Unjudged], findings: Iterable[Finding]) -> tuple[Unjudged, ...]:
-    """The entries without those on files of which findings say already that nothing was judged."""
+    """The entries without those on whole files of which findings say already that nothing was judged."""
     told = {finding.path for finding in findings}
-    return tuple(entry for entry in unjudged if entry.requirements or entry.path not in told)
+    return tuple(entry for entry in unjudged if entry.requirements or entry.span or entry.path not in told)
 
 
 def with_reasons(outcomes: Iterable[Outcome], unjudged: Iterable[Unjudged]) -> Iterator[Outcome]:

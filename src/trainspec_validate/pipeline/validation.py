@@ -55,6 +55,7 @@ Progress = Callable[[int, int], None]
 
 _NOTHING = "nothing to judge: no TrainSpec document, no stream and no checkpoint in "
 _MOST_NAMED = 5
+_MOST_LINES = 20
 
 
 class PartialInputError(InputError):
@@ -137,7 +138,8 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     selection, recorded = terms.selection, _baseline(terms.baseline)
     documents, inputs = _read_all(index, arguments, terms, stack)
     if not (documents.files or inputs.streams or inputs.checkpoints):
-        raise InputError(*(inputs.failures or [_NOTHING + ", ".join(arguments or ["no argument"])]))
+        failures = inputs.failures or [_NOTHING + ", ".join(arguments or ["no argument"])]
+        raise InputError(*failures, *_named([*_left_out(arguments, documents, inputs)]))
     documents, waivers = _with_waivers(documents, terms)
     completion = complete(documents, dependents=terms.dependents)
     documents = completion.documents
@@ -154,7 +156,7 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
         *outcomes_of_form(documents, found, selection, judged),
         *without_input(documents, selection, elsewhere),
     ]
-    run = Run(index, documents.sources, tuple(documents.files), judged)
+    run = Run(index, documents.sources, tuple(documents.files), judged, terms.settings_from)
     located = [*_located(documents, found, selection), *both.findings]
     tally = silence(located, run, waivers, recorded, terms.today)
     findings = sort_findings([*tally.kept, *_complaints(documents, tally, recorded, terms)])
@@ -293,6 +295,14 @@ def _left_out(arguments: Sequence[str], documents: DocumentSet, inputs: Inputs) 
     judged |= {os.path.realpath(file.path) for file in inputs.looked_at}
     for path, reason, remedy in overlooked(arguments, judged | members):
         yield Unjudged(path, reason, remedy, ())
+
+
+def _named(left_out: Sequence[Unjudged]) -> Iterator[str]:
+    """What was left out, where there is no report to say so."""
+    for entry in left_out[:_MOST_LINES]:
+        yield "; ".join(filter(None, (f"{entry.path}: not judged: {entry.reason}", entry.help)))
+    if len(left_out) > _MOST_LINES:
+        yield f"and {len(left_out) - _MOST_LINES:,} more were not judged"
 
 
 def _unread(source: FoundSource) -> Unjudged:

@@ -7,6 +7,7 @@ from trainspec_validate.report.evidence import coverage_line
 from trainspec_validate.report.excerpt import Painter
 from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import position, shown
+from trainspec_validate.report.silenced import sentences
 from trainspec_validate.report.summary import summary_line
 from trainspec_validate.report.unjudged import found_lines, groups, line
 from trainspec_validate.system.neutral import printable
@@ -19,8 +20,8 @@ def render(report: Report, options: Options) -> str:
     lines = [_line(finding, painter) for finding in findings]
     covered = [printable(coverage_line(entry)) for entry in report.coverage]
     unjudged = [line(entries, painter) for entries in groups(report)]
-    found = found_lines(report.documents)
-    return "\n".join([*lines, *rest, *covered, *unjudged, *found, summary_line(report)]) + "\n"
+    last = [*found_lines(report.documents), *sentences(report), summary_line(report)]
+    return "\n".join([*lines, *rest, *covered, *unjudged, *last]) + "\n"
 
 
 def _line(finding: Finding, painter: Painter) -> str:

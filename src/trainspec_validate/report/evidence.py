@@ -72,7 +72,16 @@ def coverage_lines(coverage: Coverage) -> Iterator[str]:
     ranks = _of(coverage.num_ranks_seen, coverage.num_ranks_expected)
     devices = _of(coverage.num_devices_seen, coverage.num_devices_expected)
     yield f"  ranks: {ranks}; devices: {devices}; hosts: {coverage.num_hosts_seen:,}"
+    yield from (f"  {text}" for text in _cut(coverage))
     yield from _not_judged(coverage)
+
+
+def _cut(coverage: Coverage) -> Iterator[str]:
+    """The records at the ends of files that were not judged."""
+    for record in coverage.cut_records[:_MAX_NAMES]:
+        yield f"not judged: the last record of {record.path}, cut at {record.place}"
+    if len(coverage.cut_records) > _MAX_NAMES:
+        yield f"not judged: the last records of {len(coverage.cut_records) - _MAX_NAMES:,} more files, which are cut"
 
 
 def _metrics(coverage: Coverage) -> str:

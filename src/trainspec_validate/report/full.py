@@ -10,6 +10,7 @@ from trainspec_validate.report.evidence import coverage_lines, evidence_in_words
 from trainspec_validate.report.excerpt import Excerpt, Painter, excerpt, split_lines
 from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import position, shown
+from trainspec_validate.report.silenced import sentences
 from trainspec_validate.report.summary import summary_line
 from trainspec_validate.report.unjudged import block, found_lines, groups
 from trainspec_validate.system.neutral import printable
@@ -25,7 +26,7 @@ def render(report: Report, options: Options) -> str:
     blocks = ["\n".join(_block(finding, sources, painter)) for finding in findings]
     covered = ["\n".join(printable(line) for line in coverage_lines(entry)) for entry in report.coverage]
     unjudged = [block(entries, painter) for entries in groups(report)]
-    last = "\n".join([*found_lines(report.documents), summary_line(report)])
+    last = "\n".join([*found_lines(report.documents), *sentences(report), summary_line(report)])
     return "\n\n".join([*blocks, *rest, *covered, *unjudged, last]) + "\n"
 
 

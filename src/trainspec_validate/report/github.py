@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainspec_validate.model.finding import Finding, Report, Severity, Unjudged
-from trainspec_validate.report import left_out, unjudged
+from trainspec_validate.report import left_out, silenced, unjudged
 from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import ordered, relative
 from trainspec_validate.system.neutral import neutral, printable
@@ -14,10 +14,11 @@ _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE
 
 
 def render(report: Report, options: Options) -> str:
-    """One command for each finding for each reason why something was not judged, and for what was left out."""
+    """A command for each finding, each reason why something was not judged, and what was silenced or left out."""
     commands = [_command(finding, options.base) for finding in ordered(report.findings)]
     commands += [_unjudged(entry, options.base) for entry in unjudged.ordered(report)]
     commands += [f"::notice title=settings::{_text([text])}" for text in left_out.sentences(report)]
+    commands += [f"::notice title=silenced::{_text([text])}" for text in silenced.sentences(report)]
     return "".join(f"{command}\n" for command in commands)
 
 

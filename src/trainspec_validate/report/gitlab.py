@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 
 from trainspec_validate.model.finding import Report, Severity, Unjudged
-from trainspec_validate.report import left_out, unjudged
+from trainspec_validate.report import left_out, silenced, unjudged
 from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import Identified, dumps, identified, relative
 from trainspec_validate.report.summary import all_paths
@@ -17,7 +17,8 @@ def render(report: Report, options: Options) -> str:
     """A list of issues; GitLab drops those that share a fingerprint, so none do."""
     entries = identified(report, options.base)
     issues = [_issue(entry, options.base) for entry in entries if entry.suppressed is None]
-    issues += [_settings(text, report, options.base) for text in left_out.sentences(report)]
+    issues += [_note("settings", text, report, options.base) for text in left_out.sentences(report)]
+    issues += [_note("silenced", text, report, options.base) for text in silenced.sentences(report)]
     return dumps(issues + [_unjudged(entry, options.base) for entry in unjudged.ordered(report)])
 
 
@@ -35,12 +36,12 @@ def _unjudged(entry: Unjudged, base: str) -> dict[str, object]:
     }
 
 
-def _settings(text: str, report: Report, base: str) -> dict[str, object]:
+def _note(name: str, text: str, report: Report, base: str) -> dict[str, object]:
     path = report.settings or next(iter(sorted(all_paths(report))), "")
     return {
         "description": text,
-        "check_name": "settings",
-        "fingerprint": sha256(ascii(("settings", text)).encode()).hexdigest(),
+        "check_name": name,
+        "fingerprint": sha256(ascii((name, text)).encode()).hexdigest(),
         "severity": "info",
         "location": {"path": relative(path, base), "lines": {"begin": 1}},
     }

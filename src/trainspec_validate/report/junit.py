@@ -77,9 +77,11 @@ def _case(suite: ET.Element, path: str, entries: Case) -> None:
         message = live[0].message if len(live) == 1 else f"{live[0].message} (and {len(live) - 1} more)"
         failure = ET.SubElement(case, "failure", message=printable(message), type=live[0].severity)
         failure.text = "\n".join(_describe(finding) for finding in live)
-    else:
-        silenced = [entry.suppressed for entry in entries if entry.suppressed]
-        ET.SubElement(case, "skipped", message="; ".join(_excuse(entry) for entry in silenced))
+    excuses = "; ".join(_excuse(entry.suppressed) for entry in entries if entry.suppressed)
+    if excuses and live:
+        ET.SubElement(case, "system-out").text = f"silenced: {excuses}"
+    elif excuses:
+        ET.SubElement(case, "skipped", message=excuses)
 
 
 def _describe(finding: Finding) -> str:

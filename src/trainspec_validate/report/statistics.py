@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from trainspec_validate.model.finding import Report, Severity, Verdict
 from trainspec_validate.report.excerpt import Painter, cells
 from trainspec_validate.report.options import Options, RuleText
+from trainspec_validate.report.silenced import sentences
 from trainspec_validate.report.summary import summary_line
 from trainspec_validate.report.unjudged import groups, line
 from trainspec_validate.system.neutral import printable
@@ -29,7 +30,7 @@ def render(report: Report, options: Options) -> str:
         written = _align(texts, widths)
         lines.append(painter.paint(written, look) if look else written)
     unjudged = [line(entries, painter) for entries in groups(report)]
-    parts = [*(lines if rows else []), *([""] if rows else []), *unjudged, summary_line(report)]
+    parts = [*(lines if rows else []), *([""] if rows else []), *unjudged, *sentences(report), summary_line(report)]
     return "\n".join(parts) + "\n"
 
 

@@ -21,7 +21,9 @@ def counted(entry: Unjudged) -> str:
     '1 requirement not judged'
     """
     number = len(entry.requirements)
-    return f"{number} requirement{'' if number == 1 else 's'} not judged" if number else "nothing judged"
+    if not number:
+        return "nothing judged" if entry.span is None else "not judged from there on"
+    return f"{number} requirement{'' if number == 1 else 's'} not judged"
 
 
 def sentence(entry: Unjudged) -> str:

@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -75,6 +75,23 @@ def refuse_link(path: str | os.PathLike[str]) -> None:
     leading = _leads_out(Path(path))
     if leading is not None:
         raise OSError(errno.ELOOP, LINK_ON_THE_WAY, leading.as_posix())
+
+
+def is_any_of(path: str | os.PathLike[str], others: Iterable[str | os.PathLike[str]]) -> bool:
+    """Whether a path leads to one of other files: by another spelling, a link or a hard link."""
+    for other in others:
+        with suppress(OSError, ValueError):
+            if os.path.samefile(path, other) and stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116, PTH121
+                return True
+    return False
+
+
+def is_standard_input(path: str | os.PathLike[str]) -> bool:
+    """Whether a regular file is read as standard input."""
+    with suppress(OSError, ValueError):
+        status = os.stat(path)  # noqa: PTH116
+        return stat.S_ISREG(status.st_mode) and os.path.samestat(status, os.fstat(0))
+    return False
 
 
 def _leads_out(path: Path) -> Path | None:

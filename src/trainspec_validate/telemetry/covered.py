@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from trainspec_validate.documents.types import ClusterProfile, Document
-from trainspec_validate.model.finding import Coverage, Outcome, Verdict
+from trainspec_validate.model.finding import Coverage, CutRecord, Outcome, Verdict
 from trainspec_validate.model.metrics import metrics
 from trainspec_validate.telemetry.view.run_view import RunView
 
 
-def coverage_of(view: RunView, documents: Mapping[type[Document], Document], outcomes: Iterable[Outcome]) -> Coverage:
-    """What the streams hold of metrics, ranks, devices and time."""
+def coverage_of(
+    view: RunView,
+    documents: Mapping[type[Document], Document],
+    outcomes: Iterable[Outcome],
+    cut_records: Iterable[CutRecord] = (),
+) -> Coverage:
+    """What the streams hold of metrics, ranks, devices and time, and what of them was not judged."""
     seen = {info.key.metric for info in view.keys if info.metric is not None}
     owed = {name for name, metric in metrics().items() if metric.level == "required" and metric.profile == "core"}
     unsupported = {name for name in owed - seen if view.unsupported(name)}
@@ -39,6 +44,7 @@ def coverage_of(view: RunView, documents: Mapping[type[Document], Document], out
             for outcome in outcomes
             if outcome.verdict in {Verdict.NOT_APPLICABLE, Verdict.UNSUPPORTED, Verdict.NOT_RUN}
         ),
+        cut_records=tuple(cut_records),
     )
 
 

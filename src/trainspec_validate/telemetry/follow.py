@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,6 +36,8 @@ class _Followed:
     decode: Callable[[Block], Batch]
     status: os.stat_result
     offset: int = 0
+    """Bytes that were read: whole lines."""
+    judged_bytes: int = 0
 
     def news(self) -> list[Batch]:
         """The records on whole lines that were written since the last look.
@@ -67,6 +70,8 @@ class Follower:
     digest: Digest = field(default_factory=Digest)
     followed: dict[str, _Followed] = field(default_factory=dict)
     told: set[Told] = field(default_factory=set)
+    headless: dict[str, Path] = field(default_factory=dict)
+    """Files whose first line has no end yet."""
     refused: dict[str, str] = field(default_factory=dict)
     """Files that cannot be followed, or not any further, and why; what was read of them still counts."""
 
@@ -83,6 +88,8 @@ class Follower:
             return [], None
         self.digest.add(in_order(join(self._news())))
         judgement = self._judged(now_us)
+        for one in self.followed.values():
+            one.judged_bytes = one.offset
         new = [finding for finding in judgement.findings if _identity(finding) not in self.told]
         self.told |= {_identity(finding) for finding in new}
         return new, judgement
@@ -91,6 +98,16 @@ class Follower:
     def has_ended(self) -> bool:
         """Whether the run has said that it ends."""
         return self.digest.events.has_ended
+
+    def unjudged_ends(self) -> Iterator[tuple[str, int, int]]:
+        """Each file that is longer than what was judged of it: its name, the bytes judged, and the bytes after them."""
+        places = [(name, one.file.path, one.judged_bytes) for name, one in self.followed.items()]
+        places += [(name, path, 0) for name, path in self.headless.items()]
+        for name, path, offset in sorted(places):
+            with suppress(OSError, SourceError):  # a file that is gone has no end to name
+                num_bytes = _status(path).st_size - offset
+                if num_bytes > 0:
+                    yield name, offset, num_bytes
 
     def _news(self) -> list[Batch]:
         found: list[Batch] = []
@@ -110,7 +127,9 @@ class Follower:
             with untrusted(SourceError):
                 status = _status(path)
                 if b"\n" not in head_of(path, MAX_LINE_BYTES + 2):
-                    return  # the head is not on its line yet; the next look will tell
+                    self.headless[name] = path  # the head is not on its line yet; the next look will tell
+                    return
+                self.headless.pop(name, None)
                 file = run_file(len(self.followed), path, name)
         except SourceError as error:
             self.refused[name] = str(error)

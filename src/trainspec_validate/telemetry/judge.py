@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainspec_validate.checking.answers import CheckInput, evaluate_all
 from trainspec_validate.documents.types import ClusterProfile, Document, TrainingPlan
-from trainspec_validate.model.finding import CheckResult, Finding, Related, Span
+from trainspec_validate.model.finding import CheckResult, CutRecord, Finding, Related, Span
 from trainspec_validate.model.requirements import Index, Requirement
 from trainspec_validate.performance.derived.groups import narrowed
 from trainspec_validate.system.boundary import UnreadableError
@@ -17,7 +17,7 @@ from trainspec_validate.telemetry.covered import coverage_of
 from trainspec_validate.telemetry.decode.run_file import RunFile
 from trainspec_validate.telemetry.fold.engine import Options, read_run
 from trainspec_validate.telemetry.formats.source import lines_at
-from trainspec_validate.telemetry.view.run_view import NOWHERE, Location, RunView
+from trainspec_validate.telemetry.view.run_view import NOWHERE, Location, RunView, StreamFile
 
 
 def judge_run(
@@ -47,9 +47,17 @@ def judge_view(  # noqa: PLR0913
     requirements = list(wanted)
     violations, outcomes = evaluate_all(given, requirements, checks_of((r.module, r.id) for r in requirements))
     places = Places(files, _first_head(view), is_live=is_followed or view.is_live)
-    coverage = coverage_of(view, documents, outcomes)
-    covered = () if coverage is None else (coverage,)
-    return CheckResult(tuple(_findings(violations, index, places)), outcomes, coverage=covered)
+    cut = [Location(number, file.tail_offset) for number, file in enumerate(view.files) if file.tail_bytes]
+    for place in cut:
+        places.want(place)
+    findings = tuple(_findings(violations, index, places))
+    cut_records = [_cut_record(view.files[place.file], place, places) for place in cut]
+    return CheckResult(findings, outcomes, coverage=(coverage_of(view, documents, outcomes, cut_records),))
+
+
+def _cut_record(file: StreamFile, place: Location, places: Places) -> CutRecord:
+    path, span, _ = places.at(place)
+    return CutRecord(path, span.line, file.tail_offset, file.tail_bytes)
 
 
 def _of_the_job(documents: Mapping[type[Document], Document]) -> Mapping[type[Document], Document]:

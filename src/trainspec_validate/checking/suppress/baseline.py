@@ -51,6 +51,8 @@ class Baseline:
         if mode != "write" or Path(path).exists():
             self._read()
         self.remaining = self.counts
+        self.unrecorded: tuple[str, ...] = ()
+        """Requirements whose findings no baseline takes, and that this run has findings of."""
 
     def _read(self) -> None:
         how = "write it with --write-baseline"
@@ -73,16 +75,18 @@ class Baseline:
         tally = SuppressionResult()
         current = list(findings)
         keys = [self._key_of(finding) for finding in current]
-        occurring = Counter(keys)
+        taken = {key for key in keys if lookup(key[1], run.index)[0] is not None}
+        occurring = Counter(key for key in keys if key in taken)
         left = occurring.copy() if self.mode == "write" else self.counts.copy()
         for finding, key in zip(current, keys, strict=True):
-            if left[key] > 0:
+            if key in taken and left[key] > 0:
                 left[key] -= 1
                 tally.suppressed.append(Suppressed(finding, SuppressionKind.BASELINE, f"recorded in {self.path}"))
             else:
                 tally.kept.append(finding)
         present = {_normal(self._relative(path)): path for path in run.paths}
         gone = {key: number for key, number in (self.counts - occurring).items() if self._gone(key, present, run)}
+        self.unrecorded = tuple(sorted({key[1] for key in keys if key not in taken}))
         base = self.counts | occurring if self.mode == "write" else self.counts
         self.remaining = +(base - Counter(gone))
         if self.mode == "use":
@@ -92,7 +96,7 @@ class Baseline:
     def _gone(self, key: Key, present: dict[str, str], run: Run) -> bool:
         """Whether an entry that does not occur is proven stale, not merely out of this run's sight."""
         file, identifier, _ = key
-        if run.index.find(identifier) is None:
+        if lookup(identifier, run.index)[0] is None:
             return True
         path = present.get(_normal(file))
         if path is None:

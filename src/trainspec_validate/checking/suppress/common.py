@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainspec_validate.checking.selection import NOT_READ
 from trainspec_validate.documents.load import Source
 from trainspec_validate.model.finding import Finding, Pointer, Span, Suppressed
 from trainspec_validate.model.requirements import Index, Requirement
@@ -43,6 +44,8 @@ class Run:
     """Every file of the run as the user named it."""
     judged: Callable[[str, str], bool]
     """Whether a requirement was really judged on a file: only then has a silencer had its chance."""
+    tree: str | None = None
+    """A copy of another state of the working directory; comments that its files do not have silence nothing."""
 
 
 @dataclass(slots=True)
@@ -82,6 +85,11 @@ def lookup(word: str, index: Index) -> tuple[Requirement | None, str, str]:
         return None, f"no requirement is called {word!r}", hint(word, _words(index))
     if requirement.id in NEVER_SILENCED:
         return None, f"{requirement.id} cannot be silenced", "fix what it reports"
+    if requirement.id in NOT_READ:
+        message = (
+            f"{requirement.id} cannot be silenced: it reports a file that was not read, so nothing in it was judged"
+        )
+        return None, message, "fix or remove the file"
     return requirement, "", ""
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from trainspec_validate.checking.suppress.common import (
     NO_REASON,
@@ -18,8 +21,9 @@ from trainspec_validate.checking.suppress.common import (
     lookup,
     says_something,
 )
-from trainspec_validate.documents.load import Source, comments
+from trainspec_validate.documents.load import LoadError, Source, comments, load_text, read_file
 from trainspec_validate.model.finding import Finding, Span, Suppressed, SuppressionKind
+from trainspec_validate.system.boundary import InputError, unreadable, untrusted
 from trainspec_validate.system.budget import Limit
 
 _MARK = "trainspec:"
@@ -41,6 +45,8 @@ class Ignore:
     """Line whose findings it silences; None for the whole file."""
     reason: str
     span: Span
+    counts: bool = True
+    """False for one that only the judged state of the file has, and not the one in the directory of settings."""
     used: bool = False
 
 
@@ -49,24 +55,64 @@ def apply(findings: Iterable[Finding], run: Run) -> SuppressionResult:
     tally = SuppressionResult()
     ignores: dict[tuple[str, str, int | None], list[Ignore]] = {}
     for source in run.sources.values():
-        for entry in _read(source, run):
+        entries = list(_read(source, run))
+        if run.tree is not None and entries:
+            _compare(entries, source, run, run.tree)
+        for entry in entries:
             if isinstance(entry, Complaint):
                 tally.complaints.append(entry)
             else:
                 ignores.setdefault((entry.path, entry.requirement, entry.line), []).append(entry)
     for finding in findings:
         line = finding.span.line if finding.span else 0
-        for key in ((finding.path, finding.requirement, line), (finding.path, finding.requirement, None)):
-            if key in ignores:
-                ignore = ignores[key][0]
-                ignore.used = True
+        keys = ((finding.path, finding.requirement, line), (finding.path, finding.requirement, None))
+        matching = [ignores[key][0] for key in keys if key in ignores]
+        for ignore in matching:
+            ignore.used = True
+            if ignore.counts:
                 tally.suppressed.append(Suppressed(finding, SuppressionKind.INLINE, ignore.reason))
                 break
         else:
-            tally.kept.append(finding)
+            tally.kept.append(_refused(finding, run.tree) if matching else finding)
     unused = (ignore for group in ignores.values() for ignore in group if not ignore.used)
     tally.complaints.extend(_idle(ignore) for ignore in unused if run.judged(ignore.requirement, ignore.path))
     return tally
+
+
+def _refused(finding: Finding, tree: str | None) -> Finding:
+    """A finding that says why the comment on its line does not silence it."""
+    why = f"the comment that ignores it is new against {tree} and silences nothing before it is merged"
+    return replace(finding, help=f"{finding.help}; {why}" if finding.help else why)
+
+
+def _compare(entries: Iterable[Ignore | Complaint], source: Source, run: Run, tree: str) -> None:
+    """Let only those ignores count that the file in the directory of settings has too, on a line of the same text."""
+    other = _same_file(source.path, tree)
+    there = () if other is None else (entry for entry in _read(other, run) if isinstance(entry, Ignore))
+    left = Counter(_identities(there, other or source))
+    mine = [entry for entry in entries if isinstance(entry, Ignore)]
+    for entry, identity in zip(mine, _identities(mine, source), strict=True):
+        entry.counts = left[identity] > 0
+        left[identity] -= 1
+
+
+def _identities(ignores: Iterable[Ignore], source: Source) -> Iterator[tuple[str, str | None, str]]:
+    """What makes two ignores the same: requirement, the text of the line that is silenced, and reason."""
+    lines = source.text.split("\n")
+    for ignore in ignores:
+        yield ignore.requirement, None if ignore.line is None else lines[ignore.line - 1].strip(), ignore.reason
+
+
+def _same_file(path: str, tree: str) -> Source | None:
+    """The file that has a path of the working directory in a copy of another state of it; None where there is none."""
+    try:
+        copy = Path(tree, Path(os.path.abspath(path)).relative_to(os.path.abspath(".")))  # noqa: PTH100
+        if not copy.resolve(strict=True).is_relative_to(Path(tree).resolve()):
+            return None
+        with untrusted(unreadable(copy.as_posix())):
+            return load_text(read_file(copy), path)
+    except (ValueError, OSError, LoadError, InputError):
+        return None
 
 
 def _idle(ignore: Ignore) -> Complaint:

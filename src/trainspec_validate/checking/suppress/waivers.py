@@ -26,9 +26,6 @@ from trainspec_validate.system.patterns import WILDCARDS, Pattern, find
 if TYPE_CHECKING:
     from datetime import date
 
-_UNREAD = frozenset({"TS-DOC-001", "TS-DOC-004"})
-"""Requirements on files that nothing was judged in; a waiver would pass off what nobody read."""
-
 
 @dataclass(frozen=True, slots=True)
 class WaiverFile:
@@ -91,10 +88,6 @@ def _active(file: WaiverFile, run: Run, today: date | None) -> Iterator[_Active 
         requirement, message, help_text = lookup(waiver.requirement, run.index)
         if requirement is None:
             yield Complaint(UNKNOWN, file.path, message, help_text, ("waivers", index, "requirement"))
-            continue
-        if requirement.id in _UNREAD:
-            message = f"{requirement.id} cannot be waived: nothing in such a file was judged"
-            yield Complaint(UNKNOWN, file.path, message, "fix or remove the file", ("waivers", index, "requirement"))
             continue
         blank = next((key for key in ("reason", "owner") if not says_something(getattr(waiver, key))), None)
         if blank is not None:

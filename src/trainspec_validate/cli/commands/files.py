@@ -8,13 +8,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import click
+
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.documents.load import load_text
 from trainspec_validate.documents.types import Document, read
 from trainspec_validate.model.finding import Severity
-from trainspec_validate.system.atomic import new_file, refuse_link
+from trainspec_validate.system.atomic import is_any_of, is_standard_input, new_file, refuse_link
 from trainspec_validate.system.boundary import InputError
+
+_OUTPUTS = {"output", "plot"}
+"""Parameters of commands that name what is written."""
 
 
 def document(path: str, kind: str, *, allow_errors: bool = False) -> Document:
@@ -74,6 +79,7 @@ def refuse_present(paths: Iterable[Path], *, force: bool, advice: str = "--force
     """
     # A link that leads nowhere is there too: writing would follow it.
     present = [path for path in paths if os.path.lexists(path)]
+    refuse_inputs(present)
     if present and not force:
         raise Failure(f"{', '.join(path.as_posix() for path in present)}: already there; {advice}")
     for path in present:
@@ -81,6 +87,24 @@ def refuse_present(paths: Iterable[Path], *, force: bool, advice: str = "--force
             refuse_link(path)
         except OSError as error:
             raise cannot_write(path, error) from error
+
+
+def refuse_inputs(outputs: Iterable[Path]) -> None:
+    """Refuse to write over what the command reads, also with --force.
+
+    Raises:
+        Failure: an output is one of the files that the command line names for reading, by whatever name.
+    """
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return
+    named = list[str | Path]()
+    for name, value in context.params.items():
+        if name not in _OUTPUTS:
+            named += [one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, str | Path)]
+    for output in outputs:
+        if is_any_of(output, named) or is_standard_input(output):
+            raise Failure(f"{output.as_posix()}: this is a file of the input; name another file")
 
 
 def cannot_write(path: str | Path, error: OSError) -> Failure:

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.commands import tables
-from trainspec_validate.cli.commands.files import cannot_write
+from trainspec_validate.cli.commands.files import cannot_write, refuse_inputs
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.interop.document import document, unknowns
 from trainspec_validate.interop.fragment import Fragment
@@ -40,6 +40,7 @@ def hand_over(
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:
+    refuse_inputs([path])
     try:
         write_atomically(path, text, overwrite=force)
     except FileExistsError:

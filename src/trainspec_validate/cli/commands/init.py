@@ -56,7 +56,11 @@ def command(kinds: tuple[str, ...], accelerator: str, num_nodes: int, directory:
     wanted = [pick(kind, names, "kind", "`trainspec schema`") for kind in kinds] or list(FILES)
     known = OTHER if accelerator.casefold() == "other" else find_accelerator(accelerator)
     target = Path(directory)
-    texts = {target / file: text for file, text in documents(dict.fromkeys(wanted), known, num_nodes).items()}
+    try:
+        written = documents(dict.fromkeys(wanted), known, num_nodes)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    texts = {target / file: text for file, text in written.items()}
     write(texts, force=force, advice="--force overwrites, --directory writes elsewhere")
     missing = missing_figures(known)
     if missing:

@@ -171,6 +171,9 @@ _PROBLEMS: Final[tuple[tuple[str, str, str, str], ...]] = (
 )
 
 
+_CONFLICT = re.compile(r"^<{7} [^\n]*", re.MULTILINE)
+
+
 def check_characters(text: str) -> None:
     """Refuse what libyaml reads unlike YAML 1.2, or slowly. Raises LoadError."""
     if not text.isascii():
@@ -204,6 +207,13 @@ def translate(text: str, error: yaml.YAMLError, last: Any = None) -> LoadError:
             "remove it, or write it as an escape in double quotes",
             span_of(text, unprintable.start()),
         )
+    conflict = _CONFLICT.search(text)
+    if conflict:
+        message, remedy = (
+            "a merge conflict starts here",
+            "resolve it, and remove the lines <<<<<<<, ======= and >>>>>>>",
+        )
+        return LoadError("syntax", message, remedy, span_of(text, conflict.start(), conflict.end()))
     context = getattr(error, "context", None) or ""
     problem = getattr(error, "problem", None) or ""
     index = _index(text, error, context, problem)

@@ -44,8 +44,12 @@ def write_model(draft: Draft) -> None:
     draft.put(("model", "tied_embeddings"), tied, how)
     if draft.copy(("model", "num_mtp_layers"), "mtp_num_layers", least=0):
         draft.remark("layers that predict further tokens are not counted in num_parameters", "mtp_num_layers")
-    if family == "moe-transformer":
+    count = deepspeed.num_experts(draft.look("num_experts", "num_moe_experts"))
+    if family == "moe-transformer" or (family == "other" and count is not None and count != 1):
         _write_experts(draft, layers)
+        if family == "other":
+            told = "the pattern of layers is not read; count its layers with experts"
+            draft.lacks(("model", "experts", "num_layers"), told)
 
 
 def _is_sequence_to_sequence(draft: Draft) -> bool:

@@ -91,6 +91,9 @@ def _put_fabric(sheet: Sheet, said: Mapping[str, Any], written: str, clear: list
     shape_text = "; ".join(f"{key} says {words(said, key)[:_SHOWN]}" for key in _TOPOLOGIES if words(said, key))
     shapes = [value for word, value in _SHAPES for key in _TOPOLOGIES if word in words(said, key).casefold()]
     shape = shapes[0] if shapes else None
+    plain = words(said, "host_networking_topology").casefold()
+    if plain and not any(word in plain for word, _ in _SHAPES):
+        sheet.remark(f"host_networking_topology names no known shape: {words(said, 'host_networking_topology')}")
     plain = written.casefold()
     transport = None
     if any(nic.technology == "infiniband" for nic in clear):
@@ -111,6 +114,8 @@ def _put_fabric(sheet: Sheet, said: Mapping[str, Any], written: str, clear: list
             sheet.put(
                 ("fabrics", 0, "num_rails"), clear[0].num_per_node, "one rail for each compute interface of a node"
             )
+        elif shape == "rail-optimised":
+            sheet.unknown(("fabrics", 0, "num_rails"), "it is not clear which interfaces carry collectives")
     else:
         sheet.unknown(("fabrics", 0, "topology"), shape_text or "the form says nothing")
 

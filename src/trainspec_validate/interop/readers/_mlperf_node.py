@@ -30,6 +30,7 @@ _SWITCHED_IN_NODE = frozenset(
 )
 _RACK = re.compile(r"nvl[-_ ]?72", re.IGNORECASE)
 _RACK_SIZE = 72
+_RACKS = re.compile(r"(?P<count>[1-9]\d{0,3}) ?x [\w .-]{0,30}nvl[-_ ]?72", re.IGNORECASE)
 
 
 def put_accelerator(sheet: Sheet, said: Mapping[str, Any]) -> CatalogAccelerator | None:
@@ -71,6 +72,9 @@ def put_host(sheet: Sheet, said: Mapping[str, Any]) -> None:
     threads = whole(said.get("host_processor_vcpu_count"), 1, 65536)
     if sockets is not None:
         sheet.put((*place, "num_sockets"), sockets)
+    elif words(said, "host_processors_per_node"):
+        written = words(said, "host_processors_per_node")
+        sheet.unknown((*place, "num_sockets"), f"host_processors_per_node says {written}")
     if cores is not None and sockets is not None:
         total = sockets * cores
         if threads is not None and threads < total:
@@ -99,6 +103,8 @@ def _put_host_link(sheet: Sheet, written: str) -> None:
         sheet.put((*place, "generation"), int(match["generation"]))
         if match["lanes"]:
             sheet.put((*place, "num_lanes"), int(match["lanes"]))
+        else:
+            sheet.unknown((*place, "num_lanes"), f"accelerator_host_interconnect says {written}")
     elif written.casefold() == "nvlink-c2c":
         sheet.put((*place, "technology"), "nvlink-c2c")
     else:
@@ -179,6 +185,21 @@ def _put_rate(sheet: Sheet, found: _Links) -> None:
         sheet.unknown(place, told)
 
 
+def _put_used(sheet: Sheet, found: _Links) -> None:
+    """Record how many accelerators of a rack the submission uses, where it does not use whole racks."""
+    total = sheet.facts.get("num_accelerators")
+    if not isinstance(total, int) or total % _RACK_SIZE == 0:
+        return
+    named = _RACKS.search(found.title)
+    racks = int(named["count"]) if named else 1 if total < _RACK_SIZE else 0
+    place = (*_GROUP, "scale_up", "used_num_accelerators")
+    if racks and total % racks == 0 and total // racks <= _RACK_SIZE:
+        how = f"{total} accelerators over the {racks} racks that system_name names"
+        sheet.put(place, total // racks, how if named else f"{total} accelerators are part of one rack")
+    else:
+        sheet.unknown(place, f"{total} accelerators are no whole number of racks of {_RACK_SIZE}")
+
+
 def _put_domain(sheet: Sheet, found: _Links) -> None:
     place, shape, model = (*_GROUP, "scale_up"), found.shape, found.model
     if _TORUS.fullmatch(shape):
@@ -198,6 +219,7 @@ def _put_domain(sheet: Sheet, found: _Links) -> None:
     key = (*place, "domain_num_accelerators")
     if _RACK.search(found.title):
         sheet.put(key, _RACK_SIZE, "the system is named NVL72")
+        _put_used(sheet, found)
     elif switched and found.per_node and model and model.name in _SWITCHED_IN_NODE:
         sheet.put(key, found.per_node, f"switches of {model.title} join those of one node")
     else:

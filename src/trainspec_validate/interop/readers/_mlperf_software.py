@@ -42,6 +42,8 @@ _KEYS = (
     ("nvidia_kernel_driver", "driver", "nvidia-driver"),
     ("cuda_driver_version", "driver", "nvidia-driver"),
 )
+_MAX_ENTRIES = 90
+_ENTRIES_OF_A_REMARK = 3
 _ONE_VERSION = re.compile(r"v?\d[\w.+-]{0,60}")
 _SYSTEM = re.compile(r"(?P<name>[A-Za-z][A-Za-z ]{1,40}?) (?P<version>\d[\w.]{0,20})(?: LTS)?")
 _RELEASE = re.compile(r"(?P<name>[A-Za-z][A-Za-z ]{1,40}?),? Release (?P<version>\d\d\.\d\d)")
@@ -61,9 +63,15 @@ def put_software(sheet: Sheet, said: Mapping[str, Any]) -> None:
             match = pattern.search(stack[:2000])
             if match and key[0] not in sheet.facts.get("software", {}):
                 _put(sheet, key[0], name, match["version"], f"other_software_stack says {plain_text(stack)[:160]}")
+        if words(said, "other_software_stack"):
+            sheet.remark(
+                f"other_software_stack is read for libraries and runtimes alone: {words(said, 'other_software_stack')}"
+            )
     system = _SYSTEM.fullmatch(words(said, "operating_system"))
     if system:
         _put(sheet, "operating_system", system["name"], system["version"], "")
+    elif words(said, "operating_system"):
+        sheet.remark(f"operating_system is not understood: {words(said, 'operating_system')}")
     _put_framework(sheet, words(said, "framework"))
 
 
@@ -79,6 +87,13 @@ def _put_entries(sheet: Sheet, entry: Mapping[str, Any]) -> None:
         elif present["version"] != version:
             other = f"{present['name']} {present['version']}"
             sheet.remark(f"{key} says {version}; {other} is taken for software.{target}")
+
+    known = {key for key, _, _ in _KEYS}
+    left = [f"{key[:60]} {version[:60]}" for key, version in given.items() if version and key not in known]
+    for start in range(0, min(len(left), _MAX_ENTRIES), _ENTRIES_OF_A_REMARK):
+        sheet.remark(f"no key takes of other_software_stack: {', '.join(left[start : start + _ENTRIES_OF_A_REMARK])}")
+    if len(left) > _MAX_ENTRIES:
+        sheet.remark(f"{len(left) - _MAX_ENTRIES:,} more entries of other_software_stack are not read")
 
 
 def _put_framework(sheet: Sheet, written: str) -> None:

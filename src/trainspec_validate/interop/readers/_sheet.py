@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +13,7 @@ from trainspec_validate.interop.shape import fitting
 from trainspec_validate.model.finding import Pointer
 
 MAX_REMARKS = 100
+_MAX_KEYS = 12
 _MAX_NAME = 128
 _MAX_TEXT = 400
 _NO_NAME = re.compile(r"[^A-Za-z0-9._+-]+")
@@ -60,6 +62,14 @@ class Sheet:
             self._num_more += 1
             return
         self._remarks[message] = Remark(message, line)
+
+    def tell_unread(self, where: str, *entries: Mapping[Any, Any], read: Iterable[str]) -> None:
+        """Record which keys of mappings are not read, each once."""
+        known = set(read)
+        left = sorted({plain_text(key)[:60] for entry in entries for key in entry if key not in known})
+        if left:
+            more = f" and {len(left) - _MAX_KEYS} more" if len(left) > _MAX_KEYS else ""
+            self.remark(f"not read of {where}: {', '.join(left[:_MAX_KEYS])}{more}")
 
     def fragment(self, format_name: str, text: ForeignText, kind: Kind = "ClusterProfile") -> Fragment:
         """Everything recorded; values that the keys do not take become unknowns with a remark."""

@@ -31,6 +31,11 @@ _FLAG = re.compile(
 _LOGGED = re.compile(r"\b(?:tensor|pipeline)_model_parallel_size \.{3,} ")
 _OWN = re.compile(r"pretrain|finetune|train_gpt|train_rl|^main\.py$|^run_.*gpt")
 """Names of programs that read arguments with Megatron-LM's own parser."""
+_PLAIN_SCALAR = re.compile(
+    r"""(?m)^([ \t]*--[A-Za-z][\w-]{0,100}):[ \t]+(?=[^\s#]*[|;&<>()])"""
+    r"""([^\s"'`\\\[{#|>&*!%@][^\s"'`\\]{0,4096})(?=[ \t]*$|[ \t]+#)"""
+)
+"""A setting of a YAML file, `--name: value`, with signs that mean something else to a shell."""
 _FEWEST_FLAGS = 3
 _HEAD = 256 * 1024
 
@@ -43,6 +48,11 @@ def looks_like(text: ForeignText) -> bool:
     return bool(_LOGGED.search(head)) or len({found[0][:-1] for found in _FLAG.finditer(head)}) >= _FEWEST_FLAGS
 
 
+def _quoted(found: re.Match[str]) -> str:
+    name, value = found.groups()
+    return f'{name}: "{value}"'
+
+
 def read(text: ForeignText) -> Fragment:
     """The plan that a launch script, an argument list or a logged table of arguments describes.
 
@@ -51,7 +61,7 @@ def read(text: ForeignText) -> Fragment:
     """
     if _LOGGED.search(text.text):
         return _read_log(text)
-    started = options_of_script(text.text, _FLAG, _FEWEST_FLAGS)
+    started = options_of_script(_PLAIN_SCALAR.sub(_quoted, text.text), _FLAG, _FEWEST_FLAGS)
     if started is None:
         raise ForeignFormatError(
             "no command has arguments of Megatron-LM", help="give the launch script, or its arguments alone"

@@ -16,17 +16,18 @@ from trainspec_validate.interop.readers._sheet import Sheet, as_label, load_valu
 NAME = "mlperf-system"
 _MARKS = re.compile(r'"(accelerator_model_name|accelerators_per_node|host_processors_per_node|number_of_nodes)"\s*:')
 _MAX_NODES = 1_000_000
-_NOT_READ = (
-    *(
-        "hw_notes",
-        "sw_notes",
-        "accelerator_frequency",
-        "accelerator_memory_configuration",
-        "accelerator_on-chip_memories",
-    ),
-    *("boot_firmware_version", "cooling", "host_memory_configuration", "host_storage_capacity", "host_storage_type"),
-    *("host_processor_model_name", "host_processor_frequency", "host_processor_caches", "host_processor_interconnect"),
+_READ = frozenset(
+    {
+        *("submitter", "system_name", "number_of_nodes", "accelerators_per_node"),
+        *("accelerator_model_name", "accelerator_memory_capacity", "accelerator_host_interconnect"),
+        *("accelerator_interconnect", "accelerator_interconnect_topology"),
+        *("host_processors_per_node", "host_processor_core_count"),
+        *("host_memory_capacity", "host_networking", "host_networking_topology"),
+        *("framework", "other_software_stack", "operating_system"),
+    }
 )
+"""Keys that become facts, unknowns or remarks of their own."""
+_MAX_UNREAD = 100
 
 
 def looks_like(text: ForeignText) -> bool:
@@ -55,10 +56,19 @@ def read(text: ForeignText) -> Fragment:
     node.put_scale_up(sheet, said, model, per_node)
     put_network(sheet, said, model, per_node)
     put_software(sheet, said)
-    left = [f"{key}: {plain_text(said[key])[:120]}" for key in _NOT_READ if str(said.get(key) or "").strip()]
-    if left:
-        sheet.remark(f"no key takes {'; '.join(left)}"[:390])
+    _tell_unread(sheet, said)
     return sheet.fragment(NAME, text)
+
+
+def _tell_unread(sheet: Sheet, said: Mapping[str, Any]) -> None:
+    """Name every key that says something and is not read, with the beginning of its value."""
+    given = [
+        key for key in said if key not in _READ and (words(said, key) or isinstance(said[key], bool | dict | list))
+    ]
+    for key in given[:_MAX_UNREAD]:
+        sheet.remark(f"no key takes {key[:100]}: {plain_text(said[key])[:120]}")
+    if len(given) > _MAX_UNREAD:
+        sheet.remark(f"{len(given) - _MAX_UNREAD:,} more keys are not read")
 
 
 def _put_identity(sheet: Sheet, said: Mapping[str, Any]) -> None:

@@ -54,6 +54,7 @@ def read(text: ForeignText) -> Fragment:
     for position in range(1, len(shapes)):
         _put_tier(sheet, position, str(shapes[position]), rates[position], waits[position])
     sheet.remark(_UNIT)
+    sheet.tell_unread("the network", data, read=_KEYS)
     return sheet.fragment(NAME, text)
 
 

@@ -157,6 +157,7 @@ def read_yaml(text: ForeignText) -> Fragment:
         )
         raise ForeignFormatError(message, None, "each topology has exactly one")
     _put_shape(sheet, shapes[0], chosen[shapes[0]])
+    sheet.tell_unread("the topology", chosen, read=("topology", "cluster_default", *_YAML_SHAPES))
     return sheet.fragment(YAML, text)
 
 

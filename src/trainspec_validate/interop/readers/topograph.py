@@ -52,6 +52,9 @@ def read(text: ForeignText) -> Fragment:
         put_domains(sheet, domains, "accelerator domain of the block")
     if partial and domains:
         sheet.remark(f"{partial} of {len(data['blocks'])} blocks name no accelerator domain")
+    sheet.tell_unread("the model", data, read=("switches", "blocks"))
+    sheet.tell_unread("switches", *(entry for entry in listed.values() if entry), read=("switches", "name"))
+    sheet.tell_unread("blocks", *blocks, read=("switch", "nodes", "name", "annotations"))
     sheet.unknown(
         ("node_groups", 0, "scale_up", "domain_num_accelerators"),
         "the model counts nodes of a domain, not accelerators",

@@ -16,7 +16,7 @@ from trainspec_validate.telemetry.judge import Places
 from trainspec_validate.telemetry.user_rules.engines import opened
 from trainspec_validate.telemetry.user_rules.messages import fields, filled, shown
 from trainspec_validate.telemetry.user_rules.model import Rule, RuleError, RuleSet, Tables
-from trainspec_validate.telemetry.user_rules.python_rules import in_words, line_in
+from trainspec_validate.telemetry.user_rules.python_rules import foreign_code, in_words, line_in
 from trainspec_validate.telemetry.user_rules.tables import COLUMNS, location_of, write_tables
 from trainspec_validate.telemetry.view.run_view import NOWHERE, Location
 
@@ -77,7 +77,7 @@ def rows_of(rule: Rule, tables: Tables) -> Answer:
         NotApplicable: the runs have nothing that the rule is about.
         RuleError: the rule cannot be run, or returns something else.
     """
-    try:
+    with foreign_code(lambda error: rule.error(in_words(error), line_in(error, rule.path))):
         frame = rule.query(tables)
         names = _names(rule, frame)
         order = [name for name in _FIRST if name in names]
@@ -88,10 +88,6 @@ def rows_of(rule: Rule, tables: Tables) -> Answer:
             import narwhals as nw  # noqa: PLC0415
 
             total = int(frame.select(nw.len().alias("num")).collect("pyarrow").item(0, "num"))
-    except (NotApplicable, RuleError, MemoryError):
-        raise
-    except Exception as error:
-        raise rule.error(in_words(error), line_in(error, rule.path)) from error
     return Answer(found[: rule.limit], total)
 
 

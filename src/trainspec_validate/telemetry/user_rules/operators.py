@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import operator as python
-from collections.abc import Callable, Mapping
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainspec_validate.model.finding import Pointer
@@ -33,9 +32,16 @@ def _folded(kind: str, join: Callable[[Any, Any], Any], result: str, most: int |
             of_kind(each, kind, scope.inside(), (*pointer, number))
             for number, each in enumerate(arguments(data, pointer, 2, most))
         ]
-        return Typed(result, lambda: reduce(join, (part.build() for part in parts)))
+        return Typed(result, lambda: _joined(join, [part.build() for part in parts]))
 
     return operation
+
+
+def _joined(join: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:
+    """All parts in one, in their order; neighbours first, so that many parts make no deep expression."""
+    while len(parts) > 1:
+        parts = [join(*parts[n : n + 2]) if n + 1 < len(parts) else parts[n] for n in range(0, len(parts), 2)]
+    return parts[0]
 
 
 def _quotient(above: nw.Expr, below: nw.Expr) -> nw.Expr:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from trainspec_validate.checking.registry import NotApplicable
 from trainspec_validate.documents.types import part
 from trainspec_validate.documents.types.user_rules import DEFAULT_LIMIT, UserRule
+from trainspec_validate.system.process import Terminated
 from trainspec_validate.telemetry.user_rules.messages import STRAY_BRACE, stray_brace
 from trainspec_validate.telemetry.user_rules.model import Query, Rule, RuleError, Tables
 
@@ -105,12 +109,44 @@ def _run(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise RuleError(name, line_in(error, path) or 1, "", in_words(error)) from error
+        with foreign_code(lambda error: RuleError(name, line_in(error, path) or 1, "", in_words(error))):
+            spec.loader.exec_module(module)
     finally:
         sys.dont_write_bytecode = writes
     return module
+
+
+@contextmanager
+def foreign_code(told: Callable[[BaseException], Exception]) -> Iterator[None]:
+    """Run code of a user: whatever it raises becomes `told(error)`, also what would end the process.
+
+    A signal that ends the process still does.
+    """
+    try:
+        with _interrupts_apart():
+            yield
+    except (NotApplicable, RuleError, MemoryError, Terminated):
+        raise
+    except BaseException as error:
+        raise told(error) from error
+
+
+@contextmanager
+def _interrupts_apart() -> Iterator[None]:
+    """Inside, an interrupt from the keyboard is a `Terminated`, and a `KeyboardInterrupt` is raised by code alone."""
+    is_usual = threading.current_thread() is threading.main_thread()
+    is_usual = is_usual and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+    def end(number: int, _: FrameType | None) -> None:
+        raise Terminated(number)
+
+    if is_usual:
+        signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        if is_usual:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def line_in(error: BaseException, path: Path | str) -> int | None:
@@ -124,5 +160,8 @@ def line_in(error: BaseException, path: Path | str) -> int | None:
 
 def in_words(error: BaseException) -> str:
     """What an exception says, in one line."""
-    text = " ".join(str(error).split())[:300]
+    try:
+        text = " ".join(str(error).split())[:300]
+    except BaseException:  # the class of the error may be of the user, too
+        text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

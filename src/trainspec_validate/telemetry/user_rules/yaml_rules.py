@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from trainspec_validate.checking.registry import NotApplicable
 from trainspec_validate.documents.kind import KindFailure, kind_of
@@ -15,6 +15,7 @@ from trainspec_validate.documents.schema import failures
 from trainspec_validate.documents.types import part
 from trainspec_validate.documents.types.user_rules import UserRule, UserRules
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.system.budget import Count, Limit, OverLimitError
 from trainspec_validate.telemetry.user_rules import operators, windows
 from trainspec_validate.telemetry.user_rules.expressions import (
     NUMBER,
@@ -44,6 +45,7 @@ _OPERATORS: Mapping[str, Operation] = {
     **operators.OPERATORS,
     **{name: partial(windows.operation, name) for name in windows.OPERATORS},
 }
+_MOST_VALUES: Final = Limit("a rule of a user", 2_000, "values in its expressions")
 _ORDER = ("time_us", "seq", "location")
 Step = tuple[str, Typed]
 
@@ -99,6 +101,7 @@ def read_yaml(path: Path) -> Iterator[Rule]:
     for number, rule in enumerate(document.rules):
         place: Pointer = ("rules", number)
         try:
+            _check_size(rule, place)
             steps = _steps(rule, place)
         except ExpressionError as error:
             raise RuleError(name, _line(source, error.pointer), rule.id, error.message) from error
@@ -140,6 +143,23 @@ def _id_at(data: Mapping[str, Any], pointer: Pointer) -> str:
 
 def _line(source: Source, pointer: Pointer, *, key: bool = False) -> int:
     return source.locate([(pointer, key)])[(pointer, key)].line
+
+
+def _check_size(rule: UserRule, place: Pointer) -> None:
+    """Refuse a rule whose expressions are too large for engines, before any of them is made.
+
+    Raises:
+        ExpressionError: it is.
+    """
+    num_values = Count(_MOST_VALUES)
+    pending: list[Any] = [rule.select, rule.report, rule.columns, rule.aggregate, rule.derive, list(rule.group_by)]
+    try:
+        while pending:
+            each = pending.pop()
+            num_values.add()
+            pending += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+    except OverLimitError as error:
+        raise ExpressionError((*place, "id"), f"{error}; split the rule") from error
 
 
 def _steps(rule: UserRule, place: Pointer) -> _Steps:

@@ -56,6 +56,7 @@ def header(context: Context) -> Html:
         element("dl", [_card(name, value) for name, value in _figures(context)], class_="cards"),
         _clock(context),
         _unread(context),
+        _cut(context),
         _files(context),
         element("p", f"Judged by {versions}. Dates and times are in UTC, where nothing else is said.", class_="note"),
     )
@@ -139,6 +140,18 @@ def _unread(context: Context) -> Html | None:
     if not shown:
         return None
     title = element("strong", f"{count(len(context.unread), 'input')} could not be read, and this page is without it:")
+    more = element("li", f"and {left:,} more") if left else None
+    return element("div", title, element("ul", shown, more), class_="absent")
+
+
+def _cut(context: Context) -> Html | None:
+    """The files that end within a record, each with the place."""
+    records = [record for coverage in context.report.coverage for record in coverage.cut_records]
+    shown = [element("li", f"{each.path}: cut at {each.place}") for each in records[:_MOST_UNREAD]]
+    if not shown:
+        return None
+    left = len(records) - len(shown)
+    title = element("strong", f"The last record of {count(len(records), 'file')} is cut and was not judged:")
     more = element("li", f"and {left:,} more") if left else None
     return element("div", title, element("ul", shown, more), class_="absent")
 
