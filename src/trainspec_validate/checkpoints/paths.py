@@ -52,7 +52,7 @@ def folded_twins(paths: Iterable[str]) -> list[tuple[str, str]]:
     True
     """
     first: dict[str, str] = {}
-    found = []
+    found: list[tuple[str, str]] = []
     for path in {part: None for one in paths for part in (*reversed([*above(one)]), one)}:
         other = first.setdefault(_folded(path), path)
         if other != path and (not found or not path.startswith(f"{found[-1][1]}/")):
