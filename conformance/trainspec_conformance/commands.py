@@ -28,7 +28,7 @@ from trainspec_validate.model.suggest import did_you_mean
 from trainspec_validate.system.atomic import write_atomically
 
 OK, FOUND, WRONG_USE, OUR_FAULT = 0, 1, 2, 3
-_MAX_NAMED = 20
+_MAX_NAMED = 8
 
 
 @dataclass(frozen=True)
@@ -134,10 +134,9 @@ def verify(directory: Path) -> int:
         return _refuse(str(error))
     for line in found:
         terminal.say(line)
-    for name in others[:_MAX_NAMED]:
-        terminal.say(f"{name}: not looked at: the report does not name it as evidence")
-    if len(others) > _MAX_NAMED:
-        terminal.say(f"{len(others) - _MAX_NAMED:,} more files were not looked at")
+    if others:
+        more = f" and {len(others) - _MAX_NAMED:,} more" if len(others) > _MAX_NAMED else ""
+        terminal.say(f"not looked at, as the report does not name them: {', '.join(others[:_MAX_NAMED])}{more}")
     if not found:
         terminal.say("the evidence bears the report out")
     return FOUND if found else OK
