@@ -16,9 +16,14 @@ from trainspec_validate import Finding, InputError, Report, Severity, validate
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
 
-NAMES = ["Finding", "InputError", "Report", "Selection", "Severity", "__version__", "validate"]
+NAMES = [
+    *("CheckpointPolicy", "ClusterProfile", "Coverage", "DocumentSummary", "Dumps", "Evidence", "Finding", "Input"),
+    *("InputError", "InvalidDocumentError", "LeftOut", "NamedText", "Outcome", "PartialInputError", "Related"),
+    *("Report", "Selection", "Severity", "Span", "Suppressed", "SuppressionKind", "TrainingPlan", "Unjudged"),
+    *("UnreadableError", "Verdict", "__version__", "render", "validate"),
+]
 VALIDATE = {
-    "paths": "Iterable[str | os.PathLike[str]]",
+    "inputs": "Input | Iterable[Input]",
     "selection": "Selection | None = None",
     "stdin_name": "str = '<stdin>'",
     "waivers": "str | os.PathLike[str] | None = None",

@@ -17,18 +17,86 @@ from trainspec_validate._version import __version__
 
 if TYPE_CHECKING:
     from trainspec_validate.checking.selection import Selection
-    from trainspec_validate.model.finding import Finding, Report, Severity
-    from trainspec_validate.pipeline.validation import validate
-    from trainspec_validate.system.boundary import InputError
+    from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan
+    from trainspec_validate.model.finding import (
+        Coverage,
+        DocumentSummary,
+        Evidence,
+        Finding,
+        LeftOut,
+        Outcome,
+        Related,
+        Report,
+        Severity,
+        Span,
+        Suppressed,
+        SuppressionKind,
+        Unjudged,
+        Verdict,
+    )
+    from trainspec_validate.pipeline.inputs import Dumps, Input, InvalidDocumentError, NamedText
+    from trainspec_validate.pipeline.validation import PartialInputError, validate
+    from trainspec_validate.report import render
+    from trainspec_validate.system.boundary import InputError, UnreadableError
 
-__all__ = ["Finding", "InputError", "Report", "Selection", "Severity", "__version__", "validate"]
+__all__ = [
+    "CheckpointPolicy",
+    "ClusterProfile",
+    "Coverage",
+    "DocumentSummary",
+    "Dumps",
+    "Evidence",
+    "Finding",
+    "Input",
+    "InputError",
+    "InvalidDocumentError",
+    "LeftOut",
+    "NamedText",
+    "Outcome",
+    "PartialInputError",
+    "Related",
+    "Report",
+    "Selection",
+    "Severity",
+    "Span",
+    "Suppressed",
+    "SuppressionKind",
+    "TrainingPlan",
+    "Unjudged",
+    "UnreadableError",
+    "Verdict",
+    "__version__",
+    "render",
+    "validate",
+]
 
 _HOMES = {
+    "CheckpointPolicy": "documents.types",
+    "ClusterProfile": "documents.types",
+    "Coverage": "model.finding",
+    "DocumentSummary": "model.finding",
+    "Dumps": "pipeline.inputs",
+    "Evidence": "model.finding",
     "Finding": "model.finding",
+    "Input": "pipeline.inputs",
     "InputError": "system.boundary",
+    "InvalidDocumentError": "pipeline.inputs",
+    "LeftOut": "model.finding",
+    "NamedText": "pipeline.inputs",
+    "Outcome": "model.finding",
+    "PartialInputError": "pipeline.validation",
+    "Related": "model.finding",
     "Report": "model.finding",
     "Selection": "checking.selection",
     "Severity": "model.finding",
+    "Span": "model.finding",
+    "Suppressed": "model.finding",
+    "SuppressionKind": "model.finding",
+    "TrainingPlan": "documents.types",
+    "Unjudged": "model.finding",
+    "UnreadableError": "system.boundary",
+    "Verdict": "model.finding",
+    "render": "report",
     "validate": "pipeline.validation",
 }
 """Module of each public name; it is imported when the name is first used (PEP 562)."""
