@@ -100,18 +100,19 @@ def plan(  # noqa: PLR0913
         progress: called with the number of layouts that were compared, and of all layouts.
 
     Raises:
-        InvalidDocumentError: the validator finds errors in the cluster profile.
         NoPlanError: the model cannot be trained on the cluster as asked.
+        InvalidDocumentError: the validator finds errors in the documents.
         InputError: a document cannot be read or is of another kind, or there is no such model.
-        ValueError: `num_jobs` is less than 1.
-        TypeError: an argument is none of `Input`.
     """
-    profile = document_of(cluster, ClusterProfile)
-    shape = _model(model)
     wishes = Wishes(num_ranks, node_group, global_sequences, sequence_length, num_tokens, number_format, reserve_bytes)
-    name = name_of(cluster)
+    return _searched(document_of(cluster, ClusterProfile), _model(model), wishes, num_jobs, progress, name_of(cluster))
+
+
+def _searched(  # noqa: PLR0913, PLR0917
+    cluster: ClusterProfile, model: Model, wishes: Wishes, num_jobs: int, progress: Progress | None, name: str
+) -> PlanSearch:
     try:
-        asked = request(profile, shape, wishes)
+        asked = request(cluster, model, wishes)
     except (Impossible, Unpredictable) as error:
         raise NoPlanError(f"{name}: {_in_python(str(error))}") from error
     ranking = search(asked.goal, num_jobs, progress)
