@@ -21,6 +21,10 @@ What Python programs can rely on. `trainspec_validate` judges documents, streams
 name does; `trainspec_record` writes the stream of a run. Everything else in the packages can change with any release.
 This page is informative.
 """
+INPUTS = "trainspec_validate.pipeline.inputs"
+"""Module of the alternatives that have no module of their own."""
+DOCUMENTS = {"CheckpointPolicy", "ClusterProfile", "TrainingPlan"}
+"""Their keys have pages of their own."""
 RECORDER = (("trainspec_record", "run"), ("trainspec_record.recording", "Run"))
 
 
@@ -29,7 +33,8 @@ def page() -> str:
     lines = [FIRST_LINE, "", *section("Python interface", INTRODUCTION, level=1), "## trainspec_validate", ""]
     for name in trainspec_validate.__all__:
         if name != "__version__":
-            lines += _of(getattr(trainspec_validate, name).__module__, name)
+            value = getattr(trainspec_validate, name)
+            lines += _of(value.__module__ if inspect.isclass(value) or inspect.isfunction(value) else INPUTS, name)
     lines += ["## trainspec_record", ""]
     for module, name in RECORDER:
         lines += _of(module, name)
@@ -45,21 +50,30 @@ def _of(module: str, name: str) -> list[str]:
         TypeError: the name is of something else.
     """
     source = Path(inspect.getfile(import_module(module))).read_text(encoding="utf-8")
-    node = next(one for one in ast.parse(source).body if getattr(one, "name", None) == name)
+    body = ast.parse(source).body
+    node = next(one for one in body if name in {getattr(one, "name", None), *map(ast.unparse, _targets(one))})
     lines = [f"### {name}", ""]
+    if isinstance(node, ast.Assign):
+        words = body[body.index(node) + 1]
+        text = words.value.value if isinstance(words, ast.Expr) and isinstance(words.value, ast.Constant) else ""
+        return [*lines, *_code(ast.get_source_segment(source, node) or ""), str(text), ""]
     if isinstance(node, ast.FunctionDef):
         return [*lines, *_code(_signature(source, node)), *_words(node)]
     if not isinstance(node, ast.ClassDef):
         raise TypeError(f"{module}.{name} is neither a function nor a class")
     lines += _words(node)
     internal = set() if name != "Run" else set(dir(Run)) - set(dir(SilentRun))
-    fields = list(_fields(source, node)) if name != "Run" else []
+    fields = list(_fields(source, node)) if name not in {"Run", *DOCUMENTS} else []
     if fields:
         lines += ["Fields:", "", *fields, ""]
     for method in node.body:
         if isinstance(method, ast.FunctionDef) and not method.name.startswith("_") and method.name not in internal:
             lines += [*_code(_signature(source, method)), *_words(method)]
     return lines
+
+
+def _targets(node: ast.stmt) -> list[ast.expr]:
+    return node.targets if isinstance(node, ast.Assign) else []
 
 
 def _signature(source: str, node: ast.FunctionDef) -> str:

@@ -41,8 +41,8 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
     """
     told = set(judged)
     for argument in arguments:
-        if argument == STDIN:
-            continue
+        if argument in {"", STDIN}:
+            continue  # an empty path names nothing, and Path would read it as the working directory
         path = Path(argument)
         if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
             tree = _Tree(path, told)
