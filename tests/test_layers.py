@@ -45,6 +45,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "numba": ("telemetry.kernels.jit",),
     "numpy": ("checkpoints.*", "report.run_page.*", "telemetry.*"),
     "rich": ("*",),
+    "pydantic": ("models.*",),
     "pynvml": ("interop.discover.nvml",),
 }
 

@@ -21,6 +21,7 @@ import limit_table  # noqa: E402
 import metric_pages  # noqa: E402
 import own_distributions  # noqa: E402
 import prometheus_rules  # noqa: E402
+import pydantic_models  # noqa: E402
 import recorder_catalog  # noqa: E402
 import recovery_figures  # noqa: E402
 import sbom  # noqa: E402
@@ -58,6 +59,7 @@ def outputs() -> dict[Path, str]:
     repeated = {**own_distributions.versioned_files(ROOT), **sbom.documents(ROOT)}
     files |= {ROOT / name: text for name, text in repeated.items()}
     files |= {ROOT / "schemas" / "schemastore" / name: text for name, text in schemastore.files().items()}
+    files |= dict(pydantic_models.files(ROOT))
     files[ROOT / "spec" / "python.md"] = api_reference.page()
     files[ROOT / "spec" / "commands.md"] = cli_reference.page()
     files[ROOT / limit_table.PAGE] = limit_table.page(ROOT)

@@ -6,6 +6,10 @@
     for finding in report.at_or_above(Severity.ERROR):
         print(finding.path, finding.requirement, finding.message)
 
+`validate` judges documents, streams and checkpoints, `judge_run` what a run wrote; `plan` searches the best plan of a
+job, and `export` writes one for a launcher. `trainspec_validate.models` has pydantic models of all kinds of documents.
+Nothing here writes a file, prints, or changes a setting of the process.
+
 This module is the public interface; everything else may change with any release.
 """
 
@@ -17,18 +21,107 @@ from trainspec_validate._version import __version__
 
 if TYPE_CHECKING:
     from trainspec_validate.checking.selection import Selection
-    from trainspec_validate.model.finding import Finding, Report, Severity
-    from trainspec_validate.pipeline.validation import validate
-    from trainspec_validate.system.boundary import InputError
+    from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan
+    from trainspec_validate.model.finding import (
+        Coverage,
+        DocumentSummary,
+        Evidence,
+        Finding,
+        LeftOut,
+        Outcome,
+        Related,
+        Report,
+        Severity,
+        Span,
+        Suppressed,
+        SuppressionKind,
+        Unjudged,
+        Verdict,
+    )
+    from trainspec_validate.pipeline.export import Exported, NotExpressible, export, export_formats
+    from trainspec_validate.pipeline.inputs import Dumps, Input, InvalidDocumentError, NamedText
+    from trainspec_validate.pipeline.planning import NoPlanError, PlannedJob, PlanSearch, plan
+    from trainspec_validate.pipeline.runs import judge_run
+    from trainspec_validate.pipeline.validation import PartialInputError, validate
+    from trainspec_validate.report import render
+    from trainspec_validate.system.boundary import InputError, UnreadableError
 
-__all__ = ["Finding", "InputError", "Report", "Selection", "Severity", "__version__", "validate"]
+__all__ = [
+    "CheckpointPolicy",
+    "ClusterProfile",
+    "Coverage",
+    "DocumentSummary",
+    "Dumps",
+    "Evidence",
+    "Exported",
+    "Finding",
+    "Input",
+    "InputError",
+    "InvalidDocumentError",
+    "LeftOut",
+    "NamedText",
+    "NoPlanError",
+    "NotExpressible",
+    "Outcome",
+    "PartialInputError",
+    "PlanSearch",
+    "PlannedJob",
+    "Related",
+    "Report",
+    "Selection",
+    "Severity",
+    "Span",
+    "Suppressed",
+    "SuppressionKind",
+    "TrainingPlan",
+    "Unjudged",
+    "UnreadableError",
+    "Verdict",
+    "__version__",
+    "export",
+    "export_formats",
+    "judge_run",
+    "plan",
+    "render",
+    "validate",
+]
 
 _HOMES = {
+    "CheckpointPolicy": "documents.types",
+    "ClusterProfile": "documents.types",
+    "Coverage": "model.finding",
+    "DocumentSummary": "model.finding",
+    "Dumps": "pipeline.inputs",
+    "Evidence": "model.finding",
+    "Exported": "pipeline.export",
     "Finding": "model.finding",
+    "Input": "pipeline.inputs",
     "InputError": "system.boundary",
+    "InvalidDocumentError": "pipeline.inputs",
+    "LeftOut": "model.finding",
+    "NamedText": "pipeline.inputs",
+    "NoPlanError": "pipeline.planning",
+    "NotExpressible": "pipeline.export",
+    "Outcome": "model.finding",
+    "PartialInputError": "pipeline.validation",
+    "PlanSearch": "pipeline.planning",
+    "PlannedJob": "pipeline.planning",
+    "Related": "model.finding",
     "Report": "model.finding",
     "Selection": "checking.selection",
     "Severity": "model.finding",
+    "Span": "model.finding",
+    "Suppressed": "model.finding",
+    "SuppressionKind": "model.finding",
+    "TrainingPlan": "documents.types",
+    "Unjudged": "model.finding",
+    "UnreadableError": "system.boundary",
+    "Verdict": "model.finding",
+    "export": "pipeline.export",
+    "export_formats": "pipeline.export",
+    "judge_run": "pipeline.runs",
+    "plan": "pipeline.planning",
+    "render": "report",
     "validate": "pipeline.validation",
 }
 """Module of each public name; it is imported when the name is first used (PEP 562)."""

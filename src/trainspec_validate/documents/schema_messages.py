@@ -23,7 +23,7 @@ _TYPE_WORDS: Final = {
 }
 FORMS: Final = {
     "^[A-Za-z0-9][A-Za-z0-9._+-]*$": "use letters, digits and . _ + - only, and start with a letter or a digit",
-    r"^\d{4}-\d{2}-\d{2}$": "write a date as year-month-day, such as 2026-01-31",
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$": "write a date as year-month-day, such as 2026-01-31",
     r"^[a-z0-9]+(\.[a-z0-9-]+)+$": "use a domain name of yours from right to left, such as org.example",
     "^[a-z][A-Za-z0-9_]*([.][A-Za-z0-9_-]+)*$": "write the keys from the top, joined by dots: parallelism.context",
     "^sha256:[0-9a-f]{64}$": "write sha256: and 64 hexadecimal digits in lower case",

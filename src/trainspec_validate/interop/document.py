@@ -7,6 +7,7 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from math import isfinite, isnan
 from typing import Any
 
 from trainspec_validate._version import __version__
@@ -73,6 +74,11 @@ def document(merged: Merged, command: str = "import") -> str:
     return _head(merged, command) + body + rest
 
 
+def plain_text(facts: Mapping[str, Any]) -> str:
+    """Plain values as YAML that the strict loader reads back to the same values, without comments."""
+    return "".join(f"{line}\n" for line in _Writer().mapping(facts, (), 0))
+
+
 def _head(merged: Merged, command: str) -> str:
     lines = [
         f"# yaml-language-server: $schema={_SITE}/{schema_file(merged.kind)}",
@@ -86,11 +92,11 @@ def _head(merged: Merged, command: str) -> str:
 class _Writer:
     """Writes values line by line and keeps what is unknown until its place comes."""
 
-    def __init__(self, merged: Merged) -> None:
-        self._derived = merged.derived
-        self._origins = merged.origins if len(merged.sources) > 1 else {}
+    def __init__(self, merged: Merged | None = None) -> None:
+        self._derived = merged.derived if merged else {}
+        self._origins = merged.origins if merged and len(merged.sources) > 1 else {}
         self._unknown: dict[Pointer, list[Unknown]] = defaultdict(list)
-        for entry in unknowns(merged):
+        for entry in unknowns(merged) if merged else ():
             self._unknown[entry.pointer[:-1]].append(entry)
 
     def mapping(self, value: Mapping[str, Any], place: Pointer, indent: int) -> Iterator[str]:
@@ -204,6 +210,8 @@ def scalar(value: Any) -> str:
         return "null"
     if isinstance(value, int):
         return str(value)
+    if isinstance(value, float) and not isfinite(value):
+        return ".nan" if isnan(value) else ".inf" if value > 0 else "-.inf"
     if isinstance(value, float):
         short = written(value)
         return short if float(short) == value else repr(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from trainspec_validate.documents.load import Source
 from trainspec_validate.documents.types import Document, Unknown, UnknownValueError
 from trainspec_validate.model.finding import Finding, Outcome, Pointer, Related, Severity, Span, Verdict, verdict_of
 from trainspec_validate.model.quantities import singular_of_one
@@ -155,7 +156,7 @@ def not_together(requirement: Requirement) -> Outcome:
     return Outcome(requirement.id, Verdict.NOT_APPLICABLE, reason=f"no {wanted} that belong together")
 
 
-def wanted_places(findings: Iterable[Finding]) -> Mapping[str, set[tuple[Pointer, bool]]]:
+def _wanted_places(findings: Iterable[Finding]) -> Mapping[str, set[tuple[Pointer, bool]]]:
     """The pointers to look up, by file, so that each text is walked once."""
     wanted: dict[str, set[tuple[Pointer, bool]]] = {}
     for finding in findings:
@@ -165,11 +166,20 @@ def wanted_places(findings: Iterable[Finding]) -> Mapping[str, set[tuple[Pointer
     return wanted
 
 
-def with_spans(finding: Finding, spans: Mapping[str, Mapping[tuple[Pointer, bool], Span]]) -> Finding:
+def _with_spans(finding: Finding, spans: Mapping[str, Mapping[tuple[Pointer, bool], Span]]) -> Finding:
     """The finding with the lines and columns of its places."""
     own = spans.get(finding.path, {}).get((finding.pointer, finding.points_at_key))
     related = tuple(replace(r, span=spans.get(r.path, {}).get((r.pointer, False))) for r in finding.related)
     return replace(finding, span=finding.span or own, related=related)
 
 
-__all__ = ["Binding", "Member", "Place", "bind", "run_rules", "wanted_places", "with_spans"]
+def located(sources: Mapping[str, Source], findings: Sequence[Finding]) -> list[Finding]:
+    """The findings with their lines in the texts that they are about."""
+    spans: dict[str, Mapping[tuple[Pointer, bool], Span]] = {}
+    for path, places in _wanted_places(findings).items():
+        if path in sources:
+            spans[path] = sources[path].locate(places)
+    return [_with_spans(finding, spans) for finding in findings]
+
+
+__all__ = ["Binding", "Member", "Place", "bind", "located", "run_rules"]

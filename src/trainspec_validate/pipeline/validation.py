@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainspec_validate._version import __version__
 from trainspec_validate.checking.selection import Selection
 from trainspec_validate.checking.suppress import Run, SuppressionResult, is_below, silence
-from trainspec_validate.documents.load import MAX_BYTES, LoadError, Source
+from trainspec_validate.documents.load import MAX_BYTES, LoadError
 from trainspec_validate.model.finding import (
     CheckResult,
     DocumentSummary,
     Finding,
     Report,
-    Span,
     Unjudged,
     sort_findings,
 )
@@ -29,8 +30,9 @@ from trainspec_validate.pipeline.completion import complete
 from trainspec_validate.pipeline.detect import NO_STREAM, detect, of_content, search
 from trainspec_validate.pipeline.detect import Search as Found
 from trainspec_validate.pipeline.detect import Source as FoundSource
-from trainspec_validate.pipeline.engine import Binding, Member, not_together, run_rules, wanted_places, with_spans
+from trainspec_validate.pipeline.engine import Binding, Member, located, not_together, run_rules
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, File, kept
+from trainspec_validate.pipeline.inputs import Given, Input, sorted_out
 from trainspec_validate.pipeline.named import Absent
 from trainspec_validate.pipeline.outcomes import NAME_TAKEN, judged_on, outcomes_of_form, without_input
 from trainspec_validate.pipeline.overlooked import overlooked
@@ -72,6 +74,8 @@ class Terms:
 
     selection: Selection = field(default_factory=Selection)
     stdin_name: str = STDIN_NAME
+    given: tuple[Given, ...] = ()
+    """Texts that are judged together with the files."""
     waivers: str | os.PathLike[str] | None = None
     baseline: Baseline | str | os.PathLike[str] | None = None
     today: date | None = None
@@ -96,7 +100,7 @@ class Terms:
 
 
 def validate(  # noqa: PLR0913
-    paths: Iterable[str | os.PathLike[str]],
+    inputs: Input | Iterable[Input],
     selection: Selection | None = None,
     *,
     stdin_name: str = STDIN_NAME,
@@ -105,14 +109,31 @@ def validate(  # noqa: PLR0913
     today: date | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Judge files, directories, patterns, or `-` for standard input, and the documents that they refer to.
+    """Judge documents, streams and checkpoints together, and the documents that they refer to.
+
+    Args:
+        inputs: one input or several. A text is the path of a file or a directory, a pattern, or `-` for standard
+            input. A `NamedText` holds a document or a stream. A mapping, a typed document and a pydantic model are
+            judged as the YAML text of them; findings call them by their kind, such as `<TrainingPlan>`, and documents
+            that they refer to are looked for from the working directory.
+        selection: requirements to judge; all of them without it.
+        stdin_name: what findings call standard input.
+        waivers: file of accepted findings.
+        baseline: file of known findings.
+        today: day for which waivers count.
+        progress: called with the number of files that were read, and of all files.
+
+    Nothing is written and no setting of the process changes.
 
     Raises:
-        PartialInputError: some of the paths cannot be read; it carries the report on the others.
-        InputError: none of them can be read, none is a TrainSpec document, or the waiver file or the baseline
-            cannot be read.
+        PartialInputError: some of the inputs cannot be read; it carries the report on the others.
+        InputError: none of them can be read, none is a TrainSpec document, a mapping holds what no document can
+            hold, or the waiver file or the baseline cannot be read.
+        TypeError: an input is none of these.
     """
-    return examine(paths, Terms(selection or Selection(), stdin_name, waivers, baseline, today, progress))
+    paths, given = sorted_out(inputs)
+    terms = Terms(selection or Selection(), stdin_name, given, waivers, baseline, today, progress)
+    return examine(paths, terms)
 
 
 def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
@@ -138,8 +159,8 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     selection, recorded = terms.selection, _baseline(terms.baseline)
     documents, inputs = _read_all(index, arguments, terms, stack)
     if not (documents.files or inputs.streams or inputs.checkpoints):
-        failures = inputs.failures or [_NOTHING + ", ".join(arguments or ["no argument"])]
-        raise InputError(*failures, *_named([*_left_out(arguments, documents, inputs)]))
+        named = ", ".join([*arguments, *(text.name for text in terms.given)]) or "no argument"
+        raise InputError(*(inputs.failures or [_NOTHING + named]), *_named([*_left_out(arguments, documents, inputs)]))
     documents, waivers = _with_waivers(documents, terms)
     completion = complete(documents, dependents=terms.dependents)
     documents = completion.documents
@@ -157,8 +178,8 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
         *without_input(documents, selection, elsewhere),
     ]
     run = Run(index, documents.sources, tuple(documents.files), judged, terms.settings_from)
-    located = [*_located(documents, found, selection), *both.findings]
-    tally = silence(located, run, waivers, recorded, terms.today)
+    taken = [*_located(documents, found, selection), *both.findings]
+    tally = silence(taken, run, waivers, recorded, terms.today)
     findings = sort_findings([*tally.kept, *_complaints(documents, tally, recorded, terms)])
     outcomes = [*ruled.outcomes, *form, *with_reasons(merge_outcomes(both.outcomes), both.unjudged)]
     report = Report(
@@ -240,12 +261,15 @@ def _read_all(index: Index, arguments: Sequence[str], terms: Terms, stack: ExitS
     documents, streams = list[ReadFile](), list[File]()
     found = search(arguments)
     failures = list(found.failures)
+    texts = [(text.name, partial(_read_given, index, text, stack)) for text in terms.given]
     if STDIN in arguments:
+        texts.append((terms.stdin_name, partial(_read_stdin, index, terms.stdin_name, stack)))
+    for name, read in texts:
         try:
-            with untrusted(unreadable(terms.stdin_name)):
-                given = _read_stdin(index, terms.stdin_name, stack)
-            documents += [given] if isinstance(given, ReadFile) else []
-            streams += [given] if isinstance(given, File) else []
+            with untrusted(unreadable(name)):
+                text = read()
+            documents += [text] if isinstance(text, ReadFile) else []
+            streams += [text] if isinstance(text, File) else []
         except UnreadableError as error:
             failures.insert(0, error)
     taken, left_out = set(found.with_checkpoints), list[FoundSource]()
@@ -319,6 +343,13 @@ def _read_stdin(index: Index, name: str, stack: ExitStack) -> ReadFile | File:
     if of_content(name, start).kind == "stream":
         return stack.enter_context(kept(start, sys.stdin.buffer, name))
     return read_content(index, start, name)
+
+
+def _read_given(index: Index, given: Given, stack: ExitStack) -> ReadFile | File:
+    """The document that a program hands over, or the file that its stream is kept in."""
+    if not given.is_document and of_content(given.name, given.content).kind == "stream":
+        return stack.enter_context(kept(given.content, io.BytesIO(), given.name))
+    return read_content(index, given.content, given.name)
 
 
 def _with_waivers(documents: DocumentSet, terms: Terms) -> tuple[DocumentSet, WaiverFile | None]:
@@ -395,15 +426,7 @@ def _located(documents: DocumentSet, found: Sequence[Finding], selection: Select
         leaves_out = selection.leaves_out(documents.index, finding.requirement)
         if taken or (finding.path not in documents.complete and not leaves_out):
             findings.append(finding)
-    return _with_spans(documents.sources, findings)
-
-
-def _with_spans(sources: Mapping[str, Source], findings: Sequence[Finding]) -> list[Finding]:
-    spans: dict[str, Mapping[tuple[tuple[str | int, ...], bool], Span]] = {}
-    for path, places in wanted_places(findings).items():
-        if path in sources:
-            spans[path] = sources[path].locate(places)
-    return [with_spans(finding, spans) for finding in findings]
+    return located(documents.sources, findings)
 
 
 def _complaints(
@@ -417,7 +440,7 @@ def _complaints(
         if not is_below(one.path, terms.settings_from) and terms.selection.takes(index, one.requirement)
     ]
     baseline = {recorded.path: recorded.source} if recorded and recorded.source else {}
-    return _with_spans({**documents.sources, **baseline}, findings)
+    return located({**documents.sources, **baseline}, findings)
 
 
 def _summary(file: ReadFile) -> DocumentSummary:

@@ -71,6 +71,7 @@ __all__ = [
     "part",
     "plain",
     "read",
+    "read_any",
     "read_manifest",
     "read_partial",
     "read_plain",
@@ -86,7 +87,20 @@ def read(kind: str, data: Any) -> Document:
         KeyError: the kind is not one of `KINDS`.
         msgspec.ValidationError: the value does not satisfy the schema.
     """
-    model = KINDS[kind]
+    return _converted(KINDS[kind], kind, data)
+
+
+def read_any(kind: str, data: Any) -> Record:
+    """Turn a plain value into the typed document of any kind.
+
+    Raises:
+        KeyError: there is no such kind.
+        msgspec.ValidationError: the value does not satisfy the schema.
+    """
+    return _converted(KINDS[kind] if kind in KINDS else SIDE_KINDS[kind], kind, data)
+
+
+def _converted(model: type[Part], kind: str, data: Any) -> Part:
     if not _says(kind, data):
         raise msgspec.ValidationError(f"Object missing required field `kind` with the value {kind}")
     try:

@@ -50,7 +50,7 @@ class Source(Record, frozen=True, kw_only=True):
     """Title of the page, paper, file or thread."""
     reference: Text
     """Address, DOI, arXiv id, or repository with commit and path."""
-    accessed: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")] | None = None
+    accessed: Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")] | None = None
     """Day on which the figure was read, as YYYY-MM-DD."""
     note: Text | None = None
     """What was taken from the source, and what was derived."""

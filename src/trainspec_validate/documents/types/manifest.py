@@ -56,7 +56,7 @@ class CheckpointManifest(Record, frozen=True, kw_only=True, tag_field="kind", ta
     """Optimizer updates that are in the state."""
     num_tokens: Tokens | None = None
     """Tokens that were consumed up to that step."""
-    created: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z$")] | None = None
+    created: Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$")] | None = None
     """Time at which the manifest was written, in UTC, as YYYY-MM-DDThh:mm:ssZ."""
     run: Text | None = None
     """Run that the checkpoint belongs to, as its streams call it."""

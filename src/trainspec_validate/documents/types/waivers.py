@@ -24,7 +24,7 @@ class Waiver(Record, frozen=True, kw_only=True):
     """Why the finding is acceptable."""
     owner: Annotated[str, Meta(min_length=1, max_length=256, extra_json_schema=_OWED)]
     """Person or team that answers for it."""
-    expires: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}$", extra_json_schema=_OWED)]
+    expires: Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", extra_json_schema=_OWED)]
     """Last day on which the waiver holds, as YYYY-MM-DD."""
     link: Annotated[str, Meta(min_length=1, max_length=2048)] | None = None
     """Ticket or discussion."""
