@@ -80,7 +80,9 @@ def job_of(report: Report, plan: str, cluster: str | None, policy: str | None, *
 
     def of_kind(path: str, kind: type) -> Member:
         found = members.get(_real(path))
-        if found is None or not isinstance(found.document, kind):
+        if found is not None and not isinstance(found.document, kind):
+            raise InputError(f"{path}: a {kind.__name__} is wanted, this is a {type(found.document).__name__}")
+        if found is None:
             raise InputError(f"{path}: this is no {kind.__name__} that can be read; see: trainspec-validate {path}")
         return found
 
