@@ -42,6 +42,8 @@ TEXT_AT_ONCE_BYTES = 8_000_000
 _LARGE_FILE_BYTES = 256_000_000
 """A part of a column is read whole in a smaller file, and through a buffer in a larger one."""
 _BUFFER_BYTES = 65_536
+_MOST_SHARED_PARTS = 50_000
+"""Parts of columns in a footer that each process may hold: a library takes some 5 kB for each."""
 _ROW_BYTES = 100
 """About what a record with some values takes as text."""
 _WHOLE = ("time_us", "seq", "att", "step", "rank")
@@ -339,13 +341,14 @@ def _together(numbers: Iterable[int], sizes: Sequence[int], least: int) -> Itera
 
 
 def num_row_groups(path: Path) -> int:
-    """Number of row groups of a file.
+    """Number of row groups of a file that processes can share; 1 for a file whose footer is too large for each of them.
 
     Raises:
         SourceError: the file cannot be opened or is no sound Parquet, or Arrow is not installed.
     """
     with _opened(path) as (file, _):
-        return int(file.num_row_groups)
+        num = int(file.num_row_groups)
+        return num if num * int(file.metadata.num_columns) <= _MOST_SHARED_PARTS else 1
 
 
 def text_bytes(path: Path) -> int:
