@@ -17,10 +17,11 @@ from trainspec_validate import Finding, InputError, Report, Severity, validate
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
 
 NAMES = [
-    *("CheckpointPolicy", "ClusterProfile", "Coverage", "DocumentSummary", "Dumps", "Evidence", "Finding", "Input"),
-    *("InputError", "InvalidDocumentError", "LeftOut", "NamedText", "Outcome", "PartialInputError", "Related"),
-    *("Report", "Selection", "Severity", "Span", "Suppressed", "SuppressionKind", "TrainingPlan", "Unjudged"),
-    *("UnreadableError", "Verdict", "__version__", "render", "validate"),
+    *("CheckpointPolicy", "ClusterProfile", "Coverage", "DocumentSummary", "Dumps", "Evidence", "Exported", "Finding"),
+    *("Input", "InputError", "InvalidDocumentError", "LeftOut", "NamedText", "NoPlanError", "NotExpressible"),
+    *("Outcome", "PartialInputError", "PlanSearch", "PlannedJob", "Related", "Report", "Selection", "Severity"),
+    *("Span", "Suppressed", "SuppressionKind", "TrainingPlan", "Unjudged", "UnreadableError", "Verdict"),
+    *("__version__", "export", "export_formats", "judge_run", "plan", "render", "validate"),
 ]
 VALIDATE = {
     "inputs": "Input | Iterable[Input]",
@@ -119,3 +120,43 @@ def test_the_collector_of_the_caller_is_left_alone(enabled: bool, tmp_path: Path
     finally:
         (gc.enable if before[0] else gc.disable)()
     assert (gc.isenabled(), gc.get_threshold()) == before
+
+
+SETTINGS = """
+import decimal, gc, json, locale, logging, os, resource, signal, sys, threading, warnings
+
+def settings():
+    signals = {str(each): str(signal.getsignal(each)) for each in signal.valid_signals()}
+    found = [gc.isenabled(), gc.get_threshold(), gc.get_freeze_count(), dict(os.environ), os.getcwd(), signals]
+    found += [sys.getrecursionlimit(), sys.get_int_max_str_digits(), sys.getswitchinterval(), str(sys.excepthook)]
+    found += [locale.setlocale(locale.LC_ALL), str(decimal.getcontext()), list(map(str, warnings.filters))]
+    found += [[id(each) for each in logging.getLogger().handlers], logging.getLogger().level, sys.path, sys.argv]
+    found += [[each.name for each in threading.enumerate()], [id(sys.stdin), id(sys.stdout), id(sys.stderr)]]
+    found += [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT")]
+    mask = os.umask(0)
+    os.umask(mask)
+    return json.dumps([*found, mask, threading.excepthook is threading.__excepthook__], indent=1)
+
+import numpy  # which adds filters of warnings when it is loaded
+from trainspec_validate import export, judge_run, plan, validate
+before = settings()
+base, stream, place = sys.argv[1:]
+files = [f"{base}/{name}.yaml" for name in ("cluster", "plan", "checkpoint")]
+validate(files)
+validate([place])
+judge_run(stream, *files)
+plan(files[0], "llama3-8b", num_ranks=64, global_sequences=512)
+export(files[1], "slurm", cluster=files[0])
+after = settings()
+print(*(line for line in after.splitlines() if line not in before.splitlines()), sep="\\n")
+sys.exit(after != before)
+"""
+
+
+def test_the_process_of_the_caller_is_left_alone(tmp_path: Path) -> None:
+    """Collector, signals, environment, limits, locale, warnings, logging, threads, directory and standard files."""
+    root = BASE.parents[2]
+    (tmp_path / "a.yaml").write_text("apiVersion: trainspec/v1\nkind: TrainingPlan\n", encoding="utf-8")
+    arguments = [str(BASE), str(root / "examples" / "broken" / "job.jsonl"), str(tmp_path)]
+    done = subprocess.run([sys.executable, "-c", SETTINGS, *arguments], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")

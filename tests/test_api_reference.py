@@ -10,6 +10,7 @@ import pytest
 
 import trainspec_validate
 from trainspec_record.silent import SilentRun
+from trainspec_validate.models import Document
 
 PAGE = (Path(__file__).resolve().parent.parent / "spec" / "python.md").read_text(encoding="utf-8")
 
@@ -25,6 +26,13 @@ def test_a_public_name_has_its_words(name: str) -> None:
     value = getattr(trainspec_validate, name)
     words = value.__doc__ if isinstance(value, type) or inspect.isfunction(value) else f"{name} = "
     assert inspect.cleandoc(words or "").splitlines()[0] in section(name)
+
+
+@pytest.mark.parametrize("name", ["check", "from_record", "from_text", "load", "to_yaml"])
+def test_a_model_has_its_methods(name: str) -> None:
+    words = inspect.cleandoc(getattr(Document, name).__doc__ or "").splitlines()[0]
+    assert f"def {name}(" in section("Document")
+    assert words in section("Document")
 
 
 def test_validate_has_its_parameters() -> None:

@@ -6,11 +6,12 @@ import ast
 import logging.config
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from importlinter.cli import lint_imports
@@ -163,50 +164,64 @@ WRITERS: dict[str, str] = {
     "src/trainspec_validate/telemetry/user_rules/tables.py": "files of a temporary directory of its own",
     "src/trainspec_validate/pipeline/files.py": "standard input, in a temporary directory of its own",
     "src/trainspec_validate/telemetry/formats/parquet.py": "Arrow, on a file of the caller",
-    "record/trainspec_record/*.py": "appends to streams; a training environment has no validator",
+    "record/trainspec_record/stream.py": "appends to a stream, whose reader expects a cut last line",
+    "record/trainspec_record/past.py": "cuts off the half line at the end of a stream",
+    "record/trainspec_record/claim.py": "locks a stream",
+    "record/trainspec_record/succession.py": "appends the end of a killed process to its stream",
     "record/trainspec_record/adapters/checkpoints.py": "a mark in a checkpoint that the trainer is writing",
+    "reference/trainspec_reference/common/checkpoints.py": "a commit: files, fsync, then one rename",
+    "reference/trainspec_reference/plain/storage.py": "a shard in the directory of a save that is not committed",
+    "reference/trainspec_reference/jax/checkpoint.py": "an index in the directory of a save that is not committed",
+    "reference/trainspec_reference/common/trace.py": "appends to the trace of a process",
+    "reference/trainspec_reference/common/controller.py": "a lock",
     "conformance/trainspec_conformance/history.py": "appends to the trace of a trial",
     "conformance/trainspec_conformance/processes.py": "the log that a stack appends to",
-    "conformance/trainspec_conformance/probing.py": "question and log of a probe, in a new directory of the trial",
-    "conformance/trainspec_conformance/launching.py": "the task, in a new directory of the trial",
+    "conformance/trainspec_conformance/probing.py": "the log that a probe appends to",
     "conformance/trainspec_conformance/damage.py": "damages checkpoints",
     "conformance/trainspec_conformance/means.py": "keeps a checkpoint of the stack as evidence",
     "conformance/trainspec_conformance/memory.py": "control groups",
     "conformance/trainspec_conformance/clocks.py": "memory that processes share",
     "conformance/trainspec_conformance/network.py": "a device",
-    "conformance/mutants/*.py": "programs that do wrong on purpose, and their locks",
+    "conformance/trainspec_conformance/templates/shim.py": "a template of a program that stands alone",
+    "conformance/mutants/honest.py": "a lock",
+    "conformance/mutants/lies_of_hosts.py": "a planted fault",
+    "conformance/mutants/reach.py": "a pipe",
+    "conformance/mutants/recorder.py": "appends the names of functions that ran",
+    "conformance/stacks/shims/*.py": "programs that stacks run without TrainSpec: answers, traces and planted faults",
+    "conformance/results/reproduce_*.py": "programs that stand alone and damage checkpoints of their own",
 }
 """Module (pattern) to why it may open a file for writing, or put one in place of another."""
-PROGRAMS_OF_STACKS = ("conformance/stacks/", "conformance/results/", "conformance/trainspec_conformance/templates/")
-"""What stacks run; they stand alone."""
 _WRITING_CALLS = {
     *("write_text", "write_bytes", "touch", "hardlink_to", "symlink_to", "rename", "renames", "link", "symlink"),
     *("copyfile", "copy", "copy2", "copytree", "move", "mkstemp", "NamedTemporaryFile", "mknod", "mkfifo", "truncate"),
-    *("ParquetWriter", "write_parquet", "write_csv", "savez", "tofile", "FileIO", "FileHandler"),
+    *("ParquetWriter", "write_parquet", "write_csv", "savez", "savez_compressed", "tofile", "FileIO", "FileHandler"),
+    *("save", "save_file", "savetxt", "savefig"),
 }
-_OF_A_MODULE = {"copy", "copy2", "move", "link", "symlink", "rename", "truncate"}
-"""Names that other objects have too; they count on `os` and `shutil`, `rename` on anything."""
+_OF_A_MODULE = {"copy", "copy2", "move", "link", "symlink", "truncate", "save"}
+"""Names that other objects have too; they count on a module of `_MODULES`."""
+_MODULES = {"os", "shutil", "np", "numpy", "jnp", "torch", "safetensors"}
 _WRITING_FLAGS = ("O_WRONLY", "O_RDWR", "O_CREAT", "O_APPEND", "O_TRUNC")
 
 
-def writes(call: ast.Call) -> bool:
-    """Whether a call opens a file for writing, or makes, moves or replaces one."""
+def writes(call: ast.Call, named: Mapping[str, str] = MappingProxyType({})) -> bool:
+    """Whether a call opens a file for writing, or makes, moves or replaces one; `named` tells values of names."""
     function = call.func
     name = getattr(function, "id", getattr(function, "attr", ""))
     owner = getattr(getattr(function, "value", None), "id", "")
+    if ast.unparse(function) == "os.open":
+        words = [ast.unparse(call), *(named.get(node.id, "") for node in ast.walk(call) if isinstance(node, ast.Name))]
+        text = " ".join(words)
+        return any(flag in text for flag in _WRITING_FLAGS) and "/dev/null" not in text and "devnull" not in text
     if name in {"open", "fdopen"}:
         return opens_for_writing(call, owner, is_method=isinstance(function, ast.Attribute))
     if name == "ZipFile":
         return len(call.args) > 1
     if name == "replace":  # of a path it has one argument, of a text two
         return owner == "os" or (len(call.args) == 1 and not call.keywords)
-    return name in _WRITING_CALLS and (name not in _OF_A_MODULE - {"rename"} or owner in {"os", "shutil"})
+    return name in _WRITING_CALLS and (name not in _OF_A_MODULE or owner in _MODULES)
 
 
 def opens_for_writing(call: ast.Call, owner: str, *, is_method: bool) -> bool:
-    if ast.unparse(call.func) == "os.open":
-        text = ast.unparse(call)
-        return any(flag in text for flag in _WRITING_FLAGS) and "/dev/null" not in text and "devnull" not in text
     first = 0 if is_method and owner not in {"os", "io", "gzip", "bz2", "lzma", "codecs"} else 1
     named = [keyword.value for keyword in call.keywords if keyword.arg == "mode"]
     mode = next(iter(named or call.args[first : first + 1]), None)
@@ -219,16 +234,20 @@ def opens_for_writing(call: ast.Call, owner: str, *, is_method: bool) -> bool:
 
 @cache
 def writers() -> set[str]:
+    """Modules of the four distributions that write files."""
     found = set()
-    for folder in ("src", "record", "conformance"):
+    for folder in ("src", "record", "reference", "conformance"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            name = path.relative_to(ROOT).as_posix()
-            if name.startswith(PROGRAMS_OF_STACKS):
-                continue
-            calls = (
-                node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
-            )
-            found |= {name for call in calls if writes(call)}
+            nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+            named = {
+                target.id: ast.unparse(node.value)
+                for node in nodes
+                if isinstance(node, ast.Assign)
+                for target in node.targets
+                if isinstance(target, ast.Name)
+            }
+            if any(isinstance(node, ast.Call) and writes(node, named) for node in nodes):
+                found.add(path.relative_to(ROOT).as_posix())
     return found
 
 
@@ -247,6 +266,11 @@ def writers() -> set[str]:
         ("shutil.copyfile(a, b)", True),
         ("pq.ParquetWriter(path, schema)", True),
         ("zipfile.ZipFile(path, 'w')", True),
+        ("np.save(path, array)", True),
+        ("np.savez_compressed(path, array)", True),
+        ("torch.save(state, path)", True),
+        ("self._backend.save(state)", False),
+        ("os.open(path, flags)", False),
         ("path.open('rb')", False),
         ("path.open()", False),
         ("open(path)", False),
@@ -281,6 +305,8 @@ PRINTERS: dict[str, str] = {
     "conformance/trainspec_conformance/summary.py": "lays a table out, and hands the text on",
 }
 """Module to why it may print."""
+PROGRAMS_OF_STACKS = ("conformance/stacks/", "conformance/results/", "conformance/trainspec_conformance/templates/")
+"""What stacks run; they stand alone."""
 _PRINTING = re.compile(
     r"print|sys\.__?std(out|err)__|sys\.std(out|err)\.(write|writelines|buffer\.write)|(rich\.)?print|pprint"
     r"|click\.(echo|echo_via_pager|secho|prompt|confirm|pause|progressbar)|(rich\.console\.)?Console"

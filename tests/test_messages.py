@@ -605,6 +605,55 @@ def test_paths_that_lead_nowhere(argument: str, said: str) -> None:
     assert caught.value.args == (said,)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--baseline", "no.json"), "no.json: no such file or directory; check the name, or write it with"),
+        (("--waivers", "no.yaml"), "no such file or directory (check the name; if the file was there, run again"),
+        (("--rules", "no.yaml"), "no such file or directory; check the name; if the file was there, run again"),
+        (("--config", "no.toml"), "no such file or directory; check the name; if the file was there, run again"),
+        (("--follow",), "cluster.yaml: --follow judges streams, and no PATH is one; name the stream too"),
+    ],
+)
+def test_wrong_use_names_what_would_be_right(arguments: tuple[str, ...], said: str) -> None:
+    Path("cluster.yaml").write_text("apiVersion: trainspec/v1\nkind: ClusterProfile\n", encoding="utf-8")
+    command = [sys.executable, "-m", "trainspec_validate", *arguments, "cluster.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("argument", "end"),
+    [
+        ("nosuch.yaml", "directory"),
+        ("clutser.yaml", "'cluster.yaml'?"),
+        ("cluster.yml", "'cluster.yaml'?"),
+        ("s.json", "'s.jsonl'?"),
+    ],
+)
+def test_a_common_suffix_is_no_likeness(argument: str, end: str) -> None:
+    for name in ("c.yaml", "cluster.yaml", "s.jsonl", "s.yaml.bak"):
+        Path(name).touch()
+    with pytest.raises(InputError) as caught:
+        validate([argument])
+    assert caught.value.args[0].endswith(end)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a = " + "1" * 5000, "an integer in it has more digits than can be read; write a shorter number"),
+        ('baseline = "a\\u0000b"', "the name of a file has a NUL character; write the name without it"),
+    ],
+)
+def test_settings_are_refused_in_words_of_the_format(text: str, said: str) -> None:
+    Path("trainspec.toml").write_text(text + "\n", encoding="utf-8")
+    done = subprocess.run([sys.executable, "-m", "trainspec_validate"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"trainspec.toml: the settings cannot be read: {said}\n")
+
+
 def test_closed_standard_input() -> None:
     command = f"'{sys.executable}' -m trainspec_validate - <&-"
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)

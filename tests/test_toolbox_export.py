@@ -117,11 +117,14 @@ def test_a_cluster_with_errors_ends_export_as_it_ends_plan() -> None:
     ("arguments", "told"),
     [
         (("nowhere.yaml", "--to", "slurm"), "nowhere.yaml"),
-        (("cluster.yaml", "--to", "slurm"), "this is no TrainingPlan"),
-        (("plan.yaml", "--to", "slurm", "--cluster", "plan.yaml"), "this is no ClusterProfile"),
+        (("cluster.yaml", "--to", "slurm"), "cluster.yaml: a TrainingPlan is wanted, this is a ClusterProfile"),
+        (
+            ("plan.yaml", "--to", "slurm", "--cluster", "plan.yaml"),
+            "a ClusterProfile is wanted, this is a TrainingPlan",
+        ),
         (
             ("plan.yaml", "--to", "slurm", "--cluster", "cluster.yaml", "--policy", "cluster.yaml"),
-            "no CheckpointPolicy",
+            "a CheckpointPolicy is wanted, this is a ClusterProfile",
         ),
         (("plan.yaml", "--to", "slrum"), "did you mean 'slurm'?"),
         (("plan.yaml", "--to", "all"), "--output"),

@@ -317,6 +317,9 @@ def test_every_module_of_the_suite_is_imported(places: dict[str, Place]) -> None
 def test_the_validator_lacks_only_the_library_of_its_models(places: dict[str, Place]) -> None:
     """They are an extra; all other modules are imported."""
     assert missing(places, VALIDATOR) == {"trainspec_validate.models": "pydantic"}
+    program = "try: import trainspec_validate.models\nexcept ImportError as error: print(error)"
+    told = places[VALIDATOR].run("python", "-c", program)
+    assert told == "the models need pydantic: pip install 'trainspec-validate[models]'\n"
 
 
 def test_a_trainer_lacks_only_its_framework(places: dict[str, Place]) -> None:

@@ -50,7 +50,15 @@ def _index(homes: dict[str, str]) -> str:
     kinds = {model.__name__ for model in (*KINDS.values(), *SIDE_KINDS.values())}
     lines = [
         MADE.format(""),
+        "# fmt: off",
         '"""Pydantic models of all kinds of documents, and of their parts."""',
+        "",
+        "from importlib.util import find_spec",
+        "",
+        'if find_spec("pydantic") is None:',
+        "    raise ModuleNotFoundError(",
+        """        "the models need pydantic: pip install 'trainspec-validate[models]'", name="pydantic" """.rstrip(),
+        "    )",
         "",
         f"from {MODELS}.document import Document, DocumentPart",
     ]

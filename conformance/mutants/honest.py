@@ -18,6 +18,7 @@ from runs import HERE, TRIALS, descriptor, outcome_of
 from trainspec_conformance.suite import Order, run_suite
 
 from trainspec_validate.documents.types.scenario import Scenario
+from trainspec_validate.system.atomic import write_atomically
 
 LEAST_TRIALS = 2
 """What is entered may depend on the moment of a fault: counted is what was entered in any trial."""
@@ -40,7 +41,7 @@ def honest_reach(
         directory = out / HONEST
         directory.mkdir(parents=True, exist_ok=True)
         watched = directory / "watched"
-        watched.write_text("\n".join(found.watched), encoding="ascii")
+        write_atomically(watched, "\n".join(found.watched))
         missing = [one for one in scenarios if one.metadata.name not in found.outcomes]
         runs = {pool.submit(_run, one, directory, watched): one.metadata.name for one in missing}
         for run in as_completed(runs):

@@ -17,7 +17,7 @@ from trainspec_conformance.reporting import REPORT, Circumstances, make_report, 
 from trainspec_conformance.starting import write_templates
 from trainspec_conformance.suite import Order, lacking, num_trials, run_suite
 from trainspec_conformance.summary import show
-from trainspec_conformance.verifying import differences
+from trainspec_conformance.verifying import differences, not_looked_at
 from trainspec_validate.checking.suppress.common import is_below
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.settings_file import changed
@@ -28,6 +28,7 @@ from trainspec_validate.model.suggest import did_you_mean
 from trainspec_validate.system.atomic import write_atomically
 
 OK, FOUND, WRONG_USE, OUR_FAULT = 0, 1, 2, 3
+_MAX_NAMED = 8
 
 
 @dataclass(frozen=True)
@@ -128,10 +129,14 @@ def verify(directory: Path) -> int:
     """Judge a report again from its evidence, and give the exit code."""
     try:
         found = list(differences(directory))
+        others = list(not_looked_at(directory))
     except (DocumentError, ValueError) as error:
         return _refuse(str(error))
     for line in found:
         terminal.say(line)
+    if others:
+        more = f" and {len(others) - _MAX_NAMED:,} more" if len(others) > _MAX_NAMED else ""
+        terminal.say(f"not looked at, as the report does not name them: {', '.join(others[:_MAX_NAMED])}{more}")
     if not found:
         terminal.say("the evidence bears the report out")
     return FOUND if found else OK

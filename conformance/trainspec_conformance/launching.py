@@ -24,6 +24,7 @@ from trainspec_conformance.reading import wrong
 from trainspec_conformance.records import Exited, Started
 from trainspec_validate.documents.types import changed
 from trainspec_validate.documents.types.conformance import StackDescriptor, Task, TestJob
+from trainspec_validate.system.atomic import write_atomically
 
 VERSION_SECONDS = 60
 
@@ -99,7 +100,7 @@ class Launcher:
             address=self._hosts.address(),
         )
         file = self._directory / f"task-{number}.json"
-        file.write_bytes(msgspec.json.format(msgspec.json.encode({**whole(task), "kind": "ConformanceTask"})))
+        write_atomically(file, msgspec.json.format(msgspec.json.encode({**whole(task), "kind": "ConformanceTask"})))
         words = self._words(task=os.fspath(file), num_ranks=str(self._num_ranks), attempt=str(self._attempt))
         session = Session(
             [*self._hosts.enter(), *(fill(argument, words) for argument in self._stack.launch.train)],

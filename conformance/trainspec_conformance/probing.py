@@ -16,6 +16,7 @@ from trainspec_conformance.peaks import PeakMemory
 from trainspec_conformance.processes import MARK, inherited
 from trainspec_conformance.records import Probed
 from trainspec_validate.documents.types.conformance import StackDescriptor
+from trainspec_validate.system.atomic import write_atomically
 
 PROBE_SECONDS = 300
 MAX_ANSWER_BYTES = 64_000_000
@@ -34,7 +35,7 @@ class Prober:
         question = self._directory / f"probe-{case}.json"
         answer = self._directory / f"answer-{case}.json"
         text = msgspec.json.encode(case_input(case, seed))
-        question.write_bytes(text)
+        write_atomically(question, text)
         if self._stack.launch.probe is None:
             return Probed(case=case, status=-1, input=msgspec.Raw(text), reason="the descriptor names no probe")
         log = self._directory / f"log-probe-{case}.txt"

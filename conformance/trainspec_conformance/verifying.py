@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -15,6 +16,8 @@ from trainspec_conformance.reporting import LEVELS, REPORT, highest_level, scena
 from trainspec_conformance.trial import HISTORY
 from trainspec_conformance.view import View
 from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport
+
+_MOST_FILES = 1_000_000
 
 
 def differences(directory: Path) -> Iterator[str]:
@@ -45,6 +48,27 @@ def differences(directory: Path) -> Iterator[str]:
         yield f"the report says conformant={report.conformant}, its verdicts {conformant}"
     if report.claims != report.stack.claims:
         yield "the claims that were judged by are not those of the stack"
+
+
+def not_looked_at(directory: Path) -> Iterator[str]:
+    """Names of what is below the directory of a report and no evidence of it; links are named and not followed.
+
+    Raises:
+        DocumentError: the report cannot be read.
+    """
+    listed = {REPORT, *(evidence.path for evidence in read(directory / REPORT, ConformanceReport).evidence)}
+    num_seen = 0
+    for parent, folders, names in os.walk(directory):
+        folders.sort()
+        links = [name for name in folders if Path(parent, name).is_symlink()]
+        for name in sorted([*links, *names]):
+            num_seen += 1
+            if num_seen > _MOST_FILES:
+                yield f"whatever comes after the first {_MOST_FILES:,} files"
+                return
+            path = Path(parent, name).relative_to(directory).as_posix()
+            if path not in listed:
+                yield path
 
 
 def _files(directory: Path, report: ConformanceReport) -> Iterator[str]:

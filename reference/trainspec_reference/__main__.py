@@ -92,7 +92,7 @@ def _train(options: argparse.Namespace) -> int:
     with TemporaryDirectory() as trial:  # a run leaves nothing behind that never began
         if not _holds(write_documents(job, options.cluster, Path(trial), options.out)):
             return IN_USE
-    out: Path = options.out
+    out = Path(os.path.realpath(options.out))  # whoever names a link as the directory of the run means its target
     out.mkdir(parents=True, exist_ok=True)
     stream = out / "streams" / out.resolve().name
     stream.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,10 @@
     for finding in report.at_or_above(Severity.ERROR):
         print(finding.path, finding.requirement, finding.message)
 
+`validate` judges documents, streams and checkpoints, `judge_run` what a run wrote; `plan` searches the best plan of a
+job, and `export` writes one for a launcher. `trainspec_validate.models` has pydantic models of all kinds of documents.
+Nothing here writes a file, prints, or changes a setting of the process.
+
 This module is the public interface; everything else may change with any release.
 """
 
@@ -34,7 +38,10 @@ if TYPE_CHECKING:
         Unjudged,
         Verdict,
     )
+    from trainspec_validate.pipeline.export import Exported, NotExpressible, export, export_formats
     from trainspec_validate.pipeline.inputs import Dumps, Input, InvalidDocumentError, NamedText
+    from trainspec_validate.pipeline.planning import NoPlanError, PlannedJob, PlanSearch, plan
+    from trainspec_validate.pipeline.runs import judge_run
     from trainspec_validate.pipeline.validation import PartialInputError, validate
     from trainspec_validate.report import render
     from trainspec_validate.system.boundary import InputError, UnreadableError
@@ -46,14 +53,19 @@ __all__ = [
     "DocumentSummary",
     "Dumps",
     "Evidence",
+    "Exported",
     "Finding",
     "Input",
     "InputError",
     "InvalidDocumentError",
     "LeftOut",
     "NamedText",
+    "NoPlanError",
+    "NotExpressible",
     "Outcome",
     "PartialInputError",
+    "PlanSearch",
+    "PlannedJob",
     "Related",
     "Report",
     "Selection",
@@ -66,6 +78,10 @@ __all__ = [
     "UnreadableError",
     "Verdict",
     "__version__",
+    "export",
+    "export_formats",
+    "judge_run",
+    "plan",
     "render",
     "validate",
 ]
@@ -77,14 +93,19 @@ _HOMES = {
     "DocumentSummary": "model.finding",
     "Dumps": "pipeline.inputs",
     "Evidence": "model.finding",
+    "Exported": "pipeline.export",
     "Finding": "model.finding",
     "Input": "pipeline.inputs",
     "InputError": "system.boundary",
     "InvalidDocumentError": "pipeline.inputs",
     "LeftOut": "model.finding",
     "NamedText": "pipeline.inputs",
+    "NoPlanError": "pipeline.planning",
+    "NotExpressible": "pipeline.export",
     "Outcome": "model.finding",
     "PartialInputError": "pipeline.validation",
+    "PlanSearch": "pipeline.planning",
+    "PlannedJob": "pipeline.planning",
     "Related": "model.finding",
     "Report": "model.finding",
     "Selection": "checking.selection",
@@ -96,6 +117,10 @@ _HOMES = {
     "Unjudged": "model.finding",
     "UnreadableError": "system.boundary",
     "Verdict": "model.finding",
+    "export": "pipeline.export",
+    "export_formats": "pipeline.export",
+    "judge_run": "pipeline.runs",
+    "plan": "pipeline.planning",
     "render": "report",
     "validate": "pipeline.validation",
 }

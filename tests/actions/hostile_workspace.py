@@ -14,7 +14,21 @@ MODULES = (
     *("job", "steps", "target", "trainspec_validate", "trainspec_conformance", "click", "msgspec", "yaml", "numpy"),
     *("rich", "psutil", "jsonschema_rs", "hatchling", "setuptools", "setup", "conftest", "tomllib", "base64"),
 )
-PROGRAMS = ("bash", "sh", "env", "git", "python", "python3", "pip", "rm", "mkdir", "cat", "cc", "trainspec-validate")
+PROGRAMS = (
+    "bash",
+    "sh",
+    "env",
+    "git",
+    "python",
+    "python3",
+    "pip",
+    "rm",
+    "mkdir",
+    "cat",
+    "cc",
+    "uv",
+    "trainspec-validate",
+)
 BY_GIT = ("post-checkout", "reference-transaction", "post-index-change", "fsmonitor-watchman")
 
 SETTINGS = """[core]
@@ -68,6 +82,14 @@ def fill(folder: Path, marks: Path) -> None:
     write(folder / "setup.cfg", "[metadata]\nname = evil\n")
     write(folder / "requirements.txt", "--find-links wheels\nevil\n")
     write(folder / "pyproject.toml", '[build-system]\nrequires = []\nbuild-backend = "setup"\nbackend-path = ["."]\n')
+    # of uv
+    write(
+        folder / "uv.toml",
+        f'no-index = true\nfind-links = ["{folder}/wheels"]\n[pip]\npython = "{folder}/bin/python"\n',
+    )
+    write(folder / ".python-version", f"{folder}/bin/python\n")
+    # of Python where it is interactive
+    write(folder / "startup.py", python.format(str(marks / "startup.py")))
     # of the shell
     write(folder / "startup.sh", f": > {marks}/startup.sh\n")
     write(folder / "trainspec.toml", 'fail-on = "never"\n')
@@ -102,6 +124,8 @@ def variables(folder: Path) -> dict[str, dict[str, str]]:
         "shell-startup": {"BASH_ENV": f"{folder}/startup.sh", "ENV": f"{folder}/startup.sh"},
         "library": {"LD_PRELOAD": "./preload.so", "LD_LIBRARY_PATH": "."},
         "pip-configuration": {"PIP_CONFIG_FILE": str(folder / "pip.conf"), "PIP_REQUIREMENT": "requirements.txt"},
+        "python-startup": {"PYTHONSTARTUP": str(folder / "startup.py"), "PYTHONINSPECT": "1"},
+        "uv": {"UV_CONFIG_FILE": str(folder / "uv.toml"), "UV_PYTHON": str(folder / "bin" / "python")},
         "git": {"GIT_DIR": str(folder / ".git"), "GIT_CONFIG_GLOBAL": str(folder / ".gitconfig")},
     }
 

@@ -65,6 +65,32 @@ def test_a_run_of_the_suite_runs_the_stack_alone(name: str, tmp_path: Path) -> N
     assert "null-run: 1 trial" in job.log
 
 
+def test_no_name_of_a_file_sets_what_later_steps_read(tmp_path: Path) -> None:
+    """Names that look like lines of the files in which a runner takes variables, paths and outputs of a step."""
+    plain = ["cluster.yaml"]
+    named = [
+        "BASH_ENV=startup.sh.trainspec.yaml",
+        "a\nPYTHONPATH=.\n.yaml",
+        "a\nsarif=evil\n.yaml",
+        "b<<END\nx\nEND\n.yaml",
+    ]
+    outputs = []
+    for number, names in enumerate((plain, [*plain, *named])):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        job = hostile_job(folder, "validator", paths=".")
+        for name in names:
+            (job.workspace / name).write_text(BAD, encoding="utf-8")
+        job.install_this()
+        assert job.run("Settings", "Validate", "Verdict") == 1, job.log
+        assert not (folder / "environment-of-later-steps").exists()
+        assert not (folder / "path-of-later-steps").exists()
+        assert marks_in(folder / "marks") == []
+        assert job.log.count("error[TS-CLU-010]") == len(names)
+        outputs.append({name: Path(value).name for name, value in job.outputs.items()})
+    assert outputs[0] == outputs[1]
+
+
 @pytest.fixture(scope="module")
 def offline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout of the actions that can be installed without a network, and its wheels."""

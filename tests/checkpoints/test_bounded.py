@@ -192,7 +192,7 @@ HOSTILE: dict[str, tuple[Limit, Callable[[int], Callable[[Path], None]]]] = {
         limits.PICKLE_VALUE_BYTES,
         lambda scale: bare(b"N" + b"".join(b"r" + struct.pack("<I", 2 * n + 9) for n in range(4 * scale))),
     ),
-    "pickle-operations": (limits.PICKLE_OPERATIONS, lambda scale: bare(b"N" + b"N0" * (11 * scale))),
+    "pickle-operations": (limits.PICKLE_OPERATIONS, lambda scale: dcp(b"N" + b"N0" * (21 * scale))),
     "dcp": (limits.PICKLE_VALUE_BYTES, lambda scale: dcp(b"(" + b"]" * (19 * scale) + b"l")),
     "dcp-entries": (limits.PIECES, lambda scale: dcp(shared_entries(scale))),
     "dcp-overlaps": (limits.COMPARISONS, lambda scale: dcp(side_by_side(max(300, scale // 100)))),

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import pickle
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.trees import NOW_SECONDS, build, call, mapping, name, pickled, short_text
+from trainspec_validate.checkpoints.limits import PICKLE_VALUE_BYTES, LimitError, UnreadableError
+from trainspec_validate.checkpoints.pickles import Machine, follow
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.pipeline.validation import validate
 
+METADATA = "torch.distributed.checkpoint.metadata"
 WHOLE = "step-60  dcp 2 weight=F32[4,3] bias=F32[4]\n"
 
 
@@ -85,3 +91,93 @@ def test_paths_of_the_index_that_lead_out_are_told(tmp_path: Path) -> None:
     index.write_bytes(index.read_bytes().replace(b"__1_0.distcp", b"../0.distcp/"))
     assert ("paths", ".metadata") in told(tmp_path / "step-60")
     assert [path.name for path in tmp_path.iterdir()] == ["step-60"]
+
+
+def index_of(num: int, more: bytes = b"") -> bytes:
+    """An index of one tensor of so many pieces, as PyTorch writes it; each piece holds `more` beside its place."""
+    number = b"J%b"
+    size = name("torch", "Size")
+    chunks, entries = [], []
+    for n in range(num):
+        begin = number % n.to_bytes(4, "little")
+        chunk = mapping({short_text("offsets"): size + begin + b"\x85\x94\x85\x94R\x94"})[:-1]
+        chunk += short_text("sizes") + size + b"K\x01\x85\x94\x85\x94R\x94u"
+        chunks.append(name(METADATA, "ChunkStorageMetadata") + b")\x81\x94" + chunk + b"b")
+        key = mapping(
+            {short_text("fqn"): short_text("a"), short_text("offset"): size + begin + b"\x85\x94\x85\x94R\x94"}
+        )
+        place = {"relative_path": short_text("__0_0.distcp"), "offset": begin, "length": b"K\x01"}
+        info = mapping({short_text(field): value for field, value in place.items()})[:-1] + more + b"u"
+        entries.append(name(METADATA, "MetadataIndex") + b")\x81\x94" + key + b"b")
+        entries.append(name("torch.distributed.checkpoint.filesystem", "_StorageInfo") + b")\x81\x94" + info + b"b")
+    whole = size + number % num.to_bytes(4, "little") + b"\x85\x85R"
+    held = {"properties": b"N", "size": whole, "chunks": b"](" + b"".join(chunks) + b"e"}
+    tensor = name(METADATA, "TensorStorageMetadata") + b")\x81"
+    tensor += mapping({short_text(key): value for key, value in held.items()}) + b"b"
+    state = {short_text("state_dict_metadata"): mapping({short_text("a"): tensor})}
+    state[short_text("storage_data")] = b"}(" + b"".join(entries) + b"u"
+    return b"\x80\x04" + name(METADATA, "Metadata") + b")\x81" + mapping(state) + b"b."
+
+
+@pytest.fixture
+def few_bytes() -> Iterator[None]:
+    before = PICKLE_VALUE_BYTES.most
+    object.__setattr__(PICKLE_VALUE_BYTES, "most", 4_000_000)
+    yield
+    object.__setattr__(PICKLE_VALUE_BYTES, "most", before)
+
+
+@pytest.mark.usefixtures("few_bytes")
+def test_an_index_of_many_pieces_is_read_in_the_memory_of_its_fields(tmp_path: Path) -> None:
+    content = index_of(2_000)
+    with pytest.raises(LimitError):
+        follow(io.BytesIO(content))
+    (tmp_path / ".metadata").write_bytes(content)
+    (tmp_path / "__0_0.distcp").write_bytes(bytes(2_000))
+    found = {trouble.message for trouble in read_checkpoint(tmp_path).troubles if trouble.path == ".metadata"}
+    assert found == set()
+
+
+@pytest.mark.usefixtures("few_bytes")
+@pytest.mark.parametrize(
+    "more",
+    [
+        short_text("x") + b"]\x94(" + b"]" * 100 + b"e",
+        short_text("x") + b"]q\xff(" + b"]" * 100 + b"e0h\xff0N",
+        short_text("x") + b"](" + b"]" * 100 + b"er\xff\xff\xff\x000j\xff\xff\xff\x000N",
+    ],
+    ids=["held by the object", "a small number", "a large number"],
+)
+def test_what_an_index_holds_beside_its_pieces_counts(more: bytes) -> None:
+    """Nothing is given back for values that an object or the memo still holds."""
+    with pytest.raises(LimitError):
+        follow(io.BytesIO(index_of(600, more)), ("MetadataIndex", "_StorageInfo", "ChunkStorageMetadata"))
+
+
+@pytest.mark.parametrize("records", [(), ("MetadataIndex",)])
+@pytest.mark.parametrize(
+    "puts",
+    [b"Nq\x010", b"Nq\x010Nq\x000Nq\x010", b"Nq\x020Nq\x000Nq\x010Nq\x020Nq\x010", b"Nq\x050Nq\x050"],
+)
+def test_values_are_remembered_under_the_numbers_of_python(puts: bytes, records: tuple[str, ...]) -> None:
+    """Else one name would be judged and another one called."""
+    for number in range(7):
+        fetch = b"\x80\x04" + puts + short_text("os") + b"\x940h" + bytes([number]) + b"."
+        try:
+            wanted = pickle.loads(fetch)
+        except pickle.UnpicklingError:
+            with pytest.raises(UnreadableError):
+                follow(io.BytesIO(fetch), records)
+        else:
+            assert follow(io.BytesIO(fetch), records).value == wanted
+
+
+def test_an_object_that_is_doubled_and_names_of_code_are_not_given_back() -> None:
+    """Each index stays on the stack, or names code that is reported in the end."""
+    kind = name(METADATA, "MetadataIndex") + b")\x81"
+    fields = b"}(" + short_text("a") + b"Nub"
+    for part in (lambda n: kind + b"2" + fields, lambda n: kind + name("m", f"{n:0200}") + b"0" + fields + b"0"):
+        machines = [Machine(("MetadataIndex",)) for _ in range(2)]
+        for machine, num in zip(machines, (10, 510), strict=True):
+            machine.run(io.BytesIO(b"\x80\x04" + b"".join(map(part, range(num))) + b"N."))
+        assert machines[1].value_bytes.used - machines[0].value_bytes.used > 500 * 500

@@ -213,7 +213,8 @@ def test_a_pickle_that_ends_early_is_told(tmp_path: Path, cut: int) -> None:
 
 @pytest.mark.parametrize("protocol", range(6))
 def test_pickles_of_every_protocol_are_followed(protocol: int) -> None:
-    from trainspec_validate.checkpoints.pickles import Pairs, follow
+    from trainspec_validate.checkpoints.pickle_values import Pairs
+    from trainspec_validate.checkpoints.pickles import follow
 
     value = {"text": ["a", 1, 2.5, None, True, (1,), (1, 2, 3, 4), b"bytes", 1 << 70], "self": {"n": -1}}
     content = follow(io.BytesIO(pickle.dumps(value, protocol=protocol)))

@@ -17,7 +17,8 @@ from tests.checkpoints.test_zip_readings import EVIL, container
 from tests.trees import build
 from trainspec_validate import validate
 from trainspec_validate.checkpoints.opening import UnreadableError, read_json
-from trainspec_validate.checkpoints.pickles import Name, follow
+from trainspec_validate.checkpoints.pickle_values import Name
+from trainspec_validate.checkpoints.pickles import follow
 from trainspec_validate.cli.commands.checkpoint import command
 
 HEAD = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }\n"

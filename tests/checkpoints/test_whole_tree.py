@@ -229,6 +229,16 @@ def socket_at(path: Path) -> None:
         (lambda root: Path(os.fsdecode(os.fsencode(root) + b"/\xff")).write_text("x"), "the path is no UTF-8"),
         (lambda root: Path(os.fsdecode(os.fsencode(root) + b"/\xff")).mkdir(), "the path is no UTF-8"),
         (lambda root: (root / "UNET/config.json").parent.mkdir() or add_twin(root), "in case only"),
+        (
+            lambda root: [(root / n).write_text("x") for n in ("\u00e9", "e\u0301")],
+            "'\\xe9' differs from 'e\\u0301'",
+        ),
+        (lambda root: (root / "Trainspec-Manifest.json").write_text("x"), "in case only"),
+        (lambda root: [(root / n).mkdir() for n in ("\u00e9", "e\u0301")], "in the Unicode form (NFC, NFD)"),
+        (
+            lambda root: [(root / n).parent.mkdir() or (root / n).write_text("x") for n in ("a/b", "A/c")],
+            "in case only",
+        ),
     ],
 )
 def test_what_cannot_be_covered_is_named_and_nothing_is_sealed(

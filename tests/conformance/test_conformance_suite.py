@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -164,7 +165,17 @@ def test_a_report_can_be_judged_again_and_not_be_mended(tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = command("run", str(HERE / "fake.yaml"), "--report", str(out), "--scenario", "null-run", "--trials", "1")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert command("verify", str(out)).returncode == 0
+    whole = command("verify", str(out)).stdout
+    num_others = int(re.search(r" and (\d+) more", whole)[1])
+    assert "history.jsonl" not in whole
+    (out / "added").mkdir()
+    for number in range(25):
+        (out / "added" / f"{number}.log").write_text("x")
+    (out / "a-link").symlink_to(tmp_path)
+    whole = command("verify", str(out))
+    assert whole.returncode == 0
+    assert "not looked at, as the report does not name them: a-link, badge.svg," in whole.stdout
+    assert f" and {num_others + 26} more" in whole.stdout
     report = json.loads((out / "report.json").read_text())
     assert report["scenarios"][0]["verdict"] == "pass"
     assert report["level"] is None if "level" in report else True

@@ -114,6 +114,15 @@ def test_documents_of_a_run_are_those_it_follows(tmp_path: Path) -> None:
     assert (again.model, again.rates, again.data, again.plan.batch) == (job.model, job.rates, job.data, job.plan.batch)
 
 
+def test_documents_of_a_run_are_written_through_no_link(tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("old")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/plan.json").symlink_to(tmp_path / "outside")
+    with pytest.raises(OSError, match="nothing is written through links"):
+        write_documents(read_job(PLANS / "state-space.yaml", None), None, tmp_path / "run")
+    assert (tmp_path / "outside").read_text() == "old"
+
+
 def _degrees(directory: Path, num_ranks: int, **changes: Any) -> tuple[int, ...] | None:
     """Data degrees that the plan of a run allows after one more start."""
     job = job_of(_plan(**changes), None, Changes(num_ranks=num_ranks))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,19 @@ def test_compiled_loops_are_kept_by_their_text(tmp_path: Path, monkeypatch: pyte
     assert directory.parent == tmp_path / "trainspec"
     assert not directory.exists()
     assert directory == jit._cache_directory()
+
+
+def doubled(value: int) -> int:
+    return 2 * value
+
+
+def test_only_the_loops_are_kept_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Environment and settings of numba stay those of the caller, also when the code is made afterwards."""
+    numba = pytest.importorskip("numba")
+    monkeypatch.setattr("numba.core.config.CACHE_DIR", "")
+    before = dict(os.environ)
+    with jit._cache_in(str(tmp_path)):
+        compiled = numba.njit(cache=True)(doubled)
+    assert (numba.core.config.CACHE_DIR, dict(os.environ)) == ("", before)
+    assert compiled(2) == 4
+    assert list(tmp_path.rglob("*doubled*.nbi"))

@@ -79,6 +79,7 @@ def cut(files: list[RunFile], shares: list[float]) -> RunView:
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large, "_LEAST_BYTES", 50_000)
     monkeypatch.setattr(spill, "_PART_BYTES", 200_000)
+    monkeypatch.setattr(spill, "_SORTED_BYTES", 50_000)
 
 
 @pytest.fixture(scope="module")

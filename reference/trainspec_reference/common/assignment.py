@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from trainspec_reference.common.job import Job
+from trainspec_validate.system.atomic import write_atomically
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Assignment:
         Raises:
             OSError: it cannot be written.
         """
-        path.write_bytes(msgspec.json.encode(self, enc_hook=str))
+        write_atomically(path, msgspec.json.encode(self, enc_hook=str))
 
     @staticmethod
     def read(path: Path) -> Assignment:

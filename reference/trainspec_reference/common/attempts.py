@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainspec_reference.common.checkpoints import sync_directory, write_durably
+from trainspec_validate.system.atomic import write_atomically
 
 
 class Attempts:
@@ -31,10 +31,6 @@ class Attempts:
         """
         number = self.next_number
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        new = self._path.with_suffix(".tmp")
-        new.unlink(missing_ok=True)
-        write_durably(new, f"{number}\n".encode())
-        new.replace(self._path)
-        sync_directory(self._path.parent)
+        write_atomically(self._path, f"{number}\n")
         self.next_number = number + 1
         return number

@@ -46,6 +46,7 @@ from typing import Any
 from trainspec_reference.common import probe_arithmetic, probe_machine, probe_planning, probe_runs, probe_training
 from trainspec_reference.common.probe_arrays import ProbeInputError, Request
 from trainspec_reference.common.probe_parts import Probes, UnsupportedError
+from trainspec_validate.system.atomic import write_atomically
 
 _ARITHMETIC: Mapping[str, Callable[[Request, Probes], dict[str, Any]]] = {
     "noise": probe_arithmetic.noise,
@@ -85,7 +86,7 @@ def answer(backend: str, source: Path, target: Path) -> None:
         found = _computed(request, backend)
     except UnsupportedError as error:
         found = {"unsupported": str(error)}
-    target.write_text(json.dumps({"operation": request.operation, **found}) + "\n")
+    write_atomically(target, json.dumps({"operation": request.operation, **found}) + "\n")
 
 
 def _computed(request: Request, backend: str) -> dict[str, Any]:

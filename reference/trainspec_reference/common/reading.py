@@ -17,6 +17,7 @@ from trainspec_validate.documents.types.batch import Batch, ElasticBatch
 from trainspec_validate.documents.types.checkpoint import CheckpointPolicy
 from trainspec_validate.documents.types.model import Model
 from trainspec_validate.documents.types.plan import TrainingPlan
+from trainspec_validate.system.atomic import write_atomically
 
 _FAMILIES = {"dense-transformer": "transformer", "cnn": "convolution", "state-space": "state-space"}
 _SIZES = ("num_layers", "hidden_size", "ffn_hidden_size", "vocabulary_size", "sequence_length")
@@ -209,5 +210,5 @@ def write_documents(job: Job, cluster: Path | None, directory: Path, before: Pat
     found = []
     for name, text in texts.items():
         found.append(directory / f"{name}.json")
-        found[-1].write_text(json.dumps(text, indent=1) + "\n")
+        write_atomically(found[-1], json.dumps(text, indent=1) + "\n")
     return tuple(found)

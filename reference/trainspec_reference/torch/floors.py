@@ -19,6 +19,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from trainspec_reference.torch.links import device_facts, link_bytes_per_second
 from trainspec_reference.torch.models.transformer import causal_attention
+from trainspec_validate.system.atomic import write_atomically
 
 FLOORS = {"matmul": 0.70, "attention": 0.25, "normalization": 0.45, "activation": 0.45, "host-to-device-copy": 0.70}
 """Least share of the roofline that the specification asks for."""
@@ -203,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         dimensions = "x".join(map(str, kernel["dimensions"]))
         print(f"{kernel['operation']:20} {dimensions:20} {share:6.2f} of the roofline, floor {kernel['floor']:.2f}")  # noqa: T201
     if options.out:
-        options.out.write_text(json.dumps(evidence, indent=1) + "\n")
+        write_atomically(options.out, json.dumps(evidence, indent=1) + "\n")
     return int(any(kernel["share"] is not None and kernel["share"] < kernel["floor"] for kernel in evidence["kernels"]))
 
 

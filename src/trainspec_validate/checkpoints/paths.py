@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from unicodedata import normalize
 
 MAX_CHARACTERS = 4096
 """Of the schema of manifests."""
@@ -40,12 +41,31 @@ def above(path: str) -> Iterator[str]:
         yield path
 
 
-def folded_twins(paths: list[str]) -> list[tuple[str, str]]:
-    """Pairs of paths that are one on a file system that ignores case."""
+def folded_twins(paths: Iterable[str]) -> list[tuple[str, str]]:
+    """Pairs of paths, of files or of the directories above them, that are one on some file systems.
+
+    Such file systems ignore case, or the way in which Unicode composes a letter (NFC or NFD).
+
+    >>> folded_twins(["a/b", "A/c"])
+    [('a', 'A')]
+    >>> folded_twins(["\u00e9", "e\u0301"]) != []
+    True
+    """
     first: dict[str, str] = {}
-    found = []
-    for path in paths:
-        other = first.setdefault(path.casefold(), path)
-        if other != path:
+    found: list[tuple[str, str]] = []
+    for path in {part: None for one in paths for part in (*reversed([*above(one)]), one)}:
+        other = first.setdefault(_folded(path), path)
+        if other != path and (not found or not path.startswith(f"{found[-1][1]}/")):
             found.append((other, path))
     return found
+
+
+def _folded(path: str) -> str:
+    return normalize("NFD", normalize("NFD", path).casefold())
+
+
+def shown_twins(first: str, second: str) -> tuple[str, str, str]:
+    """Two paths as they can be told apart in print, and in what they differ."""
+    if normalize("NFC", first) == normalize("NFC", second):
+        return ascii(first), ascii(second), "in the Unicode form (NFC, NFD) only"
+    return repr(first), repr(second), "in case only"

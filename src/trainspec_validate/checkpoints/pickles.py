@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import io
-import pickletools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from trainspec_validate.checkpoints.allowed import is_allowed
 from trainspec_validate.checkpoints.limits import PICKLE_OPERATIONS, PICKLE_VALUE_BYTES, within
 from trainspec_validate.checkpoints.opening import UnreadableError
+from trainspec_validate.checkpoints.pickle_operations import FETCHES, Fetched, fetched, operations
+from trainspec_validate.checkpoints.pickle_values import (
+    MOST_FIELDS,
+    SLOT_BYTES,
+    Inert,
+    Name,
+    Pairs,
+    Record,
+    flat_bytes,
+    is_flat,
+    size_of,
+)
 from trainspec_validate.system.budget import Count, OverLimitError
 
-_CODES = {operation.code.encode("latin-1"): operation for operation in pickletools.opcodes}
 _MAX_PROTOCOL = 5
 NUMPY_START = b"\x93NUMPY"
-_MAX_HELD_BYTES = 65_536
-"""Of one text, number or line; a longer one is passed over and stands for itself. No key or index has such a text."""
 _MAX_NAME_CHARACTERS = 1_000
-_SLOT_BYTES = 16
+_RECORD_BYTES = 128
+"""Of an object with fields, its place in a list or mapping and the empty tuple of its values."""
+_INERT_BYTES = 200 + 3 * SLOT_BYTES
+"""Of what stands for an object, which a record replaces, with its class and its empty arguments on the stack."""
 _MEMO_BYTES = 100
 _PAIR_BYTES = 72
 # What Python takes for a value of each operation, at most, beside its slots on the stack; measured with 3.11.
@@ -33,38 +44,6 @@ _COSTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
-    """A name of code; it stands for itself and is never looked up."""
-
-    module: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.module}.{self.name}"
-
-
-@dataclass(eq=False, slots=True)
-class Inert:
-    """What a pickle would build or call: what it names, with which arguments, and which state it is given."""
-
-    function: Any
-    arguments: Any = ()
-    state: Any = None
-    items: list[Any] = field(default_factory=list)
-
-
-@dataclass(eq=False, slots=True)
-class Pairs:
-    """A mapping as the pairs that it was given; keys are not hashed."""
-
-    pairs: list[tuple[Any, Any]] = field(default_factory=list)
-
-    def texts(self) -> dict[str, Any]:
-        """The pairs whose keys are texts."""
-        return {key: value for key, value in self.pairs if isinstance(key, str)}
-
-
 @dataclass(slots=True)
 class Content:
     """What a pickle holds."""
@@ -72,59 +51,6 @@ class Content:
     value: Any
     denied: list[str]
     """Names of code outside the allow-list, each once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A text, number or line that is too long to be held."""
-
-    num_bytes: int
-
-
-class _SkippedError(Exception):
-    """A value was passed over."""
-
-    def __init__(self, num_bytes: int) -> None:
-        super().__init__()
-        self.num_bytes = num_bytes
-
-
-class _Source:
-    """A file that is read operation by operation and never whole."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def read(self, size: int) -> bytes:
-        """The next bytes of a value.
-
-        Raises:
-            _SkippedError: they are too many to be held, and were passed over.
-        """
-        if size > _MAX_HELD_BYTES:
-            self._file.seek(size, io.SEEK_CUR)
-            raise _SkippedError(size)
-        return self._file.read(size)
-
-    def readline(self) -> bytes:
-        """The next line; without its end where it is too long to be held."""
-        return self._file.readline(_MAX_HELD_BYTES)
-
-
-def _operations(file: BinaryIO) -> Iterator[tuple[str, Any]]:
-    """The name and the argument of each operation, as `pickletools.genops` gives them, in bounded memory."""
-    source = _Source(file)
-    while code := file.read(1):
-        operation = _CODES.get(code)
-        if operation is None:
-            raise ValueError(f"the operation {code!r} is unknown")
-        argument: Any = None
-        if operation.arg is not None:
-            try:
-                argument = operation.arg.reader(source)  # type: ignore[arg-type]
-            except _SkippedError as skipped:
-                argument = Skipped(skipped.num_bytes)
-        yield operation.name, argument
 
 
 class _Mark:
@@ -145,7 +71,27 @@ _LITERALS = frozenset(
 class Machine:
     """Follows the operations of one pickle over inert values."""
 
-    def __init__(self) -> None:
+    def __init__(self, records: Collection[str] = (), fetched: Fetched | None = None) -> None:
+        """A machine without values.
+
+        Args:
+            records: names of classes whose objects are made smaller once they have their fields.
+            fetched: numbers under which the pickle fetches values again; no others are remembered where there are
+                `records`.
+        """
+        self.records = frozenset(records)
+        self.fetched = fetched or Fetched()
+        self.num_first = 0
+        """Numbers of the memo that were given without a gap, where there are `records`."""
+        self.scattered: set[int] = set()
+        """The others."""
+        self.held_bytes: float = 0
+        """Of values that the memo holds, and that are counted once more so."""
+        self.floor_bytes: float = 0
+        """Bytes of values that may be held from elsewhere, so that they are not given back."""
+        self.layouts: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self.texts: dict[str, str] = {}
+        """Texts of fields."""
         self.stack: list[Any] = []
         self.memo: list[Any] = []
         self.sparse_memo: dict[int, Any] = {}
@@ -155,6 +101,7 @@ class Machine:
         """Whether anything would be called."""
         self.operations = Count(PICKLE_OPERATIONS)
         self.value_bytes = Count(PICKLE_VALUE_BYTES)
+        self.value_bytes.add(len(self.fetched.marks))
 
     def run(self, file: BinaryIO) -> Any:
         """The value at the end.
@@ -164,12 +111,12 @@ class Machine:
             UnreadableError: it breaks the format.
         """
         try:
-            for name, argument in _operations(file):
+            for name, argument in operations(file):
                 self.operations.add()
                 if name == "STOP":
                     return self.stack.pop()
-                held = sys.getsizeof(argument) if argument is not None else 0
-                self.value_bytes.add(_SLOT_BYTES + held + _COSTS.get(name, 0))
+                held = 0 if argument is None or name in FETCHES else sys.getsizeof(argument)
+                self.value_bytes.add(SLOT_BYTES + held + _COSTS.get(name, 0))
                 self._step(name, argument)
         except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, UnicodeError) as error:
             raise UnreadableError(f"is no pickle that can be followed: {error or type(error).__name__}") from error
@@ -205,6 +152,7 @@ class Machine:
         found = Name(module, name)
         if not is_allowed(found.module, found.name):
             self.denied[str(found)] = None
+            self.floor_bytes = self.value_bytes.used + 1
         return found
 
     def global_(self, argument: Any) -> None:
@@ -247,6 +195,8 @@ class Machine:
         self.is_called = True
         if not isinstance(function, Name):
             self.denied["a function that another call returns"] = None
+        elif function.name in self.records and arguments == ():
+            return Inert(function, arguments, before=(self.value_bytes.used - _INERT_BYTES, self.held_bytes))
         return Inert(function, arguments)
 
     def build(self, _argument: Any) -> None:
@@ -254,8 +204,43 @@ class Machine:
         state = self.stack.pop()
         if isinstance(self.stack[-1], Inert):
             self.stack[-1].state = state
+            if self.stack[-1].before is not None:
+                self._make_smaller(self.stack[-1])
         else:
             raise ValueError("state is given to what has none")
+
+    def _make_smaller(self, made: Inert) -> None:
+        """Replace the object at the top by its fields alone, and give back the bytes of what is dropped so."""
+        state, before = made.state, made.before
+        if before is None or not isinstance(state, Pairs) or len(state.pairs) > MOST_FIELDS:
+            return
+        if not all(isinstance(key, str) and is_flat(value) for key, value in state.pairs):
+            return
+        keys = tuple(key for key, _ in state.pairs)
+        values = tuple(self._kept(value) for _, value in state.pairs)
+        kept = _RECORD_BYTES + sum(SLOT_BYTES if isinstance(value, str) else flat_bytes(value) for value in values)
+        if keys not in self.layouts:
+            self.held_bytes += sum(map(flat_bytes, keys)) + _MEMO_BYTES
+        self.stack[-1] = Record(made.function, self.layouts.setdefault(keys, keys), values)
+        begin, held = before
+        if begin >= self.floor_bytes:
+            self.value_bytes.used = min(self.value_bytes.used, begin + kept + 2 * (self.held_bytes - held))
+
+    def _kept(self, value: Any) -> Any:
+        """The field of a record; equal texts are held once, and for good."""
+        if not isinstance(value, str):
+            return size_of(value)
+        if value not in self.texts:
+            self.held_bytes += _MEMO_BYTES + flat_bytes(value)
+        return self.texts.setdefault(value, value)
+
+    def duplicate(self, _argument: Any) -> None:
+        """The top once more."""
+        top = self.stack[-1]
+        if isinstance(top, Inert):
+            top.before = None
+        self.floor_bytes = self.value_bytes.used + 1
+        self.stack.append(top)
 
     def put(self, argument: Any) -> None:
         """Remember the top under a number."""
@@ -263,10 +248,13 @@ class Machine:
 
     def memoize(self, _argument: Any) -> None:
         """Remember the top under the next number."""
-        self._remember(len(self.memo) + len(self.sparse_memo))
+        in_order, others = (self.num_first, self.scattered) if self.records else (len(self.memo), self.sparse_memo)
+        self._remember(in_order + len(others))
 
     def _remember(self, number: int) -> None:
-        if number == len(self.memo):
+        if self.records:
+            self._hold(number)
+        elif number == len(self.memo):
             self.memo.append(self.stack[-1])
             self.sparse_memo.pop(number, None)  # numbered twice, it would shift the next one
         elif 0 <= number < len(self.memo):
@@ -275,11 +263,38 @@ class Machine:
             self.value_bytes.add(_MEMO_BYTES)
             self.sparse_memo[number] = self.stack[-1]
 
+    def _hold(self, number: int) -> None:
+        """Remember the top only where it is fetched again."""
+        if number == self.num_first:
+            self.num_first += 1
+            while self.num_first in self.scattered:
+                self.scattered.remove(self.num_first)
+                self.num_first += 1
+        elif number > self.num_first and number not in self.scattered:
+            self.floor_bytes = self.value_bytes.used + 1
+            self.value_bytes.add(_MEMO_BYTES)
+            self.scattered.add(number)
+        if number not in self.fetched:
+            return
+        top = self.stack[-1]
+        if is_flat(top):
+            top = size_of(top)
+            self.held_bytes += _MEMO_BYTES + flat_bytes(top)
+        else:
+            self.floor_bytes = self.value_bytes.used + 1
+            if isinstance(top, Inert):
+                top.before = None
+        self.value_bytes.add(_MEMO_BYTES)
+        self.sparse_memo[number] = top
+
     def get(self, argument: Any) -> None:
         """What was remembered under a number."""
         number = int(argument)
         is_listed = 0 <= number < len(self.memo)
-        self.stack.append(self.memo[number] if is_listed else self.sparse_memo[number])
+        found = self.memo[number] if is_listed else self.sparse_memo[number]
+        if self.records and not isinstance(found, Name) and not is_flat(found):
+            self.floor_bytes = self.value_bytes.used + 1  # more may be put into it, which stays
+        self.stack.append(found)
 
     def make(self, size: int | None, kind: Callable[[Iterable[Any]], Any]) -> None:
         """A value of the topmost `size` values, or of the group."""
@@ -347,7 +362,7 @@ _OPERATIONS: dict[str, Callable[[Machine, Any], None]] = {
     "MARK": lambda machine, _: machine.stack.append(_MARK),
     "POP": lambda machine, _: machine.stack.__delitem__(-1),
     "POP_MARK": lambda machine, _: machine.group().clear(),
-    "DUP": lambda machine, _: machine.stack.append(machine.stack[-1]),
+    "DUP": Machine.duplicate,
     "EMPTY_LIST": lambda machine, _: machine.stack.append([]),
     "EMPTY_DICT": lambda machine, _: machine.stack.append(Pairs()),
     "EMPTY_SET": lambda machine, _: machine.stack.append([]),
@@ -365,15 +380,20 @@ _OPERATIONS: dict[str, Callable[[Machine, Any], None]] = {
 }
 
 
-def follow(file: BinaryIO) -> Content:
+def follow(file: BinaryIO, records: Collection[str] = ()) -> Content:
     """What the next pickle of a file holds, and which names of code it asks for that are not allowed.
+
+    Args:
+        file: is read from where it is.
+        records: names of classes of which the pickle has many objects. They become a `Record` each, and the file, which
+            can be searched, is read twice.
 
     Raises:
         LimitError: it has more operations or values than the limits.
         UnreadableError: it breaks the format.
     """
-    machine = Machine()
     with within():
+        machine = Machine(records, fetched(file) if records else None)
         value = machine.run(file)
     return Content(value, list(machine.denied))
 

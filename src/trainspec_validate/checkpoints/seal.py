@@ -13,7 +13,7 @@ from typing import Any
 from trainspec_validate.checkpoints.hashing import Progress, digests
 from trainspec_validate.checkpoints.leftovers import leftovers
 from trainspec_validate.checkpoints.opening import check_cost
-from trainspec_validate.checkpoints.paths import fault, folded_twins, unwritable
+from trainspec_validate.checkpoints.paths import fault, folded_twins, shown_twins, unwritable
 from trainspec_validate.checkpoints.tree import changes, irregular
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
 from trainspec_validate.system.atomic import write_atomically
@@ -95,8 +95,10 @@ def _obstacles(checkpoint: Checkpoint, paths: Sequence[str], unsealed: Sequence[
         why = fault(path) or unwritable(path)
         if why:
             yield path, f"the path {why}, and a manifest cannot hold it"
-    for first, second in folded_twins([*paths]):
-        yield second, f"differs from {first!r} in case only; some file systems hold both as one file"
+    reserved = [MANIFEST_NAME, SIGNATURE_NAME]  # what a seal adds
+    for first, second in folded_twins([*reserved, *paths, *unsealed, *checkpoint.empty_folders]):
+        one, other, how = shown_twins(first, second)
+        yield second, f"{other} differs from {one} {how}; some file systems hold both as one file"
 
 
 def _head(checkpoint: Checkpoint, facts: Facts) -> dict[str, Any]:

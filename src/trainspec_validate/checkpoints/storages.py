@@ -8,7 +8,8 @@ from typing import Any
 
 from trainspec_validate.checkpoints.limits import NAME_CHARACTERS, PIECES, within
 from trainspec_validate.checkpoints.opening import UnreadableError
-from trainspec_validate.checkpoints.pickles import Inert, Name, Pairs, follow
+from trainspec_validate.checkpoints.pickle_values import Inert, Name, Pairs
+from trainspec_validate.checkpoints.pickles import follow
 from trainspec_validate.checkpoints.statistics import Piece
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.checkpoints.zips import Zip, opened

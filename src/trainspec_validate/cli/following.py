@@ -36,6 +36,7 @@ def follow(request: Request, interval_seconds: float) -> int:
     index = load_index()
     selection = selection_of(request)
     wanted = [r for r in index.by_id.values() if r.check == "stream" and selection.takes(index, r.id)]
+    _refuse_documents_alone(request.paths)
     try:
         beside = documents_beside(request.paths or (".",))
     except InputError as error:
@@ -123,6 +124,21 @@ class _Told:
         """The ends of files that were not judged, because their last lines have no end or came too late."""
         for name, offset, num_bytes in self.follower.unjudged_ends():
             yield f"not judged: {name}: the last {num_bytes:,} bytes, from byte {offset:,} on; no line end is there"
+
+
+def _refuse_documents_alone(paths: Sequence[str]) -> None:
+    """Refuse to wait where every path is a document, in which no stream can begin.
+
+    Raises:
+        Failure: no path is a stream, a directory, a pattern or absent as yet.
+    """
+    if paths and all(Path(path).is_file() for path in paths):
+        try:
+            kinds = {detect(file).kind for file in search(paths).files}
+        except InputError:
+            return  # the first look reports it
+        if kinds == {"document"}:
+            raise Failure(f"{', '.join(paths)}: --follow judges streams, and no PATH is one; name the stream too")
 
 
 def _streams(request: Request, told: _Told) -> Iterator[Path]:

@@ -38,6 +38,7 @@ _MOST_LEVELS: Final = Limit("a directory", 100, "levels of directories")
 _MOST_STDIN: Final = Limit("a stream on standard input", 16 * 1024**3, "bytes")
 _PIECE_BYTES = 8_000_000
 _MOST_FILES: Final = Limit("a directory", 1_000_000, "files")
+_MOST_COMPARED: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,9 @@ def _nearby(path: Path) -> str:
         names = [entry.name for entry in path.parent.iterdir()]
     except OSError:
         return ""
-    near = did_you_mean(path.name, names)
+    # by stems: a common suffix makes names of few letters look alike
+    alike = [name for name in names[:_MOST_COMPARED] if did_you_mean(path.stem, [PurePath(name).stem])]
+    near = did_you_mean(path.name, alike)
     return f"; did you mean {(path.parent / near).as_posix()!r}?" if near else ""
 
 

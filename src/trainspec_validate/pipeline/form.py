@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from trainspec_validate.documents.load import LoadError, read_file
-from trainspec_validate.model.finding import Severity
+from trainspec_validate.documents.load import LoadError, load_text, read_file
+from trainspec_validate.documents.types import Document, read
+from trainspec_validate.model.finding import Finding, Report, Severity
 from trainspec_validate.model.requirements import load_index
 from trainspec_validate.pipeline.engine import located
 from trainspec_validate.pipeline.inputs import InvalidDocumentError
 from trainspec_validate.pipeline.reading import read_content
-from trainspec_validate.system.boundary import UnreadableError, unreadable, untrusted
+from trainspec_validate.system.boundary import InputError, UnreadableError, unreadable, untrusted
+
+Kind = TypeVar("Kind", bound=Document)
 
 
 def read_form(kind: str, source: Path | str | bytes, name: str) -> Mapping[str, Any]:
@@ -39,10 +42,43 @@ def read_form(kind: str, source: Path | str | bytes, name: str) -> Mapping[str, 
         raise InvalidDocumentError(f"{name}: a {kind} is wanted, this is a {file.kind}")
     wrong = [finding for finding in file.findings if finding.severity is Severity.ERROR]
     if wrong or file.source is None:
-        found = f"{len(wrong)} error{'' if len(wrong) == 1 else 's'}"
-        raise InvalidDocumentError(
-            f"{name}: no {kind} that can be used; {found}",
-            located({name: file.source} if file.source else {}, wrong),
-        )
+        places = located({name: file.source} if file.source else {}, wrong)
+        raise _invalid(f"{name}: no {kind} that can be used", places)
     data: Mapping[str, Any] = file.source.data
     return data
+
+
+def refuse_errors(report: Report, words: str, path: str | None = None) -> None:
+    """Refuse documents in which the validator finds errors.
+
+    Args:
+        report: what the validator found.
+        words: what follows from errors.
+        path: the document that counts; all of them without it.
+
+    Raises:
+        InvalidDocumentError: there are errors; it carries them.
+    """
+    wrong = [each for each in report.at_or_above(Severity.ERROR) if path in {None, each.path}]
+    if wrong:
+        raise _invalid(words, wrong)
+
+
+def typed(report: Report, name: str, kind: type[Kind]) -> Kind:
+    """The typed document that a report calls so.
+
+    Raises:
+        InputError: there is none, or it is of another kind.
+    """
+    found = [entry for entry in report.documents if entry.path == name]
+    if len(found) != 1 or found[0].kind != kind.__name__:
+        of_other = f", this is a {found[0].kind}" if len(found) == 1 and found[0].kind else ""
+        raise InputError(f"{name}: a {kind.__name__} is wanted{of_other}")
+    document = read(found[0].kind, load_text(found[0].text.encode(), name).data)
+    if not isinstance(document, kind):
+        raise TypeError(f"{name} was read as a {type(document).__name__}")
+    return document
+
+
+def _invalid(words: str, wrong: Sequence[Finding]) -> InvalidDocumentError:
+    return InvalidDocumentError(f"{words}; {len(wrong)} error{'' if len(wrong) == 1 else 's'}", wrong)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from trainspec_validate.documents.types import Record, plain
@@ -84,6 +85,17 @@ def sorted_out(inputs: Input | Iterable[Input]) -> tuple[list[str], tuple[Given,
     if twice:
         raise InputError(f"{twice[0]}: two texts have this name; give each a name of its own")
     return paths, tuple(given)
+
+
+def name_of(one: Input) -> str:
+    """What findings call an input that is judged alone, or as the only one of its kind.
+
+    Raises:
+        TypeError: it is none of `Input`.
+    """
+    if isinstance(one, str | os.PathLike):
+        return Path(os.fspath(one)).as_posix()
+    return one.name if isinstance(one, NamedText) else f"<{_name(plain_of(one))}>"
 
 
 def plain_of(document: Mapping[str, Any] | Record | Dumps) -> Mapping[str, Any]:

@@ -32,7 +32,6 @@ from trainspec_validate.pipeline.detect import Search as Found
 from trainspec_validate.pipeline.detect import Source as FoundSource
 from trainspec_validate.pipeline.engine import Binding, Member, located, not_together, run_rules
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, File, kept
-from trainspec_validate.pipeline.inputs import Given, Input, sorted_out
 from trainspec_validate.pipeline.named import Absent
 from trainspec_validate.pipeline.outcomes import NAME_TAKEN, judged_on, outcomes_of_form, without_input
 from trainspec_validate.pipeline.overlooked import overlooked
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from trainspec_validate.checking.suppress.waivers import WaiverFile
     from trainspec_validate.checkpoints.inventory import Group
     from trainspec_validate.checkpoints.view import SavedStep
+    from trainspec_validate.pipeline.inputs import Given, Input
     from trainspec_validate.telemetry.user_rules import RuleSet
 
 Progress = Callable[[int, int], None]
@@ -131,6 +131,8 @@ def validate(  # noqa: PLR0913
             hold, or the waiver file or the baseline cannot be read.
         TypeError: an input is none of these.
     """
+    from trainspec_validate.pipeline.inputs import sorted_out  # noqa: PLC0415 - the command line has paths alone
+
     paths, given = sorted_out(inputs)
     terms = Terms(selection or Selection(), stdin_name, given, waivers, baseline, today, progress)
     return examine(paths, terms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from trainspec_validate.documents.commented import figure
-from trainspec_validate.model.units import bytes_, bytes_per_second, percent, seconds
+from trainspec_validate.model.units import bytes_, bytes_per_second, number, percent, seconds
 from trainspec_validate.performance.forecast.outlook import PlannedCollective, planned_collectives
 from trainspec_validate.planner.request import Request
 from trainspec_validate.planner.search import INDIFFERENCE, Ranking, Scored, settings_of
@@ -95,3 +95,15 @@ def reasons(ranking: Ranking, scored: Scored | None = None) -> dict[str, str]:
     """
     written = scored or ranking.plans[0]
     return {dimension: reason(ranking, dimension, written) for dimension in dimensions(written.choice)}
+
+
+def nothing_fits(request: Request, ranking: Ranking) -> str:
+    """What to change when no layout fits."""
+    batch = f"{number(request.goal.global_sequences)} sequences over {number(request.goal.num_ranks)} ranks"
+    if ranking.num_layouts == 0:
+        return (
+            f"no layout divides {batch}, the {request.goal.model.shape.num_layers} layers and the heads, and keeps "
+            "pipelines busy; choose other --num-ranks or more --global-sequences"
+        )
+    memory = bytes_(request.goal.memory_budget_bytes)
+    return f"none of {number(ranking.num_layouts)} layouts fits into {memory} of a rank; use more --num-ranks"

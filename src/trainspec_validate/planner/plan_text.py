@@ -253,17 +253,20 @@ def too_long(request: Request, scored: Scored) -> str | None:
     return f"{job}; {most}: use fewer --tokens, or more --global-sequences or --num-ranks"
 
 
-def documents(request: Request, ranking: Ranking, scored: Scored, cluster_reference: str) -> dict[str, str]:
+def documents(
+    request: Request, ranking: Ranking, scored: Scored, cluster_reference: str, *, by_name: bool = False
+) -> dict[str, str]:
     """Text of the plan and of its checkpoint policy, by file name.
 
-    The reference to the profile is given as YAML writes it on one line, for example `{file: cluster.yaml}`.
+    The reference to the profile is given as YAML writes it on one line, for example `{file: cluster.yaml}`. The policy
+    refers to the plan by its file, or by its name alone.
     """
     name = f"{request.model.name}-on-{request.cluster.metadata.name}"[:120]
     names = Names(
         plan=name,
         policy=f"{name}-policy",
         cluster_reference=cluster_reference,
-        plan_reference=f"{{file: {PLAN_FILE}, name: {as_text(name)}}}",
+        plan_reference=f"{{{'' if by_name else f'file: {PLAN_FILE}, '}name: {as_text(name)}}}",
     )
     figures = policy_figures(request, scored, names)
     return {

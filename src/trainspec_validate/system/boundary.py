@@ -112,6 +112,10 @@ def refusal_of(error: BaseException) -> Refusal | None:
         return Refusal("it ends early", "copy the file again")
     if isinstance(error, OverflowError):
         return Refusal("a number in it is too large to compute with", "write a number below 1.8e308")
+    if isinstance(error, ValueError) and "embedded null" in str(error):
+        return Refusal("the name of a file has a NUL character", "write the name without it")
+    if isinstance(error, ValueError) and "set_int_max_str_digits" in str(error):
+        return Refusal("an integer in it has more digits than can be read", "write a shorter number")
     if isinstance(error, _PLAIN) or _is_of_library(error):
         return Refusal(f"its content cannot be read: {words_of(error)}", _WRITE_AGAIN)
     return None
@@ -131,7 +135,7 @@ def _of_storage(error: OSError) -> Refusal:
         return Refusal(error.strerror, "name a file, or use standard input")
     reason = f"the file cannot be read: {(error.strerror or str(error)).lower()}"
     if error.errno in {errno.ENOENT, errno.ESTALE}:
-        return Refusal(reason, "run again when nothing changes the files")
+        return Refusal(reason, "check the name; if the file was there, run again when nothing changes the files")
     return Refusal(reason, "check the path and its permissions")
 
 

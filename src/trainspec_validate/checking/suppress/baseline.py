@@ -56,6 +56,8 @@ class Baseline:
 
     def _read(self) -> None:
         how = "write it with --write-baseline"
+        if not os.path.lexists(self.path):
+            raise InputError(f"{self.path}: no such file or directory; check the name, or {how}")
         try:
             self.source = load_text(read_file(Path(self.path)), self.path, "json")
         except LoadError as error:

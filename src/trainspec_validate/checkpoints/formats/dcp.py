@@ -11,13 +11,16 @@ from trainspec_validate.checkpoints.formats.torch_zip import read_archive, tell_
 from trainspec_validate.checkpoints.limits import PIECES
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.paths import fault as path_fault
-from trainspec_validate.checkpoints.pickles import Inert, Name, Pairs, follow
+from trainspec_validate.checkpoints.pickle_values import Inert, Name, Pairs, Record
+from trainspec_validate.checkpoints.pickles import follow
 from trainspec_validate.checkpoints.tiles import Box
 from trainspec_validate.checkpoints.tiles import fault as tile_fault
 from trainspec_validate.checkpoints.view import Archive, Checkpoint, is_count
 from trainspec_validate.system.budget import Count
 
 _MAX_FIELDS = 100
+_RECORDS = ("MetadataIndex", "_StorageInfo", "ChunkStorageMetadata")
+"""Classes of which an index has an object for each piece of state."""
 _MAX_DIMENSIONS = 254
 MARK = ".metadata"
 SUFFIX = ".distcp"
@@ -59,7 +62,7 @@ def _read_folder(checkpoint: Checkpoint, folder: str) -> None:
     checkpoint.examined |= {"container", "limits", "code", "files", "paths", "tiling"}
     with judged(checkpoint, mark, "the index"):
         with open_file(checkpoint.root / mark) as file:
-            content = follow(file)
+            content = follow(file, _RECORDS)
         tell_code(checkpoint, mark, content)
         index = _state(content.value, "Metadata")
         budget = Count(PIECES)
@@ -79,6 +82,8 @@ def _pairs(value: Any) -> list[tuple[Any, Any]]:
 
 def _state(value: Any, kind: str) -> dict[str, Any]:
     """Fields of what would be an object of this class."""
+    if isinstance(value, Record) and value.function.name == kind:
+        return dict(zip(value.keys, value.values, strict=True))
     if not isinstance(value, Inert) or not isinstance(value.function, Name) or value.function.name != kind:
         raise UnreadableError(f"has no {kind} where one belongs")
     state = value.state[1] if isinstance(value.state, tuple) and len(value.state) == 2 else value.state
@@ -105,7 +110,11 @@ def _sizes(value: Any) -> tuple[int, ...]:
 
 
 def _entries(value: Any, budget: Count) -> Iterator[Entry]:
-    for key, info in _pairs(value):
+    """What the index says of each piece; the pairs are taken out, as both together would take too much memory."""
+    pairs = _pairs(value)
+    pairs.reverse()
+    while pairs:
+        key, info = pairs.pop()
         budget.add()
         index, stored = _state(key, "MetadataIndex"), _state(info, "_StorageInfo")
         name, path = index.get("fqn"), stored.get("relative_path")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from trainspec_validate.checkpoints.boundary import failure
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
-from trainspec_validate.checkpoints.paths import fault, folded_twins
-from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
+from trainspec_validate.checkpoints.paths import fault, folded_twins, shown_twins
+from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
 from trainspec_validate.documents.types import CheckpointManifest, read_manifest
 
 _HELP = "write every path relative to the directory of the manifest, with forward slashes and without . or .."
@@ -58,6 +58,8 @@ def _check_paths(checkpoint: Checkpoint, manifest: CheckpointManifest) -> None:
     for path, number in Counter(paths).items():
         if number > 1:
             checkpoint.report("paths", MANIFEST_NAME, f"the path {path!r} appears {number} times", "list it once")
-    for first, second in folded_twins(paths):
-        words = f"the paths {first!r} and {second!r} differ in case only"
+    reserved = [MANIFEST_NAME, SIGNATURE_NAME]
+    for first, second in folded_twins([*reserved, *paths, *manifest.unsealed, *manifest.empty_folders]):
+        one, other, how = shown_twins(first, second)
+        words = f"the paths {one} and {other} differ {how}"
         checkpoint.report("paths", MANIFEST_NAME, words, "rename one: some file systems hold both as one file")

@@ -6,7 +6,8 @@ from typing import Any
 
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
-from trainspec_validate.checkpoints.pickles import Content, Pairs, code_after, code_of, follow
+from trainspec_validate.checkpoints.pickle_values import Pairs
+from trainspec_validate.checkpoints.pickles import Content, code_after, code_of, follow
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.checkpoints.zips import Zip, opened
 

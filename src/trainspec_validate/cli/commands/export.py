@@ -104,59 +104,14 @@ def _read(plan: str, cluster: str | None, policy: str | None) -> tuple[Job, Repo
     Raises:
         Failure: a file cannot be read as its kind, or the plan's cluster is not there.
     """
-    from trainspec_validate.pipeline.validation import validate  # noqa: PLC0415 - `--help` goes without
+    from trainspec_validate.pipeline.export import job_of  # noqa: PLC0415 - `--help` goes without
+    from trainspec_validate.pipeline.validation import validate  # noqa: PLC0415
 
-    named = [path for path in (plan, cluster, policy) if path]
     try:
-        report = validate(named)
+        report = validate([path for path in (plan, cluster, policy) if path])
+        return job_of(report, plan, cluster, policy, remedy="name its file with --cluster"), report
     except InputError as error:
         raise Failure(str(error)) from error
-    return _job(report, plan, cluster, policy), report
-
-
-def _job(report: Report, plan: str, cluster: str | None, policy: str | None) -> Job:
-    """The typed documents of a report, bound as the validator binds them."""
-    from trainspec_validate.documents.load import load_text  # noqa: PLC0415
-    from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan, read  # noqa: PLC0415
-    from trainspec_validate.pipeline.engine import Member  # noqa: PLC0415
-    from trainspec_validate.pipeline.references import bindings  # noqa: PLC0415
-
-    members = {
-        _real(entry.path): Member(entry.path, read(entry.kind, load_text(entry.text.encode(), entry.path).data))
-        for entry in report.documents
-        if entry.kind in {"TrainingPlan", "ClusterProfile", "CheckpointPolicy"}
-    }
-
-    def of_kind(path: str, kind: type) -> Member:
-        found = members.get(_real(path))
-        if found is None or not isinstance(found.document, kind):
-            raise Failure(f"{path}: this is no {kind.__name__} that can be read; see: trainspec-validate {path}")
-        return found
-
-    mine = of_kind(plan, TrainingPlan)
-    bound, _ = bindings(list(members.values()), lambda path: members.get(_real(path)))
-    binding = next(entry for entry in bound if entry.get(TrainingPlan) is mine and CheckpointPolicy not in entry)
-    machine = binding.get(ClusterProfile)
-    if machine is None:
-        wanted = mine.document.cluster  # type: ignore[union-attr]
-        raise Failure(_clusterless(report, mine.path, wanted.file if wanted else None))
-    if cluster and of_kind(cluster, ClusterProfile) is not machine:
-        raise Failure(f"{plan}: the plan is for the cluster in {machine.path}; change that, or leave --cluster out")
-    rules = of_kind(policy, CheckpointPolicy).document if policy else None
-    return Job(mine.document, machine.document, rules)  # type: ignore[arg-type]
-
-
-def _clusterless(report: Report, plan: str, wanted: str | None) -> str:
-    """Why a plan, which may want the cluster in a file, is bound to none."""
-    found = [entry for entry in report.findings if entry.path == plan and entry.pointer[:1] == ("cluster",)]
-    why = "".join(f": {entry.message}; {entry.help}" for entry in found[:1])
-    if not why and wanted:
-        return f"{plan}: its cluster in {wanted} cannot be read; see: trainspec-validate {plan}"
-    return f"{plan}: the plan's cluster is not known{why or '; name its file with --cluster'}"
-
-
-def _real(path: str) -> str:
-    return str(Path(path).resolve())
 
 
 def _write(job: Job, wanted: str) -> tuple[list[Exported], list[str]]:

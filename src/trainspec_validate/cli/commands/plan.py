@@ -83,7 +83,7 @@ def command(cluster: str, model: str, **options: Any) -> None:
     """
     from trainspec_validate.cli.commands import files, plan_report  # noqa: PLC0415
     from trainspec_validate.performance.forecast.facts import Unpredictable  # noqa: PLC0415 - `--help` goes without the models
-    from trainspec_validate.planner import plan_text, safety  # noqa: PLC0415
+    from trainspec_validate.planner import explain, plan_text, safety  # noqa: PLC0415
     from trainspec_validate.planner.request import Impossible, Wishes, request  # noqa: PLC0415
     from trainspec_validate.planner.search import search  # noqa: PLC0415
 
@@ -101,7 +101,7 @@ def command(cluster: str, model: str, **options: Any) -> None:
     finally:
         bar.close()
     if not ranking.plans:
-        raise Failure(f"{cluster}: {plan_report.nothing_fits(asked, ranking)}")
+        raise Failure(f"{cluster}: {explain.nothing_fits(asked, ranking)}")
     if options["picked"] > len(ranking.plans):
         raise Failure(f"plan {options['picked']} is asked for, there are {len(ranking.plans)}")
     scored = ranking.plans[options["picked"] - 1]

@@ -21,18 +21,6 @@ _BAND = "  eight of ten"
 _UNNAMED = Names("plan", "policy", "{name: cluster}", "{name: plan}")
 
 
-def nothing_fits(request: Request, ranking: Ranking) -> str:
-    """What to change when no layout fits."""
-    batch = f"{number(request.goal.global_sequences)} sequences over {number(request.goal.num_ranks)} ranks"
-    if ranking.num_layouts == 0:
-        return (
-            f"no layout divides {batch}, the {request.goal.model.shape.num_layers} layers and the heads, and keeps "
-            "pipelines busy; choose other --num-ranks or more --global-sequences"
-        )
-    memory = bytes_(request.goal.memory_budget_bytes)
-    return f"none of {number(ranking.num_layouts)} layouts fits into {memory} of a rank; use more --num-ranks"
-
-
 def show(request: Request, ranking: Ranking, num_shown: int, style: str) -> None:
     """Print the best plans; what was assumed goes to standard error."""
     best = ranking.plans[:num_shown]

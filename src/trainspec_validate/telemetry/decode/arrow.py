@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from trainspec_validate.documents.types.stream import Head
+from trainspec_validate.system.budget import Count
 from trainspec_validate.telemetry.decode.batch import Batch, Column, Table, join, spread, take
 from trainspec_validate.telemetry.decode.identities import Identities
-from trainspec_validate.telemetry.decode.names import Interner, Names
+from trainspec_validate.telemetry.decode.names import MOST_SUBJECTS, Interner, Names
 from trainspec_validate.telemetry.decode.rows import FileFacts, RowBuilder
-from trainspec_validate.telemetry.decode.run_file import Stretch, note_damage, note_head
+from trainspec_validate.telemetry.decode.run_file import MOST_HEAD_BYTES, MOST_HEADS, Stretch, note_damage, note_head
 from trainspec_validate.telemetry.formats import parquet
 from trainspec_validate.telemetry.formats.items import Refusal
 from trainspec_validate.telemetry.formats.native import read_line
@@ -45,8 +46,8 @@ def first_head(path: Path) -> Head | None:
         SourceError: the file is no twin of a stream.
     """
     for _, batch in parquet.row_batches(path, 0, 1, ["json"]):
-        text = batch.column("json")[0] if batch.num_rows else None
-        record = read_line(parquet.content_of(text)) if text is not None and text.is_valid else None
+        (text,) = parquet.contents_of(batch.column("json").slice(0, 1)) if batch.num_rows else [None]
+        record = read_line(text) if text is not None else None
         return record if isinstance(record, Head) else None
     return None
 
@@ -54,12 +55,16 @@ def first_head(path: Path) -> Head | None:
 def leading_heads(path: Path) -> tuple[Head, ...]:
     """The heads that a file begins with, one after another."""
     found: list[Head] = []
-    for _, batch in parquet.row_batches(path, columns=["json"]):
-        for text in batch.column("json"):
-            record = read_line(parquet.content_of(text)) if text.is_valid else None
-            if not isinstance(record, Head):
-                return tuple(found)
-            found.append(record)
+    num, num_bytes = Count(MOST_HEADS), Count(MOST_HEAD_BYTES)
+    for _, whole in parquet.row_batches(path, columns=["json"]):
+        for _, batch in parquet.pieces(whole):
+            for text in parquet.contents_of(batch.column("json")):
+                record = read_line(text) if text is not None else None
+                if text is None or not isinstance(record, Head):
+                    return tuple(found)
+                num.add()
+                num_bytes.add(len(text))
+                found.append(record)
     return tuple(found)
 
 
@@ -74,14 +79,14 @@ def arrow_batches(stretch: Stretch, names: Names, facts: FileFacts, *, in_column
     for first_row, batch in _pieces(stretch, facts):
         text = batch.column("json")
         is_odd = ~np.asarray(text.is_null()) if text.null_count < len(text) else np.zeros(len(text), bool)
-        for row in np.flatnonzero(is_odd).tolist():
-            content = parquet.content_of(text[row])
-            record = read_line(content)
+        odd = np.flatnonzero(is_odd)
+        for row, content in zip(odd.tolist(), parquet.contents_of(text.take(odd)), strict=True):
+            record = read_line(content or b"")
             if isinstance(record, Refusal):
                 note_damage(facts, first_row + row, record)
             else:
                 if isinstance(record, Head):
-                    note_head(facts, len(content))
+                    note_head(facts, len(content or b""))
                 builder.add(first_row + row, record)
         identity = np.zeros(batch.num_rows, np.int64)
         found = _plain_rows(batch, first_row, ~is_odd, builder, identities, texts, identity)
@@ -106,7 +111,9 @@ def _pieces(stretch: Stretch, facts: FileFacts) -> Iterator[tuple[int, Any]]:
             message = f"the column {name[:60]!r} has no name of a metric"
             note_damage(facts, 0, Refusal(message, "name columns by the keys of metrics"))
         refused |= wrong
-        yield first_row, batch.select([name for name in batch.schema.names if name not in wrong])
+        named = batch.select([name for name in batch.schema.names if name not in wrong])
+        for start, piece in parquet.pieces(named):
+            yield first_row + start, piece
 
 
 @lru_cache(parquet.MAX_COLUMNS)
@@ -195,6 +202,8 @@ class _Texts:
             return np.full(len(column), -1, np.int64)
         if not hasattr(column, "dictionary"):
             column = column.dictionary_encode()
+        if len(column.dictionary) > len(column):
+            column = parquet.with_used_texts(column)
         last = self._last.get(name)
         if last is None or not column.dictionary.equals(last[0]):
             texts = parquet.texts_of(column.dictionary)
@@ -208,6 +217,7 @@ class _Texts:
         known = self.known.numbers.get(text)
         if known is not None:
             return known
+        MOST_SUBJECTS.check(len(self.known.items))
         return self.known.number(text) if _NAME.fullmatch(text) else _NO_NAME
 
 

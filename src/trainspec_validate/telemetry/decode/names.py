@@ -24,7 +24,7 @@ LOCKSTEP = frozenset({"train.rank.step", "train.collective.sequence"})
 MAX_KEYS = int(Limit("a run", 4_096, "keys of metrics").most)
 """Keys of metrics in one run; more is a label that holds a step or a job."""
 _MOST_WRITERS: Final = Limit("a run", 500_000, "emitters, in each attempt anew")
-_MOST_SUBJECTS: Final = Limit("a run", 1_000_000, "ranks, devices and hosts that values are of")
+MOST_SUBJECTS: Final = Limit("a run", 1_000_000, "ranks, devices and hosts that values are of")
 _TOO_MANY = Key("train.telemetry.too_many_keys")
 """What the values of all further keys are counted as."""
 
@@ -172,7 +172,7 @@ class Names:
         self.texts: dict[str, int] = {}
         """Number of the key by its name as streams write it."""
         self.spelled: list[str] = []
-        self.subjects: Interner[Subject] = Interner(most=_MOST_SUBJECTS)
+        self.subjects: Interner[Subject] = Interner(most=MOST_SUBJECTS)
         self.emitters: Interner[str] = Interner()
         self.writers: Interner[Writer] = Interner(most=_MOST_WRITERS)
         self.heads: list[Head | None] = []

@@ -36,11 +36,14 @@ class RunFile:
     head: Head | None
     """First head, where the file begins with one."""
     is_compressed: bool = False
+    least_text_bytes: int = 0
+    """What the file says that its records take as text at least."""
 
     @property
     def text_bytes(self) -> int:
         """Size of the text; a compressed one is taken for ten times as large."""
-        return self.num_bytes * (10 if self.is_compressed or self.format == "parquet" else 1)
+        factor = 10 if self.is_compressed or self.format == "parquet" else 1
+        return max(self.num_bytes * factor, self.least_text_bytes)
 
     @contextmanager
     def reading(self, facts: FileFacts | None = None) -> Iterator[None]:

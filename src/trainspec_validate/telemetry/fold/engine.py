@@ -18,14 +18,17 @@ from trainspec_validate.telemetry.formats.format import FORMATS, detect, holds_r
 from trainspec_validate.telemetry.formats.native import MAX_LINE_BYTES, read_line
 from trainspec_validate.telemetry.formats.source import SourceError, head_of, is_compressed
 from trainspec_validate.telemetry.kernels import jit
+from trainspec_validate.telemetry.view.event_log import weight
 from trainspec_validate.telemetry.view.run_view import RunView, StreamFile
 
 AT_ONCE_BYTES = 32_000_000
 """A run up to this size is read as a whole and put in order before it is folded."""
 
 
-_MOST_AT_ONCE = 8_000_000
+_MOST_AT_ONCE = 4_000_000
 """Records and values that are held at once, however well they were compressed."""
+_EVENT_WEIGHT = 20
+"""Records that take as much as an event of a usual size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +56,10 @@ def run_file(number: int, path: Path, name: str) -> RunFile:
     found = detect(start)
     if found is not None and found.name == "parquet":
         from trainspec_validate.telemetry.decode.arrow import first_head  # noqa: PLC0415
+        from trainspec_validate.telemetry.formats.parquet import text_bytes  # noqa: PLC0415
 
-        return RunFile(number, path, name, found.name, size, first_head(path))
+        head = first_head(path)
+        return RunFile(number, path, name, found.name, size, head, least_text_bytes=text_bytes(path))
     head = _head(start)
     if found is None and not head and not holds_record(start):
         raise SourceError("this is no stream of a known format: " + ", ".join(FORMATS))
@@ -111,7 +116,7 @@ def _digest_at_once(files: Sequence[RunFile]) -> Digest | None:
     size = 0
     for batch in (batch for file in files for batch in batches(Stretch(file), digest.names, digest.facts(file.number))):
         found.append(batch)
-        size += batch.num_records + batch.num_samples
+        size += batch.num_records + batch.num_samples + _EVENT_WEIGHT * sum(weight(event) for _, event in batch.events)
         if size > _MOST_AT_ONCE:
             return None
     digest.add(in_order(join(found), by_time=not have_order(files)))

@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,12 @@ def large_digest(files: Sequence[RunFile], num_workers: int | None) -> Digest:
     if not have_order(files):
         return sorted_digest(files)
     shares = with_heads(split(ordered(files), num_workers or _processors()), files)
-    try:
+    with suppress(HeadUnknownError):
         digest = _folded(shares)
-    except HeadUnknownError:
-        return sorted_digest(files)
-    return sorted_digest(files) if digest.is_unsorted else digest
+        if not digest.is_unsorted:
+            return digest
+        del digest  # before there is another one
+    return sorted_digest(files)
 
 
 def _processors() -> int:

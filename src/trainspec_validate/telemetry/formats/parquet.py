@@ -25,7 +25,8 @@ from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.formats.fit import told
 from trainspec_validate.telemetry.formats.items import Item, Losses, Record, Refusal
 from trainspec_validate.telemetry.formats.native import read_line, record_from
-from trainspec_validate.telemetry.formats.source import SourceError
+from trainspec_validate.telemetry.formats.pages import TextSize, check_pages
+from trainspec_validate.telemetry.formats.source import SourceError, check_unpacked
 from trainspec_validate.telemetry.formats.thrift import RECORDS, check_records
 
 MARK = b"trainspec.stream"
@@ -36,6 +37,15 @@ MAX_COLUMNS = 4_000
 ROWS_OF_A_GROUP = 131_072
 CELLS_AT_ONCE = 8_000_000
 """Numbers that are held at once, whatever the number of columns."""
+TEXT_AT_ONCE_BYTES = 8_000_000
+"""Texts of `json` that are decoded at once: their records take up to twenty times as much."""
+_LARGE_FILE_BYTES = 256_000_000
+"""A part of a column is read whole in a smaller file, and through a buffer in a larger one."""
+_BUFFER_BYTES = 65_536
+_MOST_SHARED_PARTS = 50_000
+"""Parts of columns in a footer that each process may hold: a library takes some 5 kB for each."""
+_ROW_BYTES = 100
+"""About what a record with some values takes as text."""
 _WHOLE = ("time_us", "seq", "att", "step", "rank")
 _TEXTS = ("host", "device", "emitter")
 _FIXED = (*_WHOLE, *_TEXTS, "json")
@@ -144,13 +154,13 @@ class _Rows:
 
     coordinates: dict[str, list[Any]]
     numbers: dict[str, list[float | None]]
-    text: list[str | None]
+    text: list[bytes | None]
 
     def record(self, row: int) -> Record | Refusal:
         """The record of a row."""
         text = self.text[row]
         if text is not None:
-            return read_line(text.encode("utf-8", "surrogatepass"))
+            return read_line(text)
         found = {name: column[row] for name, column in self.coordinates.items() if column[row] is not None}
         values = {key: told(value) for key, column in self.numbers.items() if (value := column[row]) is not None}
         return record_from({"k": "m", "m": values, **found})
@@ -162,12 +172,10 @@ def read(path: Path) -> Iterator[Item]:
     Raises:
         SourceError: the file is no Parquet, or not the twin of a stream, or Arrow is not installed.
     """
-    pa, _ = _arrow()
     row = num_refusals = 0
-    with _opened(path) as file:
-        names = _checked(file.schema_arrow, pa)
-        for batch in file.iter_batches(_most_rows(len(file.schema_arrow))):
-            rows = _rows(batch, names)
+    for _, whole in row_batches(path):
+        for _, batch in pieces(whole):
+            rows = _rows(batch)
             for index in range(batch.num_rows):
                 found = rows.record(index)
                 num_refusals += isinstance(found, Refusal)
@@ -185,19 +193,67 @@ def row_batches(
         SourceError: the file is no Parquet, or not the twin of a stream, or Arrow is not installed.
     """
     pa, _ = _arrow()
-    with _opened(path) as file:
+    with _opened(path) as (file, content):
         _checked(file.schema_arrow, pa)
+        num_bytes, unpacked_bytes = content.seek(0, 2), 0
         sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
         row, most = sum(sizes[:start]), _most_rows(len(columns or file.schema_arrow))
         for groups in _together(range(len(sizes))[start:end], sizes, most):
-            for batch in _batches(file, groups, sum(sizes[number] for number in groups), most, columns):
+            for batch in _batches(file, content, groups, most, columns):
+                unpacked_bytes += _unpacked_bytes(batch)
+                check_unpacked(unpacked_bytes, num_bytes)
                 yield row, batch
                 row += batch.num_rows
 
 
+def pieces(batch: Any) -> Iterator[tuple[int, Any]]:
+    """A batch in parts whose texts can be decoded at once, each with the number of its first row in the batch."""
+    import numpy as np  # noqa: PLC0415
+
+    ends = np.cumsum(_text_lengths(batch.column("json")))
+    first = 0
+    while first < batch.num_rows:
+        before = int(ends[first - 1]) if first else 0
+        last = int(np.searchsorted(ends, before + TEXT_AT_ONCE_BYTES, "right"))
+        last = min(max(last, first + 1), first + ROWS_OF_A_GROUP)
+        yield first, batch.slice(first, last - first)
+        first = last
+
+
+def _text_lengths(words: Any) -> Any:
+    """Bytes of each text of a column; 0 for none."""
+    import numpy as np  # noqa: PLC0415
+    import pyarrow.compute as pc  # type: ignore[import-untyped] # noqa: PLC0415
+
+    if words.null_count == len(words):
+        return np.zeros(len(words), np.int64)
+    if hasattr(words, "dictionary"):
+        lengths = pc.binary_length(words.dictionary).take(words.indices)
+    else:
+        lengths = pc.binary_length(words)
+    return lengths.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _unpacked_bytes(batch: Any) -> int:
+    """About what a batch makes the reader do: its texts, and a little for each row and number."""
+    num_values = sum(len(column) - column.null_count for column in batch.columns)
+    return int(_text_lengths(batch.column("json")).sum()) + int(num_values) + 8 * int(batch.num_rows)
+
+
+def contents_of(words: Any) -> list[bytes | None]:
+    """The bytes of the texts of a column, UTF-8 or not."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    plain = words.dictionary_decode() if hasattr(words, "dictionary") else words
+    found: list[bytes | None] = plain.view(pa.binary()).to_pylist()
+    return found
+
+
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """A regular file as Parquet; its footer is read if what it says of its length can be.
+def _opened(path: Path) -> Iterator[tuple[Any, BinaryIO]]:
+    """A regular file as Parquet, and its bytes; its footer is read if what it says of its length can be.
+
+    Texts stay in dictionaries: one text may be that of each row.
 
     Raises:
         SourceError: the file cannot be opened or is no sound Parquet, or Arrow is not installed.
@@ -208,9 +264,15 @@ def _opened(path: Path) -> Iterator[Any]:
         "thrift_container_size_limit": int(_MOST_ENTRIES.most),
     }
     with untrusted(_unsound), open_regular(path) as content:
+        buffer_bytes = _BUFFER_BYTES if content.seek(0, 2) > _LARGE_FILE_BYTES else 0
         _check_footer(content)
-        with pq.ParquetFile(content, **limits) as file:
-            yield file
+        metadata = pq.ParquetFile(content, **limits).metadata
+        names = {metadata.schema.column(number).path for number in range(metadata.num_columns)}
+        texts = sorted(names & {*_TEXTS, "json"})
+        with pq.ParquetFile(
+            content, metadata=metadata, read_dictionary=texts, pre_buffer=False, buffer_size=buffer_bytes, **limits
+        ) as file:
+            yield file, content
 
 
 def _unsound(reason: str, remedy: str) -> SourceError:
@@ -240,13 +302,28 @@ def _check_footer(content: BinaryIO) -> None:
     content.seek(0)
 
 
-def _batches(file: Any, groups: list[int], num_rows: int, most: int, columns: Sequence[str] | None) -> Iterator[Any]:
+def _batches(
+    file: Any, content: BinaryIO, groups: list[int], most: int, columns: Sequence[str] | None
+) -> Iterator[Any]:
     """The rows of row groups, whole where they fit, which is quicker; processes share the processors, not threads."""
-    if num_rows > 2 * most:
+    num_rows = sum(file.metadata.row_group(number).num_rows for number in groups)
+    texts = [_text_size(file, content, number, columns) for number in groups]
+    bytes_per_row = max((text.bytes_per_row for text in texts), default=0.0)
+    if bytes_per_row * most > TEXT_AT_ONCE_BYTES:
+        most = max(1, int(TEXT_AT_ONCE_BYTES / bytes_per_row))
+    if num_rows > 2 * most or sum(text.num_bytes for text in texts) > 2 * TEXT_AT_ONCE_BYTES:
         yield from file.iter_batches(most, row_groups=groups, columns=columns, use_threads=False)
     else:
         table = file.read_row_groups(groups, columns, use_threads=False)
         yield from table.unify_dictionaries().combine_chunks().to_batches()
+
+
+def _text_size(file: Any, content: BinaryIO, group: int, columns: Sequence[str] | None) -> TextSize:
+    """The size of the texts of `json` in a row group whose pages can be held."""
+    names = [column.path for column in (file.schema.column(number) for number in range(len(file.schema)))]
+    chosen = [number for number, name in enumerate(names) if columns is None or name in columns]
+    texts = {number for number in chosen if names[number] in {*_TEXTS, "json"}}
+    return check_pages(content, file.metadata.row_group(group), chosen, texts, names.index("json"))
 
 
 def _together(numbers: Iterable[int], sizes: Sequence[int], least: int) -> Iterator[list[int]]:
@@ -264,19 +341,24 @@ def _together(numbers: Iterable[int], sizes: Sequence[int], least: int) -> Itera
 
 
 def num_row_groups(path: Path) -> int:
-    """Number of row groups of a file.
+    """Number of row groups of a file that processes can share; 1 for a file whose footer is too large for each of them.
 
     Raises:
         SourceError: the file cannot be opened or is no sound Parquet, or Arrow is not installed.
     """
-    with _opened(path) as file:
-        return int(file.num_row_groups)
+    with _opened(path) as (file, _):
+        num = int(file.num_row_groups)
+        return num if num * int(file.metadata.num_columns) <= _MOST_SHARED_PARTS else 1
 
 
-def content_of(text: Any) -> bytes:
-    """The bytes of one text of a column, UTF-8 or not."""
-    plain = text.value if hasattr(text, "dictionary") else text
-    return bytes(plain.as_buffer().to_pybytes())
+def text_bytes(path: Path) -> int:
+    """About what the rows of a file take as text, as its footer says.
+
+    Raises:
+        SourceError: the file cannot be opened or is no sound Parquet, or Arrow is not installed.
+    """
+    with _opened(path) as (file, _):
+        return int(file.metadata.num_rows) * _ROW_BYTES
 
 
 def texts_of(words: Any) -> list[str | None]:
@@ -288,9 +370,18 @@ def texts_of(words: Any) -> list[str | None]:
     return found
 
 
+def with_used_texts(column: Any) -> Any:
+    """A column with a dictionary of those texts alone that a row has."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    used = column.indices.drop_null().unique()
+    return pa.DictionaryArray.from_arrays(pc.index_in(column.indices, used), column.dictionary.take(used))
+
+
 def _text(word: Any) -> str | None:
     try:
-        return content_of(word).decode() if word.is_valid else None
+        return bytes(word.as_buffer()).decode() if word.is_valid else None
     except UnicodeDecodeError:
         return ""
 
@@ -327,7 +418,8 @@ def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or (pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type)))
 
 
-def _rows(batch: Any, keys: Sequence[str]) -> _Rows:
-    columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+def _rows(batch: Any) -> _Rows:
+    columns = {name: batch.column(name).to_pylist() for name in batch.schema.names if name != "json"}
     coordinates = {name: columns[name] for name in (*_WHOLE, *_TEXTS)}
-    return _Rows(coordinates, {key: columns[key] for key in keys}, columns["json"])
+    numbers = {name: columns[name] for name in metric_columns(batch.schema)}
+    return _Rows(coordinates, numbers, contents_of(batch.column("json")))

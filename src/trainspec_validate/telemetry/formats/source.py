@@ -93,6 +93,16 @@ def uncompressed(stream: BinaryIO) -> BinaryIO:
     return whole
 
 
+def check_unpacked(num_bytes: int, num_read: int) -> None:
+    """Accept what some bytes were unpacked to.
+
+    Raises:
+        OverLimitError: it is far more than in most files.
+    """
+    if num_bytes > _FREE_BYTES:
+        _MOST_UNPACKED.check(num_bytes // max(1, num_read))
+
+
 class _Gauge:
     """What is unpacked of a stream, held against what was read of it: sizes that a file states are not asked."""
 
@@ -107,8 +117,7 @@ class _Gauge:
             OverLimitError: there are far more of them than in most files.
         """
         self._num_bytes += num_bytes
-        if self._num_bytes > _FREE_BYTES:
-            _MOST_UNPACKED.check(self._num_bytes // max(1, self._source.num_read))
+        check_unpacked(self._num_bytes, self._source.num_read)
 
 
 class _Gzip(gzip.GzipFile):

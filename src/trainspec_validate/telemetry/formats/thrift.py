@@ -1,4 +1,6 @@
-"""Counts the records in a footer of Parquet before a library makes objects of them, which take hundreds of bytes each.
+"""Counts the records in a footer of Parquet before a library makes objects of them, and reads headers of its pages.
+
+A library takes hundreds of bytes for each record.
 
 The encoding is the compact protocol of Thrift:
 https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
@@ -6,7 +8,7 @@ https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.m
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from trainspec_validate.system.budget import Count, Limit
 
@@ -50,6 +52,24 @@ class _Walk:
             if kind not in {_TRUE, _FALSE}:  # the value of a field that is true or false is its type
                 self.value(kind, depth)
 
+    def fields(self, depth: int) -> dict[int, Any]:
+        """The whole numbers of a record, and of the records in it, by number of the field."""
+        _MAX_DEPTH.check(depth)
+        found: dict[int, Any] = {}
+        number = 0
+        while head := self.content[self.place]:
+            self.place += 1
+            number = number + (head >> 4) if head >= 0x10 else _signed(self.varint())
+            kind = head & 0x0F
+            if kind in _VARINTS:
+                found[number] = _signed(self.varint())
+            elif kind == _STRUCT:
+                found[number] = self.fields(depth + 1)
+            elif kind not in {_TRUE, _FALSE}:
+                self.value(kind, depth)
+        self.place += 1
+        return found
+
     def value(self, kind: int, depth: int) -> None:
         if kind in _VARINTS:
             self.varint()
@@ -81,6 +101,21 @@ class _Walk:
             self.records.add(number)
         for _ in range(number):
             self.value(kind, depth)
+
+
+def _signed(number: int) -> int:
+    return (number >> 1) ^ -(number & 1)
+
+
+def numbers_of(content: bytes) -> tuple[dict[int, Any], int]:
+    """The whole numbers of the record that some bytes begin with, by number of the field, and where it ends.
+
+    Raises:
+        IndexError: it does not end within these bytes.
+        ValueError: this is no record.
+    """
+    walk = _Walk(content)
+    return walk.fields(1), walk.place
 
 
 def check_records(content: bytes) -> None:

@@ -8,7 +8,8 @@ import importlib.util
 import os
 import sys
 import tempfile
-from contextlib import chdir
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
 from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -65,8 +66,28 @@ def compile_loops() -> bool:
     """
     if not can_compile():
         return False
-    os.environ.setdefault("NUMBA_CACHE_DIR", str(_made(_cache_directory())))
     numba = _numba()
+    with _cache_in(str(_made(_cache_directory()))):
+        _compile(numba)
+    return True
+
+
+@contextmanager
+def _cache_in(directory: str) -> Iterator[None]:
+    """Give the functions that are declared meanwhile this place for their code, and other functions of the process none.
+
+    A function takes its place when it is declared, not when it is compiled.
+    """
+    config: Any = importlib.import_module("numba.core.config")
+    before = config.CACHE_DIR
+    config.CACHE_DIR = before or directory
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = before
+
+
+def _compile(numba: ModuleType) -> None:
     compiled: dict[FunctionType, Any] = {}
     for module in _modules():
         for name, value in list(vars(module).items()):
@@ -81,7 +102,6 @@ def compile_loops() -> bool:
                 compiled[value] = compiler(**options, _nrt=False)(value)
             if value in compiled:
                 setattr(module, name, compiled[value])
-    return True
 
 
 def _numba() -> ModuleType:

@@ -16,8 +16,10 @@ from trainspec_validate.telemetry.view.run_records import PlacedEvent
 
 MOST_HELD = 400_000
 """Events that are held as they are: about 1 kB each."""
-_CHARACTERS = 4_000
+_USUAL_BYTES = 1_000
 """Of attributes that count as one more event."""
+_ATTRIBUTE_BYTES, _ENTRY_BYTES = 100, 64
+"""What an attribute takes beside its text, and an entry of a list."""
 _MOST_LISTED = 100_000
 """Events of some names that are held once they are asked for, over all names."""
 
@@ -27,9 +29,20 @@ _MOST_NAMES: Final = Limit("a run", 10_000, "names of events")
 """Events on disk are kept by name, and each name has a block of its own."""
 
 
-def _num_characters(event: Event) -> int:
-    """About how much the attributes of an event take."""
-    return sum(len(value) * 8 if isinstance(value, str | list) else 8 for value in event.a.values())
+def weight(event: Event) -> int:
+    """How many events of a usual size take as much memory."""
+    num_bytes = 0
+    for value in event.a.values():
+        num_bytes += _ATTRIBUTE_BYTES
+        if isinstance(value, str):
+            num_bytes += _text_bytes(value)
+        elif isinstance(value, list):
+            num_bytes += sum(_ENTRY_BYTES + (_text_bytes(each) if isinstance(each, str) else 0) for each in value)
+    return 1 + num_bytes // _USUAL_BYTES
+
+
+def _text_bytes(text: str) -> int:
+    return len(text) if text.isascii() else 4 * len(text)
 
 
 class EventRow(msgspec.Struct, frozen=True, array_like=True):
@@ -78,7 +91,7 @@ class EventLog:
         for row in rows:
             self._held.append(row)
             self._note(row.record)
-            self._weight += 1 + (_num_characters(row.record) // _CHARACTERS if row.record.a else 0)
+            self._weight += weight(row.record) if row.record.a else 1
             if self._weight >= (MOST_HELD if self._blocks is None else NUM_IN_BLOCK):
                 self._put_away()
 

@@ -1,0 +1,102 @@
+"""Reads the operations of a pickle one by one, in bounded memory."""
+
+from __future__ import annotations
+
+import io
+import pickletools
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from trainspec_validate.checkpoints.limits import PICKLE_OPERATIONS
+from trainspec_validate.checkpoints.pickle_values import Skipped
+from trainspec_validate.system.budget import Count
+
+_CODES = {operation.code.encode("latin-1"): operation for operation in pickletools.opcodes}
+_MAX_HELD_BYTES = 65_536
+"""Of one text, number or line; a longer one is passed over and stands for itself. No key or index has such a text."""
+FETCHES = frozenset({"GET", "BINGET", "LONG_BINGET"})
+
+
+class _SkippedError(Exception):
+    """A value was passed over."""
+
+    def __init__(self, num_bytes: int) -> None:
+        super().__init__()
+        self.num_bytes = num_bytes
+
+
+class _Source:
+    """A file that is read operation by operation and never whole."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def read(self, size: int) -> bytes:
+        """The next bytes of a value.
+
+        Raises:
+            _SkippedError: they are too many to be held, and were passed over.
+        """
+        if size > _MAX_HELD_BYTES:
+            self._file.seek(size, io.SEEK_CUR)
+            raise _SkippedError(size)
+        return self._file.read(size)
+
+    def readline(self) -> bytes:
+        """The next line; without its end where it is too long to be held."""
+        return self._file.readline(_MAX_HELD_BYTES)
+
+
+def operations(file: BinaryIO) -> Iterator[tuple[str, Any]]:
+    """The name and the argument of each operation, as `pickletools.genops` gives them, in bounded memory."""
+    source = _Source(file)
+    while code := file.read(1):
+        operation = _CODES.get(code)
+        if operation is None:
+            raise ValueError(f"the operation {code!r} is unknown")
+        argument: Any = None
+        if operation.arg is not None:
+            try:
+                argument = operation.arg.reader(source)  # type: ignore[arg-type]
+            except _SkippedError as skipped:
+                argument = Skipped(skipped.num_bytes)
+        yield operation.name, argument
+
+
+@dataclass(slots=True)
+class Fetched:
+    """Numbers of the memo, in a byte each; those that are too large for any memo count as held."""
+
+    marks: bytearray = field(default_factory=bytearray)
+
+    def add(self, number: int) -> None:
+        """Put a number in."""
+        if 0 <= number < PICKLE_OPERATIONS.most:
+            self.marks.extend(bytes(max(0, number + 1 - len(self.marks))))
+            self.marks[number] = 1
+
+    def __contains__(self, number: int) -> bool:
+        if 0 <= number < len(self.marks):
+            return bool(self.marks[number])
+        return number >= PICKLE_OPERATIONS.most
+
+
+def fetched(file: BinaryIO) -> Fetched:
+    """The numbers under which the next pickle fetches values again; the file is left where it was.
+
+    Raises:
+        OverLimitError: the pickle has more operations than the limit.
+    """
+    begin = file.tell()
+    found, num_operations = Fetched(), Count(PICKLE_OPERATIONS)
+    with suppress(ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, UnicodeError):
+        for name, argument in operations(file):
+            num_operations.add()
+            if name == "STOP":
+                break
+            if name in FETCHES:
+                found.add(int(argument))
+    file.seek(begin)
+    return found
