@@ -196,6 +196,16 @@ def test_binary_state_without_an_ending_is_named_and_text_of_that_name_is_not() 
     assert left_out() == [("tree/checkpoint_100", "is no text, and is in no checkpoint that was found")]
 
 
+@pytest.mark.parametrize(
+    ("name", "help_"),
+    [("m.tar", "unpack it"), ("w/.zarray", "save it in a format"), ("checkpoint_1", "save it in")],
+)
+def test_what_cannot_be_judged_when_it_is_named_has_another_remedy(name: str, help_: str) -> None:
+    put(f"tree/{name}", "\0" * 64)
+    (entry,) = validate(["tree"]).unjudged
+    assert entry.help.startswith(help_)
+
+
 def test_an_archive_in_a_checkpoint_is_named() -> None:
     header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
     Path("tree/model").mkdir()
