@@ -206,6 +206,13 @@ def test_what_cannot_be_judged_when_it_is_named_has_another_remedy(name: str, he
     assert entry.help.startswith(help_)
 
 
+@pytest.mark.parametrize("name", ["m.gguf", "m.npz", "m.joblib"])
+def test_a_file_of_state_that_is_named_and_not_judged_is_said_to_be(name: str) -> None:
+    put(f"tree/{name}", "x\0" * 32)
+    reason = "has the name of a file of state, and is of no format that is judged"
+    assert (f"tree/{name}", reason) in left_out(f"tree/{name}")
+
+
 def test_an_archive_in_a_checkpoint_is_named() -> None:
     header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
     Path("tree/model").mkdir()
