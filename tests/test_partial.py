@@ -263,6 +263,15 @@ def test_a_listed_key_is_one_that_is_absent(entry: str, told: str) -> None:
     assert validate(["."], Selection(select=("TS-PAR",))).findings == ()
 
 
+def test_a_refused_value_is_not_called_absent() -> None:
+    change("plan.yaml", "  attention: grouped-query", "  attention: multi-head")
+    report = validate(["."])
+    assert [finding.requirement for finding in report.findings] == ["TS-DOC-008"]
+    [entry] = report.unjudged
+    assert entry.reason == "gives model.attention a value that is not known"
+    assert "TS-PAR-015" in entry.requirements
+
+
 def test_a_list_of_unknowns_with_mistakes_is_told() -> None:
     change("plan.yaml", "batch:\n", "unknowns: [Parallelism!, 3, batch.ramp]\nbatch:\n")
     report = validate(["."])

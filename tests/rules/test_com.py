@@ -102,6 +102,16 @@ def test_heartbeats(findings: Findings, beat: float, bad: bool) -> None:
     assert bool(of(findings(plan=comm(heartbeat_seconds=beat)), "TS-COM-005")) is bad
 
 
+@pytest.mark.parametrize(("timeout", "bad"), [(14.9, True), (15, False), (600, False)])
+def test_a_timeout_outlasts_a_step(findings: Findings, timeout: float, bad: bool) -> None:
+    plan = {**comm(timeout_seconds=timeout), "performance": {"kind": "predicted", "step_seconds": 15}}
+    assert of(findings(plan=plan), "TS-COM-030") == ({f"{AT}.timeout_seconds"} if bad else set())
+
+
+def test_a_timeout_is_judged_by_the_planned_time_of_a_step(findings: Findings) -> None:
+    assert of(findings(plan=comm(timeout_seconds=29)), "TS-COM-030") == {f"{AT}.timeout_seconds"}
+
+
 # --- collectives ---
 
 

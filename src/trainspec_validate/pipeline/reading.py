@@ -280,7 +280,7 @@ def _unknowns(
         if not has_place(kind, pointer):
             message, remedy = f"{text!r} is no key of a {kind}", "write the keys from the root, with dots"
             findings.append(found.of(NOT_ABSENT, message, remedy, place))
-        elif _given(source.data, pointer):
+        elif value_at(source.data, pointer) is not None:
             message = f"{text!r} is listed as unknown, and the document gives it"
             findings.append(found.of(NOT_ABSENT, message, "remove the entry, or the key", place))
         else:
@@ -288,14 +288,14 @@ def _unknowns(
     return frozenset(unknown), tuple(findings)
 
 
-def _given(value: Any, pointer: Pointer) -> bool:
-    """Whether plain data has a value at a place."""
+def value_at(value: Any, pointer: Pointer) -> Any:
+    """What plain data has at a place; None where it has nothing."""
     for step in pointer:
         if isinstance(value, dict):
             value = value.get(step)
         else:
             value = value[step] if isinstance(value, list) and isinstance(step, int) and step < len(value) else None
-    return value is not None
+    return value
 
 
 def _rest(source: Source, kind: str, failures: Sequence[SchemaFailure], unknown: frozenset[Pointer]) -> Document | None:

@@ -12,7 +12,7 @@ from trainspec_validate.model.finding import Finding, Outcome, Pointer, Unjudged
 from trainspec_validate.model.requirements import Requirement
 from trainspec_validate.pipeline.engine import Binding, Lack, Member
 from trainspec_validate.pipeline.named import Absent
-from trainspec_validate.pipeline.reading import DocumentSet
+from trainspec_validate.pipeline.reading import DocumentSet, value_at
 from trainspec_validate.pipeline.references import Kind, Link, links
 
 _MAX_KEYS = 4
@@ -35,7 +35,7 @@ def unjudged_of(
     `absent` says by path and key why a named document was not found. `rules` are the requirements to judge by rules.
     """
     known = list(lacks)
-    found = [*_broken(documents, rules), *_lacking(lack for lack in known if not lack.reason)]
+    found = [*_broken(documents, rules), *_lacking(documents, (lack for lack in known if not lack.reason))]
     found += _unresolved(documents, (lack for lack in known if lack.reason))
     for member, binding in zip(documents.judged.values(), bound, strict=True):
         taken: set[str] = set()
@@ -48,17 +48,23 @@ def unjudged_of(
     return tuple(sorted(found, key=lambda entry: (entry.path, entry.reason)))
 
 
-def _lacking(lacks: Iterable[Lack]) -> Iterator[Unjudged]:
-    """What documents do not give and rules need."""
-    by_path: dict[str, list[Lack]] = {}
+def _lacking(documents: DocumentSet, lacks: Iterable[Lack]) -> Iterator[Unjudged]:
+    """What rules need and documents do not give, or give a value that their schema refuses."""
+    by_path: dict[tuple[str, bool], list[Lack]] = {}
     for lack in lacks:
-        by_path.setdefault(lack.path, []).append(lack)
-    for path, those in by_path.items():
+        value = value_at(documents.sources[lack.path].data, lack.pointer)
+        by_path.setdefault((lack.path, isinstance(value, str | int | float)), []).append(lack)
+    for (path, is_refused), those in by_path.items():
         keys = Counter(_words(lack.pointer) for lack in those)
         names = [name for name, _ in keys.most_common(_MAX_KEYS)]
         more = f" and {len(keys) - _MAX_KEYS} more" if len(keys) > _MAX_KEYS else ""
         ids = tuple(sorted({lack.requirement for lack in those}))
-        yield Unjudged(path, f"does not give {', '.join(names)}{more}", "add what is known", ids)
+        told = f"{', '.join(names)}{more}"
+        if is_refused:
+            what = "a value that is" if len(keys) == 1 else "values that are"
+            yield Unjudged(path, f"gives {told} {what} not known", "correct what the findings name", ids)
+        else:
+            yield Unjudged(path, f"does not give {told}", "add what is known", ids)
 
 
 def _unresolved(documents: DocumentSet, lacks: Iterable[Lack]) -> Iterator[Unjudged]:

@@ -200,7 +200,8 @@ def reduction_format(plan: TrainingPlan) -> Iterator[Violation]:
         if kind not in WIDE:
             yield Violation(
                 at(plan, "precision", key),
-                f"{steps} micro-batches on {replicas} data ranks are summed in {kind}",
+                f"gradients of {steps} micro-batch{'' if steps == 1 else 'es'} on {replicas} data "
+                f"rank{'' if replicas == 1 else 's'} are summed in {kind}",
                 "sum in fp32, or state the measured reduction_error",
             )
 
