@@ -18,7 +18,7 @@ from trainspec_validate.model.finding import Severity
 from trainspec_validate.system.atomic import new_file, refuse_link
 from trainspec_validate.system.boundary import InputError
 
-_OUTPUTS = {"output", "plot"}
+_OUTPUTS = {"output", "plot", "directory"}
 """Parameters of commands that name what is written."""
 
 
