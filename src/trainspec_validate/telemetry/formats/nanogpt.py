@@ -58,7 +58,7 @@ class Reader:
         yield from self._moved(offset, step, round(milliseconds * 1000))
         # Since 2025 the log prints no loss of a training step.
         train = match["kind"] != "val"
-        values: dict[str, MetricValue] = {} if loss is None else {_KEYS[match["kind"]]: loss}
+        values: dict[str, MetricValue] = {} if loss is None else {_KEYS[match["kind"]]: loss}  # type: ignore[dict-item]
         if train:
             values |= self._progress(step)
         time_us = fit.time_us(self._start_us + self._elapsed_us)
