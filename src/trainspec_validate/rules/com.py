@@ -8,7 +8,6 @@ from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile,
 from trainspec_validate.documents.types.communication import Communication
 from trainspec_validate.documents.types.hardware import Nic
 from trainspec_validate.model.units import base, bytes_, number, seconds
-from trainspec_validate.performance.derived.machine import step_seconds
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, rule
 from trainspec_validate.rules._machine import job_nodes, used_fabrics
 
@@ -140,17 +139,16 @@ def heartbeat(plan: TrainingPlan) -> Iterator[Violation]:
 @rule("TS-COM-030")
 def timeout_outlasts_step(plan: TrainingPlan) -> Iterator[Violation]:
     """Collectives are not given up within one step."""
-    timeout, step = communication(plan).timeout_seconds, step_seconds(plan)
+    timeout = communication(plan).timeout_seconds
+    step = plan.performance.step_seconds if plan.performance else None
     if timeout is None or step is None:
         raise NotApplicable("no collective time-out, or no time of a step")
     if timeout < step:
-        stated = plan.performance is not None and plan.performance.step_seconds is not None
-        place = at(plan, "performance", "step_seconds") if stated else at(plan, "job", "planned_seconds")
         yield Violation(
             at(plan, "communication", "timeout_seconds"),
             f"collectives are given up after {seconds(timeout)}, but a step takes {seconds(step)}",
             f"set it to at least {base(step)}, and above any pause of a healthy job, such as a blocking save",
-            related=((place, "the step"),),
+            related=((at(plan, "performance", "step_seconds"), "the step"),),
         )
 
 
