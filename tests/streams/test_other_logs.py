@@ -113,6 +113,19 @@ def test_lines_of_nanogpt() -> None:
     assert found.lost["text", "text"] == 1
 
 
+def test_lines_of_nanogpt_without_a_loss() -> None:
+    found = read_text(
+        "step:0/9 val_loss:10.0 train_time:0ms step_avg:0.08ms\n"
+        "step:1/9 train_time:118ms step_avg:118.18ms\n"
+        "step:2/9 train_time:140ms step_avg:69.81ms\n"
+        "step:3/9 train_loss:none train_time:150ms step_avg:69.81ms\n"
+    )
+    assert found.values("train.step.count") == [1, 2]
+    assert found.values("train.step.duration") == [0.118, 0.022]
+    assert len(found.refusals) == 1
+    assert read_text("step:1/9 train_time:118ms step_avg:118.18ms\n").values("train.step.count") == [1]
+
+
 def test_a_clock_that_is_set_back_goes_on() -> None:
     found = read_text(NANOGPT, start_us=1_000_000)
     assert [sample.time_us - 1_000_000 for sample in found.samples] == [
