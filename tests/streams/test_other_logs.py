@@ -115,15 +115,14 @@ def test_lines_of_nanogpt() -> None:
 
 def test_lines_of_nanogpt_without_a_loss() -> None:
     found = read_text(
-        "step:0/9 val_loss:10.0 train_time:0ms step_avg:0.08ms\n"
-        "step:1/9 train_time:118ms step_avg:118.18ms\n"
-        "step:2/9 train_time:140ms step_avg:69.81ms\n"
-        "step:3/9 train_loss:none train_time:150ms step_avg:69.81ms\n"
+        "import torch\nstep:1/20 train_time:100ms step_avg:100.00ms\nstep:2/20 train_time:300ms step_avg:150.00ms\n"
+        "step:2/20 val_loss:6.5 train_time:301ms step_avg:150.50ms\n"
     )
-    assert found.values("train.step.count") == [1, 2]
-    assert found.values("train.step.duration") == [0.118, 0.022]
-    assert len(found.refusals) == 1
-    assert read_text("step:1/9 train_time:118ms step_avg:118.18ms\n").values("train.step.count") == [1]
+    assert [sample.step for sample in found.samples] == [1, 2, 2]
+    assert found.values("train.step.count") == [1.0, 2.0]
+    assert found.values("train.step.duration") == [0.1, 0.2]
+    assert found.values(EVALUATED) == [6.5]
+    assert found.values(LOSS) == []
 
 
 def test_a_clock_that_is_set_back_goes_on() -> None:

@@ -40,6 +40,8 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
         judged: real paths of the files and checkpoints that were looked at. A link to one of them leaves nothing out.
     """
     told = set(judged)
+    from trainspec_validate.checkpoints.format_table import REMEDIES  # noqa: PLC0415 - start-up
+
     for argument in arguments:
         if argument in {"", STDIN}:
             continue  # an empty path names nothing, and Path would read it as the working directory
@@ -54,7 +56,8 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
             real = os.path.realpath(file)
             if real not in told:
                 told.add(real)
-                yield file.as_posix(), reason, f"name {file.as_posix()} to have it judged"
+                remedy = REMEDIES.get(reason, f"name {file.as_posix()}")
+                yield file.as_posix(), reason, f"{remedy} to have it judged"
 
 
 def passed_by(arguments: Iterable[str], found: Search, judged: Iterable[str] = ()) -> Iterator[Skipped]:
@@ -75,14 +78,14 @@ class _Tree:
     hidden: list[Path] = field(default_factory=list)
     """Hidden files, and all files of hidden directories, whose names are those of documents or streams."""
     links: list[Path] = field(default_factory=list)
-    named: list[Path] = field(default_factory=list)
-    """Files with the names of files of state, outside of checkpoints that are judged."""
+    named: dict[Path, str] = field(default_factory=dict)
+    """Files of state by their names, archives and arrays, and why they are left out where no checkpoint has them."""
     searched: set[str] = field(default_factory=set)
     """Real paths of the directories that were entered."""
 
     def scan(self) -> None:
         """Enter all directories but those of tools; what cannot be entered is an error of the search itself."""
-        from trainspec_validate.checkpoints.format_table import STATE_SUFFIXES  # noqa: PLC0415 - start-up
+        from trainspec_validate.checkpoints.format_table import ARRAYS, BINARY, is_bare, left_out  # noqa: PLC0415 - start-up
 
         pending = [(self.root, False, 0)]
         num_entries = Count(_MOST_ENTRIES)
@@ -99,17 +102,19 @@ class _Tree:
                         pending += [] if _is_of_a_tool(entry) else [(Path(parent, entry.name), is_hidden, level + 1)]
                     elif is_hidden and _is_ours_by_name(entry.name):
                         self.hidden.append(Path(parent, entry.name))
-                    elif entry.name.lower().endswith(STATE_SUFFIXES):
-                        self.named.append(Path(parent, entry.name))
+                    elif reason := left_out(entry.name):
+                        self.named[parent if reason == ARRAYS else Path(parent, entry.name)] = reason
+                    elif is_bare(entry.name) and _is_binary(Path(parent, entry.name)):
+                        self.named[Path(parent, entry.name)] = BINARY
         except OverLimitError:
             return  # the search reports that it could not look at all of it
 
     def state(self) -> Iterator[tuple[Path, str]]:
-        """Files with the names of files of state in no checkpoint that was found."""
-        for file in sorted(self.named):
+        """Files of state and archives in no checkpoint that was found."""
+        for file, reason in sorted(self.named.items()):
             real = Path(os.path.realpath(file))
             if not any(str(place) in self.judged for place in (real, *real.parents)):
-                yield file, "has the name of a file of state, and is in no checkpoint that was found"
+                yield file, reason
 
     def hidden_documents(self) -> Iterator[tuple[Path, str]]:
         """Hidden files that claim to be ours."""
@@ -155,6 +160,16 @@ def _link_reason(link: Path) -> str:
 
 def _is_ours_by_name(name: str) -> bool:
     return is_document_name(name) or is_stream_name(name)
+
+
+def _is_binary(file: Path) -> bool:
+    """Whether a file has zero bytes near its start, or begins as a pickle does."""
+    try:
+        with open_regular(file) as opened:
+            start = opened.read(_START_BYTES)
+    except OSError:
+        return False
+    return b"\0" in start or start[:1] == b"\x80"
 
 
 def _claims(file: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Reads the log of modded-nanogpt: lines with step:, a loss and the time since some start."""
+"""Reads the log of modded-nanogpt: lines with step:, the time since some start and often a loss."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Reader:
         loss = fit.number(match["loss"]) if match and match["kind"] else None
         milliseconds = fit.number(match["time"]) if match else None
         step = fit.step(match["step"]) if match else None
-        lacks_loss = match is None or (match["kind"] is not None and loss is None)
-        if match is None or lacks_loss or not isinstance(milliseconds, float) or step is None:
+        lossless = match is not None and match["kind"] and loss is None
+        if match is None or lossless or not isinstance(milliseconds, float) or step is None:
             yield (
                 offset,
                 Refusal("the line has no step, loss or time", "step:1/2 train_loss:3.0 train_time:4ms", "value"),
@@ -56,8 +56,10 @@ class Reader:
         if not self._started:
             yield offset, self._head()
         yield from self._moved(offset, step, round(milliseconds * 1000))
+        # Since 2025 the log prints no loss of a training step.
+        train = match["kind"] != "val"
         values: dict[str, MetricValue] = {} if loss is None else {_KEYS[match["kind"]]: loss}  # type: ignore[dict-item]
-        if match["kind"] != "val":
+        if train:
             values |= self._progress(step)
         time_us = fit.time_us(self._start_us + self._elapsed_us)
         if time_us is None:
@@ -67,7 +69,7 @@ class Reader:
         is_nan = fit.number(match["average"] or "") == "NaN"
         self._first_nan = offset if is_nan and not self._num_nan else self._first_nan
         self._num_nan += is_nan
-        warm = match["kind"] != "val" and is_nan
+        warm = train and is_nan
         attributes: dict[str, AttributeValue] = {"train.step.warmup": True} if warm else {}
         yield offset, self._transcript.sample(time_us, values, step=step, a=attributes)
 
