@@ -196,6 +196,23 @@ def test_binary_state_without_an_ending_is_named_and_text_of_that_name_is_not() 
     assert left_out() == [("tree/checkpoint_100", "is no text, and is in no checkpoint that was found")]
 
 
+@pytest.mark.parametrize(
+    ("name", "help_"),
+    [("m.tar", "unpack it"), ("w/.zarray", "save it in a format"), ("checkpoint_1", "save it in")],
+)
+def test_what_cannot_be_judged_when_it_is_named_has_another_remedy(name: str, help_: str) -> None:
+    put(f"tree/{name}", "\0" * 64)
+    (entry,) = validate(["tree"]).unjudged
+    assert entry.help.startswith(help_)
+
+
+@pytest.mark.parametrize("name", ["m.gguf", "m.npz", "m.joblib"])
+def test_a_file_of_state_that_is_named_and_not_judged_is_said_to_be(name: str) -> None:
+    put(f"tree/{name}", "x\0" * 32)
+    reason = "has the name of a file of state, and is of no format that is judged"
+    assert (f"tree/{name}", reason) in left_out(f"tree/{name}")
+
+
 def test_an_archive_in_a_checkpoint_is_named() -> None:
     header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
     Path("tree/model").mkdir()

@@ -18,6 +18,10 @@ _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
 _ARRAYS = {".zarray", "zarr.json"}
 ARCHIVE = "is an archive, and its files are not looked at"
 ARRAYS = "holds arrays of Zarr, and is in no checkpoint that was found"
+BINARY = "is no text, and is in no checkpoint that was found"
+_SAVE = "save it in a format of checkpoints, such as safetensors,"
+REMEDIES = {ARCHIVE: "unpack it", ARRAYS: _SAVE, BINARY: _SAVE}
+"""What is to be done, to have judged what cannot be judged when it is named."""
 _BARE = re.compile(r"(?:checkpoint|ckpt|model|params|state|weights)(?:[-_]?\d{1,12})?", re.IGNORECASE)
 
 

@@ -39,9 +39,9 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
         arguments: what the user named.
         judged: real paths of the files and checkpoints that were looked at. A link to one of them leaves nothing out.
     """
-    from trainspec_validate.checkpoints.format_table import ARCHIVE  # noqa: PLC0415 - start-up
-
     told = set(judged)
+    from trainspec_validate.checkpoints.format_table import REMEDIES  # noqa: PLC0415 - start-up
+
     for argument in arguments:
         if argument in {"", STDIN}:
             continue  # an empty path names nothing, and Path would read it as the working directory
@@ -56,7 +56,7 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
             real = os.path.realpath(file)
             if real not in told:
                 told.add(real)
-                remedy = "unpack it" if reason == ARCHIVE else f"name {file.as_posix()}"
+                remedy = REMEDIES.get(reason, f"name {file.as_posix()}")
                 yield file.as_posix(), reason, f"{remedy} to have it judged"
 
 
@@ -85,7 +85,7 @@ class _Tree:
 
     def scan(self) -> None:
         """Enter all directories but those of tools; what cannot be entered is an error of the search itself."""
-        from trainspec_validate.checkpoints.format_table import ARRAYS, is_bare, left_out  # noqa: PLC0415 - start-up
+        from trainspec_validate.checkpoints.format_table import ARRAYS, BINARY, is_bare, left_out  # noqa: PLC0415 - start-up
 
         pending = [(self.root, False, 0)]
         num_entries = Count(_MOST_ENTRIES)
@@ -105,7 +105,7 @@ class _Tree:
                     elif reason := left_out(entry.name):
                         self.named[parent if reason == ARRAYS else Path(parent, entry.name)] = reason
                     elif is_bare(entry.name) and _is_binary(Path(parent, entry.name)):
-                        self.named[Path(parent, entry.name)] = "is no text, and is in no checkpoint that was found"
+                        self.named[Path(parent, entry.name)] = BINARY
         except OverLimitError:
             return  # the search reports that it could not look at all of it
 

@@ -120,6 +120,10 @@ class DocumentSet:
         """Whether a document of this kind and name is in the set."""
         return (kind, name) in self._declared
 
+    def provides(self, kind: str, name: str) -> bool:
+        """Whether a document of this kind and name is in the set, or may be one of it that could not be read."""
+        return any(of.__name__ == kind and one == name for of, one in self._declared) or self.may_be_unread(kind, name)
+
     @cached_property
     def _declared(self) -> Set[tuple[type[Document], str]]:
         return {(type(member.document), member.document.metadata.name) for member in self.judged.values()}
