@@ -109,6 +109,18 @@ def test_pre_commit_judges_a_change_with_what_it_belongs_to(changed: str, number
     assert "configs/plan.yaml:22:21: error[TS-PAR-002]" in done.stdout
 
 
+@pytest.mark.skipif(not shutil.which("git"), reason="needs git")
+def test_pre_commit_judges_a_renamed_cluster_with_what_still_names_the_old_one(tmp_path: Path) -> None:
+    configured(tmp_path, 1)
+    put(tmp_path, {"configs/cluster.yaml": CLUSTER.replace("name: example-cluster", "name: new-cluster", 1)})
+    (tmp_path / "configs" / "machines" / "cluster.yaml").unlink()
+    done = pre_commit(tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "configs/plan.yaml: judged too; found because it names a document that is not there" in done.stdout
+    said = "error[TS-DOC-011] no ClusterProfile in this set is named 'example-cluster'"
+    assert re.search(rf"^configs/plan\.yaml:\d+:\d+: {re.escape(said)}", done.stdout, re.MULTILINE), done.stdout
+
+
 ODD_NAMES = [
     *(
         "a b",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -56,3 +57,37 @@ def test_other_commands_replace_no_input() -> None:
         assert found.exit_code == 2
         assert "this is a file of the input" in found.stderr
     assert Path("tree/cluster.yaml").read_bytes() == text
+
+
+@pytest.mark.parametrize("output", ["tree/cluster.yaml", "same/cluster.yaml", "hard.yaml"])
+def test_a_page_replaces_no_file_of_a_directory(output: str) -> None:
+    before = Path("tree/cluster.yaml").read_bytes()
+    found = CliRunner().invoke(toolbox, ["report", "tree", "-o", output, "--force"])
+    assert (found.exit_code, Path("tree/cluster.yaml").read_bytes()) == (2, before)
+    assert "this is a file of the input" in found.stderr
+
+
+def test_an_earlier_page_in_the_tree_is_replaced() -> None:
+    shutil.copy(BASE.parents[2] / "examples" / "broken" / "job.jsonl", "tree")
+    for _ in range(2):
+        found = CliRunner().invoke(toolbox, ["report", "tree", "-o", "tree/page.html", "--force"])
+        assert found.exit_code == 0, found.stderr
+
+
+def test_an_import_replaces_no_file_of_a_directory() -> None:
+    Path("tree/config.json").write_text(json.dumps({"model_type": "llama"}), encoding="utf-8")
+    before = Path("tree/config.json").read_bytes()
+    found = CliRunner().invoke(toolbox, ["import", "tree", "-o", "tree/config.json", "--force"])
+    assert (found.exit_code, Path("tree/config.json").read_bytes()) == (2, before)
+
+
+@pytest.mark.parametrize("place", ["tree/step-1", "same/step-1/.."])
+def test_no_new_file_is_written_into_a_checkpoint(place: str) -> None:
+    checkpoint = Path("tree/step-1")
+    checkpoint.mkdir()
+    header = json.dumps({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    (checkpoint / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    output = f"{place}/report.json" if place.endswith("1") else f"{place}/step-1/report.json"
+    assert invoke("tree", "--format", f"json={output}").exit_code == 2
+    assert CliRunner().invoke(toolbox, ["report", "tree", "-o", output]).exit_code == 2
+    assert [path.name for path in checkpoint.iterdir()] == ["model.safetensors"]

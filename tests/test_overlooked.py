@@ -124,6 +124,7 @@ def test_directories_of_tools_and_files_of_others_need_no_word() -> None:
     put("tree/.pre-commit-config.yaml", "repos: []\n")
     link("tree/notes.md", to="../outside/plan.yaml")
     put("tree/node_modules/tool/package.json", "{}")
+    put("tree/node_modules/tool/model.onnx", "\0")
     link("tree/node_modules/root", to="/")
     link("tree/loop", to="loop")
     assert left_out() == []
@@ -187,6 +188,80 @@ def test_a_checkpoint_of_links_is_no_gap() -> None:
     assert "tree/model/config.json" not in [path for path, _ in left_out()]
     link("tree/config.json", to="../blobs/config")
     assert "tree/config.json" in [path for path, _ in left_out()]
+
+
+STATE = [
+    "m.bin",
+    "m.npy",
+    "m.npz",
+    "m.h5",
+    "m.hdf5",
+    "m.pkl",
+    "m.dill",
+    "m.sav",
+    "m.joblib",
+    "m.msgpack",
+    "m.gguf",
+    "m.ggml",
+    "m.onnx",
+    "m.nemo",
+    "m.mar",
+    "m.tflite",
+    "m.engine",
+    "m.pt2",
+    "m.pdparams",
+    "M.GGUF",
+    "saved_model.pb",
+    "m.pt.gz",
+    "m.safetensors.zst",
+]
+ARCHIVES = ["m.tar", "m.tgz", "m.tar.gz", "m.tar.bz2", "m.tar.xz", "m.tar.zst", "m.zip", "m.7z"]
+
+
+@pytest.mark.parametrize("name", [*STATE, *ARCHIVES])
+def test_a_file_of_state_that_no_reader_takes_is_named(name: str) -> None:
+    put(f"tree/deep/{name}", "\0" * 64)
+    ((path, reason),) = left_out()
+    assert path == f"tree/deep/{name}"
+    assert reason.startswith("is an archive" if name in ARCHIVES else "has the name of a file of state")
+    assert invoke("tree", "--fail-on", "error,unjudged").exit_code == 1
+
+
+@pytest.mark.parametrize("name", [".zarray", "zarr.json"])
+def test_arrays_outside_of_checkpoints_are_named(name: str) -> None:
+    put(f"tree/deep/w/{name}", '{"zarr_format": 2, "shape": [4]}')
+    assert left_out() == [("tree/deep/w", "holds arrays of Zarr, and is in no checkpoint that was found")]
+
+
+def test_binary_state_without_an_ending_is_named_and_text_of_that_name_is_not() -> None:
+    put("tree/checkpoint_100", "\x81\xa1w\xc7\0\0")
+    put("tree/checkpoint", 'model_checkpoint_path: "ckpt-9"\n')
+    assert left_out() == [("tree/checkpoint_100", "is no text, and is in no checkpoint that was found")]
+
+
+@pytest.mark.parametrize(
+    ("name", "help_"),
+    [("m.tar", "unpack it"), ("w/.zarray", "save it in a format"), ("checkpoint_1", "save it in")],
+)
+def test_what_cannot_be_judged_when_it_is_named_has_another_remedy(name: str, help_: str) -> None:
+    put(f"tree/{name}", "\0" * 64)
+    (entry,) = validate(["tree"]).unjudged
+    assert entry.help.startswith(help_)
+
+
+@pytest.mark.parametrize("name", ["m.gguf", "m.npz", "m.joblib"])
+def test_a_file_of_state_that_is_named_and_not_judged_is_said_to_be(name: str) -> None:
+    put(f"tree/{name}", "x\0" * 32)
+    reason = "has the name of a file of state, and is of no format that is judged"
+    assert (f"tree/{name}", reason) in left_out(f"tree/{name}")
+
+
+def test_an_archive_in_a_checkpoint_is_named() -> None:
+    header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    Path("tree/model").mkdir()
+    Path("tree/model/model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    put("tree/model/optimizer.tar", "\0" * 64)
+    assert ("tree/model/optimizer.tar", "is an archive, and its files are not looked at") in left_out()
 
 
 @pytest.mark.parametrize("arguments", [(), ("--list-files",)])

@@ -140,6 +140,7 @@ def test_a_policy_finds_its_plan_and_the_plan_its_cluster() -> None:
 
 def test_a_cluster_is_judged_with_what_names_it_on_request() -> None:
     put("cluster.yaml")
+    put("cluster-2.yaml", "name: example-cluster", "name: example-cluster-2")
     shutil.copy(BASE / "checkpoint.yaml", "policy.yaml")
     Path("other.yaml").write_text(
         Path("plans/plan.yaml").read_text(encoding="utf-8").replace("example-cluster", "example-cluster-2"),
@@ -172,6 +173,50 @@ def test_a_reference_by_file_is_found_from_its_target() -> None:
     )
     plan.write_text(text, encoding="utf-8")
     assert "plans/plan.yaml" in invoke("cluster.yaml", "--dependents").stdout
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_cluster_of_another_name_is_judged_with_what_still_names_the_old_one(renamed: bool) -> None:
+    put("cluster.yaml", *(("name: example-cluster", "name: other-cluster") if renamed else ()))
+    shutil.copy(BASE / "checkpoint.yaml", "policy.yaml")
+    result = invoke("cluster.yaml", "--dependents", "--fail-on", "error,unjudged", "--format", "json")
+    report = json.loads(result.stdout)
+    origins = {document["path"]: document["origin"] for document in report["documents"]}
+    origin = "stranded" if renamed else "naming"
+    assert origins == {"cluster.yaml": "given", "plans/plan.yaml": origin, "policy.yaml": origin}
+    assert result.exit_code == renamed
+    found = [(finding["requirement"], finding["path"]) for finding in report["findings"]]
+    assert (("TS-DOC-011", "plans/plan.yaml") in found) is renamed
+    listed = invoke("cluster.yaml", "--list-files", "--dependents").stdout.split()
+    assert listed == ["cluster.yaml", "plans/plan.yaml", "policy.yaml"]
+
+
+def test_a_renamed_plan_is_judged_with_the_policy_that_names_the_old_one() -> None:
+    put("cluster.yaml")
+    shutil.copy(BASE / "checkpoint.yaml", "policy.yaml")
+    plan = Path("plans/plan.yaml")
+    plan.write_text(plan.read_text(encoding="utf-8").replace("name: example-plan", "name: other"), encoding="utf-8")
+    result = invoke("plans/plan.yaml", "--dependents", "--fail-on", "error,unjudged")
+    assert result.exit_code == 1
+    assert "policy.yaml: judged too; found because it names a document that is not there" in result.stdout
+
+
+def test_a_moved_cluster_is_judged_with_the_plan_that_names_its_old_file() -> None:
+    put("machines.yaml")
+    plan = Path("plans/plan.yaml")
+    old, new = "cluster: {name: example-cluster}", "cluster: {file: ../cluster.yaml}"
+    plan.write_text(plan.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    result = invoke("machines.yaml", "--dependents")
+    assert result.exit_code == 1
+    assert "error[TS-DOC-011] '../cluster.yaml' does not exist" in result.stdout
+
+
+def test_a_document_of_a_name_that_another_run_input_has_is_not_stranded() -> None:
+    put("../outside/cluster.yaml")
+    put("cluster.yaml", "name: example-cluster", "name: other-cluster")
+    result = invoke("cluster.yaml", "../outside/cluster.yaml", "--dependents", "--format", "json")
+    paths = {document["path"] for document in json.loads(result.stdout)["documents"]}
+    assert paths == {"cluster.yaml", "../outside/cluster.yaml"}
 
 
 def test_listed_files_are_those_that_would_be_judged() -> None:

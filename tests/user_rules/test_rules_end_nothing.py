@@ -16,6 +16,7 @@ RAISED = [
     "SystemExit",
     "KeyboardInterrupt",
     "GeneratorExit",
+    "MemoryError",
     "BaseException('own')",
     "type('Own', (KeyboardInterrupt,), {})",
     "type('Own', (BaseException,), {'__str__': lambda self: exit(0)})",

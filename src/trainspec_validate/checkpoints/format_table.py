@@ -2,15 +2,53 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from trainspec_validate.checkpoints.view import MANIFEST_NAME
 
 STATE_SUFFIXES = (
-    *(".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib"),
-    *(".npy", ".npz", ".h5", ".keras", ".safetensors"),
+    *(".bin", ".pt", ".pth", ".pth.tar", ".ckpt", ".pkl", ".pickle", ".joblib", ".dill", ".sav", ".pdparams", ".pdopt"),
+    *(".npy", ".npz", ".h5", ".hdf5", ".keras", ".safetensors", ".msgpack", ".pt2"),
+    *(".nemo", ".mar", ".onnx", ".gguf", ".ggml", ".tflite", ".engine", "saved_model.pb"),
 )
 """Ends of names, in lower case, of files that hold the state of training; loaders unpickle most of them."""
+_ARCHIVES = (".tar", ".tgz", ".tbz2", ".txz", ".zip", ".7z", ".rar")
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
+_ARRAYS = {".zarray", "zarr.json"}
+ARCHIVE = "is an archive, and its files are not looked at"
+ARRAYS = "holds arrays of Zarr, and is in no checkpoint that was found"
+BINARY = "is no text, and is in no checkpoint that was found"
+_SAVE = "save it in a format of checkpoints, such as safetensors,"
+REMEDIES = {ARCHIVE: "unpack it", ARRAYS: _SAVE, BINARY: _SAVE}
+"""What is to be done, to have judged what cannot be judged when it is named."""
+_BARE = re.compile(r"(?:checkpoint|ckpt|model|params|state|weights)(?:[-_]?\d{1,12})?", re.IGNORECASE)
+
+
+def left_out(name: str) -> str:
+    """Why a file is left out where it is in no checkpoint that was found; empty for the name of anything else.
+
+    >>> left_out("model.pt.gz")
+    'has the name of a file of state, and is in no checkpoint that was found'
+    """
+    name = name.lower()
+    plain = name
+    for suffix in _COMPRESSED:
+        plain = plain.removesuffix(suffix)
+    if plain.endswith(STATE_SUFFIXES):
+        return "has the name of a file of state, and is in no checkpoint that was found"
+    if name in _ARRAYS:
+        return ARRAYS
+    return ARCHIVE if plain.endswith(_ARCHIVES) else ""
+
+
+def is_bare(name: str) -> bool:
+    """Whether some libraries save state under a name that others use for text.
+
+    >>> [is_bare(name) for name in ("checkpoint_100", "model", "Makefile")]
+    [True, True, False]
+    """
+    return _BARE.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ POINTERS = frozenset(
 )
 _NAMES = frozenset(name for entry in FORMATS for name in entry.names)
 _SUFFIXES = tuple(suffix for entry in FORMATS for suffix in entry.suffixes)
-_TORCH_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
+_TORCH_SUFFIXES = (".pt", ".pth", ".pth.tar", ".ckpt", ".bin")
 _NAMED_SUFFIXES = (*_SUFFIXES, *(suffix for suffix in STATE_SUFFIXES if suffix != ".bin"))
 """Of a file that was named, so that it need not show by its start what it is."""
 _ZIP_START = b"PK\x03\x04"

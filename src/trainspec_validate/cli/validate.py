@@ -160,7 +160,11 @@ class _Program(click.Command):
     help="What runs own rules.",
 )
 @click.option("--values", is_flag=True, help="Read the values of tensors in checkpoints too, for NaN and damage.")
-@click.option("--dependents", is_flag=True, help="Judge documents of the tree that name one of these too.")
+@click.option(
+    "--dependents",
+    is_flag=True,
+    help="Judge documents of the tree too that name one of these, or one that is not there.",
+)
 @click.option("--list-files", is_flag=True, help="List the files and checkpoints that would be judged, and stop.")
 @click.option("--stdin-filename", metavar="NAME", help="What findings call standard input (PATH -).")
 @click.option(

@@ -13,19 +13,20 @@ import click
 from trainspec_validate.checking.selection import Selection
 from trainspec_validate.checking.suppress import is_below
 from trainspec_validate.cli import terminal
+from trainspec_validate.cli.inputs import is_found, is_input
 from trainspec_validate.cli.request import Request, selection_of, threshold_of, words_of
 from trainspec_validate.cli.settings import UNJUDGED
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.model.finding import Report
 from trainspec_validate.model.requirements import Index, load_index
 from trainspec_validate.pipeline.detect import detect, search
-from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, File, is_document_name
+from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, is_document_name
 from trainspec_validate.pipeline.overlooked import passed_by
 from trainspec_validate.pipeline.validation import PartialInputError, Terms, examine
 from trainspec_validate.report import NOTATIONS, render
 from trainspec_validate.report.outputs import FOR_PEOPLE, Output, OutputError, outputs
 from trainspec_validate.report.summary import nothing_judged
-from trainspec_validate.system.atomic import is_any_of, is_standard_input, refuse_link, write_atomically
+from trainspec_validate.system.atomic import refuse_link, write_atomically
 from trainspec_validate.system.boundary import InputError, untrusted
 from trainspec_validate.system.neutral import printable
 
@@ -109,29 +110,11 @@ def _refuse_inputs(outputs: Sequence[str], request: Request) -> None:
     Raises:
         Failure: an output is a file of the input.
     """
-    present = [output for output in outputs if os.path.lexists(output)]
-    if not present:
-        return
     named = [*request.paths, *request.rules, request.waivers, request.config, request.settings]
     named += [] if request.write_baseline or request.prune_baseline else [request.baseline]
-    found = search(request.paths or (".",))
-    places = [os.path.realpath(member) for group in found.checkpoints for member in group.members]
-    for output in present:
-        is_input = is_any_of(output, filter(None, named)) or is_standard_input(output)
-        is_input = is_input or any(
-            file.found and is_any_of(output, [file.path]) and _is_judged(file) for file in found.files
-        )
-        real = Path(os.path.realpath(output))
-        if is_input or any(place in places for place in map(str, (real, *real.parents))):
+    for output in outputs:
+        if is_input(output, filter(None, named)) or is_found(output, request.paths or (".",)):
             raise Failure(f"{output}: this is a file of the input, which a report would replace; name another file")
-
-
-def _is_judged(file: File) -> bool:
-    """Whether a file that was found is input, or cannot be looked at."""
-    try:
-        return detect(file).kind != "other"
-    except InputError:
-        return True
 
 
 def _rules(request: Request) -> tuple[RuleSet | None, Index]:

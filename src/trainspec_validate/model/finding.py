@@ -112,8 +112,12 @@ class Finding:
     """Text of the line for an excerpt, where the file is too large to be kept."""
 
 
-Origin = Literal["given", "referenced", "named", "naming"]
-"""Why a file was judged: the user named it, a document refers to the file or to the name in it, or it refers to one."""
+Origin = Literal["given", "referenced", "named", "naming", "stranded"]
+"""Why a file was judged.
+
+The user named it, a document refers to the file or to the name in it, it refers to one, or it refers to one that its
+tree has not.
+"""
 
 
 class SuppressionKind(StrEnum):

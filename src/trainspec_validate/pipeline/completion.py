@@ -89,17 +89,28 @@ def _with_referenced(done: Completion, pending: Iterable[Member]) -> Completion:
 
 
 def _with_dependents(done: Completion, trees: Trees) -> Completion:
-    """The set with the documents that name one that was given, or one that names it, from the tree of that one."""
+    """The set with the documents that name one that was given, or one that names it, from the tree of that one.
+
+    A document that was given may have had another name before, or be what is left of a change that removed one: those
+    that name a document which the tree has not belong to it too.
+    """
     for member in done.documents.judged.values():
         kind, name = type(member.document).__name__, member.document.metadata.name
-        if done.documents.files[member.path].origin not in {"given", "naming"}:
+        origin = done.documents.files[member.path].origin
+        if origin not in {"given", "naming", "stranded"}:
             continue
         for path in trees.naming(member.path, kind, name):
-            if done.documents.known_as(path) is not None:
-                continue
-            file = _read(done.documents, path, "naming")
-            done = done.including(file) if isinstance(file, ReadFile) else done.failing(str(file))
+            done = _with_dependent(done, path, "naming")
+        for path in trees.stranded(member.path, done.documents.provides) if origin == "given" else ():
+            done = _with_dependent(done, path, "stranded")
     return done
+
+
+def _with_dependent(done: Completion, path: Path, origin: Origin) -> Completion:
+    if done.documents.known_as(path) is not None:
+        return done
+    file = _read(done.documents, path, origin)
+    return done.including(file) if isinstance(file, ReadFile) else done.failing(str(file))
 
 
 def _with_named(done: Completion, trees: Trees) -> Completion:

@@ -11,7 +11,7 @@ from trainspec_validate.model.finding import Finding, Outcome, Pointer, Related,
 from trainspec_validate.model.quantities import singular_of_one
 from trainspec_validate.model.requirements import Index, Requirement
 from trainspec_validate.rules import NotApplicable, Place, Rule, Unresolved, Violation
-from trainspec_validate.rules._groups import violations_of
+from trainspec_validate.rules._groups import MAX_VIOLATIONS, violations_of
 
 _NO_VALUE = "lacks a value, or another document does"
 
@@ -95,7 +95,12 @@ def _judge(rule: Rule, binding: Binding, requirement: Requirement, index: Index,
     paths = {id(member.document): member.path for member in binding.values()}
     arguments = {name: binding[kind].document for name, kind in rule.parameters}
     try:
-        for violation in violations_of(rule, arguments):
+        for number, violation in enumerate(violations_of(rule, arguments)):
+            if number == MAX_VIOLATIONS:
+                finding = _stamp(_others(violation), requirement, index, paths)
+                tally.add(finding)
+                yield finding
+                break
             finding = _stamp(violation, requirement, index, paths)
             tally.add(finding)
             yield finding
@@ -117,6 +122,17 @@ def _judge(rule: Rule, binding: Binding, requirement: Requirement, index: Index,
         error.add_note(f"while judging {', '.join(sorted(paths.values()))} by {rule.requirement}")
         raise
     tally.num_judged += 1
+
+
+def _others(violation: Violation) -> Violation:
+    """The last violation that is reported, of the list that it and further ones are in."""
+    pointer = violation.place.pointer
+    position = next((index for index, step in enumerate(pointer) if isinstance(step, int)), len(pointer))
+    return Violation(
+        Place(violation.place.document, pointer[:position]),
+        f"the documents break this requirement in more than {MAX_VIOLATIONS} places; {MAX_VIOLATIONS} are listed",
+        "correct these and validate again",
+    )
 
 
 def _stamp(violation: Violation, requirement: Requirement, index: Index, paths: Mapping[int, str]) -> Finding:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ MAX_BYTES = Limit("a search for documents by name", 256 * 1024**2, "bytes")
 _MAX_SHOWN = 3
 _KEYS = {"ClusterProfile": "cluster", "TrainingPlan": "plan"}
 """Key of a reference to a document of a kind."""
+_KINDS = {key: kind for kind, key in _KEYS.items()}
 _REFERENCES = {"TrainingPlan": ("cluster",), "CheckpointPolicy": ("cluster", "plan")}
 """Keys of the references that documents of a kind can hold."""
 
@@ -59,6 +60,7 @@ class Trees:
 
     _trees: dict[str, list[_Text]] = field(default_factory=dict)
     _refusals: dict[str, str] = field(default_factory=dict)
+    _wanted: dict[str, Mapping[tuple[str, str], list[Path]]] = field(default_factory=dict)
 
     def named(self, path: str, key: str, kind: str, name: str) -> Path | Absent:
         """The only file that declares this kind and name: in the directory of `path`, else in its tree."""
@@ -80,6 +82,16 @@ class Trees:
         for text in self._texts(tree_of(path), deep=True) if key else ():
             if key and _refers(text, path, key, name):
                 yield text.path
+
+    def stranded(self, path: str, provides: Callable[[str, str], bool]) -> Iterator[Path]:
+        """The files in the tree of `path` that refer to a document which neither that tree nor the run has."""
+        root = tree_of(path)
+        texts = self._texts(root, deep=True)
+        if _real(root) not in self._wanted:
+            self._wanted[_real(root)] = _wanted(texts)
+        for (kind, name), paths in self._wanted[_real(root)].items():
+            if not (name and provides(kind, name)):
+                yield from paths
 
     def _texts(self, place: Path, *, deep: bool) -> list[_Text]:
         key = f"{_real(place)}{os.sep if deep else ''}"
@@ -137,6 +149,22 @@ def _refers(text: _Text, path: str, key: str, name: str) -> bool:
     if isinstance(file, str):
         return "\0" not in file and _real(text.path.parent / file) == _real(Path(path))
     return bool(_at(data, key, "name") == name)
+
+
+def _wanted(texts: Iterable[_Text]) -> Mapping[tuple[str, str], list[Path]]:
+    """By kind and name of a document that no file is, the files that refer to it; the name is empty for a path."""
+    wanted: dict[tuple[str, str], list[Path]] = {}
+    texts = list(texts)
+    for text in texts:
+        data = text.data() if any(kind.encode() in text.content for kind in _REFERENCES) else None
+        for key in _REFERENCES.get(_kind(data) or "", ()):
+            file, name = _at(data, key, "file"), _at(data, key, "name")
+            if isinstance(file, str):
+                gone = "\0" not in file and not os.path.lexists(text.path.parent / file)
+                wanted.setdefault((_KINDS[key], ""), []).extend([text.path] if gone else [])
+            elif isinstance(name, str) and name:
+                wanted.setdefault((_KINDS[key], name), []).append(text.path)
+    return {(kind, name): paths for (kind, name), paths in wanted.items() if not (name and _matches(texts, kind, name))}
 
 
 def _kind(data: Any) -> str | None:

@@ -17,11 +17,13 @@ from trainspec_validate.pipeline.files import (
     is_stream_name,
     linked_matches,
 )
+from trainspec_validate.system.boundary import open_regular
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 
 _TOOLS: Final = frozenset({".git", ".hg", ".svn", ".jj", ".venv", ".tox", ".nox", ".cache"})
 """Directories of tools, which hold no configuration of a run."""
 _ENVIRONMENT = "pyvenv.cfg"
+_START_BYTES: Final = 65_536
 _MOST_LEVELS: Final = 100
 _MOST_ENTRIES: Final = Limit("a directory", 1_000_000, "entries")
 Skipped = tuple[str, str, str]
@@ -36,6 +38,8 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
         judged: real paths of the files and checkpoints that were looked at. A link to one of them leaves nothing out.
     """
     told = set(judged)
+    from trainspec_validate.checkpoints.format_table import REMEDIES  # noqa: PLC0415 - start-up
+
     for argument in arguments:
         if argument in {"", STDIN}:
             continue  # an empty path names nothing, and Path would read it as the working directory
@@ -50,7 +54,8 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
             real = os.path.realpath(file)
             if real not in told:
                 told.add(real)
-                yield file.as_posix(), reason, f"name {file.as_posix()} to have it judged"
+                remedy = REMEDIES.get(reason, f"name {file.as_posix()}")
+                yield file.as_posix(), reason, f"{remedy} to have it judged"
 
 
 def passed_by(arguments: Iterable[str], found: Search, judged: Iterable[str] = ()) -> Iterator[Skipped]:
@@ -70,14 +75,14 @@ class _Tree:
     hidden: list[Path] = field(default_factory=list)
     """Files by the names of documents or streams that are hidden or below a directory that is passed by."""
     links: list[Path] = field(default_factory=list)
-    named: list[Path] = field(default_factory=list)
-    """Files with the names of files of state, outside of checkpoints that are judged."""
+    named: dict[Path, str] = field(default_factory=dict)
+    """Files of state by their names, archives and arrays, and why they are left out where no checkpoint has them."""
     searched: set[str] = field(default_factory=set)
     """Real paths of the directories that were entered."""
 
     def scan(self) -> None:
         """Enter all directories but those of tools; what cannot be entered is an error of the search itself."""
-        from trainspec_validate.checkpoints.format_table import STATE_SUFFIXES  # noqa: PLC0415 - start-up
+        from trainspec_validate.checkpoints.format_table import ARRAYS, BINARY, is_bare, left_out  # noqa: PLC0415 - start-up
 
         pending = [(self.root, False, 0)]
         num_entries = Count(_MOST_ENTRIES)
@@ -94,17 +99,21 @@ class _Tree:
                         pending += [] if _is_of_a_tool(entry) else [(Path(parent, entry.name), is_hidden, level + 1)]
                     elif is_hidden and _is_ours_by_name(entry.name):
                         self.hidden.append(Path(parent, entry.name))
-                    elif entry.name.lower().endswith(STATE_SUFFIXES):
-                        self.named.append(Path(parent, entry.name))
+                    elif reason := left_out(entry.name):
+                        self.named[parent if reason == ARRAYS else Path(parent, entry.name)] = reason
+                    elif is_bare(entry.name) and _is_binary(Path(parent, entry.name)):
+                        self.named[Path(parent, entry.name)] = BINARY
         except OverLimitError:
             return  # the search reports that it could not look at all of it
 
     def state(self) -> Iterator[tuple[Path, str]]:
-        """Files with the names of files of state in no checkpoint that was found."""
-        for file in sorted(self.named):
+        """Files of state and archives in no checkpoint that was found, but for those of packages."""
+        for file, reason in sorted(self.named.items()):
             real = Path(os.path.realpath(file))
-            if not any(str(place) in self.judged for place in (real, *real.parents)):
-                yield file, "has the name of a file of state, and is in no checkpoint that was found"
+            if SKIPPED_DIRECTORIES.isdisjoint(file.relative_to(self.root).parts) and not any(
+                str(place) in self.judged for place in (real, *real.parents)
+            ):
+                yield file, reason
 
     def hidden_documents(self) -> Iterator[tuple[Path, str]]:
         """Files that claim to be ours, hidden or in directories of packages."""
@@ -156,3 +165,13 @@ def _link_reason(link: Path) -> str:
 
 def _is_ours_by_name(name: str) -> bool:
     return is_document_name(name) or is_stream_name(name)
+
+
+def _is_binary(file: Path) -> bool:
+    """Whether a file has zero bytes near its start, or begins as a pickle does."""
+    try:
+        with open_regular(file) as opened:
+            start = opened.read(_START_BYTES)
+    except OSError:
+        return False
+    return b"\0" in start or start[:1] == b"\x80"

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from trainspec_validate.documents.kind import KindFailure, kind_of, misnamed
-from trainspec_validate.documents.load import LoadError, Source, load_text, read_file
+from trainspec_validate.documents.load import LoadError, Source, load_text, read_file, too_many_items
 from trainspec_validate.documents.types import (
     KINDS,
     Document,
@@ -43,6 +43,8 @@ LOAD_REQUIREMENTS: Mapping[str, str] = {
 SYNTAX = "TS-DOC-001"
 AMBIGUOUS = "TS-DOC-020"
 NOT_ABSENT = "TS-DOC-021"
+_JUDGED_TOGETHER = frozenset({"ClusterProfile", "TrainingPlan", "CheckpointPolicy"})
+"""Kinds whose rules compare items of lists, of other documents too."""
 _SMALL = 100_000
 """Characters of a file up to which the typed reader alone is quicker than starting the schema validator."""
 
@@ -118,6 +120,10 @@ class DocumentSet:
         """Whether a document of this kind and name is in the set."""
         return (kind, name) in self._declared
 
+    def provides(self, kind: str, name: str) -> bool:
+        """Whether a document of this kind and name is in the set, or may be one of it that could not be read."""
+        return any(of.__name__ == kind and one == name for of, one in self._declared) or self.may_be_unread(kind, name)
+
     @cached_property
     def _declared(self) -> Set[tuple[type[Document], str]]:
         return {(type(member.document), member.document.metadata.name) for member in self.judged.values()}
@@ -169,9 +175,9 @@ class _Findings:
             known, message, help_text, self.path, pointer=pointer, points_at_key=points_at_key, span=span
         )
 
-    def of_load(self, error: LoadError) -> Finding:
+    def of_load(self, error: LoadError, pointer: Pointer = ()) -> Finding:
         requirement = LOAD_REQUIREMENTS.get(error.code, SYNTAX)
-        return self.of(requirement, error.message, error.help, span=error.span)
+        return self.of(requirement, error.message, error.help, pointer, points_at_key=bool(pointer), span=error.span)
 
     def of_kind(self, failure: KindFailure) -> Finding:
         at_key = failure.points_at_key
@@ -222,6 +228,9 @@ def _with_form(file: ReadFile, source: Source, found: _Findings) -> ReadFile:
         unknown = not isinstance(source.data, dict) and PurePath(source.path).suffix.lower() not in {"", *SUFFIXES}
         return replace(file, findings=(found.of_kind(_of_no_format(kind) if unknown else kind),))
     file = replace(file, kind=kind)
+    too_many = too_many_items(source.data) if kind in _JUDGED_TOGETHER else None
+    if too_many is not None:
+        return replace(file, findings=(found.of_load(too_many[1], too_many[0]),))
     if kind in KINDS and len(source.text) <= _SMALL and not source.data.get("unknowns"):
         document = read_plain(kind, source.data)
         if document is not None:

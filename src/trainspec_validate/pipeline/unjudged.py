@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from trainspec_validate.checking.selection import NOT_READ
 from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan
 from trainspec_validate.model.finding import Finding, Outcome, Pointer, Unjudged, Verdict
 from trainspec_validate.model.requirements import Requirement
@@ -122,7 +123,7 @@ def _why(key: str, link: Link | None) -> Absent:
 
 def unexplained(unjudged: Iterable[Unjudged], findings: Iterable[Finding]) -> tuple[Unjudged, ...]:
     """The entries without those on whole files of which findings say already that nothing was judged."""
-    told = {finding.path for finding in findings}
+    told = {finding.path for finding in findings if finding.requirement in NOT_READ}
     return tuple(entry for entry in unjudged if entry.requirements or entry.span or entry.path not in told)
 
 

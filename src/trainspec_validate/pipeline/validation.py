@@ -90,7 +90,7 @@ class Terms:
     rules: RuleSet | None = None
     """Rules of the user, beside those of the specification."""
     dependents: bool = False
-    """Whether documents of the tree that name one of these are judged too."""
+    """Whether documents of the tree that name one of these, or one that is not there, are judged too."""
     values: bool = False
     """Whether the values of tensors in checkpoints are read too."""
     settings: str = ""

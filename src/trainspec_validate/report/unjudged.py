@@ -11,7 +11,11 @@ from trainspec_validate.report.places import json_pointer, position, relative
 from trainspec_validate.system.neutral import printable
 
 _MAX_PATHS = 5
-_ORIGINS = {"named": "found by its name", "naming": "found because it names a document of this run"}
+_ORIGINS = {
+    "named": "found by its name",
+    "naming": "found because it names a document of this run",
+    "stranded": "found because it names a document that is not there",
+}
 
 
 def counted(entry: Unjudged) -> str:

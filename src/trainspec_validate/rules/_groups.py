@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import islice
 
 from trainspec_validate.documents.types import ClusterProfile, Document, TrainingPlan, changed
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.performance.derived.groups import Candidates, candidates, is_open
+from trainspec_validate.performance.derived.job import Same, nodes_by_name
 from trainspec_validate.rules import NotApplicable, Place, Rule, Unresolved, Violation, at
+from trainspec_validate.system.budget import Limit
 
 
 class OpenGroup(NotApplicable):
@@ -39,12 +42,17 @@ def check_group(plan: TrainingPlan, cluster: ClusterProfile) -> None:
     Raises:
         Unresolved: the cluster has no group of that name.
     """
-    names = list(dict.fromkeys(group.name for group in cluster.node_groups))
-    if plan.node_group is not None and plan.node_group not in names:
+    if plan.node_group is None:
+        return
+    names = nodes_by_name(Same(cluster))
+    if plan.node_group not in names:
         reason = f"names node_group {plan.node_group!r}, which cluster {cluster.metadata.name} does not have"
-        raise Unresolved(at(plan, "node_group"), reason, f"one of: {_listed(names, 'or')}")
+        raise Unresolved(at(plan, "node_group"), reason, f"one of: {_listed([*names], 'or')}")
 
 
+MAX_VIOLATIONS = 100
+"""Violations of one requirement in one set of documents that are listed; one more says that there are others."""
+_DIFFERENT = Limit("a plan without `node_group`", 100, "different node groups that its job may run on")
 _Kind = tuple[type[Document], Pointer, bool]
 """A place without the position of the node group that it is in."""
 
@@ -70,7 +78,7 @@ def violations_of(rule: Rule, arguments: Mapping[str, Document]) -> Iterator[Vio
     """
     found: list[Violation] = []
     try:
-        for violation in rule.function(**arguments):
+        for violation in islice(rule.function(**arguments), MAX_VIOLATIONS + 1):
             found.append(violation)  # noqa: PERF402 - a rule may raise after some
     except OpenGroup as question:
         yield from _over_groups(rule, arguments, question)
@@ -84,12 +92,16 @@ def violations_of(rule: Rule, arguments: Mapping[str, Document]) -> Iterator[Vio
 def _over_groups(rule: Rule, arguments: Mapping[str, Document], question: OpenGroup) -> Iterator[Violation]:
     plan = next(document for document in arguments.values() if isinstance(document, TrainingPlan))
     cluster = next(document for document in arguments.values() if isinstance(document, ClusterProfile))
-    choice, answers = candidates(plan, cluster), _Answers()
-    for names in _alike(choice):
-        named = _naming(_Same(plan), names[0])
+    choice, alike = _choice(Same(plan), Same(cluster))
+    answers = _Answers()
+    if len(alike) > _DIFFERENT.most:
+        reason = f"names no node_group, and its job may run on {len(alike):,} different ones"
+        raise Unresolved(at(plan, "parallelism"), reason, f"name one; at most {_DIFFERENT.most} are judged one by one")
+    for names in alike:
+        named = _naming(Same(plan), names[0])
         variant = {key: named if document is plan else document for key, document in arguments.items()}
         try:
-            for violation in rule.function(**variant):
+            for violation in islice(rule.function(**variant), MAX_VIOLATIONS + 1):
                 answers.add(names, _moved(violation, named, plan))
         except Unresolved:
             raise
@@ -145,6 +157,13 @@ def _listed(names: set[str] | list[str] | tuple[str, ...], last: str) -> str:
     return f" {last} ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
 
 
+@lru_cache(maxsize=8)
+def _choice(plan: Same[TrainingPlan], cluster: Same[ClusterProfile]) -> tuple[Candidates, list[tuple[str, ...]]]:
+    """The groups that the job may run on, and those of them that are alike."""
+    found = candidates(plan.document, cluster.document)
+    return found, _alike(found)
+
+
 def _alike(choice: Candidates) -> list[tuple[str, ...]]:
     """Names of the groups, those of equal groups together: one answer holds for all of them."""
     found: dict[str, list[str]] = {}
@@ -170,22 +189,7 @@ def _moved(violation: Violation, named: TrainingPlan, plan: TrainingPlan) -> Vio
     return replace(violation, place=moved(violation.place), related=related)
 
 
-class _Same:
-    """A plan, compared by identity."""
-
-    __slots__ = ("plan",)
-
-    def __init__(self, plan: TrainingPlan) -> None:
-        self.plan = plan
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.plan is other.plan
-
-    def __hash__(self) -> int:
-        return id(self.plan)
-
-
 @lru_cache(maxsize=128)
-def _naming(same: _Same, name: str) -> TrainingPlan:
+def _naming(same: Same[TrainingPlan], name: str) -> TrainingPlan:
     """The plan with a node group; one object for all rules, so that they share a prediction."""
-    return changed(same.plan, node_group=name)
+    return changed(same.document, node_group=name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile
+from trainspec_validate.documents.types.cluster import FailureDomain
 from trainspec_validate.model.suggest import hint
 from trainspec_validate.model.units import base, bytes_, number, seconds
 from trainspec_validate.performance.costs import reliability
@@ -111,8 +112,11 @@ def tier_intervals(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
     interval = interval_seconds(checkpoint)
     tiers = [(tier_interval_seconds(checkpoint, tier), tier) for tier in checkpoint.tiers]
     freshest = min(own for own, _ in tiers)
+    by_domain: dict[FailureDomain, float] = {}
+    for own, tier in tiers:
+        by_domain[tier.failure_domain] = min(own, by_domain.get(tier.failure_domain, own))
     for index, (own, tier) in enumerate(tiers):
-        outer = [time for time, other in tiers if domain_size(other.failure_domain) > domain_size(tier.failure_domain)]
+        outer = [time for domain, time in by_domain.items() if domain_size(domain) > domain_size(tier.failure_domain)]
         place = at(checkpoint, "tiers", index, "interval_seconds")
         if own < 0.9 * interval:
             message = f"tier {tier.name!r} is saved every {seconds(own)}, but saves are {seconds(interval)} apart"

@@ -301,13 +301,15 @@ def nic_devices(cluster: ClusterProfile) -> Iterator[Violation]:
             if len(nic.devices) != nic.num_per_node:
                 message = f"{len(nic.devices)} devices are named, but num_per_node is {nic.num_per_node}"
                 yield Violation(at(cluster, *place, "devices"), message, f"name {nic.num_per_node}")
+            before = set[str]()
             for k, device in enumerate(nic.devices):
                 owner = seen.setdefault(device, f"{nic.name!r}")
-                if owner != f"{nic.name!r}" or device in nic.devices[:k]:
+                if owner != f"{nic.name!r}" or device in before:
                     yield Violation(
                         at(cluster, *place, "devices", k),
                         f"{device} also appears under {owner}",
                         f"one device is one interface; {nic.role} interfaces appear under {nic.name!r} only",
                     )
+                before.add(device)
     if not judged:
         raise NotApplicable("no NIC names its devices")

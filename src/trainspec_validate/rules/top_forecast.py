@@ -23,7 +23,10 @@ WORTH = 1.3
 @rule("TS-TOP-024")
 def best_axis_order(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation]:
     """No other order of the axes makes the step much faster."""
-    used = [axis for axis in plan.parallelism.order if axis in set(used_axes(plan))]
+    in_use = set(used_axes(plan))
+    used = [axis for axis in plan.parallelism.order if axis in in_use]
+    if len(set(used)) < len(used):
+        raise NotApplicable("the order names an axis more than once")
     fixed = {placement.axis for placement in plan.parallelism.placements if placement.reason}
     if len(set(used) - fixed) < 2:
         raise NotApplicable("fewer than two axes could change their places")

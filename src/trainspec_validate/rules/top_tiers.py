@@ -10,7 +10,7 @@ from math import ceil, isclose
 from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.documents.types.fabric import Fabric, FabricTier
 from trainspec_validate.model.units import bits_per_second, number
-from trainspec_validate.performance.costs.fabric import Layer, most_interfaces, oversubscription
+from trainspec_validate.performance.costs.fabric import Layer, interfaces_by_layer, most_interfaces, oversubscription
 from trainspec_validate.performance.derived.job import attached, attached_compute, fabric_num_nodes
 from trainspec_validate.rules import NotApplicable, Violation, at, rule
 
@@ -214,10 +214,12 @@ def tier_groups(cluster: ClusterProfile) -> Iterator[Violation]:
     if not found:
         raise NotApplicable("no tier states the nodes of a group")
     below: dict[int, int] = {}
-    for index, fabric, level, tier in found:
+    totals = [fabric_num_nodes(cluster, fabric) for fabric in cluster.fabrics]
+    room = [_most_nodes(cluster, fabric) for fabric in cluster.fabrics]
+    for index, _, level, tier in found:
         size, inner = tier.group_num_nodes or 0, below.get(index, 1)
         below[index] = size
-        total = fabric_num_nodes(cluster, fabric)
+        total = totals[index]
         place = at(cluster, "fabrics", index, "tiers", level, "group_num_nodes")
         if size < inner or (size % inner and size < total):
             yield Violation(
@@ -225,7 +227,7 @@ def tier_groups(cluster: ClusterProfile) -> Iterator[Violation]:
                 f"{size} nodes below {tier.name} are no multiple of the {inner} nodes below the tier before",
                 f"use a multiple of {inner}, or all {number(total)} nodes",
             )
-        most = _most_nodes(cluster, fabric, level)
+        most = room[index][level] if level < len(room[index]) else None
         if most is not None and size > most:
             yield Violation(
                 place,
@@ -240,22 +242,26 @@ def tier_group_share(cluster: ClusterProfile) -> Iterator[Violation]:
     found = [row for row in _tiers(cluster, trees=True) if row[3].group_num_nodes]
     if not found:
         raise NotApplicable("no tier states the nodes of a group")
-    for index, fabric, level, tier in found:
-        size, total = tier.group_num_nodes or 0, fabric_num_nodes(cluster, fabric)
+    totals = [fabric_num_nodes(cluster, fabric) for fabric in cluster.fabrics]
+    for index, _, level, tier in found:
+        size, total = tier.group_num_nodes or 0, totals[index]
         if total and size > GROUP_FACTOR * total:
             place = at(cluster, "fabrics", index, "tiers", level, "group_num_nodes")
             message = f"{number(size)} nodes are to meet below {tier.name}, but the fabric has {number(total)}"
             yield Violation(place, message, f"write {total} or less, or what the tier holds when it is full")
 
 
-def _most_nodes(cluster: ClusterProfile, fabric: Fabric, level: int) -> int | None:
-    """Nodes that one switch of a tier has below it at the most: one for each NIC port that it reaches."""
-    layers, items = _layers(fabric.tiers[: level + 1]), attached_compute(cluster, fabric)
-    if not layers or not items:
-        return None
+def _most_nodes(cluster: ClusterProfile, fabric: Fabric) -> list[int]:
+    """Nodes that one switch of each tier has below it at the most: one for each NIC port that it reaches.
+
+    The list ends before the first tier that lacks its ports or their rates.
+    """
+    layers, items = _lower_layers(fabric.tiers), attached_compute(cluster, fabric)
+    if not items:
+        return []
     ports = (max(fabric.num_planes, item.nic.num_ports or 1) for item in items)
     rates = (item.nic.rate_bytes_per_second / count for item, count in zip(items, ports, strict=True))
-    return most_interfaces(layers, min(rates) / (1 + TOLERANCE))
+    return list(interfaces_by_layer(layers, min(rates) / (1 + TOLERANCE)))
 
 
 @rule("TS-TOP-015")
@@ -286,13 +292,19 @@ def fabric_size(cluster: ClusterProfile) -> Iterator[Violation]:
 
 
 def _layers(tiers: Sequence[FabricTier]) -> list[Layer] | None:
-    layers = []
+    layers = _lower_layers(tiers)
+    return layers if len(layers) == len(tiers) else None
+
+
+def _lower_layers(tiers: Sequence[FabricTier]) -> list[Layer]:
+    """The layers of a tree up to the first tier that lacks its ports or their rates."""
+    layers = list[Layer]()
     for tier in tiers:
         down, up = tier.port_bandwidth_bytes_per_second, _up_rate(tier)
         if not tier.num_down_ports or not down or not up or tier.other_down_ports:
-            return None
+            break
         layers.append(Layer(tier.num_down_ports, down, up))
-    return layers or None
+    return layers
 
 
 @rule("TS-TOP-016")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainspec_validate.checkpoints.boundary import judged
-from trainspec_validate.checkpoints.format_table import FORMATS, STATE_SUFFIXES
+from trainspec_validate.checkpoints.format_table import ARCHIVE, FORMATS, STATE_SUFFIXES, left_out
 from trainspec_validate.checkpoints.formats import torch_zip
 from trainspec_validate.checkpoints.opening import UnreadableError, open_file
 from trainspec_validate.checkpoints.pickles import NUMPY_START, Content, code_of
@@ -67,6 +67,8 @@ def _name(checkpoint: Checkpoint, path: str, start: bytes) -> None:
         checkpoint.unread[path] = "is compressed, and its content is not looked into"
     elif path.lower().endswith(STATE_SUFFIXES):
         checkpoint.unread[path] = "has the name of a file of state, and is of no format that is judged"
+    elif left_out(path) == ARCHIVE:
+        checkpoint.unread[path] = ARCHIVE
 
 
 def _name_programs(checkpoint: Checkpoint) -> None:

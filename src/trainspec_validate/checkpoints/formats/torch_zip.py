@@ -11,8 +11,8 @@ from trainspec_validate.checkpoints.pickles import Content, code_after, code_of,
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.checkpoints.zips import Zip, opened
 
-_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".pkl", ".pickle")
-_OTHERS_TOO = (".ckpt", ".bin", ".pkl", ".pickle")
+_SUFFIXES = (".pt", ".pth", ".pth.tar", ".ckpt", ".bin", ".pkl", ".pickle")
+_OTHERS_TOO = (".pth.tar", ".ckpt", ".bin", ".pkl", ".pickle")
 """Suffixes that other programs give to other files."""
 _ZIP_START = b"PK"
 _LIGHTNING = "pytorch-lightning_version"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,10 +15,10 @@ from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.documents.load import load_text
 from trainspec_validate.documents.types import Document, read
 from trainspec_validate.model.finding import Severity
-from trainspec_validate.system.atomic import is_any_of, is_standard_input, new_file, refuse_link
+from trainspec_validate.system.atomic import new_file, refuse_link
 from trainspec_validate.system.boundary import InputError
 
-_OUTPUTS = {"output", "plot"}
+_OUTPUTS = {"output", "plot", "directory"}
 """Parameters of commands that name what is written."""
 
 
@@ -71,7 +71,7 @@ def errors_of(texts: Mapping[str, str], *given: str) -> list[str]:
     ]
 
 
-def refuse_present(paths: Iterable[Path], *, force: bool, advice: str = "--force overwrites") -> None:
+def refuse_present(paths: Collection[Path], *, force: bool, advice: str = "--force overwrites") -> None:
     """Say which files are there already.
 
     Raises:
@@ -79,7 +79,7 @@ def refuse_present(paths: Iterable[Path], *, force: bool, advice: str = "--force
     """
     # A link that leads nowhere is there too: writing would follow it.
     present = [path for path in paths if os.path.lexists(path)]
-    refuse_inputs(present)
+    refuse_inputs(paths)
     if present and not force:
         raise Failure(f"{', '.join(path.as_posix() for path in present)}: already there; {advice}")
     for path in present:
@@ -89,12 +89,16 @@ def refuse_present(paths: Iterable[Path], *, force: bool, advice: str = "--force
             raise cannot_write(path, error) from error
 
 
-def refuse_inputs(outputs: Iterable[Path]) -> None:
-    """Refuse to write over what the command reads, also with --force.
+def refuse_inputs(outputs: Iterable[Path], *, foreign: bool = False) -> None:
+    """Refuse to write over what the command reads, also with --force, or into a checkpoint that it reads.
+
+    `foreign` is for files of other programs: any file that is in a directory of them may be read.
 
     Raises:
         Failure: an output is one of the files that the command line names for reading, by whatever name.
     """
+    from trainspec_validate.cli.inputs import is_found, is_input, is_inside  # noqa: PLC0415 - it imports the detection
+
     context = click.get_current_context(silent=True)
     if context is None:
         return
@@ -102,8 +106,10 @@ def refuse_inputs(outputs: Iterable[Path]) -> None:
     for name, value in context.params.items():
         if name not in _OUTPUTS:
             named += [one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, str | Path)]
+    directories = [path for path in named if Path(path).is_dir()]
     for output in outputs:
-        if is_any_of(output, named) or is_standard_input(output):
+        is_read = foreign and os.path.lexists(output) and is_inside(output, directories)
+        if is_read or is_input(output, named) or (directories and is_found(output, directories)):
             raise Failure(f"{output.as_posix()}: this is a file of the input; name another file")
 
 

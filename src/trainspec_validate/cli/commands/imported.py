@@ -40,7 +40,7 @@ def hand_over(
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:
-    refuse_inputs([path])
+    refuse_inputs([path], foreign=True)
     try:
         write_atomically(path, text, overwrite=force)
     except FileExistsError:

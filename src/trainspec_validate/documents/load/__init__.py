@@ -15,6 +15,7 @@ from trainspec_validate.documents.load._base import (
     LoadError,
     LoadErrorCode,
     span_of,
+    too_many_items,
 )
 from trainspec_validate.model.finding import Pointer, Span
 from trainspec_validate.system.boundary import open_regular, untrusted
@@ -29,6 +30,7 @@ __all__ = [
     "load_file",
     "load_text",
     "read_file",
+    "too_many_items",
 ]
 
 Format = Literal["yaml", "json"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trainspec_validate.model.finding import Span
+from trainspec_validate.model.finding import Pointer, Span
 from trainspec_validate.system.budget import Limit
 
 LoadErrorCode = Literal[
@@ -31,6 +31,8 @@ LoadErrorCode = Literal[
 MAX_BYTES = int(Limit("a document", 32 * 1024 * 1024, "bytes").most)
 MAX_DEPTH = int(Limit("a document", 64, "levels of nesting").most)
 MAX_VALUES = int(Limit("a document", 2_500_000, "keys and values, aliases expanded").most)
+MAX_ITEMS = int(Limit("a cluster profile, training plan or checkpoint policy", 10_000, "items of one list").most)
+MAX_LAYOUT_ITEMS = int(Limit("the layout of a cluster profile", 100_000, "items of one list").most)
 MAX_ANCHORS = int(Limit("a document", 100_000, "anchors").most)
 MAX_NUMBER_LENGTH = int(Limit("a document", 400, "characters of one number").most)
 """Characters of one number; Python itself refuses integers beyond 4,300 digits."""
@@ -97,6 +99,25 @@ def too_many_values() -> LoadError:
         f"the file holds more than {MAX_VALUES:,} keys and values",
         "describe equal nodes, links and devices once, as a group with a count",
     )
+
+
+def too_many_items(data: object) -> tuple[Pointer, LoadError] | None:
+    """Where a document has a list with more items than the limit, and the refusal; None where it has none."""
+    pending: list[tuple[Pointer, object]] = [((), data)]
+    while pending:
+        place, value = pending.pop()
+        if isinstance(value, dict):
+            pending += (((*place, key), item) for key, item in value.items() if isinstance(item, dict | list))
+        elif isinstance(value, list):
+            most = MAX_LAYOUT_ITEMS if place[0] == "layout" else MAX_ITEMS
+            if len(value) > most:
+                return place, LoadError(
+                    "too-many-values",
+                    f"{place[-1]} has {len(value):,} items; a list may have at most {most:,} here",
+                    "describe equal nodes, links and devices once, as a group with a count",
+                )
+            pending += (((*place, index), item) for index, item in enumerate(value) if isinstance(item, dict | list))
+    return None
 
 
 def too_deep() -> LoadError:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+
+_MOST_INTERFACES = 1e15
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,14 @@ def most_interfaces(layers: Sequence[Layer], interface_rate: float) -> int:
         raise ValueError("a tree has at least one layer, and its interfaces have a rate")
     if any(layer.num_down_ports < 1 or layer.down_rate <= 0 or layer.up_rate <= 0 for layer in layers):
         raise ValueError("ports and rates must be positive")
-    total = layers[0].num_down_ports * layers[0].down_rate / interface_rate
-    for lower, upper in pairwise(layers):
-        total *= upper.num_down_ports * upper.down_rate / lower.up_rate
-    return int(total * (1 + 1e-9))
+    *_, most = interfaces_by_layer(layers, interface_rate)
+    return most
+
+
+def interfaces_by_layer(layers: Iterable[Layer], interface_rate: float) -> Iterator[int]:
+    """Interfaces below one switch of each layer, from the lowest to the top; numbers beyond 1e15 are given as 1e15."""
+    total, up_rate = 1.0, interface_rate
+    for layer in layers:
+        total *= layer.num_down_ports * layer.down_rate / up_rate
+        up_rate = layer.up_rate
+        yield int(min(total * (1 + 1e-9), _MOST_INTERFACES))

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
+from typing import Generic, TypeVar
 
-from trainspec_validate.documents.types import ClusterProfile, TrainingPlan, changed
+from trainspec_validate.documents.types import ClusterProfile, Document, TrainingPlan, changed
 from trainspec_validate.documents.types.fabric import Fabric
 from trainspec_validate.documents.types.hardware import Nic, NodeGroup
 from trainspec_validate.documents.types.parallelism import Axis
 from trainspec_validate.performance.costs.placement import Span, span
 
+DocumentT = TypeVar("DocumentT", bound=Document)
 AXES: tuple[Axis, ...] = ("tensor", "context", "expert", "data", "pipeline")
+
+
+class Same(Generic[DocumentT]):
+    """A document as the key of a cache: compared by identity, since a comparison of values reads all of them."""
+
+    __slots__ = ("document",)
+
+    def __init__(self, document: DocumentT) -> None:
+        self.document = document
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.document is other.document
+
+    def __hash__(self) -> int:
+        return id(self.document)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +82,17 @@ class JobNodes:
 
 def attached(cluster: ClusterProfile, fabric: Fabric) -> list[AttachedNic]:
     """Every kind of interface that names this fabric."""
-    return [
-        AttachedNic(group, group_index, nic, nic_index)
-        for group_index, group in enumerate(cluster.node_groups)
-        for nic_index, nic in enumerate(group.nics)
-        if nic.fabric == fabric.name
-    ]
+    return list(_attached(Same(cluster)).get(fabric.name, ()))
+
+
+@lru_cache(maxsize=8)
+def _attached(same: Same[ClusterProfile]) -> Mapping[str, list[AttachedNic]]:
+    found: dict[str, list[AttachedNic]] = {}
+    for group_index, group in enumerate(same.document.node_groups):
+        for nic_index, nic in enumerate(group.nics):
+            if nic.fabric is not None:
+                found.setdefault(nic.fabric, []).append(AttachedNic(group, group_index, nic, nic_index))
+    return found
 
 
 def attached_compute(cluster: ClusterProfile, fabric: Fabric) -> list[AttachedNic]:
@@ -88,7 +111,16 @@ def find_job_nodes(plan: TrainingPlan, cluster: ClusterProfile) -> JobNodes | No
     groups = cluster.node_groups
     if plan.node_group is None:
         return JobNodes(groups[0], 0) if len(groups) == 1 else None
-    return next((JobNodes(g, index) for index, g in enumerate(groups) if g.name == plan.node_group), None)
+    return nodes_by_name(Same(cluster)).get(plan.node_group)
+
+
+@lru_cache(maxsize=8)
+def nodes_by_name(same: Same[ClusterProfile]) -> Mapping[str, JobNodes]:
+    """The node groups of a cluster, the first of each name."""
+    found: dict[str, JobNodes] = {}
+    for index, group in enumerate(same.document.node_groups):
+        found.setdefault(group.name, JobNodes(group, index))
+    return found
 
 
 def job_fabric(plan: TrainingPlan, cluster: ClusterProfile, nodes: JobNodes) -> tuple[int, Fabric] | None:

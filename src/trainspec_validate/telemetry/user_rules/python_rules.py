@@ -125,7 +125,7 @@ def foreign_code(told: Callable[[BaseException], Exception]) -> Iterator[None]:
     try:
         with _interrupts_apart():
             yield
-    except (NotApplicable, RuleError, MemoryError, Terminated):
+    except (NotApplicable, RuleError, Terminated):
         raise
     except BaseException as error:
         raise told(error) from error

@@ -1,0 +1,136 @@
+"""Documents with long lists are judged in linear time up to a limit, and refused beyond it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from trainspec_validate.cli.validate import command
+from trainspec_validate.documents.load import load_file
+from trainspec_validate.documents.load._base import MAX_ITEMS, MAX_LAYOUT_ITEMS
+from trainspec_validate.rules._groups import MAX_VIOLATIONS
+
+BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
+FILES = ("cluster.yaml", "plan.yaml", "checkpoint.yaml")
+DOCUMENTS = {name: load_file(BASE / name).data for name in FILES}
+DIFFERING = {"num_nodes", "num_cores", "group_num_nodes", "interval_seconds", "message_bytes", "capacity_bytes"}
+MAX_SECONDS = 10
+Place = tuple[str | int, ...]
+
+
+def lists(value: Any, place: Place = ()) -> Iterator[Place]:
+    """Every list in a value, of lists of mappings those of the first item."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from lists(item, (*place, key))
+    elif isinstance(value, list):
+        yield place
+        yield from lists(value[0], (*place, 0))
+
+
+def with_list(file: str, place: Place, number: int, *, all_differ: bool = False) -> dict[str, Any]:
+    """The base documents with one list repeated, with names of their own and, if asked, values of their own."""
+
+    def own(item: Any, index: int, key: str = "") -> Any:
+        if isinstance(item, dict):
+            return {name: own(value, index, name) for name, value in item.items()}
+        if isinstance(item, list):
+            return [own(each, index) for each in item]
+        if key == "name":
+            return f"{item}-{index}"
+        return item + index if all_differ and key in DIFFERING else item
+
+    documents = copy.deepcopy(DOCUMENTS)
+    holder = documents[file]
+    for step in place[:-1]:
+        holder = holder[step]
+    items = holder[place[-1]]
+    holder[place[-1]] = [own(items[index % len(items)], index) for index in range(number)]
+    return documents
+
+
+def judged(documents: dict[str, Any], directory: Path) -> tuple[dict[str, Any], float]:
+    """The report on documents and the processor time that it took."""
+    for name, data in documents.items():
+        (directory / name).write_text(json.dumps(data), encoding="utf-8")
+    start = time.process_time()
+    result = CliRunner().invoke(command, [*(str(directory / name) for name in documents), "--format", "json"])
+    assert result.exit_code in {0, 1}, result.output[-2000:]
+    report: dict[str, Any] = json.loads(result.stdout)
+    return report, time.process_time() - start
+
+
+def requirements(report: dict[str, Any]) -> list[str]:
+    return [finding["requirement"] for finding in report["findings"]]
+
+
+QUADRATIC_BEFORE: list[tuple[str, Place]] = [
+    ("cluster.yaml", ("node_groups",)),
+    ("cluster.yaml", ("node_groups", 0, "nics")),
+    ("cluster.yaml", ("fabrics", 0, "tiers")),
+    ("plan.yaml", ("parallelism", "order")),
+    ("checkpoint.yaml", ("tiers",)),
+]
+
+
+@pytest.mark.parametrize("all_differ", [False, True], ids=["names", "values"])
+@pytest.mark.parametrize(("file", "place"), QUADRATIC_BEFORE)
+def test_the_longest_list_is_judged_in_bounded_time(file: str, place: Place, all_differ: bool, tmp_path: Path) -> None:
+    report, taken = judged(with_list(file, place, MAX_ITEMS, all_differ=all_differ), tmp_path)
+    assert "TS-DOC-003" not in requirements(report)
+    assert taken < MAX_SECONDS
+    assert max(map(requirements(report).count, requirements(report)), default=0) <= MAX_VIOLATIONS + 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("file", "place"), [(name, place) for name in FILES for place in lists(DOCUMENTS[name])])
+def test_every_list_at_its_limit_is_judged_in_bounded_time(file: str, place: Place, tmp_path: Path) -> None:
+    report, taken = judged(with_list(file, place, MAX_ITEMS, all_differ=True), tmp_path)
+    assert "TS-DOC-003" not in requirements(report)
+    assert taken < MAX_SECONDS
+
+
+@pytest.mark.parametrize(("file", "place"), QUADRATIC_BEFORE)
+def test_a_longer_list_is_refused_with_the_limit(file: str, place: Place, tmp_path: Path) -> None:
+    report, _ = judged(with_list(file, place, MAX_ITEMS + 1), tmp_path)
+    found = [finding for finding in report["findings"] if finding["path"].endswith(file)]
+    assert [finding["requirement"] for finding in found] == ["TS-DOC-003"]
+    assert found[0]["message"] == f"{place[-1]} has 10,001 items; a list may have at most 10,000 here"
+    assert found[0]["pointer"] == "/" + "/".join(map(str, place))
+
+
+def test_a_layout_may_have_longer_lists(tmp_path: Path) -> None:
+    documents = copy.deepcopy(DOCUMENTS)
+    for number, expected in ((MAX_ITEMS + 1, 0), (MAX_LAYOUT_ITEMS + 1, 1)):
+        documents["cluster.yaml"]["layout"] = {"switches": [{"name": f"s{index}"} for index in range(number)]}
+        report, _ = judged(documents, tmp_path)
+        assert requirements(report).count("TS-DOC-003") == expected
+
+
+@pytest.mark.parametrize("number", [MAX_VIOLATIONS, MAX_VIOLATIONS + 1, MAX_VIOLATIONS + 500])
+def test_one_requirement_is_listed_in_a_bounded_number_of_places(number: int, tmp_path: Path) -> None:
+    documents = copy.deepcopy(DOCUMENTS)
+    documents["plan.yaml"]["communication"]["nic_names"] = [f"unknown{index}" for index in range(number)]
+    report, _ = judged(documents, tmp_path)
+    found = [finding for finding in report["findings"] if finding["requirement"] == "TS-COM-002"]
+    assert len(found) == min(number, MAX_VIOLATIONS + 1)
+    others = [finding for finding in found if "in more than 100 places" in finding["message"]]
+    assert [finding["pointer"] for finding in others] == ["/communication/nic_names"][: number > MAX_VIOLATIONS]
+    assert {finding["severity"] for finding in found} == {"error"}
+
+
+def test_a_plan_is_not_judged_on_too_many_different_groups(tmp_path: Path) -> None:
+    for number in (100, 101):
+        documents = with_list("cluster.yaml", ("node_groups",), number)
+        for index, group in enumerate(documents["cluster.yaml"]["node_groups"]):
+            group["num_nodes"] = 16 + index
+        report, _ = judged(documents, tmp_path)
+        told = "names no node_group, and its job may run on 101 different ones" in json.dumps(report)
+        assert told == (number > 100)
