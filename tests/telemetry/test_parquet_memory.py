@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from trainspec_validate.telemetry.formats import parquet
+from trainspec_validate.telemetry.formats.source import SourceError
+
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
@@ -71,3 +74,27 @@ def test_a_small_file_of_many_texts_is_refused(
     *words, peak = done.stderr.strip().splitlines()
     assert told in " ".join(words)
     assert int(peak) < MEBIBYTES * 1024
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"])
+def test_texts_in_other_encodings_are_read(encoding: str, tmp_path: Path) -> None:
+    """Some writers encode texts as what they differ in from the one before."""
+    texts = {"json": _event("y"), "host": "host-1"}
+    _write(tmp_path / "plain.parquet", 2_000, texts)
+    options: dict[str, Any] = {"use_dictionary": False, "column_encoding": dict.fromkeys(texts, encoding)}
+    _write(tmp_path / "other.parquet", 2_000, texts, **options)
+    found = list(parquet.read(tmp_path / "other.parquet"))
+    assert found == list(parquet.read(tmp_path / "plain.parquet"))
+    assert len(found) == 2_001
+
+
+@pytest.mark.parametrize("name", ["json", "host"])
+def test_texts_that_repeat_the_one_before_come_a_few_at_once(name: str, tmp_path: Path) -> None:
+    """No header of a page tells how long they are."""
+    options: dict[str, Any] = {"use_dictionary": False, "column_encoding": {name: "DELTA_BYTE_ARRAY"}}
+    _write(tmp_path / "s.parquet", 3_000, {name: "y" * 500_000}, **options)
+    sizes: list[int] = []
+    with pytest.raises(SourceError, match="times its size"):
+        sizes.extend(batch.nbytes for _, batch in parquet.row_batches(tmp_path / "s.parquet"))
+    assert sizes
+    assert max(sizes) < 80_000_000

@@ -29,7 +29,12 @@ _PACKED, _UNPACKED, _OF_DATA, _OF_DICTIONARY, _OF_DATA_2 = 3, 2, 5, 7, 8
 """Fields of the header of a page."""
 _NUM_VALUES: Final = 1
 _ENCODING: Final = {_OF_DATA: 2, _OF_DATA_2: 4}
-_DELTA: Final = {6: "DELTA_LENGTH_BYTE_ARRAY", 7: "DELTA_BYTE_ARRAY"}
+_DELTA_LENGTH, _DELTA = 6, 7
+"""Encodings with the lengths of texts apart; in the second, texts repeat the start of the one before."""
+_DELTA_ENTRY_BYTES: Final = 24
+"""What a library takes for the lengths of each text of a page in such an encoding."""
+_MOST_REPEATED: Final = 8
+"""How many times as large as they are told to be texts may come out that repeat the start of the one before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,43 +47,51 @@ class Page:
     is_dictionary: bool
     encoding: int
 
+    @property
+    def text_bytes(self) -> int:
+        """What a library takes at once to unpack this page of a column of texts."""
+        if self.is_dictionary:
+            return self.unpacked_bytes + _DICTIONARY_ENTRY_BYTES * self.num_values
+        return self.unpacked_bytes + _DELTA_ENTRY_BYTES * self.num_values * (self.encoding in {_DELTA_LENGTH, _DELTA})
+
 
 @dataclass(slots=True)
 class TextSize:
-    """How large the texts of one column are, over row groups."""
+    """How large the texts are that one reads, over row groups."""
 
     num_bytes: int = 0
     bytes_per_row: float = 0.0
     """In the page where they are largest."""
 
     def add(self, page: Page) -> None:
-        """Take a page of data into account."""
-        self.num_bytes += page.unpacked_bytes
-        self.bytes_per_row = max(self.bytes_per_row, page.unpacked_bytes / max(1, page.num_values))
+        """Take a page of data into account; each text may be as long as the page where texts repeat others."""
+        repeats = page.encoding == _DELTA
+        self.num_bytes += page.unpacked_bytes * (page.num_values if repeats else 1)
+        bytes_per_row = page.unpacked_bytes / (_MOST_REPEATED if repeats else max(1, page.num_values))
+        self.bytes_per_row = max(self.bytes_per_row, bytes_per_row)
 
 
 def check_pages(content: BinaryIO, group: Any, columns: list[int], texts: set[int], wanted: int) -> TextSize:
     """Accept a row group whose pages can be unpacked; return the size of the texts of one column.
 
     `columns` are the numbers of those that will be read, `texts` of those that hold text, `wanted` of the one to
-    measure.
+    measure; others are measured too where texts repeat the start of the one before.
 
     Raises:
         OverLimitError: its pages unpack to more than is held at once.
-        ValueError: a page is none, or holds text in an encoding whose unpacked size no header says.
+        ValueError: a page is none.
     """
     found = TextSize()
     all_bytes = text_bytes = 0
     for number in columns:
         largest = dictionary = 0
         for page in _pages(content, group.column(number)):
+            num_bytes = page.text_bytes if number in texts else page.unpacked_bytes
             if page.is_dictionary:
-                dictionary += page.unpacked_bytes + _DICTIONARY_ENTRY_BYTES * page.num_values * (number in texts)
+                dictionary += num_bytes
             else:
-                largest = max(largest, page.unpacked_bytes)
-                if number in texts and page.encoding in _DELTA:
-                    raise ValueError(f"a column of texts is encoded as {_DELTA[page.encoding]}; write plain texts")
-                if number == wanted:
+                largest = max(largest, num_bytes)
+                if number == wanted or (number in texts and page.encoding == _DELTA):
                     found.add(page)
         all_bytes += largest + dictionary
         text_bytes += (largest + dictionary) * (number in texts)

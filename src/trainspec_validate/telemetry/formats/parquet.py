@@ -235,9 +235,12 @@ def _text_lengths(words: Any) -> Any:
 
 
 def _unpacked_bytes(batch: Any) -> int:
-    """About what a batch makes the reader do: its texts, and a little for each row and number."""
+    """About what a batch makes the reader do: its texts but for names in dictionaries, and a little for each value."""
     num_values = sum(len(column) - column.null_count for column in batch.columns)
-    return int(_text_lengths(batch.column("json")).sum()) + int(num_values) + 8 * int(batch.num_rows)
+    columns = [(name, batch.column(name)) for name in batch.schema.names if name in {*_TEXTS, "json"}]
+    texts = [column for name, column in columns if name == "json" or not hasattr(column, "dictionary")]
+    num_bytes = sum(_text_lengths(each).sum() for each in texts)
+    return int(num_bytes) + int(num_values) + 8 * int(batch.num_rows)
 
 
 def contents_of(words: Any) -> list[bytes | None]:
@@ -267,12 +270,23 @@ def _opened(path: Path) -> Iterator[tuple[Any, BinaryIO]]:
         buffer_bytes = _BUFFER_BYTES if content.seek(0, 2) > _LARGE_FILE_BYTES else 0
         _check_footer(content)
         metadata = pq.ParquetFile(content, **limits).metadata
-        names = {metadata.schema.column(number).path for number in range(metadata.num_columns)}
-        texts = sorted(names & {*_TEXTS, "json"})
+        texts = _in_dictionaries(metadata)
         with pq.ParquetFile(
             content, metadata=metadata, read_dictionary=texts, pre_buffer=False, buffer_size=buffer_bytes, **limits
         ) as file:
             yield file, content
+
+
+def _in_dictionaries(metadata: Any) -> list[str]:
+    """The columns of texts that can be read as dictionaries; the library cannot do so for each encoding."""
+    found = []
+    for number in range(metadata.num_columns):
+        path = metadata.schema.column(number).path
+        if path in {*_TEXTS, "json"}:
+            parts = (metadata.row_group(group).column(number) for group in range(metadata.num_row_groups))
+            if not any(encoding.startswith("DELTA") for part in parts for encoding in part.encodings):
+                found.append(path)
+    return found
 
 
 def _unsound(reason: str, remedy: str) -> SourceError:
@@ -319,7 +333,7 @@ def _batches(
 
 
 def _text_size(file: Any, content: BinaryIO, group: int, columns: Sequence[str] | None) -> TextSize:
-    """The size of the texts of `json` in a row group whose pages can be held."""
+    """The size of the texts of `json`, and of others that repeat texts, in a row group whose pages can be held."""
     names = [column.path for column in (file.schema.column(number) for number in range(len(file.schema)))]
     chosen = [number for number, name in enumerate(names) if columns is None or name in columns]
     texts = {number for number in chosen if names[number] in {*_TEXTS, "json"}}
