@@ -276,7 +276,7 @@ def _read_all(index: Index, arguments: Sequence[str], terms: Terms, stack: ExitS
             streams += [text] if isinstance(text, File) else []
         except UnreadableError as error:
             failures.insert(0, error)
-    taken, left_out, looked_at = set(found.with_checkpoints), list[FoundSource](), list[File]()
+    sources = list[FoundSource]()
     for number, file in enumerate(found.files):
         if terms.progress:
             terms.progress(number, len(found.files))
@@ -286,22 +286,31 @@ def _read_all(index: Index, arguments: Sequence[str], terms: Terms, stack: ExitS
                 documents += [read_document(index, file)] if source.kind == "document" else []
         except InputError as error:
             failures.append(error)
-            looked_at.append(file)
             continue
         except Exception as error:
             error.add_note(f"while reading {file.name}")
             raise
-        if source.kind != "other":
-            taken.add(file.argument)
-        streams += [file] if source.kind == "stream" else []
-        left_out += [source] if source.unread else []
-        looked_at += [file] if source.kind != "other" or source.unread else []
+        sources.append(source)
     if terms.progress:
         terms.progress(len(found.files), len(found.files))
+    return DocumentSet(index).including(documents), _inputs(found, sources, streams, failures)
+
+
+def _inputs(
+    found: Found, sources: Sequence[FoundSource], streams: Sequence[File], failures: Sequence[InputError]
+) -> Inputs:
+    """What the search found besides documents; `streams` are those that lie in no file of their own."""
+    taken = {*found.with_checkpoints, *(source.file.argument for source in sources if source.kind != "other")}
+    left_out = [source for source in sources if source.unread]
     told = [str(failure) for failure in failures]
     told += _nothing_in(found, taken, left_out, told)
-    inputs = Inputs(tuple(streams), found.checkpoints, tuple(map(_unread, left_out)), tuple(told), tuple(looked_at))
-    return DocumentSet(index).including(documents), inputs
+    return Inputs(
+        (*streams, *(source.file for source in sources if source.kind == "stream")),
+        found.checkpoints,
+        tuple(map(_unread, left_out)),
+        tuple(told),
+        tuple(source.file for source in sources if source.kind != "other" or source.unread),
+    )
 
 
 def _nothing_in(
