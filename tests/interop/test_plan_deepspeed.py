@@ -57,6 +57,22 @@ def test_stage_2_with_offload(tmp_path: Path) -> None:
     assert broken(document(fragment, answers), tmp_path) == set()
 
 
+@pytest.mark.parametrize(
+    ("more", "gradients"),
+    [
+        ({}, "fp32"),
+        ({"zero_optimization": {"stage": 0}}, "fp32"),
+        ({"zero_optimization": {"stage": 2}}, "bf16"),
+        ({"data_types": {"grad_accum_dtype": "bf16"}}, "bf16"),
+        ({"zero_optimization": {"stage": "auto"}}, None),
+    ],
+)
+def test_bf16_gradients_without_zero_are_added_up_in_fp32(more: dict[str, Any], gradients: str | None) -> None:
+    fragment = config(train_micro_batch_size_per_gpu=1, bf16={"enabled": True}, **more)
+    assert at(fragment, "precision", "gradients") == gradients
+    assert ("precision.gradients" in unknown_keys(fragment)) == (gradients is None)
+
+
 def test_elastic_sizes_of_the_documented_algorithm(tmp_path: Path) -> None:
     fragment = imported("deepspeed-fp16-elastic.json")
     assert_sound(fragment)

@@ -117,6 +117,54 @@ def test_formats() -> None:
     assert at(plain, "precision", "master_parameters") is None
 
 
+AWARE = "--bf16 --use-precision-aware-optimizer"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sums"),
+    [
+        (f"{AWARE} --main-grads-dtype bf16", "bf16"),
+        (f"{AWARE} --main-grads-dtype fp32", "fp32"),
+        (f"{AWARE} --main-grads-dtype bf16 --accumulate-allreduce-grads-in-fp32", "fp32"),
+        (f"{AWARE} --main-grads-dtype fp32 --grad-reduce-in-bf16", "bf16"),
+        (f"{AWARE} --main-grads-dtype other", None),
+        (f"{AWARE} --main-grads-dtype $GRADS", None),
+    ],
+)
+def test_the_format_of_main_gradients_decides_on_sums(arguments: str, sums: str | None) -> None:
+    fragment = run(arguments)
+    for key in ("gradients", "accumulation", "reduction"):
+        assert at(fragment, "precision", key) == sums
+        assert (f"precision.{key}" in unknown_keys(fragment)) == (sums is None)
+
+
+def test_formats_of_a_precision_aware_optimizer() -> None:
+    fragment = run(f"{AWARE} --exp-avg-dtype torch.bfloat16 --exp-avg-sq-dtype bf16 --main-params-dtype fp32")
+    assert at(fragment, "precision", "optimizer_state") == "bf16"
+    assert at(fragment, "precision", "master_parameters") == "fp32"
+    scaled = run(f"{AWARE} --main-params-dtype fp16")
+    assert at(scaled, "precision", "master_parameters") is None
+    assert "precision.master_parameters" in unknown_keys(scaled)
+    assert "a scale for each tensor" in remarks_of(scaled)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "steps"),
+    [
+        ("", (906, 15)),
+        ("--rampup-batch-size 32 32 1000", (None, None)),
+    ],
+)
+def test_samples_become_steps_where_every_batch_is_alike(arguments: str, steps: tuple[int | None, int | None]) -> None:
+    fragment = run(f"{arguments} --train-samples 64000 --lr 1e-4 --lr-decay-samples 58000 --lr-warmup-samples 1000")
+    rate = at(fragment, "optimizer", "learning_rate")
+    assert (rate.get("total_steps"), rate.get("warmup_steps")) == steps
+    if steps[0] is None:
+        keys = {f"optimizer.learning_rate.{key}" for key in ("total_steps", "warmup_steps")}
+        assert keys <= unknown_keys(fragment)
+    assert "same without it: lr_" not in remarks_of(fragment)
+
+
 def test_dynamic_loss_scaling(tmp_path: Path) -> None:
     fragment = run("--fp16 --initial-loss-scale 65536 --loss-scale-window 500 --accumulate-allreduce-grads-in-fp32")
     scaling = at(fragment, "precision", "loss_scaling")

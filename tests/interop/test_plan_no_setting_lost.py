@@ -93,7 +93,9 @@ def test_optimizer_and_pattern_of_layers_are_in_the_answer() -> None:
     assert fragment.facts["optimizer"]["name"] == "muon"
     assert "M-M-M-" in told
     assert "node_rank" in told
-    assert "the plan would be the same without it: lr_decay_samples" in told
+    why = {entry.pointer[-1]: entry.reason for entry in fragment.unknown}
+    assert why["total_steps"] == "lr_decay_samples is 100, and the global batch is not known"
+    assert why["warmup_steps"] == "lr_warmup_samples is 10, and the global batch is not known"
 
 
 def test_a_setting_that_only_one_branch_gives_is_listed() -> None:

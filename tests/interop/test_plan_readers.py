@@ -177,6 +177,14 @@ def test_a_setting_that_is_not_read_is_told_with_its_place_in_a_plan(name: str, 
     assert has_place(place)
 
 
+def test_a_setting_that_nobody_knows_is_not_said_to_have_no_place() -> None:
+    fragment = Draft({"tune_llm": 1, "log-level": "info"}).fragment("a", ForeignText("a.yaml", ""))
+    assert [remark.message for remark in fragment.remarks] == [
+        "not read, because a plan has no place for it: log-level",
+        "not read, because this reader does not know it: tune_llm",
+    ]
+
+
 def has_place(place: str) -> bool:
     """Whether the schema of plans has a key."""
     *outer, last = place.split(".")

@@ -113,6 +113,18 @@ def test_lines_of_nanogpt() -> None:
     assert found.lost["text", "text"] == 1
 
 
+def test_lines_of_nanogpt_without_a_loss() -> None:
+    found = read_text(
+        "import torch\nstep:1/20 train_time:100ms step_avg:100.00ms\nstep:2/20 train_time:300ms step_avg:150.00ms\n"
+        "step:2/20 val_loss:6.5 train_time:301ms step_avg:150.50ms\n"
+    )
+    assert [sample.step for sample in found.samples] == [1, 2, 2]
+    assert found.values("train.step.count") == [1.0, 2.0]
+    assert found.values("train.step.duration") == [0.1, 0.2]
+    assert found.values(EVALUATED) == [6.5]
+    assert found.values(LOSS) == []
+
+
 def test_a_clock_that_is_set_back_goes_on() -> None:
     found = read_text(NANOGPT, start_us=1_000_000)
     assert [sample.time_us - 1_000_000 for sample in found.samples] == [

@@ -63,6 +63,7 @@ def _counts(batch: int, micro_sizes: Sequence[int], least: int, most: int) -> li
 
 
 PAGE = "deepspeedai/DeepSpeed@edaa7221:docs/_pages/config-json.md"
+ENGINE = "get_data_types in DeepSpeed@edaa7221:deepspeed/runtime/engine.py"
 _STAGES = {0: "none", 1: "optimizer", 2: "gradients", 3: "parameters"}
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 _FORMATS = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "bfp16": "bf16"}
@@ -126,15 +127,12 @@ def _write_formats(draft: Draft, prefix: str) -> None:
     if how and (half is None or brain is None):
         how = Default(how)
     draft.put(("precision", "compute"), compute, how)
-    for key in ("parameters", "gradients"):
-        draft.put(("precision", key), compute, how or "stored in the compute format")
+    draft.put(("precision", "parameters"), compute, how or "stored in the compute format")
     if compute != "fp32":
         master = "the optimizer steps on a copy in fp32 (deepspeed/runtime/zero and fp16, DeepSpeed@edaa7221)"
         draft.put(("precision", "master_parameters"), "fp32", master)
         draft.put(("precision", "optimizer_state"), "fp32", master)
-    accumulation = _FORMATS.get(draft.word(f"{prefix}data_types.grad_accum_dtype") or "")
-    if accumulation:
-        draft.put(("precision", "accumulation"), accumulation)
+    _write_gradients(draft, prefix, compute, how)
     regime = Default(f"by the regime, as {PAGE} says")
     reduction = _FORMATS.get(draft.word(f"{prefix}communication_data_type") or "")
     draft.put(("precision", "reduction"), reduction or compute, "" if reduction else how or regime)
@@ -144,6 +142,27 @@ def _write_formats(draft: Draft, prefix: str) -> None:
     if moments:
         draft.put(("precision", "num_optimizer_moments"), moments, "moments of the optimizer")
     draft.lacks(("precision", "high_precision_operations"), "kernels of the training program decide, not this file")
+
+
+def _write_gradients(draft: Draft, prefix: str, compute: str, how: str) -> None:
+    """Gradients keep the compute format; in bf16 without ZeRO they are added up in fp32."""
+    accumulation = _FORMATS.get(draft.word(f"{prefix}data_types.grad_accum_dtype") or "")
+    stage = draft.look(f"{prefix}zero_optimization.stage")
+    for reason in draft.reasons(f"{prefix}zero_optimization.stage"):
+        if compute == "bf16" and not accumulation:
+            draft.lacks(("precision", "gradients"), f"the format follows from the stage of ZeRO; {reason}")
+            return
+    if accumulation:
+        draft.put(("precision", "accumulation"), accumulation)
+    alone = compute == "bf16" and not stage
+    if alone and accumulation in {None, "fp32"}:
+        without = f"bf16 without ZeRO adds up gradients in fp32 ({ENGINE})"
+        why = Default(without) if stage is None else without
+        draft.put(("precision", "gradients"), "fp32", why)
+        if not accumulation:
+            draft.put(("precision", "accumulation"), "fp32", why)
+    else:
+        draft.put(("precision", "gradients"), compute, how or "stored in the compute format")
 
 
 def _write_autocast(draft: Draft, prefix: str) -> None:

@@ -66,8 +66,19 @@ def write_deepspeed_formats(draft: Draft, compute: str, how: str) -> None:
     """Formats where DeepSpeed trains and its own configuration is another file."""
     draft.put(("precision", "compute"), compute, how)
     why = like(how, "DeepSpeed stores parameters in the compute format and steps on a copy in fp32")
-    for key in ("parameters", "gradients", "reduction"):
+    for key in ("parameters", "reduction"):
         draft.put(("precision", key), compute, why)
+    sharding = draft.get("parallelism", "sharding")
+    if compute != "bf16" or sharding not in {None, "none"}:
+        draft.put(("precision", "gradients"), compute, why)
+    elif sharding == "none":
+        draft.put(
+            ("precision", "gradients"),
+            "fp32",
+            f"bf16 without ZeRO adds up gradients in fp32 ({_deepspeed_plan.ENGINE})",
+        )
+    else:
+        draft.lacks(("precision", "gradients"), "DeepSpeed adds up bf16 gradients in fp32 where ZeRO is off")
     if compute != "fp32":
         draft.put(("precision", "master_parameters"), "fp32", why)
         draft.lacks(("precision", "high_precision_operations"), "kernels of the training program decide, not this file")

@@ -6,8 +6,18 @@ from trainspec_validate.interop.readers._plan_parts import Default, Draft
 
 _SOURCE = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/arguments.py"
 _MIXED = "NVIDIA/Megatron-LM@d98e8a64:megatron/core/optimizer"
+_FUSED_ADAM = "NVIDIA/TransformerEngine@04912bf0:transformer_engine/pytorch/optimizers/fused_adam.py"
 _FUSED = "fused kernels do these in fp32, and the loss casts its input (NVIDIA/Megatron-LM@d98e8a64)"
-_DTYPES = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8", "uint8": "fp8", "float32": "fp32"}
+_DTYPES = {
+    "fp32": "fp32",
+    "fp16": "fp16",
+    "bf16": "bf16",
+    "fp8": "fp8",
+    "uint8": "fp8",
+    "float32": "fp32",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+}
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 _MOMENTS = {"adam": 2, "adamw": 2, "sgd": 1, "muon": 1, "dist_muon": 1, "lion": 1}
 _FSDP_FORMATS = ("megatron_fsdp_main_grads_dtype", "megatron_fsdp_grad_comm_dtype")
@@ -38,6 +48,8 @@ def _write_formats(draft: Draft) -> None:
         draft.put(("precision", "parameters"), compute, how or "stored in the compute format")
     sums, why = _sums(draft, compute)
     for key in ("gradients", "accumulation", "reduction"):
+        if sums is None:
+            draft.lacks(("precision", key), why)
         draft.put(("precision", key), sums, why)
     if draft.flag("use_megatron_fsdp"):
         _write_fsdp_sums(draft)
@@ -57,18 +69,36 @@ def _write_formats(draft: Draft) -> None:
     _write_nonfinite(draft, dynamic=bool(half) and draft.look("loss_scale") is None)
 
 
-def _sums(draft: Draft, compute: str) -> tuple[str, str]:
-    """The format in which gradients are written, added up and reduced, and why."""
-    wide = draft.flag("accumulate_allreduce_grads_in_fp32", "grad_reduce_in_fp32")
+def _sums(draft: Draft, compute: str) -> tuple[str | None, str]:
+    """The format in which gradients are written, added up and reduced, and why; None where it cannot be told.
+
+    bf16 gradients are widened unless they are to be reduced in bf16 or `main_grads_dtype` keeps them narrow.
+    """
+    names = ("accumulate_allreduce_grads_in_fp32", "grad_reduce_in_fp32")
+    wide, main = draft.flag(*names), _dtype(draft, "main_grads_dtype")
     if compute == "fp32":
         return "fp32", Default(f"neither fp16 nor bf16 is set, the default of {_SOURCE}")
     if draft.flag("grad_reduce_in_bf16"):
         return "bf16", "grad_reduce_in_bf16"
     if wide:
         return "fp32", "gradients are accumulated and reduced in fp32"
+    for reason in draft.reasons(*names, "grad_reduce_in_bf16", "main_grads_dtype"):
+        return None, reason
+    given = draft.word("main_grads_dtype")
+    if given and main is None:
+        return None, f"main_grads_dtype is {given[:40]}, which is not known"
+    if compute == "bf16" and main not in {None, "fp32"}:
+        return compute, f"main_grads_dtype is {main}, and nothing asks for sums in fp32 ({_SOURCE})"
     if compute == "bf16" and "grad_reduce_in_fp32" not in draft.values:
+        if main:
+            return "fp32", f"main_grads_dtype is fp32 ({_SOURCE})"
         return "fp32", Default(f"bf16 gradients are summed in fp32 by default ({_SOURCE})")
     return compute, Default("gradients stay in the compute format by default")
+
+
+def _dtype(draft: Draft, name: str) -> str | None:
+    """The format that a setting names, also as torch writes it."""
+    return _DTYPES.get((draft.word(name) or "").removeprefix("torch."))
 
 
 def _write_fsdp_sums(draft: Draft) -> None:
@@ -107,15 +137,20 @@ def _write_nonfinite(draft: Draft, *, dynamic: bool) -> None:
 
 def _write_optimizer(draft: Draft) -> None:
     aware = draft.flag("use_precision_aware_optimizer")
-    master = _DTYPES.get(draft.word("main_params_dtype") or "") if aware else None
+    master = _dtype(draft, "main_params_dtype") if aware else None
     mixed = Default(f"mixed precision of {_MIXED}")
-    draft.put(("precision", "master_parameters"), master or "fp32", "" if master else mixed)
-    states = (
-        {_DTYPES.get(draft.word(name) or "fp32") for name in ("exp_avg_dtype", "exp_avg_sq_dtype")}
-        if aware
-        else {"fp32"}
-    )
-    if len(states) == 1 and None not in states:
+    if master in {None, "fp32"}:
+        draft.put(("precision", "master_parameters"), "fp32", "" if master else mixed)
+    else:
+        told = f"main_params_dtype is {master}, kept with a scale for each tensor ({_FUSED_ADAM}); a plan has no scale"
+        draft.lacks(("precision", "master_parameters"), told)
+        draft.remark(told, "main_params_dtype")
+    names = ("exp_avg_dtype", "exp_avg_sq_dtype")
+    given = [_dtype(draft, name) if draft.look(name) is not None else "fp32" for name in names]
+    states = set(given) if aware else {"fp32"}
+    if aware and draft.reasons(*names):
+        draft.lacks(("precision", "optimizer_state"), draft.reasons(*names)[0])
+    elif len(states) == 1 and None not in states:
         draft.put(("precision", "optimizer_state"), states.pop(), "" if aware else mixed)
     else:
         draft.lacks(("precision", "optimizer_state"), "the two moments have different formats, or one is not known")

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from trainspec_validate.interop.readers._plan_parts import Default, Draft
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count
 
 _RATE = ("optimizer", "learning_rate")
 _CLIPPING = ("optimizer", "clipping")
@@ -228,18 +228,43 @@ def write_megatron(draft: Draft, *, defaults: bool = True) -> None:
     _put_final(draft, "min_lr")
     if defaults and draft.get(*_RATE, "final") is None and not draft.reasons("min_lr") and kind != "constant":
         draft.put((*_RATE, "final"), 0.0, Default(f"the default of {_MEGATRON}"))
-    draft.copy((*_RATE, "total_steps"), "lr_decay_iters", "scheduler.lr_decay_iters")
-    if defaults and draft.get("job", "num_steps") and not draft.reasons("lr_decay_iters"):
-        draft.default(
-            (*_RATE, "total_steps"), draft.get("job", "num_steps"), f"train_iters, the default of {_MEGATRON}"
-        )
-    total = draft.counted(*_RATE, "total_steps")
+    total = _put_megatron_total(draft, defaults=defaults)
     warmup = ("lr_warmup_iters", "scheduler.lr_warmup_iters")
     _put_warmup(draft, warmup, "lr_warmup_fraction", total)
-    if draft.look("lr_warmup_samples", "lr_decay_samples") is not None:
-        draft.lacks((*_RATE, "warmup_steps"), "the schedule is given in samples")
+    _put_samples(draft, "warmup_steps", "lr_warmup_samples")
     if kind == "warmup-stable-decay":
         draft.copy((*_RATE, "decay_steps"), "lr_wsd_decay_iters", "scheduler.lr_wsd_decay_iters")
+        _put_samples(draft, "decay_steps", "lr_wsd_decay_samples")
+
+
+def _put_megatron_total(draft: Draft, *, defaults: bool) -> int | None:
+    """Steps over which the learning rate falls: those of the job where nothing else is said."""
+    pointer = (*_RATE, "total_steps")
+    draft.copy(pointer, "lr_decay_iters", "scheduler.lr_decay_iters")
+    _put_samples(draft, "total_steps", "lr_decay_samples")
+    steps = draft.get("job", "num_steps")
+    if defaults and steps and not draft.reasons("lr_decay_iters"):
+        draft.default(pointer, steps, f"the length of the job, the default of {_MEGATRON}")
+    return draft.counted(*pointer)
+
+
+def _put_samples(draft: Draft, key: str, name: str) -> None:
+    """A number of steps that a setting gives in samples: whole batches, where all are equally large."""
+    pointer, names = (*_RATE, key), (name, f"scheduler.{name}")
+    samples = draft.look(*names)
+    for reason in draft.reasons(*names):
+        draft.lacks(pointer, reason)
+    whole = draft.counted("batch", "global_sequences")
+    if not is_count(samples) or draft.get(*pointer):
+        return
+    if draft.get("batch", "ramp") or ("batch", "ramp") in draft.unknown:
+        draft.lacks(pointer, f"{name} is {samples}, and the batch grows")
+    elif whole is None:
+        draft.lacks(pointer, f"{name} is {samples}, and the global batch is not known")
+    elif samples >= whole:
+        draft.put(pointer, samples // whole, f"{name} over {whole} sequences of a step")
+    else:
+        draft.lacks(pointer, f"{name} is {samples}, less than one batch")
 
 
 def write_torchtitan(draft: Draft) -> None:

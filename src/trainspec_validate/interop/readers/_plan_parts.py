@@ -20,6 +20,13 @@ _PLACES = {
         r"|lr_decay_(?:iters|samples|tokens|style)|lr_warmup_(?:iters|samples|tokens|fraction|steps)"
         r"|lr_scheduler_type|lr_scheduler\.decay_(?:ratio|type)|learning_rate_(?:schedule|final)\w*|sched\.name"
     ),
+    "model": (
+        r"num_(?:layers|attention_heads|query_groups|experts)|hidden_size|ffn_hidden_size"
+        r"|max_position_embeddings|seq_length|max_seq_len(?:gth)?|max_length|tie_word_embeddings"
+    ),
+    "batch": r"(?:micro_|global_|train_|mini_)?batch_size|gradient_accumulation_steps|gas",
+    "parallelism.sharding": r"zero_stage",
+    "memory.offload": r"(?:cpu_)?offload|offload_(?:optimizer|param|optim)\w*",
     "optimizer.name": r"optim|(?:optimizer|optim)\.(?:name|type)|optimizer|opt_type|use_muon",
     "parallelism.stage_layers": r"(?:pp_|pipe_?)?partition_method|pipe_partition_method",
     "batch.ramp": r"step_batch_size_schedule|(?:global_)?batch_size_(?:schedule|rampup\w*)|rampup_batch_size",
@@ -33,6 +40,13 @@ _PLACES = {
     "data": r"dataset|datasets|data_path|dataset_(?:name|path|dir)|train_(?:file|data_path)|data\w*\.seed",
 }
 """Ends of dotted names, by the place in a plan."""
+_OUTSIDE = re.compile(
+    r"(?:^|\.)(?:log_level\w*|log(?:ging)?_(?:steps|strategy|dir|first_step|interval|on_each_node)|log_\w+_to_tensorboard"
+    r"|report_to|output_dir|overwrite_output_dir|tensorboard\w*|wandb_\w+|steps_per_print|wall_clock_breakdown"
+    r"|comms_logger(?:\.\w+)?|disable_tqdm|push_to_hub|hub_\w+|tokenizer_(?:type|model|path|name\w*)|vocab_file|merge_file"
+    r"|master_(?:addr|port)|node_rank|local_rank|rdzv_\w+|weight_decay|adam_(?:beta1|beta2|eps\w*)|eval_(?:iters|interval|steps))\Z"
+)
+"""Ends of dotted names of settings that a plan has no key for."""
 _ENDS = {place: re.compile(rf"(?:^|\.)(?:{ends})\Z") for place, ends in _PLACES.items()}
 
 
@@ -42,8 +56,12 @@ def place_of(name: str) -> str | None:
     >>> place_of("training.max_norm"), place_of("--clip-grad"), place_of("optimizer.params.lr"), place_of("log_level")
     ('optimizer.clipping', 'optimizer.clipping', 'optimizer.learning_rate', None)
     """
-    plain = name.lower().lstrip("-").replace("-", "_")
+    plain = _plain(name)
     return next((place for place, ends in _ENDS.items() if ends.search(plain)), None)
+
+
+def _plain(name: str) -> str:
+    return name.lower().lstrip("-").replace("-", "_")
 
 
 LARGEST = 10**15
@@ -152,8 +170,11 @@ def _unread(names: Sequence[str]) -> Iterator[Remark]:
     for place, those in placed.items():
         yield Remark(f"not read by this importer; a plan states it in {place}: {_listed(those)}")
     rest = [name for name, place in places.items() if place is None]
-    if rest:
-        yield Remark(f"not read, because a plan has no place for it: {_listed(rest)}")
+    outside = [name for name in rest if _OUTSIDE.search(_plain(name))]
+    if outside:
+        yield Remark(f"not read, because a plan has no place for it: {_listed(outside)}")
+    if other := [name for name in rest if name not in outside]:
+        yield Remark(f"not read, because this reader does not know it: {_listed(other)}")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -145,7 +145,7 @@ _FORMATS = (
         *(
             "nanogpt-log",
             "log of modded-nanogpt, lines with step:",
-            _search(r"^step:\d{1,12}/\d{1,12} (?:train|val)_loss:"),
+            _search(r"^step:\d{1,12}/\d{1,12} (?:(?:train|val)_loss:|train_time:)"),
         ),
         clock="relative",
         metrics=_NANOGPT_METRICS,

@@ -1,4 +1,4 @@
-"""Reads the log of modded-nanogpt: lines with step:, a loss and the time since some start."""
+"""Reads the log of modded-nanogpt: lines with step:, the time since some start and often a loss."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _LINE = re.compile(
-    r"step:(?P<step>\d{1,12})/\d{1,12} (?P<kind>train|val)_loss:(?P<loss>[^ ]{1,40})"
+    r"step:(?P<step>\d{1,12})/\d{1,12}(?: (?P<kind>train|val)_loss:(?P<loss>[^ ]{1,40}))?"
     r" train_time:(?P<time>[\d.]{1,20})ms(?: step_avg:(?P<average>[^ ]{1,40})ms)?(?P<rest>.*)"
 )
 _KEYS = {
@@ -39,10 +39,11 @@ class Reader:
             self._transcript.lose("text", "text", "the file has lines without step:, which are passed over", offset)
             return
         match = _LINE.fullmatch(text.strip())
-        loss = fit.number(match["loss"]) if match else None
+        loss = fit.number(match["loss"]) if match and match["kind"] else None
         milliseconds = fit.number(match["time"]) if match else None
         step = fit.step(match["step"]) if match else None
-        if match is None or loss is None or not isinstance(milliseconds, float) or step is None:
+        lossless = match is not None and match["kind"] and loss is None
+        if match is None or lossless or not isinstance(milliseconds, float) or step is None:
             yield (
                 offset,
                 Refusal("the line has no step, loss and time", "step:1/2 train_loss:3.0 train_time:4ms", "value"),
@@ -55,8 +56,10 @@ class Reader:
         if not self._started:
             yield offset, self._head()
         yield from self._moved(offset, step, round(milliseconds * 1000))
-        values: dict[str, MetricValue] = {_KEYS[match["kind"]]: loss}  # type: ignore[dict-item]
-        if match["kind"] == "train":
+        # Since 2025 the log prints no loss of a training step.
+        train = match["kind"] != "val"
+        values: dict[str, MetricValue] = {} if loss is None else {_KEYS[match["kind"]]: loss}  # type: ignore[dict-item]
+        if train:
             values |= self._progress(step)
         time_us = fit.time_us(self._start_us + self._elapsed_us)
         if time_us is None:
@@ -66,7 +69,7 @@ class Reader:
         is_nan = fit.number(match["average"] or "") == "NaN"
         self._first_nan = offset if is_nan and not self._num_nan else self._first_nan
         self._num_nan += is_nan
-        warm = match["kind"] == "train" and is_nan
+        warm = train and is_nan
         attributes: dict[str, AttributeValue] = {"train.step.warmup": True} if warm else {}
         yield offset, self._transcript.sample(time_us, values, step=step, a=attributes)
 

@@ -16,7 +16,7 @@ from trainspec_validate.system.boundary import open_regular, words_of
 from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.formats.items import Refusal
 
-HEAD_BYTES = 65_536
+HEAD_BYTES = 262_144
 """Bytes from the start of a file, uncompressed, that tell its format."""
 BLOCK_BYTES = 8_000_000
 MAX_LINE_BYTES = int(Limit("a line of another program", 16 * 1024 * 1024, "bytes").most)
