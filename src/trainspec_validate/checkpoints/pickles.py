@@ -6,7 +6,7 @@ import io
 import sys
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from trainspec_validate.checkpoints.allowed import is_allowed
@@ -39,7 +39,8 @@ _PAIR_BYTES = 72
 _COSTS = {
     **dict.fromkeys(("EMPTY_LIST", "EMPTY_SET", "LIST", "FROZENSET", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"), 88),
     **dict.fromkeys(("EMPTY_DICT", "DICT"), 136),
-    **dict.fromkeys(("REDUCE", "NEWOBJ", "NEWOBJ_EX", "INST", "OBJ", "PERSID", "BINPERSID", "BUILD"), 200),
+    **dict.fromkeys(("REDUCE", "NEWOBJ", "NEWOBJ_EX", "INST", "OBJ", "BUILD"), 200),
+    **dict.fromkeys(("PERSID", "BINPERSID"), 400),
     **dict.fromkeys(("GLOBAL", "STACK_GLOBAL", "EXT1", "EXT2", "EXT4"), 200),
 }
 
@@ -51,6 +52,8 @@ class Content:
     value: Any
     denied: list[str]
     """Names of code outside the allow-list, each once."""
+    references: list[Any] = field(default_factory=list)
+    """What it refers to outside of itself, such as storages."""
 
 
 class _Mark:
@@ -97,6 +100,8 @@ class Machine:
         self.sparse_memo: dict[int, Any] = {}
         """What is remembered under numbers that do not follow each other."""
         self.denied: dict[str, None] = {}
+        self.references: list[Any] = []
+        """What persistent ids say."""
         self.is_called = False
         """Whether anything would be called."""
         self.operations = Count(PICKLE_OPERATIONS)
@@ -331,7 +336,10 @@ class Machine:
 
     def persist(self, argument: Any) -> None:
         """A reference to something outside the pickle."""
-        self.stack.append(Inert(Name("persistent", "id"), (argument if argument is not None else self.stack.pop(),)))
+        said = argument if argument is not None else self.stack.pop()
+        self.floor_bytes = self.value_bytes.used + 1
+        self.references.append(said)
+        self.stack.append(Inert(Name("persistent", "id"), (said,)))
 
 
 def _list_of(value: Any) -> list[Any]:
@@ -395,7 +403,7 @@ def follow(file: BinaryIO, records: Collection[str] = ()) -> Content:
     with within():
         machine = Machine(records, fetched(file) if records else None)
         value = machine.run(file)
-    return Content(value, list(machine.denied))
+    return Content(value, list(machine.denied), machine.references)
 
 
 def code_of(file: BinaryIO) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, BinaryIO
 
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
 from trainspec_validate.checkpoints.pickle_values import Pairs
 from trainspec_validate.checkpoints.pickles import Content, code_after, code_of, follow
+from trainspec_validate.checkpoints.records import lacks_of_container, lacks_of_legacy, state_is_missing
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.checkpoints.zips import Zip, opened
 
@@ -73,8 +75,7 @@ def read_bare(checkpoint: Checkpoint, path: str) -> None:
             content = follow(file)
             tell_code(checkpoint, path, content)
             if content.value == _LEGACY_MAGIC:
-                for _ in range(_LEGACY_PICKLES - 1):
-                    tell_code(checkpoint, path, follow(file))
+                _read_legacy(checkpoint, path, file)
             else:
                 further = [name for name in code_after(file) if name not in content.denied]
                 tell_code(checkpoint, path, Content(None, further))
@@ -82,6 +83,18 @@ def read_bare(checkpoint: Checkpoint, path: str) -> None:
         checkpoint.report("limits", path, f"the pickle {error}")
     except UnreadableError as error:
         checkpoint.report("container", path, f"the file {error}", _BROKEN)
+
+
+def _read_legacy(checkpoint: Checkpoint, path: str, file: BinaryIO) -> None:
+    """The pickles after the magic number, and the bytes of tensors that the last of them lists."""
+    references: list[Any] = []
+    for _ in range(_LEGACY_PICKLES - 1):
+        content = follow(file)
+        tell_code(checkpoint, path, content)
+        references += content.references
+    checkpoint.examined.add("files")
+    for words in lacks_of_legacy(file, content.value, references):
+        checkpoint.report("files", path, words, _BROKEN)
 
 
 def tell_code(checkpoint: Checkpoint, path: str, content: Content) -> None:
@@ -97,19 +110,31 @@ def read_archive(checkpoint: Checkpoint, archive: Archive) -> dict[str, Any]:
     found: dict[str, Any] | None = None
     with judged(checkpoint, archive.path, "the container"):
         with opened(checkpoint.root / archive.path, archive) as container:
+            checkpoint.examined.add("files")
             _tell_names(checkpoint, archive.path, container)
             for name in container.pickles():
                 with container.stream(name) as file:
                     content = follow(file)
                 tell_code(checkpoint, archive.path, content)
+                _tell_lacks(checkpoint, archive, lacks_of_container(container, name, content.references))
                 if found is None:
                     found = _of_lightning(content.value)
                 del content  # before the next one is read
+            if absent := state_is_missing(container):
+                _tell_lacks(
+                    checkpoint, archive, [f"the record {absent!r} is missing, which says what the storages are"]
+                )
             for name in container.unnamed():
                 with container.stream(name) as file:
                     tell_code(checkpoint, archive.path, Content(None, code_of(file)))
         checkpoint.keep(archive)
     return found or {}
+
+
+def _tell_lacks(checkpoint: Checkpoint, archive: Archive, lacks: Iterable[str]) -> None:
+    where = f"{archive.label!r}: " if archive.label else ""
+    for words in lacks:
+        checkpoint.report("files", archive.path, where + words, _BROKEN)
 
 
 def state_of(checkpoint: Checkpoint, path: str) -> dict[str, Any]:

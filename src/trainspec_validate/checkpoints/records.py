@@ -1,0 +1,120 @@
+"""Compares the storages that pickles of PyTorch refer to with the bytes that are there for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from trainspec_validate.checkpoints.pickle_values import Name
+from trainspec_validate.checkpoints.view import is_count
+from trainspec_validate.checkpoints.zips import Zip
+
+_ELEMENT_BYTES = {
+    **dict.fromkeys(
+        ("UntypedStorage", "ByteStorage", "CharStorage", "BoolStorage", "QInt8Storage", "QUInt8Storage"), 1
+    ),
+    **dict.fromkeys(("HalfStorage", "BFloat16Storage", "ShortStorage"), 2),
+    **dict.fromkeys(("FloatStorage", "IntStorage", "QInt32Storage"), 4),
+    **dict.fromkeys(("DoubleStorage", "LongStorage", "ComplexFloatStorage"), 8),
+    "ComplexDoubleStorage": 16,
+}
+_PICKLE = ".pkl"
+_STATE = "data.pkl"
+_SKIPPED = "traced_inputs.pkl"
+"""TorchScript writes the storages of its examples without bytes."""
+_VERSIONS = ("version", ".data/version")
+_NUMBER_BYTES = 8
+"""Of the number of elements before each storage in a file of `_legacy_save`."""
+_SHOWN = 3
+
+
+@dataclass(slots=True)
+class _Lack:
+    """Storages that lack the same thing, in words."""
+
+    shown: list[str] = field(default_factory=list)
+    number: int = 0
+
+    def add(self, words: str) -> None:
+        """One more."""
+        self.number += 1
+        if len(self.shown) < _SHOWN:
+            self.shown.append(words)
+
+    def __str__(self) -> str:
+        return ", ".join(self.shown) + (f" and {self.number - _SHOWN:,} more" if self.number > _SHOWN else "")
+
+
+def storage_bytes(references: Iterable[Any]) -> dict[str, int | None]:
+    """Bytes of each storage that a pickle refers to, by key; None where its type is not known.
+
+    The reference is the word storage, type, key, device and number of elements: torch/serialization.py, persistent_id.
+    """
+    found: dict[str, int | None] = {}
+    for one in references:
+        if isinstance(one, tuple) and len(one) >= 5 and one[0] == "storage" and isinstance(one[2], str):
+            width = _ELEMENT_BYTES.get(one[1].name) if isinstance(one[1], Name) else None
+            found[one[2]] = width * one[4] if width and is_count(one[4]) else None
+    return found
+
+
+def lacks_of_container(container: Zip, pickle: str, references: Iterable[Any]) -> Iterator[str]:
+    """What of the storages of one pickle in a container is not there, in words."""
+    wanted = storage_bytes(references)
+    if not wanted or not pickle.lower().endswith(_PICKLE) or pickle.endswith(_SKIPPED):
+        return
+    names = set(container.names())
+    stem, top = pickle[: -len(_PICKLE)], pickle.partition("/")[0]
+    absent, other = _Lack(), _Lack()
+    for key, num_bytes in wanted.items():
+        places = (f"{stem}/{key}", f"{top}/.data/{key}.storage")  # torch.save and TorchScript; torch.package
+        entry = next((place for place in places if place in names), None)
+        if entry is None:
+            absent.add(repr(places[0]))
+        elif num_bytes not in {None, container.size(entry)}:
+            other.add(f"{entry!r} with {container.size(entry):,} of {num_bytes:,} bytes")
+    if absent.number:
+        yield f"storages that {pickle!r} refers to are missing: {absent}"
+    if other.number:
+        yield f"storages that {pickle!r} refers to have another size: {other}"
+    folder = pickle.removesuffix(_STATE)
+    if folder != pickle and not any(f"{folder}{name}" in names for name in _VERSIONS):
+        yield f"the record {folder + _VERSIONS[0]!r} is missing, without which PyTorch loads nothing"
+
+
+def state_is_missing(container: Zip) -> str:
+    """The pickle of a container that has storages and lacks it; empty where nothing is missing."""
+    names = set(container.names())
+    for name in names:
+        folder, _, key = name.rpartition("/data/")
+        if key.isdecimal() and f"{folder}/{_STATE}" not in names:
+            return f"{folder}/{_STATE}"
+    return ""
+
+
+def lacks_of_legacy(file: BinaryIO, keys: Any, references: Iterable[Any]) -> Iterator[str]:
+    """What of the storages is not there that follow the five pickles of `_legacy_save`, in words.
+
+    Args:
+        file: is read from where the first of them begins.
+        keys: those of the fifth pickle, in the order of the storages.
+        references: those of the fourth.
+    """
+    wanted = storage_bytes(references)
+    listed = [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
+    absent = _Lack()
+    for key in wanted.keys() - set(listed):
+        absent.add(repr(key))
+    if absent.number:
+        yield f"storages that its state refers to are not listed: {absent}"
+    place, end = file.tell(), os.fstat(file.fileno()).st_size
+    for n, key in enumerate(listed):
+        num_bytes = wanted.get(key)
+        if num_bytes is None:
+            return  # where the next one begins is not known
+        place += _NUMBER_BYTES + num_bytes
+        if place > end:
+            yield f"the file ends {place - end:,} bytes before the end of storage {n + 1:,} of {len(listed):,}"
+            return
