@@ -134,7 +134,7 @@ def test_documents_below_directories_of_packages_are_named() -> None:
     for directory in ("node_modules", "site-packages/x", "__pycache__"):
         put(f"tree/{directory}/plan.yaml")
     told = dict(left_out())
-    assert told["tree/node_modules/plan.yaml"] == "lies below node_modules"
+    assert told["tree/node_modules/plan.yaml"] == "is below node_modules"
     assert set(told) == {f"tree/{name}/plan.yaml" for name in ("node_modules", "site-packages/x", "__pycache__")}
 
 

@@ -121,7 +121,7 @@ class _Tree:
             if hidden_claims(file):
                 passed = next(part for part in file.relative_to(self.root).parts if _is_passed_by(part))
                 is_dotted = passed.startswith(".")
-                yield file, "is hidden by a name that begins with a dot" if is_dotted else f"lies below {passed}"
+                yield file, "is hidden by a name that begins with a dot" if is_dotted else f"is below {passed}"
 
     def unfollowed(self) -> Iterator[tuple[Path, str]]:
         """Links to directories that were not entered, and links by the name of a document or stream to other files."""
