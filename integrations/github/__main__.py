@@ -11,8 +11,10 @@ from steps import STEPS
 
 def main() -> int:
     """Run the step that is named; an exit code of 2 is a step that cannot be done."""
-    program, step = STEPS[sys.argv[1]]
     try:
+        if len(sys.argv) != 2 or sys.argv[1] not in STEPS:
+            raise ActionError(f"name one step, and nothing else: {', '.join(STEPS)}; actions do so in action.yml")
+        program, step = STEPS[sys.argv[1]]
         step(Job.of(os.environ, program.directory), program)
     except (ActionError, OSError) as error:
         text = str(error).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

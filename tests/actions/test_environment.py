@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,13 @@ def test_a_workspace_with_a_space_in_its_name_is_known(tmp_path: Path) -> None:
 def test_a_temporary_directory_in_the_workspace_is_refused(temp: str, folder: Path) -> None:
     with pytest.raises(ActionError, match="RUNNER_TEMP"):
         trusted(folder, RUNNER_TEMP=temp.format(folder))
+
+
+@pytest.mark.parametrize("arguments", [(), ("no-such-step",), ("validate", "more")])
+def test_a_step_is_named(arguments: tuple[str, ...]) -> None:
+    program = Path(__file__).parents[2] / "integrations" / "github"
+    command = [sys.executable, "-I", "-B", str(program), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "")
+    assert "name one step" in done.stdout
+    assert "install-validator" in done.stdout

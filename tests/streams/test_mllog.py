@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from reading import read_text
+from reading import Result, read_text
 
 
 def entry(key: str, value: Any = None, time_ms: int = 1_000, **metadata: Any) -> str:
@@ -112,6 +112,59 @@ def test_what_step_counts(metadata: list[dict[str, Any]], steps: list[int | None
 def test_epochs_count_tokens_or_samples(epoch: float, step: int | None) -> None:
     found = read_text(log(entry("eval_accuracy", 4.0, epoch_num=epoch)))
     assert found.samples[1].step == step
+
+
+BERT = (150_304, 300_608, 450_912, 2_854_432)
+"""Samples of evaluations in a public log with a batch of 448: every second count is no multiple of it."""
+
+
+def evaluated_at(*epochs: float, batch: int, **settings: int) -> Result:
+    configuration = [entry(key, value) for key, value in settings.items()]
+    return read_text(
+        log(
+            *configuration,
+            entry("global_batch_size", batch),
+            *(entry("eval_accuracy", 0.7, epoch_num=n) for n in epochs),
+        )
+    )
+
+
+def test_evaluations_between_updates_are_kept() -> None:
+    found = evaluated_at(*BERT, batch=448)
+    assert found.values("train.sample.count") == [float(samples) for samples in BERT]
+    assert found.values("train.step.count") == [335, 671, 1_006, 6_371]
+    assert found.lost["step", "epoch_num"] == 4
+    assert found.lost["step", "epoch_num rounded"] == 3
+
+
+def test_counts_of_samples_between_updates_are_kept() -> None:
+    found = read_text(log(*(entry("eval_accuracy", 0.7, samples_count=n) for n in (64, 100))))
+    assert found.values("train.sample.count") == [64.0, 100.0]
+    assert found.values("train.step.count") == [2, 3]
+    assert found.lost["step", "samples_count rounded"] == 1
+
+
+@pytest.mark.parametrize(
+    ("epochs", "batch", "settings"),
+    [
+        ((1, 2, 3, 8, 16), 8, {}),
+        ((0.05, 0.1, 1.0), 1, {}),
+        ((1.05, 1.1, 2.0), 2, {}),
+        ((1_000, 1_020, 1_120), 56, {"train_samples": 168}),
+        ((1_008, 1_028), 56, {"train_samples": 168}),
+    ],
+)
+def test_epochs_are_no_samples(epochs: tuple[float, ...], batch: int, settings: dict[str, int]) -> None:
+    found = evaluated_at(*epochs, batch=batch, **settings)
+    assert found.values("train.step.count") == []
+    assert found.lost["step", "epoch_num"] == len(epochs)
+
+
+def test_steps_can_count_tokens() -> None:
+    tokens = 32 * 64
+    found = read_text(log(*(stats(3.0, step=tokens * n) for n in (1, 2, 3))))
+    assert found.values("train.step.count") == [1, 2, 3]
+    assert found.values("train.sample.count") == [32, 64, 96]
 
 
 def test_the_time_of_a_block_is_no_time_of_an_update() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from telemetry_makers import Stream, judged, line_of, messages, refused, view
+from telemetry_makers import Stream, judged, line_of, messages, micros, refused, view
 
 from trainspec_validate.telemetry.fold.engine import read_run, run_file
 from trainspec_validate.telemetry.view.run_view import RunView
@@ -61,7 +61,18 @@ def test_another_run_in_the_same_log_is_no_slow_stretch(tmp_path: Path) -> None:
 def test_times_without_a_zone_are_told_once(tmp_path: Path) -> None:
     run = log(tmp_path, iterations(9.0, 9.0, before="[2026-01-01 00:00:00]"))
     assert messages("TS-TEL-016", run) == ["times have no zone, and are taken for UTC"]
-    assert messages("TS-TEL-016", log(tmp_path, iterations(9.0, 9.0))) == []
+    assert refused("TS-TEL-016", log(tmp_path, iterations(9.0, 9.0))).startswith("times count from a start")
+
+
+@pytest.mark.parametrize("clock", ["relative", "none"])
+def test_a_stream_without_moments_is_not_judged_by_the_calendar(clock: str) -> None:
+    stream = job()
+    origin = stream.lines[0]["extensions"] = {"org.trainspec.import": {"clock": clock}}
+    for line in stream.lines:
+        line["time_us"] -= micros(0)
+    assert refused("TS-TEL-016", view(stream)).startswith("times count from a start that is not stated")
+    origin["org.trainspec.import"] = {"clock": "utc"}
+    assert "before 2000" in messages("TS-TEL-016", view(stream))[0]
 
 
 # --- an emitter beside its run ------------------------------------------------------------------------------

@@ -49,12 +49,17 @@ def refuse_timeless(run: RunView) -> None:
 
 def has_times(run: RunView) -> bool:
     """Whether times are those of a clock, of whatever start, and not made up by whoever converted the stream."""
-    return not run.heads or any(_origin(head).get("clock") != "none" for head in run.heads)
+    return not run.heads or any(clock_of(head) != "none" for head in run.heads)
 
 
 def when(run: RunView, time_us: int) -> str:
     """A moment as the end of a message; nothing where times were made up."""
     return f" at {moment(time_us)}" if has_times(run) else ""
+
+
+def clock_of(head: PlacedHead) -> str:
+    """What the head of an imported log says of its times: utc, local, relative or none; utc where it says nothing."""
+    return str(_origin(head).get("clock", "utc"))
 
 
 def _origin(head: PlacedHead) -> Mapping[str, Any]:

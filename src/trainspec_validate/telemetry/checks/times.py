@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from trainspec_validate.telemetry.checks import Evidence, NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._lives import START, last_end
+from trainspec_validate.telemetry.checks._rows import clock_of
 from trainspec_validate.telemetry.checks._seen import is_own
 from trainspec_validate.telemetry.checks._words import damaged, few, moment, seconds_in_words
 from trainspec_validate.telemetry.view.run_view import Location, PlacedEvent, PlacedHead
@@ -18,6 +19,8 @@ TOLERANCE_US = 300_000_000
 """How far a clock can be ahead of that of the reader."""
 SLACK_US = 1_800_000_000
 """How long before and after the run others may write; clocks of another zone are off by half an hour or more."""
+_WITHOUT_MOMENTS = frozenset({"relative", "none"})
+"""Clocks of logs whose times count from a start that is not stated."""
 _UNITS = {"seconds": 1_000_000, "milliseconds": 1_000}
 
 
@@ -26,6 +29,8 @@ def time_valid(run: RunView) -> Iterator[Violation]:
     """Times are whole microseconds since 1970 UTC, within the run, and not in the future."""
     if not run.num_records and not run.heads and not run.damage:
         raise NotApplicable("no record")
+    if run.heads and not run.damage and all(clock_of(head) in _WITHOUT_MOMENTS for head in run.heads):
+        raise NotApplicable("times count from a start that is not stated (`trainspec import --known start=` states it)")
     yield from damaged(run, "TS-TEL-016")
     yield from few(found for head in run.heads if _has_clock(run, head) for found in _of_head(run, head))
     yield from few(_without_zone(run))
@@ -64,7 +69,9 @@ def _without_zone(run: RunView) -> Iterator[Violation]:
 def _has_clock(run: RunView, head: PlacedHead) -> bool:
     """Whether the times of a head are those of a clock, and not counted from a start that is not told."""
     file = head.location.file
-    return is_own(run, head.location) or (0 <= file < len(run.files) and run.files[file].clock == "utc")
+    if is_own(run, head.location):
+        return clock_of(head) not in _WITHOUT_MOMENTS
+    return 0 <= file < len(run.files) and run.files[file].clock == "utc"
 
 
 def _of_head(run: RunView, head: PlacedHead) -> Iterator[Violation]:

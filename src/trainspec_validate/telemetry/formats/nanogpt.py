@@ -46,7 +46,7 @@ class Reader:
         if match is None or lossless or not isinstance(milliseconds, float) or step is None:
             yield (
                 offset,
-                Refusal("the line has no step, loss and time", "step:1/2 train_loss:3.0 train_time:4ms", "value"),
+                Refusal("the line has no step, loss or time", "step:1/2 train_loss:3.0 train_time:4ms", "value"),
             )
             return
         if match["rest"].strip():
@@ -77,7 +77,9 @@ class Reader:
         self._started = True
         transcript = self._transcript
         if transcript.given.start_us is None:
-            transcript.lose("time", "train_time", "times count from a start that is not stated; it is put at 1970", 0)
+            transcript.lose(
+                "time", "train_time", "times count from a start that is not stated (0; --known start= states it)", 0
+            )
         else:
             transcript.clock = "utc"
         transcript.lose("meaning", "train_time", "train_time leaves evaluation out; durations are its differences", 0)

@@ -13,8 +13,18 @@ _TOLD = {
     "samples": "step counts samples; it is divided by the batch",
     "index": "step counts updates from 0; 1 is added",
     "count": "step is taken as completed updates",
+    "tokens": "step counts tokens; it is divided by those of an update",
     "unknown": "the unit of step is not stated; records have no step",
 }
+_EPOCHS = {
+    "samples": "epoch_num counts samples; it is divided by the batch",
+    "tokens": "epoch_num counts tokens; it is divided by those of an update",
+    "epochs": "epoch_num counts epochs, which are not converted; evaluations have no step",
+    "unknown": "the unit of epoch_num is not stated; evaluations have no step",
+}
+_ROUNDED = "{} is no multiple of the batch; the count of updates is rounded down"
+_MAX_EPOCHS = 10_000
+"""No training has more epochs: a larger epoch_num counts samples or tokens."""
 _BLOCKS = ("block_start", "block_stop")
 
 
@@ -29,8 +39,10 @@ class Position:
         self.batch = 0
         """Samples of an update; 0 while it is not known."""
         self._tokens_per_sample = 0
+        self._train_samples = 0
         self._max_steps = 0
         self._unit = ""
+        self._epoch_unit = ""
         self._tally = tally
 
     def learn(self, key: str, value: int) -> None:
@@ -39,6 +51,8 @@ class Position:
             self.batch = value
         elif key == "max_sequence_length":
             self._tokens_per_sample = value
+        elif key == "train_samples":
+            self._train_samples = value
         elif key == "max_steps":
             self._max_steps = value
 
@@ -53,41 +67,72 @@ class Position:
             return fit.step(samples // self.batch)
         if step is not None:
             return fit.step(self._from_step(step, is_statistic=is_statistic))
+        if samples is not None and self.batch and key.startswith("eval_"):
+            if key == "eval_accuracy":
+                self._tally.lose("step", "samples_count rounded", _ROUNDED.format("samples_count"), 0)
+            return fit.step(samples // self.batch)
         if samples is not None and self.batch and samples % self.batch == 0:
             return None
-        return fit.step(self._from_epoch(metadata))
+        return fit.step(self._from_epoch(key, metadata))
+
+    def samples(self, metadata: Mapping[str, Any]) -> int | None:
+        """Samples at an entry that counts them; None where they follow from the updates only."""
+        count = metadata.get("epoch_num") if self._epoch_unit == "samples" else None
+        return fit.whole(metadata.get("samples_count", count), _MAX)
 
     def _from_step(self, step: int, *, is_statistic: bool) -> int | None:
-        if not is_statistic:
-            # Outside of statistics a step is that many completed updates, or that many samples.
-            return step // self.batch if self._unit == "samples" and self.batch else step
-        if not self._unit:
+        if is_statistic and not self._unit:
             self._tell(self._judged(step))
-        if self._unit == "samples":
-            return step // self.batch if step % self.batch == 0 else None
-        return {"index": step + 1, "count": step}.get(self._unit)
+        size = {"samples": self.batch, "tokens": self._tokens}.get(self._unit, 1) or 1
+        if not is_statistic:
+            # Outside of statistics a step is that many completed updates, or that many samples or tokens.
+            return step // size
+        if self._unit == "index":
+            return step + 1
+        return None if self._unit == "unknown" or step % size else step // size
 
     def _tell(self, unit: str) -> None:
         self._unit = unit
         self._tally.lose("step", "step", _TOLD[unit], 0)
 
+    @property
+    def _tokens(self) -> int:
+        """Tokens of an update; 0 while they are not known."""
+        return self.batch * self._tokens_per_sample
+
     def _judged(self, first: int) -> str:
         """What the first step of the statistics says that steps count."""
         if first == 0:
             return "index"
-        if self.batch > 1 and first % self.batch == 0 and (first == self.batch or first > max(self._max_steps, 1)):
-            return "samples"
+        for unit, size in (("tokens", self._tokens), ("samples", self.batch)):
+            if size > 1 and first % size == 0 and (first == size or first > max(self._max_steps, 1)):
+                return unit
         return "count" if first == 1 or first <= self._max_steps else "unknown"
 
-    def _from_epoch(self, metadata: Mapping[str, Any]) -> int | None:
-        epoch = fit.whole(metadata.get("epoch_num"), _MAX)
-        tokens = self.batch * self._tokens_per_sample
-        if not epoch or not self.batch:
+    def _from_epoch(self, key: str, metadata: Mapping[str, Any]) -> int | None:
+        epoch = metadata.get("epoch_num")
+        if not epoch:
             return None
-        if tokens and epoch % tokens == 0:
-            self._tally.lose("step", "epoch_num", "epoch_num counts tokens; it is divided by those of an update", 0)
-            return epoch // tokens
-        if epoch % self.batch == 0:
-            self._tally.lose("step", "epoch_num", "epoch_num counts samples; it is divided by the batch", 0)
-            return epoch // self.batch
-        return None
+        unit = self._epoch_unit or self._judged_epoch(fit.whole(epoch, _MAX))
+        if key == "eval_accuracy":
+            self._epoch_unit = unit
+            self._tally.lose("step", "epoch_num", _EPOCHS[unit], 0)
+        count, size = fit.whole(epoch, _MAX), self._tokens if unit == "tokens" else self.batch
+        if count is None or unit not in {"samples", "tokens"}:
+            return None
+        if key == "eval_accuracy" and count % size:
+            self._tally.lose("step", "epoch_num rounded", _ROUNDED.format("epoch_num"), 0)
+        return count // size
+
+    def _judged_epoch(self, first: int | None) -> str:
+        """What the first epoch_num of the evaluations says that it counts."""
+        if first is None or first < self.batch:
+            return "epochs"
+        if not self.batch:
+            return "unknown"
+        if self._tokens and first % self._tokens == 0:
+            return "tokens"
+        if first > _MAX_EPOCHS:
+            return "samples"
+        is_beyond = 1 < self._train_samples < first
+        return "unknown" if is_beyond or first % self.batch else "samples"

@@ -112,6 +112,8 @@ class Reader:
                 carried, self._evaluation = {}, carried
             yield from self._intervals.take(offset, key, time_us, step, value, metadata, carried)
         elif key not in {"init_start", "init_stop"}:
+            if key == "train_samples":
+                self._position.learn(key, fit.whole(value, 10**18) or 0)
             group = next((f"{prefix}*" for prefix in _SETTINGS if key.startswith(prefix)), key)
             message = f"{group}: settings and remarks have no name in the catalog"
             self._transcript.lose("unknown-name", group, message, offset)
@@ -180,13 +182,14 @@ class Reader:
         self._has_updates |= "throughput" not in value and "step" in metadata
         return ("step" not in metadata and "step_num" not in metadata) or (self._has_updates and "throughput" in value)
 
-    def _counts(self, step: int) -> dict[str, MetricValue]:
+    def _counts(self, step: int, samples: int | None = None) -> dict[str, MetricValue]:
         counts: dict[str, MetricValue] = {"train.step.count": float(step)}
         batch = self._position.batch
         if batch:
-            counts["train.sample.count"] = float(step * batch)
+            samples = step * batch if samples is None else samples
+            counts["train.sample.count"] = float(samples)
             if "tokens_per_sample" in self._names.quantities:
-                tokens = step * batch * self._names.quantities["tokens_per_sample"]
+                tokens = samples * self._names.quantities["tokens_per_sample"]
                 counts["train.token.count{train.token.kind=all}"] = float(tokens)
         return counts
 
@@ -196,7 +199,7 @@ class Reader:
         counts: dict[str, MetricValue] = {}
         if step is not None and not self._has_statistics:
             self._opening.evaluated(step)
-            counts = self._counts(step)
+            counts = self._counts(step, self._position.samples(metadata))
         if not self._is_loss or number is None:
             message = "eval_accuracy is a loss in some benchmarks and an accuracy in others; here it is not converted"
             self._transcript.lose("meaning", "eval_accuracy", message, offset)

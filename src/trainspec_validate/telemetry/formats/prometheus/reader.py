@@ -168,7 +168,7 @@ class Reader:
         times = [identity[0] for identity in self._subjects if identity[0] is not None]
         if len(times) < len(self._subjects):
             self._transcript.clock = "none"
-            self._transcript.lose("time", "time", "values have no time stamps; they are put at 1970", 0)
+            self._transcript.lose("time", "time", "values have no time stamps; their times are 0", 0)
         scopes = self._scopes()
         first = min(self._subjects.values(), key=lambda subject: subject.offset)
         yield first.offset, self._transcript.head(min(times, default=0), scopes)
