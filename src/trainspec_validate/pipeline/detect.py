@@ -22,7 +22,7 @@ _OWN_SUFFIXES = (".prom", ".mllog")
 """Ends of names that no other program uses: such a file is a stream, even where its format cannot be recognised."""
 _STRUCTURED = frozenset({"metric-stream", "parquet", "otlp", "torchtitan"})
 """Formats that the form of a whole file shows; of the others one line is enough, which a document may quote."""
-_START_BYTES = 65_536
+_START_BYTES = 262_144
 NO_STREAM = "is no stream of a known format"
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 

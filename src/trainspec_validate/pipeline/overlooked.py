@@ -23,7 +23,7 @@ from trainspec_validate.system.budget import Count, Limit, OverLimitError
 _TOOLS: Final = frozenset({".git", ".hg", ".svn", ".jj", ".venv", ".tox", ".nox", ".cache"})
 """Directories of tools, which hold no configuration of a run."""
 _ENVIRONMENT = "pyvenv.cfg"
-_START_BYTES: Final = 65_536
+_START_BYTES: Final = 262_144
 _MOST_LEVELS: Final = 100
 _MOST_ENTRIES: Final = Limit("a directory", 1_000_000, "entries")
 Skipped = tuple[str, str, str]
