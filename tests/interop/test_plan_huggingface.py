@@ -230,12 +230,32 @@ def test_weights_that_are_loaded_in_a_format_are_not_taken_for_fp32(line: str, m
     assert at(trainer(line, "bf16: true"), "precision", "compute") == "bf16"
 
 
+@pytest.mark.parametrize(
+    "more", ["--zero_stage 2 --deepspeed --offload", "--deepspeed --logging_steps 1 --save_steps 9"]
+)
+def test_a_program_with_a_parser_of_its_own_has_no_defaults_of_the_trainer(more: str) -> None:
+    arguments = f"--per_device_train_batch_size 2 --learning_rate 2e-6 --lr_scheduler_type cosine {more}"
+    fragment = read_trainer(ForeignText("run.sh", f"deepspeed main.py {arguments}\n"))
+    assert at(fragment, "batch", "micro_sequences") == 2
+    assert fragment.facts["optimizer"] == {"learning_rate": {"peak": 2e-6, "kind": "cosine"}}
+    keys = {"precision.compute", "precision.parameters", "precision.gradients", "precision.reduction"}
+    assert keys | {"parallelism.sharding", "batch.accumulation_steps"} <= unknown_keys(fragment)
+    assert "nothing shows that main.py is a program of the Trainer" in remarks_of(fragment)
+    assert not fragment.defaults
+
+
+def test_the_file_that_accelerate_is_started_with_is_asked_for() -> None:
+    arguments = "train.py --per_device_train_batch_size 2 --logging_steps 1 --save_steps 9"
+    fragment = read_trainer(ForeignText("run.sh", f"accelerate launch --config_file a/fsdp.yaml {arguments}\n"))
+    assert "config_file names the file a/fsdp.yaml, which is not read: import it as well" in remarks_of(fragment)
+
+
 def test_defaults_of_the_trainer_do_not_hold_for_ms_swift() -> None:
     arguments = "--model Qwen/Qwen3-8B --per_device_train_batch_size 2 --torch_dtype bfloat16"
     fragment = read_trainer(ForeignText("run.sh", f"NPROC_PER_NODE=8 swift sft {arguments}\n"))
     assert at(fragment, "batch", "micro_sequences") == 2
     assert "batch.accumulation_steps" in unknown_keys(fragment)
-    plain = read_trainer(ForeignText("run.sh", f"python train.py {arguments}\n"))
+    plain = read_trainer(ForeignText("run.sh", f"python train.py {arguments} --logging_steps 1 --save_steps 9\n"))
     assert at(plain, "batch", "accumulation_steps") == 1
 
 

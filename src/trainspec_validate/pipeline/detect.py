@@ -24,7 +24,7 @@ _OWN_SUFFIXES = (".prom", ".mllog")
 """Ends of names that no other program uses: such a file is a stream, even where its format cannot be recognised."""
 _STRUCTURED = frozenset({"metric-stream", "parquet", "otlp", "torchtitan"})
 """Formats that the form of a whole file shows; of the others one line is enough, which a document may quote."""
-_START_BYTES = 65_536
+_START_BYTES = 262_144
 _CLAIM = re.compile(rb"trainspec(?:\\?/|\\u002[fF]|\\x2[fF])v")
 """What every document of ours says of its version, with the escapes of JSON and YAML for the slash."""
 _CLAIM_BYTES = 20

@@ -25,7 +25,7 @@ _TOOLS: Final = SKIPPED_DIRECTORIES | {".git", ".hg", ".svn", ".jj", ".venv", ".
 """Directories of tools, which hold no configuration of a run."""
 _VERSION: Final = re.compile(re.escape(MARK) + rb"\d")
 _ENVIRONMENT = "pyvenv.cfg"
-_START_BYTES: Final = 65_536
+_START_BYTES: Final = 262_144
 _MOST_LEVELS: Final = 100
 _MOST_ENTRIES: Final = Limit("a directory", 1_000_000, "entries")
 Skipped = tuple[str, str, str]

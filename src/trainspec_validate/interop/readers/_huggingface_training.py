@@ -24,6 +24,37 @@ _EIGHT_BIT = frozenset({"adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit", "lio
 _MOMENTS = {"sgd": 1, "adafactor": 1, "lion_32bit": 1, "lion_8bit": 1, "paged_lion_8bit": 1, "adagrad": 1}
 
 
+_TRAINER_ALONE = frozenset(
+    {
+        *("do_train", "do_eval", "overwrite_output_dir", "eval_strategy", "evaluation_strategy", "eval_steps"),
+        *("save_strategy", "save_steps", "save_total_limit", "logging_steps", "logging_strategy", "logging_dir"),
+        *("logging_first_step", "warmup_ratio", "warmup_steps", "max_steps", "bf16", "fp16", "tf32", "ddp_timeout"),
+        *("ddp_find_unused_parameters", "dataloader_num_workers", "remove_unused_columns", "fsdp", "fsdp_config"),
+        *("adam_beta2", "group_by_length", "load_best_model_at_end", "label_names", "torch_compile", "optim"),
+        *("max_grad_norm", "disable_tqdm", "run_name", "logging_nan_inf_filter", "predict_with_generate"),
+    }
+)
+"""Arguments that programs with a parser of their own seldom have beside the common ones."""
+
+
+def drop_unknown_program(draft: Draft, program: str | None) -> None:
+    """Leave open what the Trainer's own defaults say, where nothing shows that the program takes its arguments.
+
+    A parser of its own takes `--deepspeed` without a file, which the Trainer's arguments do not.
+    """
+    names = {name for name, value in draft.values.items() if value is not None}
+    if len(names & _TRAINER_ALONE) >= 2 and draft.values.get("deepspeed") is not True:
+        return
+    named = program[:60] if program else "the command"
+    why = f"nothing shows that {named} is a program of the Trainer, so that defaults of its own may hold"
+    draft.drop_defaults(why)
+    draft.drop([pointer for pointer, how in draft.derived.items() if "transformers 5.23.0" in how], why)
+    draft.unknown["parallelism", "sharding"] = why
+    foreign = [name for name in ("zero_stage", "offload", "deepspeed", "max_seq_len") if name in names - draft.used]
+    told = f"; not known of this program: {', '.join(foreign)}" if foreign else ""
+    draft.remark(f"{why}; its defaults are left open{told}")
+
+
 def write_training(draft: Draft) -> None:
     """Batch, formats, sharding, recomputation and length of a Trainer's job."""
     _write_batch(draft)

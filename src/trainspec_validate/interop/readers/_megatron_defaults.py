@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from trainspec_validate.interop.readers._plan_parts import Draft
+from trainspec_validate.interop.readers._plan_parts import Draft, without_empty
 
 
 def drop_defaults(draft: Draft) -> None:
@@ -34,10 +32,4 @@ def drop_all_defaults(draft: Draft, why: str) -> None:
         inner.pop(str(pointer[-1]), None)
         del draft.derived[pointer]
         draft.lacks(pointer, why)
-    draft.facts = _full(draft.facts)
-
-
-def _full(facts: dict[str, Any]) -> dict[str, Any]:
-    """Facts without groups that hold nothing."""
-    inner = {key: _full(value) if isinstance(value, dict) else value for key, value in facts.items()}
-    return {key: value for key, value in inner.items() if value != {}}
+    draft.facts = without_empty(draft.facts)

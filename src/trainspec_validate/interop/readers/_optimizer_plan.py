@@ -40,6 +40,7 @@ _MEGATRON_KINDS = {
     "wsd": "warmup-stable-decay",
 }
 _TORCHTITAN = "pytorch/torchtitan@000204a4:torchtitan/config/job_config.py"
+_NEOX = "EleutherAI/gpt-neox@ea7aefd8:configs/neox_arguments.md"
 _NEMO_KINDS = {
     "cosineannealing": "cosine",
     "inversesquarerootannealing": "inverse-square-root",
@@ -265,6 +266,37 @@ def _put_samples(draft: Draft, key: str, name: str) -> None:
         draft.put(pointer, samples // whole, f"{name} over {whole} sequences of a step")
     else:
         draft.lacks(pointer, f"{name} is {samples}, less than one batch")
+
+
+def write_neox(draft: Draft) -> None:
+    """Clipping and schedule of a GPT-NeoX configuration; its optimizer is the one of DeepSpeed."""
+    if draft.look("gradient_clipping") is None:
+        put_clipping(draft, (1.0, _NEOX), "gradient_clipping")
+    draft.unknown.pop(_RATE, None)
+    if put_rate(draft, "optimizer.params.lr", "lr") is None:
+        return
+    kind = put_kind(draft, _MEGATRON_KINDS, ("linear", _NEOX), "lr_decay_style")
+    _put_final(draft, "min_lr")
+    if draft.get(*_RATE, "final") is None and not draft.reasons("min_lr") and kind != "constant":
+        draft.put((*_RATE, "final"), 0.0, Default(f"the default of {_NEOX}"))
+    steps = draft.counted("job", "num_steps")
+    share = draft.number("lr_decay_fraction")
+    if share is not None:
+        told = f"lr_decay_fraction {share:g} of the steps"
+        draft.put((*_RATE, "total_steps"), int(share * steps), told) if steps else draft.lacks(
+            (*_RATE, "total_steps"), told
+        )
+    else:
+        draft.copy((*_RATE, "total_steps"), "lr_decay_iters")
+        if steps:
+            draft.default((*_RATE, "total_steps"), steps, f"train_iters, the default of {_NEOX}")
+    total, warm = draft.counted(*_RATE, "total_steps"), draft.number("warmup")
+    if warm is None and not draft.reasons("warmup") and total:
+        draft.put((*_RATE, "warmup_steps"), int(0.01 * total), Default(f"1 % of the steps, the default of {_NEOX}"))
+    elif warm is not None and total:
+        draft.put((*_RATE, "warmup_steps"), int(warm * total), f"{warm:g} of {total} steps")
+    else:
+        draft.lacks((*_RATE, "warmup_steps"), next(iter(draft.reasons("warmup")), "a share of an unknown number"))
 
 
 def write_torchtitan(draft: Draft) -> None:

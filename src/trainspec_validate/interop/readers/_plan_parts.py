@@ -182,6 +182,16 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:MAX_LISTED])}{more}"
 
 
+def without_empty(facts: dict[str, Any]) -> dict[str, Any]:
+    """Facts without groups that hold nothing.
+
+    >>> without_empty({"a": {"b": {}}, "c": 1})
+    {'c': 1}
+    """
+    inner = {key: without_empty(value) if isinstance(value, dict) else value for key, value in facts.items()}
+    return {key: value for key, value in inner.items() if value != {}}
+
+
 @dataclass(slots=True)
 class Draft:
     """A plan in the making: settings that remember whether they were read, and what they say."""
@@ -319,7 +329,7 @@ class Draft:
             if inner.pop(str(pointer[-1]), None) is not None or pointer not in self.unknown:
                 self.unknown[pointer] = why
             self.derived.pop(pointer, None)
-        self.facts = {group: facts for group, facts in self.facts.items() if facts != {}}
+        self.facts = without_empty(self.facts)
 
     def get(self, *pointer: str) -> Any:
         """A fact, or None."""

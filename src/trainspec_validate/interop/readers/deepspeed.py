@@ -24,7 +24,7 @@ def looks_like(text: ForeignText) -> bool:
     head = text.text[:_HEAD]
     if head.lstrip()[:1] != "{":
         return False
-    keys = top_keys(head)
+    keys = {key.replace("-", "_") for key in top_keys(head)}
     return bool(keys & _KEYS) and not keys & _OTHERS
 
 

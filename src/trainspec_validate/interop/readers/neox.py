@@ -1,0 +1,164 @@
+"""Reads configuration files of GPT-NeoX, which hold settings of DeepSpeed beside its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from trainspec_validate.interop.formats import Format
+from trainspec_validate.interop.fragment import ForeignText, Fragment
+from trainspec_validate.interop.readers import _deepspeed_plan
+from trainspec_validate.interop.readers._optimizer_plan import write_neox
+from trainspec_validate.interop.readers._plan_identities import complete
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, Lines
+from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
+from trainspec_validate.interop.readers._worlds import settled
+
+SOURCE = "EleutherAI/gpt-neox@ea7aefd8:configs/neox_arguments.md"
+_HEAD = 256 * 1024
+_KEY = re.compile(r"""(?m)^[ \t{]*["']?([a-z][a-z0-9_-]{2,60})["']?[ \t]*:""")
+_DEGREES = frozenset({"pipe_parallel_size", "model_parallel_size"})
+_OWN = frozenset(
+    {
+        *("num_layers", "hidden_size", "pos_emb", "no_weight_tying", "gpt_j_residual", "attention_config"),
+        *("checkpoint_factor", "lr_decay_iters", "train_iters", "train_data_paths", "output_layer_init_method"),
+        *("hidden_dropout", "data_impl", "checkpoint_activations", "rotary_pct", "init_method", "norm"),
+    }
+)
+"""Settings beside the degrees, of which a file has several."""
+_FEWEST = 3
+_GATED = frozenset({"geglu", "reglu", "swiglu", "bilinear", "glu"})
+
+
+def looks_like(text: ForeignText) -> bool:
+    """Whether a text has the degrees of GPT-NeoX at its top, with other settings of it."""
+    keys = {found.replace("-", "_") for found in _KEY.findall(text.text[:_HEAD])}
+    return bool(keys & _DEGREES) and len(keys & _OWN) >= _FEWEST
+
+
+def read(text: ForeignText) -> Fragment:
+    """The plan that a configuration of GPT-NeoX describes; further files of the same job are imported with it.
+
+    Raises:
+        ForeignFormatError: it is no mapping.
+    """
+    source = load_mapping(text, "yaml")
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for name, value in flatten(source.data).items():
+        plain = name.replace("-", "_")
+        plain = "gradient_accumulation_steps" if plain == "gas" else plain
+        values[plain], origins[plain] = value, name
+    lines = _lines(lines_in(source), origins)
+
+    def make(given: dict[str, Any]) -> Draft:
+        draft = Draft(given, lines, origins)
+        _deepspeed_plan.write_plan(draft)
+        draft.unknown.pop(("parallelism", "pipeline"), None)
+        _write_model(draft)
+        _write_degrees(draft)
+        _write_precision(draft)
+        _write_rest(draft)
+        write_neox(draft)
+        complete(draft)
+        return draft
+
+    return settled(values, make).fragment("gpt-neox-yaml", text)
+
+
+def _lines(find: Lines, origins: Mapping[str, str]) -> Lines:
+    def lines(names: Iterable[str]) -> Mapping[str, int]:
+        known = [name for name in names if name in origins]
+        found = find([origins[name] for name in known])
+        return {name: found[origins[name]] for name in known if origins[name] in found}
+
+    return lines
+
+
+def _write_model(draft: Draft) -> None:
+    if draft.look("num_layers", "hidden_size") is None:
+        draft.lacks(("model", "family"), "the file does not describe the model")
+        return
+    experts, kinds = draft.count("moe_num_experts", "num_experts"), draft.look("attention_config")
+    plain = "mamba" not in str(kinds)[:4096] and "rwkv" not in str(kinds)[:4096] and "gmlp" not in str(kinds)[:4096]
+    if experts and experts > 1:
+        draft.lacks(("model", "family"), "layers with experts are not read from this file")
+        draft.lacks(("model", "experts"), f"{experts} experts; their layers and widths are not read from this file")
+    elif plain:
+        usual = Default(f"one expert, the default of {SOURCE}")
+        draft.put(("model", "family"), "dense-transformer", "" if experts else usual)
+    else:
+        draft.put(("model", "family"), "other", "attention_config names layers that are no attention")
+    for key, names in (
+        ("num_layers", ("num_layers",)),
+        ("hidden_size", ("hidden_size",)),
+        ("num_attention_heads", ("num_attention_heads",)),
+        ("sequence_length", ("seq_length",)),
+        ("num_key_value_heads", ("num_kv_heads",)),
+        ("ffn_hidden_size", ("intermediate_size", "ffn_hidden_size")),
+    ):
+        draft.copy(("model", key), *names)
+    heads, hidden = draft.counted("model", "num_attention_heads"), draft.counted("model", "hidden_size")
+    if heads:
+        draft.default(("model", "num_key_value_heads"), heads, f"no num_kv_heads, the default of {SOURCE}")
+    activation = draft.word("activation")
+    gated = activation in _GATED
+    draft.put(("model", "gated_ffn"), gated, "" if activation else Default(f"gelu, the default of {SOURCE}"))
+    if hidden and not gated:
+        draft.default(("model", "ffn_hidden_size"), 4 * hidden, f"4 times the hidden size, the default of {SOURCE}")
+    elif gated and draft.get("model", "ffn_hidden_size") is None:
+        draft.lacks(("model", "ffn_hidden_size"), f"the version decides on the width of {activation}")
+    untied = draft.flag("no_weight_tying")
+    how = Default(f"the default of {SOURCE}") if untied is None else ""
+    draft.put(("model", "tied_embeddings"), not untied, how)
+    draft.lacks(("model", "vocabulary_size"), "the tokenizer defines it; the file only names the tokenizer")
+
+
+def _write_degrees(draft: Draft) -> None:
+    stages = draft.look("pipe_parallel_size")
+    if stages == 0:
+        draft.put(("parallelism", "pipeline"), 1, "pipe_parallel_size 0: no pipeline")
+    else:
+        draft.copy(("parallelism", "pipeline"), "pipe_parallel_size")
+        draft.default(("parallelism", "pipeline"), 1, f"no pipeline, the default of {SOURCE}")
+    draft.copy(("parallelism", "tensor"), "model_parallel_size")
+    draft.default(("parallelism", "tensor"), 1, f"the default of {SOURCE}")
+    draft.copy(("parallelism", "context"), "context_parallel_size")
+    sequence = draft.flag("sequence_parallel")
+    if sequence is not None:
+        draft.put(("parallelism", "sequence"), sequence)
+    if (draft.counted("parallelism", "pipeline") or 1) > 1:
+        draft.put(("parallelism", "schedule"), "1f1b", "DeepSpeed's pipeline runs 1F1B")
+        method = draft.word("pipe_partition_method")
+        draft.lacks(("parallelism", "stage_layers"), f"pipe_partition_method {method or 'type:transformer|mlp'} splits")
+
+
+def _write_precision(draft: Draft) -> None:
+    """`precision` stands for the sections of DeepSpeed where these are left out."""
+    word = draft.word("precision")
+    stated = any(draft.values.get(f"{name}.enabled") is not None for name in ("fp16", "bf16"))
+    if word and not stated:
+        keys = ("compute", "parameters", "master_parameters", "gradients", "reduction", "optimizer_state")
+        why = f"precision is {word[:40]}, and no section of DeepSpeed says how"
+        draft.drop([("precision", key) for key in keys], why)
+
+
+def _write_rest(draft: Draft) -> None:
+    draft.copy(("job", "num_steps"), "train_iters")
+    draft.copy(("job", "seed"), "seed", least=0)
+    recomputed = draft.flag("checkpoint_activations")
+    for reason in draft.reasons("checkpoint_activations"):
+        draft.lacks(("memory", "activation_policy"), reason)
+        return
+    usual = Default(f"nothing is asked for; the default of {SOURCE}")
+    draft.put(
+        ("memory", "activation_policy"), "full" if recomputed else "none", "" if recomputed is not None else usual
+    )
+    draft.copy(("memory", "num_loader_workers"), "num_workers", least=0)
+    interval = draft.count("checkpoint_factor")
+    if interval:
+        draft.remark(f"checkpoint_factor: {interval} steps between checkpoints; it belongs into a checkpoint policy")
+
+
+FORMATS = (Format("gpt-neox-yaml", "configuration of GPT-NeoX", "TrainingPlan", looks_like, read),)

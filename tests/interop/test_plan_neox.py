@@ -1,0 +1,68 @@
+"""GPT-NeoX: configuration files become parts of plans, whichever way their keys are written."""
+
+from __future__ import annotations
+
+import pytest
+from plan_files import at, remarks_of, unknown_keys
+
+from trainspec_validate.interop.fragment import ForeignText, Fragment
+from trainspec_validate.interop.readers.neox import read
+from trainspec_validate.interop.recognise import recognise
+
+FILE = """{
+  # parallelism settings
+  "pipe-parallel-size": 2,
+  "model-parallel-size": 4,
+  "num-layers": 16,
+  "hidden-size": 2048,
+  "num-attention-heads": 8,
+  "seq-length": 2048,
+  "no-weight-tying": true,
+  "optimizer": {"type": "Adam", "params": {"lr": 0.00025}},
+  "min_lr": 0.000025,
+  "zero_optimization": {"stage": 1},
+  "train_micro_batch_size_per_gpu": 16,
+  "gas": 8,
+  "checkpoint-activations": true,
+  "fp16": {"enabled": true, "loss_scale": 0},
+  "train-iters": 143000,
+  "lr-decay-style": "cosine",
+  "warmup": 0.01,
+}
+"""
+
+
+def neox(text: str) -> Fragment:
+    return read(ForeignText("1B.yml", text))
+
+
+@pytest.mark.parametrize("text", [FILE, FILE.replace("-", "_"), FILE.replace('"gas"', '"gradient-accumulation-steps"')])
+def test_a_configuration_is_recognised_and_read(text: str) -> None:
+    assert recognise(ForeignText("1B.yml", text)).name == "gpt-neox-yaml"
+    fragment = neox(text)
+    model = fragment.facts["model"]
+    assert (model["num_layers"], model["hidden_size"], model["ffn_hidden_size"]) == (16, 2048, 8192)
+    assert model["tied_embeddings"] is False
+    assert (at(fragment, "parallelism", "tensor"), at(fragment, "parallelism", "pipeline")) == (4, 2)
+    assert at(fragment, "parallelism", "sharding") == "optimizer"
+    assert (at(fragment, "batch", "micro_sequences"), at(fragment, "batch", "accumulation_steps")) == (16, 8)
+    assert at(fragment, "memory", "activation_policy") == "full"
+    assert at(fragment, "job", "num_steps") == 143000
+    assert at(fragment, "optimizer", "learning_rate") == {
+        "peak": 0.00025,
+        "kind": "cosine",
+        "final": 0.000025,
+        "total_steps": 143000,
+        "warmup_steps": 1430,
+    }
+
+
+def test_what_a_configuration_leaves_open_stays_open() -> None:
+    bare = neox(FILE.replace('"fp16": {"enabled": true, "loss_scale": 0}', '"precision": "fp16"'))
+    assert {"precision.compute", "precision.gradients"} <= unknown_keys(bare)
+    experts = neox(FILE.replace('"gas"', '"moe_num_experts": 8, "gas"'))
+    assert {"model.family", "model.experts"} <= unknown_keys(experts)
+    assert at(neox(FILE.replace('size": 2,', 'size": 0,')), "parallelism", "pipeline") == 1
+    odd = neox(FILE.replace('"gas"', '"attention-config": [[["mamba"], 16]], "tune-this": 1, "gas"'))
+    assert at(odd, "model", "family") == "other"
+    assert "this reader does not know it: tune-this" in remarks_of(odd)
