@@ -117,15 +117,58 @@ def test_a_link_to_a_document_that_is_found_by_its_name_leaves_nothing_out() -> 
 
 
 def test_directories_of_tools_and_files_of_others_need_no_word() -> None:
-    for directory in (".git", ".venv", "node_modules", ".mine", ".cache/x"):
+    for directory in (".git", ".venv", ".mine", ".cache/x"):
         put(f"tree/{directory}/plan.yaml")
     put("tree/.mine/pyvenv.cfg", "")
     put("tree/.github/workflows/ci.yaml", "uses: trainspec/validate@v1\n")
     put("tree/.pre-commit-config.yaml", "repos: []\n")
     link("tree/notes.md", to="../outside/plan.yaml")
+    put("tree/node_modules/tool/package.json", "{}")
+    put("tree/node_modules/tool/model.onnx", "\0")
     link("tree/node_modules/root", to="/")
     link("tree/loop", to="loop")
     assert left_out() == []
+
+
+def test_documents_below_directories_of_packages_are_named() -> None:
+    for directory in ("node_modules", "site-packages/x", "__pycache__"):
+        put(f"tree/{directory}/plan.yaml")
+    told = dict(left_out())
+    assert told["tree/node_modules/plan.yaml"] == "is below node_modules"
+    assert set(told) == {f"tree/{name}/plan.yaml" for name in ("node_modules", "site-packages/x", "__pycache__")}
+
+
+def test_a_link_to_a_text_that_is_not_judged_is_named() -> None:
+    put("tree/real.txt", BAD_PLAN)
+    link("tree/plan.yaml", to="real.txt")
+    assert left_out() == [("tree/plan.yaml", "is a link, which is not followed")]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        r'"train\x73pec/v1"',
+        r'"trainspec\/v1"',
+        r'"\u0074rainspec/v1"',
+        r'"trainspe\U00000063/v1"',
+        '"train\\\n     spec/v1"',
+        '"train\\\r\n\tspec\\x2Fv1"',
+        "TrainSpec/v1",
+        "trainspec/\N{FULLWIDTH LATIN SMALL LETTER V}1",
+    ],
+)
+def test_however_a_document_writes_its_version_it_is_judged(written: str) -> None:
+    put("tree/renamed.yaml", BAD_PLAN.replace("trainspec/v1", written, 1))
+    done = invoke("tree")
+    assert done.exit_code == 1, done.output
+    assert "tree/renamed.yaml:" in done.output
+
+
+def test_a_document_without_a_version_is_named() -> None:
+    put("tree/renamed.yaml", BAD_PLAN.replace("apiVersion: trainspec/v1\n", "", 1))
+    put("tree/other.yaml", "apiVersion: multicluster.x-k8s.io/v1\nkind: ClusterProfile\n")
+    put("tree/letter.yaml", "spec:\n  kinds: [TrainingPlan]\n")
+    assert left_out() == [("tree/renamed.yaml", "has the kind of a document and no apiVersion")]
 
 
 def test_a_circle_of_links_ends() -> None:

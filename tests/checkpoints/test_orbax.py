@@ -105,3 +105,18 @@ def test_ranks_that_save_alone_have_a_mark_each(tmp_path: Path) -> None:
     assert told(tmp_path / "60") == []
     (tmp_path / "60" / "rank-1" / "arrays" / "_CHECKPOINT_METADATA").unlink()
     assert told(tmp_path / "60") == [("mark", "rank-1/arrays/default")]
+
+
+@pytest.mark.parametrize("handler", ["a.PyTreeCheckpointHandler", "a.b.StandardCheckpointHandler"])
+def test_a_tree_without_its_description_is_damaged(tmp_path: Path, handler: str) -> None:
+    root = made(tmp_path / "10", new=True)
+    mark = json.dumps({**json.loads(SAVE), "item_handlers": {"default": handler}})
+    (root / "_CHECKPOINT_METADATA").write_text(mark, encoding="utf-8")
+    assert told(root) == []
+    (root / "default" / "_METADATA").unlink()
+    assert told(root) == [("files", "default/_METADATA")]
+
+
+def test_values_of_a_store_are_named_as_not_checked(tmp_path: Path) -> None:
+    root = made(tmp_path / "10", new=True)
+    assert (root / "default" / "d" / "0a1b").as_posix() in {one.path for one in validate([root]).unjudged}

@@ -100,3 +100,12 @@ def test_a_whole_record_without_a_line_end_is_judged() -> None:
     report = validate(["run.jsonl"])
     assert report.coverage[0].cut_records == ()
     assert report.coverage[0].num_records == 2
+
+
+@pytest.mark.parametrize("cut", ["", *CUTS])
+def test_a_cut_record_does_not_stand_for_the_end_of_a_run(cut: str) -> None:
+    start = {"k": "e", "time_us": 1_772_000_000_000_000, "seq": 0, "name": "train.run.start", "id": "r-1"}
+    Path("run.jsonl").write_text(f"{json.dumps(HEAD)}\n{json.dumps(start)}\n{cut}", encoding="utf-8")
+    found = [one.message for one in validate(["run.jsonl"]).findings if one.requirement == "TS-TEL-043"]
+    assert len(found) == 1
+    assert "never ends" in found[0]

@@ -84,7 +84,7 @@ def test_what_is_open_while_the_run_goes_on_is_not_judged() -> None:
     run = evaluation(evaluation(Stream(), 1, 2), 3, None, id="e-2")
     assert places(BALANCE, run) == [(0, 4)]
     assert places(BALANCE, run, is_live=True) == []
-    assert places(BALANCE, run.update(9, 1), cut=True) == []
+    assert places(BALANCE, run.update(9, 1), cut=True) == [(0, 4)]
     assert why_not(BALANCE, evaluation(Stream(), 3, None), is_live=True)
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import codecs
 import io
 import os
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from trainspec_validate.documents.load import MAX_BYTES
+from trainspec_validate.pipeline.claims import why_no_document
 from trainspec_validate.pipeline.files import STDIN, File, files_of, is_document_name, is_stream_name
 from trainspec_validate.system.boundary import InputError, open_regular, unreadable, untrusted
 
@@ -25,11 +23,7 @@ _OWN_SUFFIXES = (".prom", ".mllog")
 _STRUCTURED = frozenset({"metric-stream", "parquet", "otlp", "torchtitan"})
 """Formats that the form of a whole file shows; of the others one line is enough, which a document may quote."""
 _START_BYTES = 262_144
-_CLAIM = re.compile(rb"trainspec(?:\\?/|\\u002[fF]|\\x2[fF])v")
-"""What every document of ours says of its version, with the escapes of JSON and YAML for the slash."""
-_CLAIM_BYTES = 20
 NO_STREAM = "is no stream of a known format"
-_TOO_LONG = f"has more than {MAX_BYTES:,} bytes, the most that a document may have"
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
 
@@ -207,33 +201,7 @@ def _has_record(start: bytes) -> bool:
 
 
 def _no_document(path: Path) -> str | None:
-    """Why a YAML or JSON file is no document; None where it claims to be one of ours, by its name or in its text.
-
-    The reason is empty for the text of another program: only what cannot be read as text may be ours in disguise.
-    """
+    """Why a YAML or JSON file is no document; None where it claims to be one of ours, by its name or in its text."""
     if path.name.split(".")[0] in _OWN_STEMS or ".trainspec." in path.name:
         return None
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    is_empty, reason = True, ""
-    with open_regular(path) as file:
-        rest = b""
-        for _ in range(-(-MAX_BYTES // _START_BYTES)):
-            piece = file.read(_START_BYTES)
-            if _CLAIM.search(rest + piece):
-                return None
-            is_empty = is_empty and not piece.strip()
-            reason = reason or _no_text(decoder, piece)
-            rest = piece[-_CLAIM_BYTES:]
-            if not piece:
-                return "is empty" if is_empty else reason
-        more = file.read(1)
-    return reason or (_TOO_LONG if more else "")
-
-
-def _no_text(decoder: codecs.IncrementalDecoder, piece: bytes) -> str:
-    """Why the next piece of a file is no text; empty where it is one. The last piece is empty."""
-    try:
-        text = decoder.decode(piece, final=not piece)
-    except UnicodeDecodeError:
-        return "is no text in UTF-8"
-    return "holds zero bytes, which no text does" if "\0" in text else ""
+    return why_no_document(path)

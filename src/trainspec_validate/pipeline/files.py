@@ -31,8 +31,6 @@ _LOG_SUFFIXES = (".log", ".txt", ".out", ".csv")
 """Ends of names of texts that may be logs of training programs."""
 STDIN = "-"
 STDIN_NAME = "<stdin>"
-MARK = b"trainspec/v"
-"""What every document of ours says of its version."""
 SKIPPED_DIRECTORIES = frozenset({"node_modules", "__pycache__", "site-packages"})
 _MOST_LEVELS: Final = Limit("a directory", 100, "levels of directories")
 _MOST_STDIN: Final = Limit("a stream on standard input", 16 * 1024**3, "bytes")

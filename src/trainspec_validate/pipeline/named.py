@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from trainspec_validate.documents.load import LoadError, load_text, read_file
-from trainspec_validate.pipeline.files import MARK, is_document_name, walk
+from trainspec_validate.pipeline.claims import claims
+from trainspec_validate.pipeline.files import is_document_name, walk
 from trainspec_validate.pipeline.references import tree_of
 from trainspec_validate.system.boundary import untrusted
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
@@ -121,7 +122,7 @@ def _read(path: Path, num_bytes: Count) -> _Text | None:
         content = read_file(path)
     except (OSError, LoadError):
         return None
-    return _Text(path, content) if MARK in content else None
+    return _Text(path, content) if claims(content) else None
 
 
 def _matches(texts: Iterable[_Text], kind: str, name: str) -> list[Path]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from trainspec_validate.pipeline.claims import hidden_claims
 from trainspec_validate.pipeline.detect import Search
 from trainspec_validate.pipeline.files import (
-    MARK,
     SKIPPED_DIRECTORIES,
     STDIN,
     is_document_name,
@@ -21,9 +20,8 @@ from trainspec_validate.pipeline.files import (
 from trainspec_validate.system.boundary import open_regular
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 
-_TOOLS: Final = SKIPPED_DIRECTORIES | {".git", ".hg", ".svn", ".jj", ".venv", ".tox", ".nox", ".cache"}
+_TOOLS: Final = frozenset({".git", ".hg", ".svn", ".jj", ".venv", ".tox", ".nox", ".cache"})
 """Directories of tools, which hold no configuration of a run."""
-_VERSION: Final = re.compile(re.escape(MARK) + rb"\d")
 _ENVIRONMENT = "pyvenv.cfg"
 _START_BYTES: Final = 262_144
 _MOST_LEVELS: Final = 100
@@ -63,7 +61,6 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
 def passed_by(arguments: Iterable[str], found: Search, judged: Iterable[str] = ()) -> Iterator[Skipped]:
     """What a search leaves out, by name; `judged` are paths of files that are looked at besides those of the search."""
     seen = {os.path.realpath(path) for path in judged}
-    seen |= {os.path.realpath(file.path) for file in found.files}
     seen |= {os.path.realpath(member) for group in found.checkpoints for member in group.members}
     return overlooked(arguments, seen)
 
@@ -76,7 +73,7 @@ class _Tree:
     judged: Collection[str]
     """Real paths of files and checkpoints."""
     hidden: list[Path] = field(default_factory=list)
-    """Hidden files, and all files of hidden directories, whose names are those of documents or streams."""
+    """Files by the names of documents or streams that are hidden or below a directory that is passed by."""
     links: list[Path] = field(default_factory=list)
     named: dict[Path, str] = field(default_factory=dict)
     """Files of state by their names, archives and arrays, and why they are left out where no checkpoint has them."""
@@ -95,7 +92,7 @@ class _Tree:
                 self.searched.add(real := os.path.realpath(parent))
                 for entry in _entries(parent) if level <= _MOST_LEVELS else ():
                     num_entries.add(1)
-                    is_hidden = hidden or entry.name.startswith(".")
+                    is_hidden = hidden or _is_passed_by(entry.name)
                     if entry.is_symlink():
                         self.links += [] if hidden or real in self.judged else [Path(parent, entry.name)]
                     elif entry.is_dir(follow_symlinks=False):
@@ -110,17 +107,21 @@ class _Tree:
             return  # the search reports that it could not look at all of it
 
     def state(self) -> Iterator[tuple[Path, str]]:
-        """Files of state and archives in no checkpoint that was found."""
+        """Files of state and archives in no checkpoint that was found, but for those of packages."""
         for file, reason in sorted(self.named.items()):
             real = Path(os.path.realpath(file))
-            if not any(str(place) in self.judged for place in (real, *real.parents)):
+            if SKIPPED_DIRECTORIES.isdisjoint(file.relative_to(self.root).parts) and not any(
+                str(place) in self.judged for place in (real, *real.parents)
+            ):
                 yield file, reason
 
     def hidden_documents(self) -> Iterator[tuple[Path, str]]:
-        """Hidden files that claim to be ours."""
+        """Files that claim to be ours, hidden or in directories of packages."""
         for file in sorted(self.hidden):
-            if _claims(file):
-                yield file, "is hidden by a name that begins with a dot"
+            if hidden_claims(file):
+                passed = next(part for part in file.relative_to(self.root).parts if _is_passed_by(part))
+                is_dotted = passed.startswith(".")
+                yield file, "is hidden by a name that begins with a dot" if is_dotted else f"is below {passed}"
 
     def unfollowed(self) -> Iterator[tuple[Path, str]]:
         """Links to directories that were not entered, and links by the name of a document or stream to other files."""
@@ -131,13 +132,13 @@ class _Tree:
                 inside = (
                     target in self.searched
                     or target in self.judged
-                    or any(part in _TOOLS for part in Path(target).parts)
+                    or any(part in _TOOLS | SKIPPED_DIRECTORIES for part in Path(target).parts)
                 )
-                if not inside and link.name not in _TOOLS and not link.name.startswith("."):
+                if not inside and not _is_passed_by(link.name):
                     yield link, "is a link to a directory elsewhere, which is not followed"
             elif _is_ours_by_name(link.name):
                 inside = link.exists() and target.startswith(top + os.sep)
-                if inside and not _claims(Path(target)):
+                if inside and not hidden_claims(Path(target)):
                     continue
                 yield link, _link_reason(link)
 
@@ -148,6 +149,10 @@ def _entries(directory: Path) -> list[os.DirEntry[str]]:
             return sorted(found, key=lambda entry: entry.name)
     except OSError:
         return []
+
+
+def _is_passed_by(name: str) -> bool:
+    return name.startswith(".") or name in SKIPPED_DIRECTORIES
 
 
 def _is_of_a_tool(entry: os.DirEntry[str]) -> bool:
@@ -170,13 +175,3 @@ def _is_binary(file: Path) -> bool:
     except OSError:
         return False
     return b"\0" in start or start[:1] == b"\x80"
-
-
-def _claims(file: Path) -> bool:
-    """Whether a file says near its start which version of the specification it is of."""
-    try:
-        with open_regular(file) as opened:
-            start = opened.read(_START_BYTES)
-    except OSError:
-        return False
-    return _VERSION.search(start) is not None

@@ -16,6 +16,7 @@ from trainspec_validate._version import __version__
 from trainspec_validate.checking.selection import Selection
 from trainspec_validate.checking.suppress import Run, SuppressionResult, is_below, silence
 from trainspec_validate.documents.load import MAX_BYTES, LoadError
+from trainspec_validate.documents.types import API_VERSION
 from trainspec_validate.model.finding import (
     CheckResult,
     DocumentSummary,
@@ -26,6 +27,7 @@ from trainspec_validate.model.finding import (
 )
 from trainspec_validate.model.requirements import Index, load_index
 from trainspec_validate.pipeline.checkpoints import judge_stored
+from trainspec_validate.pipeline.claims import NO_VERSION
 from trainspec_validate.pipeline.completion import complete
 from trainspec_validate.pipeline.detect import NO_STREAM, detect, of_content, search
 from trainspec_validate.pipeline.detect import Search as Found
@@ -255,7 +257,7 @@ class Inputs:
     failures: tuple[str, ...] = ()
     """What could not be read."""
     looked_at: tuple[File, ...] = ()
-    """All files that the search found."""
+    """Files that are judged, or told of as failures or as left out."""
 
 
 def _read_all(index: Index, arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[DocumentSet, Inputs]:
@@ -274,7 +276,7 @@ def _read_all(index: Index, arguments: Sequence[str], terms: Terms, stack: ExitS
             streams += [text] if isinstance(text, File) else []
         except UnreadableError as error:
             failures.insert(0, error)
-    taken, left_out = set(found.with_checkpoints), list[FoundSource]()
+    sources = list[FoundSource]()
     for number, file in enumerate(found.files):
         if terms.progress:
             terms.progress(number, len(found.files))
@@ -288,16 +290,27 @@ def _read_all(index: Index, arguments: Sequence[str], terms: Terms, stack: ExitS
         except Exception as error:
             error.add_note(f"while reading {file.name}")
             raise
-        if source.kind != "other":
-            taken.add(file.argument)
-        streams += [file] if source.kind == "stream" else []
-        left_out += [source] if source.unread else []
+        sources.append(source)
     if terms.progress:
         terms.progress(len(found.files), len(found.files))
+    return DocumentSet(index).including(documents), _inputs(found, sources, streams, failures)
+
+
+def _inputs(
+    found: Found, sources: Sequence[FoundSource], streams: Sequence[File], failures: Sequence[InputError]
+) -> Inputs:
+    """What the search found besides documents; `streams` are those that lie in no file of their own."""
+    taken = {*found.with_checkpoints, *(source.file.argument for source in sources if source.kind != "other")}
+    left_out = [source for source in sources if source.unread]
     told = [str(failure) for failure in failures]
     told += _nothing_in(found, taken, left_out, told)
-    inputs = Inputs(tuple(streams), found.checkpoints, tuple(map(_unread, left_out)), tuple(told), found.files)
-    return DocumentSet(index).including(documents), inputs
+    return Inputs(
+        (*streams, *(source.file for source in sources if source.kind == "stream")),
+        found.checkpoints,
+        tuple(map(_unread, left_out)),
+        tuple(told),
+        tuple(source.file for source in sources if source.kind != "other" or source.unread),
+    )
 
 
 def _nothing_in(
@@ -332,7 +345,8 @@ def _named(left_out: Sequence[Unjudged]) -> Iterator[str]:
 
 
 def _unread(source: FoundSource) -> Unjudged:
-    remedy = "see: trainspec import --list" if source.unread == NO_STREAM else "write the file anew, or remove it"
+    remedies = {NO_STREAM: "see: trainspec import --list", NO_VERSION: f"write apiVersion: {API_VERSION}"}
+    remedy = remedies.get(source.unread, "write the file anew, or remove it")
     return Unjudged(source.file.name, source.unread, remedy, ())
 
 

@@ -61,7 +61,7 @@ def _read_file(checkpoint: Checkpoint, path: str) -> None:
 def _name(checkpoint: Checkpoint, path: str, start: bytes) -> None:
     """Say of a file that no reader judges that it is left out, where a loader may unpickle it."""
     known = {trouble.path for trouble in checkpoint.troubles} | {piece.path for piece in checkpoint.pieces}
-    if path in known or start.startswith((NUMPY_START, _HDF5_START)):
+    if path in known or path in checkpoint.unread or start.startswith((NUMPY_START, _HDF5_START)):
         return
     if start.startswith(_COMPRESSED):
         checkpoint.unread[path] = "is compressed, and its content is not looked into"

@@ -22,6 +22,7 @@ _STORE = "manifest.ocdbt"
 _ARRAY = ".zarray"
 _BROKEN = "resume from an earlier checkpoint"
 _ARRAYS = frozenset({"jax.Array", "np.ndarray"})
+_OF_TREES = (".StandardCheckpointHandler", ".PyTreeCheckpointHandler")
 _MAX_DIMENSIONS = 32
 _FLOATS = {"<f8": "F64", "<f4": "F32", "<f2": "F16", "bfloat16": "BF16"}
 _WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
@@ -47,6 +48,8 @@ def read(checkpoint: Checkpoint) -> None:
                 _read_tree(checkpoint, folder, paths)
             elif name == _STORE:
                 _read_store(checkpoint, path)
+                for data in _below(paths, f"{folder}/d/" if folder else "d/"):
+                    checkpoint.unread[data] = "holds values of an OCDBT store, which are not checked"
 
 
 def _below(paths: list[str], prefix: str) -> Iterator[str]:
@@ -81,6 +84,11 @@ def _read_save(checkpoint: Checkpoint, prefix: str, paths: list[str]) -> None:
         shown = "no time of the commit" if type(ended) is not int else "a commit before its begin"
         checkpoint.report("mark", f"{prefix}{MARK}", f"the metadata say {shown}", "resume from an earlier checkpoint")
     items = data.get("item_handlers")
+    for folder, handler in (items if isinstance(items, dict) else {"": items}).items():
+        path = f"{prefix}{folder}/{_TREE}" if folder else f"{prefix}{_TREE}"
+        if str(handler).endswith(_OF_TREES) and path not in checkpoint.files:
+            words = f"the names and types of the arrays, which the handler that {MARK} names writes, are missing"
+            checkpoint.report("files", path, words, _BROKEN)
     for item in items if isinstance(items, dict) else ():
         if next(_below(paths, f"{prefix}{item}/"), None) is None:
             words = f"the directory of the item {item!r}, which {MARK} names, is missing or empty"

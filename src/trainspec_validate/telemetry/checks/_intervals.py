@@ -143,5 +143,5 @@ class _Fold:
 
 
 def may_grow(run: RunView) -> bool:
-    """Whether records can still come: the run is followed, or the last line of a file has no end."""
-    return run.is_live or any(file.is_open for file in run.files)
+    """Whether records can still come, as the run is followed; a last line that is cut says nothing of that."""
+    return run.is_live

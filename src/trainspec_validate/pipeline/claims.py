@@ -1,0 +1,80 @@
+"""Says whether a text claims to be a document of ours, in every way in which YAML and JSON can write that."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from pathlib import Path
+from typing import Final
+
+from trainspec_validate.documents.load import MAX_BYTES
+from trainspec_validate.documents.types import KINDS
+from trainspec_validate.system.boundary import open_regular
+
+_PIECE_BYTES: Final = 65_536
+_FOLD = r"(?:\\\r?\n[ \t]*)?"
+"""A line of a quoted YAML text that goes on on the next one."""
+
+
+def _character(character: str) -> str:
+    codes = sorted({ord(character.lower()), ord(character.upper())})
+    escapes = [rf"\\(?:x|u00|U000000){code:02x}" for code in codes]
+    plain = r"\\?/" if character == "/" else character
+    return f"(?:{'|'.join([plain, *escapes])})"
+
+
+_PLAIN: Final = re.compile(rb"trainspec/(?:v|[\x80-\xff])", re.IGNORECASE)
+"""What every document of ours says of its version. Letters that only look like ones of ASCII are a slip, or a trick."""
+_ESCAPED: Final = re.compile(_FOLD.join(map(_character, "trainspec/v")).encode(), re.IGNORECASE)
+_VERSION: Final = re.compile(rb"trainspec/v\d")
+_KIND: Final = re.compile(rf"^[\s{{]*[\"']?kind[\"']?\s*:\s*[\"']?(?:{'|'.join(KINDS)})\b".encode(), re.MULTILINE)
+_TOO_LONG: Final = f"has more than {MAX_BYTES:,} bytes, the most that a document may have"
+NO_VERSION: Final = "has the kind of a document and no apiVersion"
+
+
+def claims(content: bytes) -> bool:
+    """Whether a text says that it is written for a version of the specification."""
+    return bool(_PLAIN.search(content) or (b"\\" in content and _ESCAPED.search(content)))
+
+
+def hidden_claims(path: Path) -> bool:
+    """Whether a file that a search leaves out claims to be ours; false where it cannot be read."""
+    try:
+        with open_regular(path) as file:
+            content = file.read(MAX_BYTES)
+    except OSError:
+        return False
+    return bool(_VERSION.search(content) or (b"\\" in content and _ESCAPED.search(content)))
+
+
+def why_no_document(path: Path) -> str | None:
+    """Why the text of a file is no document of ours; None where it claims to be one.
+
+    The reason is empty for the text of another program: only what cannot be read as text may be ours in disguise.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open_regular(path) as file:
+        content = file.read(MAX_BYTES)
+        is_longer = bool(file.read(1))
+    if claims(content):
+        return None
+    if not content.strip():
+        return "is empty"
+    reason = _no_text(content, is_whole=not is_longer)
+    if not reason and b"apiVersion" not in content and _KIND.search(content):
+        return NO_VERSION
+    return reason or (_TOO_LONG if is_longer else "")
+
+
+def _no_text(content: bytes, *, is_whole: bool) -> str:
+    """Why the content of a file is no text; empty where it is one."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for start in range(0, len(content), _PIECE_BYTES):
+            decoder.decode(content[start : start + _PIECE_BYTES])
+        decoder.decode(b"", final=is_whole)
+    except UnicodeDecodeError:
+        return "is no text in UTF-8"
+    return "holds zero bytes, which no text does" if b"\0" in content else ""
