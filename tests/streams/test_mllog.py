@@ -135,6 +135,12 @@ def test_evaluations_between_updates_are_kept() -> None:
     assert found.values("train.step.count") == [335, 671, 1_006, 6_371]
     assert found.lost["step", "epoch_num"] == 4
     assert found.lost["step", "epoch_num rounded"] == 3
+    assert [sample.step for sample in found.samples if "train.sample.count" in sample.m] == [None, 671, None, None]
+
+
+def test_equal_intervals_in_samples_are_one_interval_of_reports() -> None:
+    found = evaluated_at(*(150_304 * n for n in (1, 2, 3, 4, 5)), batch=448)
+    assert found.heads[0].report_interval_steps == 336
 
 
 def test_counts_of_samples_between_updates_are_kept() -> None:

@@ -25,6 +25,7 @@ class Opening:
         self._held: list[Found] = []
         self._about: tuple[int, int, tuple[ScopeName, ...], str | None] | None = None
         self._updates: list[int] = []
+        self._is_rounded = False
         self._is_open = True
 
     def begin(self, offset: int, time_us: int, scopes: tuple[ScopeName, ...], host: str | None = None) -> None:
@@ -36,8 +37,9 @@ class Opening:
         """Whether there was an entry."""
         return self._about is not None
 
-    def evaluated(self, step: int) -> None:
+    def evaluated(self, step: int, *, is_rounded: bool) -> None:
         """Note an evaluation in a log that had no statistics so far."""
+        self._is_rounded |= is_rounded
         if self._is_open and len(self._updates) < _MAX_HELD:
             self._updates.append(step)
 
@@ -64,4 +66,9 @@ class Opening:
     def _interval(self) -> int:
         """The largest number of updates between evaluations that comes more than once, else the largest of all."""
         counts = Counter(after - before for before, after in pairwise(self._updates) if after > before)
-        return max((size for size, num in counts.items() if num > 1), default=max(counts, default=1))
+        # Intervals that are equal but for rounding, and for batches of uneven size, are one.
+        often = (size for size in counts if sum(num for other, num in counts.items() if self._is_like(other, size)) > 1)
+        return max(often, default=max(counts, default=1))
+
+    def _is_like(self, one: int, other: int) -> bool:
+        return one == other or (self._is_rounded and abs(one - other) <= 1 + max(one, other) // 100)

@@ -198,8 +198,15 @@ class Reader:
         step = self._position.updates("eval_accuracy", metadata)
         counts: dict[str, MetricValue] = {}
         if step is not None and not self._has_statistics:
-            self._opening.evaluated(step)
-            counts = self._counts(step, self._position.samples(metadata))
+            samples = self._position.samples(metadata)
+            is_rounded = samples is not None and samples % self._position.batch != 0
+            self._opening.evaluated(step, is_rounded=is_rounded)
+            counts = self._counts(step, samples)
+            if is_rounded:
+                # Exact samples are not those of the rounded count of updates: their record has no step.
+                updates = {"train.step.count": counts.pop("train.step.count")}
+                yield offset, self._transcript.sample(time_us, counts)
+                counts = updates
         if not self._is_loss or number is None:
             message = "eval_accuracy is a loss in some benchmarks and an accuracy in others; here it is not converted"
             self._transcript.lose("meaning", "eval_accuracy", message, offset)
