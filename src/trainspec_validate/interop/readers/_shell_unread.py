@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import msgspec
-
+from trainspec_validate.documents.types.base import Record
 from trainspec_validate.documents.types.batch import Batch
 from trainspec_validate.documents.types.model import Model
 from trainspec_validate.documents.types.optimizer import Optimizer
@@ -18,7 +17,7 @@ from trainspec_validate.model.finding import Pointer
 
 _LISTS = re.compile(r"\$\{?(?:[A-Za-z_]\w{0,60}\[[@*]\]|\w{0,60}(?:ARG|OPT|FLAG|PARAM|CONF)\w{0,60})", re.IGNORECASE)
 """A list of options that the script itself does not hold; `$@` is empty unless a caller says more."""
-_GROUPS: dict[str, type[msgspec.Struct]] = {
+_GROUPS: dict[str, type[Record]] = {
     "model": Model,
     "parallelism": Parallelism,
     "batch": Batch,
@@ -43,14 +42,12 @@ def leave_unread_open(draft: Draft, started: Started) -> None:
     draft.drop_defaults(why)
     if draft.get("parallelism", "num_virtual_stages") is None and draft.get("parallelism", "schedule"):
         draft.drop([("parallelism", "schedule")], why)
-    for pointer in _optional():
+    for pointer in _keys():
         if draft.get(*map(str, pointer)) is None:
             draft.lacks(pointer, why)
 
 
-def _optional() -> Iterator[Pointer]:
-    """Keys of a plan's groups that a document may leave out, and that rules then take for a default."""
+def _keys() -> Iterator[Pointer]:
+    """Keys of these groups, most of which a document may leave out, and rules then take for a default."""
     for group, kind in _GROUPS.items():
-        for field in msgspec.structs.fields(kind):
-            if not field.required and field.name not in _NAMES:
-                yield group, field.name
+        yield from ((group, name) for name in kind.__struct_fields__ if name not in _NAMES)
