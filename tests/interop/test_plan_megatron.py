@@ -271,6 +271,18 @@ def test_variables_of_the_script() -> None:
     assert at(fragment, "model", "gated_ffn") is True
 
 
+@pytest.mark.parametrize("given", ["${MODEL_ARGS[@]}", "$EXTRA_ARGS"])
+def test_what_options_of_another_file_may_say_is_unknown(given: str) -> None:
+    text = f'source "models/a.sh"\npython3 train.py {given} --global-batch-size 64 --expert-model-parallel-size 8 '
+    text += "--tensor-model-parallel-size 2 --micro-batch-size 1 --lr 1e-6\n"
+    fragment = read(ForeignText("run.sh", text))
+    assert at(fragment, "parallelism", "expert") == 8
+    assert {"model.experts", "model.num_layers", "parallelism.num_virtual_stages"} <= unknown_keys(fragment)
+    assert not fragment.defaults
+    positional = read(ForeignText("run.sh", text.replace(given, '"$@"')))
+    assert "model.experts" not in unknown_keys(positional)
+
+
 def test_a_variable_from_outside_stays_unknown() -> None:
     fragment = run("--tensor-model-parallel-size $TP")
     assert at(fragment, "parallelism", "tensor") is None
