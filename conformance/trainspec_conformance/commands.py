@@ -28,7 +28,7 @@ from trainspec_validate.model.suggest import did_you_mean
 from trainspec_validate.system.atomic import write_atomically
 
 OK, FOUND, WRONG_USE, OUR_FAULT = 0, 1, 2, 3
-_MAX_NAMED = 8
+_MAX_NAMED = 4
 
 
 @dataclass(frozen=True)
