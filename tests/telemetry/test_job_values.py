@@ -58,7 +58,8 @@ def told(found: JobValues) -> dict[str, tuple[int, list[int]]]:
 
 def moved(later: JobValues, path: Path) -> tuple[JobValues, list[Any]]:
     """As another process hands them over: what it counted, and its values from a file."""
-    later.move_to(path)
+    with path.open("wb") as file:
+        later.move_to(file)
     assert later.num_held == 0
     with path.open("rb") as file:
         return pickle.loads(pickle.dumps(later)), list(parts_of(file))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -97,11 +96,10 @@ class JobValues:
         for part in parts:
             self._keep(part)
 
-    def move_to(self, path: Path) -> None:
+    def move_to(self, file: BinaryIO) -> None:
         """Write the values that are left to a file, and hold them no more."""
-        with path.open("wb") as file:
-            for part in self.parts():
-                file.write(part.tobytes())
+        for part in self.parts():
+            file.write(part.tobytes())
         self._counted, self._num_counted, self._file = [], 0, None
 
     def parts(self) -> Iterator[Any]:

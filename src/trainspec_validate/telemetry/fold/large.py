@@ -179,7 +179,8 @@ def _workers(number: int) -> Iterator[ProcessPoolExecutor]:
 def _fold_aside(share: Sequence[Stretch], path: Path) -> Digest:
     """The digest of a share without its series and values of the job, which are in files."""
     digest = fold_share(share)
-    digest.jobs.move_to(path.with_suffix(_OF_JOBS))
+    with path.with_suffix(_OF_JOBS).open("wb") as file:
+        digest.jobs.move_to(file)
     digest.rows[: digest.num_rows].tofile(path)
     digest.rows = np.zeros(0, SERIES)
     return digest
