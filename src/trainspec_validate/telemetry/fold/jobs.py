@@ -98,8 +98,7 @@ class JobValues:
 
     def move_to(self, file: BinaryIO) -> None:
         """Write the values that are left to a file, and hold them no more."""
-        for part in self.parts():
-            file.write(part.tobytes())
+        file.writelines(part.tobytes() for part in self.parts())
         self._counted, self._num_counted, self._file = [], 0, None
 
     def parts(self) -> Iterator[Any]:
