@@ -86,6 +86,11 @@ def test_thinning_is_the_same_for_any_split(
     for number, share in enumerate(shares[1:]):
         whole.merge(*moved(share, folder / f"{number + 1}"), IN_PLACE)
         assert whole.num_held <= jobs.MOST_HELD
+    in_memory = kept(*batches[: cuts[0]])
+    for share in (batches[cuts[0] : cuts[1]], batches[cuts[1] :]):
+        later = kept(*share)
+        in_memory.merge(later, later.parts(), IN_PLACE)
+    assert told(in_memory) == told(whole)
     assert told(whole) == told(kept(*batches)) == told(pickle.loads(pickle.dumps(whole)))
 
 

@@ -87,6 +87,7 @@ class JobValues:
     def merge(self, later: JobValues, parts: Iterable[Any], keys: Any) -> None:
         """Take over what a later stretch has counted; `parts` are its values, `keys` the numbers of its keys here."""
         self._count()
+        later._count()
         self._make_room(int(keys.max(initial=-1)) + 1)
         np.add.at(self._num_at, keys[: len(later._num_at)], later._num_at[: len(keys)])
         self.take_back(parts)
