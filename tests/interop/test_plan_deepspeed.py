@@ -57,20 +57,37 @@ def test_stage_2_with_offload(tmp_path: Path) -> None:
     assert broken(document(fragment, answers), tmp_path) == set()
 
 
+WIDE = {"data_types": {"grad_accum_dtype": "fp32"}}
+
+
 @pytest.mark.parametrize(
-    ("more", "gradients"),
+    ("more", "gradients", "accumulation"),
     [
-        ({}, "fp32"),
-        ({"zero_optimization": {"stage": 0}}, "fp32"),
-        ({"zero_optimization": {"stage": 2}}, "bf16"),
-        ({"data_types": {"grad_accum_dtype": "bf16"}}, "bf16"),
-        ({"zero_optimization": {"stage": "auto"}}, None),
+        ({}, None, None),
+        ({"zero_optimization": {"stage": 0}}, None, None),
+        ({"zero_optimization": {"stage": 2}}, "bf16", None),
+        ({"data_types": {"grad_accum_dtype": "bf16"}}, "bf16", "bf16"),
+        ({"zero_optimization": {"stage": "auto"}}, None, None),
+        (WIDE, "fp32", "fp32"),
+        ({"zero_optimization": {"stage": 1}, **WIDE}, "fp32", "fp32"),
+        ({"zero_optimization": {"stage": 2}, **WIDE}, "fp32", "fp32"),
+        ({"zero_optimization": {"stage": 3}, **WIDE}, "bf16", "fp32"),
+        ({"zero_optimization": {"stage": "auto"}, **WIDE}, None, "fp32"),
     ],
 )
-def test_bf16_gradients_without_zero_are_added_up_in_fp32(more: dict[str, Any], gradients: str | None) -> None:
+def test_bf16_gradients_have_the_format_that_they_are_added_up_in(
+    more: dict[str, Any], gradients: str | None, accumulation: str | None
+) -> None:
     fragment = config(train_micro_batch_size_per_gpu=1, bf16={"enabled": True}, **more)
     assert at(fragment, "precision", "gradients") == gradients
     assert ("precision.gradients" in unknown_keys(fragment)) == (gradients is None)
+    assert at(fragment, "precision", "accumulation") == accumulation
+
+
+def test_gradients_without_zero_name_both_formats() -> None:
+    fragment = config(train_micro_batch_size_per_gpu=1, bf16={"enabled": True})
+    why = {entry.pointer: entry.reason for entry in fragment.unknown}["precision", "gradients"]
+    assert "fp32 before DeepSpeed 0.17.6, bf16 since" in why
 
 
 def test_elastic_sizes_of_the_documented_algorithm(tmp_path: Path) -> None:

@@ -129,6 +129,16 @@ def test_values_after_the_end_are_told_of() -> None:
     assert places(ORDER, run) == [(0, 5)]
 
 
+@pytest.mark.parametrize(("behind", "count"), [(0.0, 0), (0.001, 0), (0.003, 0), (0.01, 0), (0.011, 2)])
+def test_times_that_differ_by_the_jitter_of_clocks_count_as_equal(behind: float, count: int) -> None:
+    run = Stream().event(0, "run.start").update(1, 1).event(2, "run.end")
+    run.update(2 + behind, 2).event(2 + behind, "checkpoint.begin", "c")
+    assert len(places(ORDER, run)) == count
+    started = Stream().update(3, 1).started(3 + behind)
+    assert len(places(ORDER, started)) == (1 if count else 0)
+    assert len(places(ORDER, Stream().recovery(1).fault(1 + behind))) == (1 if count else 0)
+
+
 def lives(second_start: float, *, status: str = "completed") -> tuple[Stream, Stream]:
     """A run that ends at 9, and that a second attempt takes up again."""
     first = Stream().event(0, "run.start").started(1).update(2, 1).ended(8, "completed")

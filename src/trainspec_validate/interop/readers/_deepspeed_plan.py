@@ -64,6 +64,8 @@ def _counts(batch: int, micro_sizes: Sequence[int], least: int, most: int) -> li
 
 PAGE = "deepspeedai/DeepSpeed@edaa7221:docs/_pages/config-json.md"
 ENGINE = "get_data_types in DeepSpeed@edaa7221:deepspeed/runtime/engine.py"
+CAST = "DeepSpeed@edaa7221:deepspeed/runtime/zero/stage_1_and_2.py and bf16_optimizer.py"
+_LAST_STAGE = 3
 _STAGES = {0: "none", 1: "optimizer", 2: "gradients", 3: "parameters"}
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 _FORMATS = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "bfp16": "bf16"}
@@ -145,22 +147,21 @@ def _write_formats(draft: Draft, prefix: str) -> None:
 
 
 def _write_gradients(draft: Draft, prefix: str, compute: str, how: str) -> None:
-    """Gradients keep the compute format; in bf16 without ZeRO they are added up in fp32."""
+    """Gradients keep the compute format, except where `grad_accum_dtype` gives another one to add them up in."""
     accumulation = _FORMATS.get(draft.word(f"{prefix}data_types.grad_accum_dtype") or "")
     stage = draft.look(f"{prefix}zero_optimization.stage")
-    for reason in draft.reasons(f"{prefix}zero_optimization.stage"):
-        if compute == "bf16" and not accumulation:
-            draft.lacks(("precision", "gradients"), f"the format follows from the stage of ZeRO; {reason}")
-            return
+    reason = next(iter(draft.reasons(f"{prefix}zero_optimization.stage")), None)
     if accumulation:
         draft.put(("precision", "accumulation"), accumulation)
-    alone = compute == "bf16" and not stage
-    if alone and accumulation in {None, "fp32"}:
-        without = f"bf16 without ZeRO adds up gradients in fp32 ({ENGINE})"
-        why = Default(without) if stage is None else without
-        draft.put(("precision", "gradients"), "fp32", why)
-        if not accumulation:
-            draft.put(("precision", "accumulation"), "fp32", why)
+    if accumulation and accumulation != compute and reason:
+        either = f"{accumulation} below stage 3 of ZeRO, {compute} at stage 3"
+        draft.lacks(("precision", "gradients"), f"{either}; {reason}")
+    elif accumulation and accumulation != compute and stage != _LAST_STAGE:
+        draft.put(("precision", "gradients"), accumulation, f"grad_accum_dtype, to which each one is cast ({CAST})")
+    elif accumulation is None and compute == "bf16" and (reason or not stage):
+        either = f"fp32 before DeepSpeed 0.17.6, bf16 since, where ZeRO is off ({ENGINE})"
+        for key in ("gradients", "accumulation"):
+            draft.lacks(("precision", key), f"{either}; {reason}" if reason else either)
     else:
         draft.put(("precision", "gradients"), compute, how or "stored in the compute format")
 

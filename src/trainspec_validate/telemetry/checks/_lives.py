@@ -18,9 +18,10 @@ class Rest:
     start: PlacedEvent | None
     """Where the run starts again; None where nothing does that."""
 
-    def holds(self, time_us: int) -> bool:
-        """Whether a moment is after the end, and before the next start."""
-        return self.end.time_us < time_us and (self.start is None or time_us < self.start.time_us)
+    def holds(self, time_us: int, margin_us: int = 0) -> bool:
+        """Whether a moment is after the end and before the next start, by more than a margin."""
+        begins = self.start is None or time_us < self.start.time_us - margin_us
+        return self.end.time_us + margin_us < time_us and begins
 
 
 def rests(run: RunView) -> Iterator[Rest]:

@@ -21,6 +21,8 @@ BEFORE_FIRST = frozenset({START, FAULT})
 """Events that can come before an attempt starts; faults of nodes are found while a job waits for them too."""
 BEFORE_AGAIN = frozenset({FAULT, RECOVERY, "train.recovery.end"})
 """Events that can come before a run that has ended starts again: what was done about the fault that it ended with."""
+JITTER_US = 10_000
+"""Times this close count as equal: clocks of ranks differ, and logs round to milliseconds."""
 LAST = "write train.run.end last, or train.run.start again where the run continues"
 
 
@@ -41,7 +43,7 @@ def lifecycle_order(run: RunView) -> Iterator[Violation]:
 def _run_order(run: RunView) -> Iterator[Violation]:
     for start in run.events_named(START)[:1]:
         for event in _of_job(run):
-            if event.time_us >= start.time_us:
+            if event.time_us >= start.time_us - JITTER_US:
                 break
             if event.name not in BEFORE_FIRST:
                 message = f"{event.name} is {_apart(start.time_us, event.time_us)} before the run starts"
@@ -61,8 +63,7 @@ def _events_after_end(run: RunView, over: Sequence[Rest]) -> Iterator[Violation]
         for rest in over[first : bisect_right(ends, event.time_us)]:
             allowed = {END} if rest.start is None else {END, *BEFORE_AGAIN}
             end = rest.end
-            after = rest.holds(event.time_us) or (event.time_us == end.time_us and _follows(event, end))
-            if after and event.name not in allowed:
+            if rest.holds(event.time_us, JITTER_US) and event.name not in allowed:
                 message = f"{event.name} is {_apart(event.time_us, end.time_us)} after the run has ended"
                 yield Violation(event.location, message, LAST, related=((end.location, "where the run ends"),))
 
@@ -72,7 +73,8 @@ def _values_after_end(run: RunView, rest: Rest) -> Iterator[Violation]:
     end, related = rest.end, ((rest.end.location, "where the run ends"),)
     for series in run.job.values():
         times = np.asarray(series.time_us)
-        late = np.flatnonzero((times > end.time_us) & (times < (np.inf if rest.start is None else rest.start.time_us)))
+        until = np.inf if rest.start is None else rest.start.time_us - JITTER_US
+        late = np.flatnonzero((times > end.time_us + JITTER_US) & (times < until))
         if len(late):
             index = int(late[0])
             behind = _apart(int(series.time_us[index]), end.time_us)
@@ -86,16 +88,11 @@ def _of_job(run: RunView) -> Sequence[PlacedEvent]:
     return run.events_named(*(name for name in names if name not in known or known[name].scope == "job"))
 
 
-def _follows(event: PlacedEvent, other: PlacedEvent) -> bool:
-    same = event.emitter == other.emitter and event.attempt == other.attempt
-    return same and event.record.seq > other.record.seq
-
-
 def _attempt_numbers(run: RunView) -> Iterator[Violation]:
     """An attempt starts after the one before it started."""
     starts = [span.started for span in run.attempts if span.started is not None]
     for before, start in pairwise(starts):
-        if start.time_us < before.time_us:
+        if start.time_us < before.time_us - JITTER_US:
             early = _apart(before.time_us, start.time_us)
             message = f"attempt {start.attempt} starts {early} before attempt {before.attempt}"
             related = ((before.location, f"where attempt {before.attempt} starts"),)
@@ -106,12 +103,12 @@ def _attempt_order(span: AttemptSpan, updates: Progress | None) -> Iterator[Viol
     if updates is None:
         return
     first = updates.first(span.number)
-    if first is not None and span.started is not None and first.time_us < span.started.time_us:
+    if first is not None and span.started is not None and first.time_us < span.started.time_us - JITTER_US:
         early = _apart(span.started.time_us, first.time_us)
         message = f"{STEPS} has a value {early} before attempt {span.number} starts"
         related = ((span.started.location, "where the attempt starts"),)
         yield Violation(first.location, message, "write train.attempt.start before the first update", related=related)
-    late = updates.first(span.number, after_us=span.ended.time_us + 1) if span.ended is not None else None
+    late = updates.first(span.number, after_us=span.ended.time_us + JITTER_US + 1) if span.ended is not None else None
     if late is not None and span.ended is not None:
         behind = _apart(late.time_us, span.ended.time_us)
         message = f"{STEPS} has a value {behind} after attempt {span.number} ended, at {moment(span.ended.time_us)}"
@@ -127,7 +124,7 @@ def _restores(run: RunView, updates: Progress) -> Iterator[Violation]:
         if restore is None or restore.closed is None or step is None:
             continue
         first = updates.first(restart.attempt, above=step)
-        if first is not None and first.time_us < restore.closed.time_us:
+        if first is not None and first.time_us < restore.closed.time_us - JITTER_US:
             early = _apart(restore.closed.time_us, first.time_us)
             message = f"update {first.step:,} of attempt {restart.attempt} is completed {early} before its restore ends"
             related = ((restore.closed.location, "where the restore ends"),)
@@ -143,7 +140,7 @@ def _recoveries(run: RunView) -> Iterator[Violation]:
         if fault is None:
             message = f"a recovery begins from the fault {fault_id(begin)!r}, which nothing detected"
             yield Violation(begin.location, message, "write train.fault.detected with the same train.fault.id before")
-        elif begin.time_us < fault.time_us:
+        elif begin.time_us < fault.time_us - JITTER_US:
             early = _apart(fault.time_us, begin.time_us)
             message = f"the recovery from the fault {fault_id(begin)!r} begins {early} before the fault is detected"
             related = ((fault.location, "where it is detected"),)
