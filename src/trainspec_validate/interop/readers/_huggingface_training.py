@@ -20,6 +20,8 @@ _STRATEGIES = {
     "_hybrid_shard_zero2": "gradients",
 }
 _NUMBERED = ("full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2")
+_DECIDED = frozenset({"precision", "optimizer", "communication"})
+"""Groups of a plan in which a configuration of DeepSpeed or accelerate goes before the Trainer's defaults."""
 _EIGHT_BIT = frozenset({"adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit", "lion_8bit", "paged_lion_8bit"})
 _MOMENTS = {"sgd": 1, "adafactor": 1, "lion_32bit": 1, "lion_8bit": 1, "paged_lion_8bit": 1, "adagrad": 1}
 
@@ -55,6 +57,14 @@ def drop_unknown_program(draft: Draft, program: str | None) -> None:
     draft.remark(f"{why}; its defaults are left open{told}")
 
 
+def leave_groups_open(draft: Draft, file: str) -> None:
+    """Leave open what a configuration of DeepSpeed or accelerate may set, where the Trainer's defaults say it."""
+    weak = [place for place, how in draft.derived.items() if isinstance(how, Default) and place[0] in _DECIDED]
+    values = [(place, draft.get(*map(str, place))) for place in weak]
+    for place, value in values:
+        draft.drop([place], f"{value} by default, and {file[:120]}, which is not read, may set it")
+
+
 def write_training(draft: Draft) -> None:
     """Batch, formats, sharding, recomputation and length of a Trainer's job."""
     _write_batch(draft)
@@ -77,6 +87,8 @@ def write_training(draft: Draft) -> None:
     adapted = drop_untrained(draft)
     _write_rest(draft)
     _optimizer_plan.write_trainer(draft)
+    if path:
+        leave_groups_open(draft, path)
     if adapted and draft.word("finetuning_type") in {None, "lora"}:
         _optimizer_plan.write_peft(draft)
 
@@ -103,13 +115,9 @@ def write_deepspeed_formats(draft: Draft, compute: str, how: str) -> None:
     if compute != "bf16" or sharding not in {None, "none"}:
         draft.put(("precision", "gradients"), compute, why)
     elif sharding == "none":
-        draft.put(
-            ("precision", "gradients"),
-            "fp32",
-            f"bf16 without ZeRO adds up gradients in fp32 ({_deepspeed_plan.ENGINE})",
-        )
+        draft.lacks(("precision", "gradients"), _deepspeed_plan.WITHOUT_ZERO)
     else:
-        draft.lacks(("precision", "gradients"), "DeepSpeed adds up bf16 gradients in fp32 where ZeRO is off")
+        draft.lacks(("precision", "gradients"), f"bf16 with ZeRO; {_deepspeed_plan.WITHOUT_ZERO}")
     if compute != "fp32":
         draft.put(("precision", "master_parameters"), "fp32", why)
         draft.lacks(("precision", "high_precision_operations"), "kernels of the training program decide, not this file")

@@ -42,6 +42,7 @@ _LAUNCHER = _LAUNCHER_SIZE | {
     ),
     *("log_dir", "redirects", "tee", "max_restarts", "hostfile", "machine_rank", "role", "local_addr"),
 }
+_ALLOCATORS = {"expandable_segments:true": "expandable-segments", "backend:cudamallocasync": "asynchronous"}
 _FURTHER = re.compile(
     r"\$[@*]|\$\{?[A-Za-z0-9_]*(?:(?i:args|opts|options|flags|extras?|params)\}?|\[[@*]\]\})|\$\{@.{0,40}"
 )
@@ -311,9 +312,11 @@ class Started:
         options = self.options
         draft = Draft(values, lambda names: {name: options[name].line for name in names if name in options})
         draft.used.update({PROGRAM, LAUNCHER})
-        found = (self.script.variables.get(name, "") for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"))
-        if "expandable_segments:true" in "".join(found).lower():
-            draft.put(("memory", "allocator"), "expandable-segments", "PYTORCH_CUDA_ALLOC_CONF of the script")
+        for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+            settings = self.script.variables.get(name, "").lower().strip("\"'").split(",")
+            for kind in {_ALLOCATORS[setting] for setting in settings if setting in _ALLOCATORS}:
+                draft.put(("memory", "allocator"), kind, f"{name} of the script")
+                draft.carried.update([name] if len(settings) == 1 else [])
         return draft
 
     def tell(self, draft: Draft) -> None:

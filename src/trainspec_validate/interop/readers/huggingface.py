@@ -9,13 +9,18 @@ from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._accelerate_plan import write_accelerate
 from trainspec_validate.interop.readers._huggingface_model import write_model
-from trainspec_validate.interop.readers._huggingface_training import drop_unknown_program, write_training
+from trainspec_validate.interop.readers._huggingface_training import (
+    drop_unknown_program,
+    leave_groups_open,
+    write_training,
+)
 from trainspec_validate.interop.readers._huggingface_weights import is_factory
 from trainspec_validate.interop.readers._optimizer_plan import put_lora
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
 from trainspec_validate.interop.readers._plan_parts import Draft, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
 from trainspec_validate.interop.readers._shell_options import LAUNCHER, PROGRAM, options_of_script, started_ranks
+from trainspec_validate.interop.readers._shell_unread import leave_configuration_open
 from trainspec_validate.interop.readers._worlds import settled
 
 _HEAD = 256 * 1024
@@ -83,11 +88,9 @@ def read_trainer(text: ForeignText) -> Fragment:
         def of_script(values: dict[str, Any]) -> Draft:
             draft = started.draft(values)
             _trained(draft, *started_ranks(draft, text.text), swift=bool(_SWIFT.search(text.text)))
-            launched = draft.word("config_file")
-            if launched and "accelerate" in (draft.word(LAUNCHER) or ""):
-                told = f"config_file names the file {launched[:120]}, which is not read: import it as well"
-                draft.remark(told, "config_file")
+            _leave_launcher_open(draft)
             drop_unknown_program(draft, draft.word(PROGRAM))
+            leave_configuration_open(draft, ("config_file",))
             return draft
 
         draft = settled(started.values, of_script)
@@ -101,6 +104,20 @@ def read_trainer(text: ForeignText) -> Fragment:
 
         draft = settled(_filled(flatten(loaded.data)), of_file)
     return draft.fragment("huggingface-trainer-arguments", text)
+
+
+def _leave_launcher_open(draft: Draft) -> None:
+    """What files of accelerate and DeepSpeed may set that the command names."""
+    launched = draft.word("config_file")
+    if launched and "accelerate" in (draft.word(LAUNCHER) or ""):
+        told = f"config_file names the file {launched[:120]}, which is not read: import it as well"
+        draft.remark(told, "config_file")
+        leave_groups_open(draft, launched)
+    settings = draft.word("deepspeed_config_file")
+    if settings:
+        told = f"deepspeed_config_file names the file {settings[:120]}, which is not read: import it as well"
+        draft.remark(told, "deepspeed_config_file")
+        leave_groups_open(draft, settings)
 
 
 def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = False) -> Draft:
