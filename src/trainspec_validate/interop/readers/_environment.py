@@ -25,9 +25,9 @@ _XLA_FLAG = re.compile(r"--(?P<name>xla_[a-z0-9_]{1,120})(?:=(?P<value>[^\s\"',]
 
 
 def variables(text: str) -> list[str]:
-    """Names of the variables that a text sets, in the order in which it names them.
+    r"""Names of the variables that a text sets, in the order in which it names them.
 
-    >>> variables("export NCCL_DEBUG=INFO\\nmpirun -x UCX_TLS run $CUDA_HOME\\n# XLA_FLAGS=a\\nENV_VARS=A_B=1,NCCL_ALGO=Ring")
+    >>> variables("export NCCL_DEBUG=INFO\nmpirun -x UCX_TLS run $CUDA_HOME\n# XLA_FLAGS=a\nENV_VARS=A_B=1,NCCL_ALGO=0")
     ['NCCL_DEBUG', 'UCX_TLS', 'A_B', 'NCCL_ALGO']
     """
     head = _COMMENT.sub("", text[:_HEAD])

@@ -191,7 +191,8 @@ def write_trainer(draft: Draft) -> None:
         draft.put((*_RATE, "final"), share * peak, "a share of the peak")
     elif kind in {"linear", "cosine"} and draft.get(*_RATE, "final") is None:
         end = f"{_TRAINER}: the schedule ends at zero"
-        draft.put((*_RATE, "final"), 0.0, Default(end) if draft.word("deepspeed") else end)
+        weak = draft.word("deepspeed") or isinstance(draft.derived.get((*_RATE, "kind")), Default)
+        draft.put((*_RATE, "final"), 0.0, Default(end) if weak else end)
 
 
 def write_deepspeed(draft: Draft, prefix: str) -> None:

@@ -442,7 +442,10 @@ def started_ranks(draft: Draft, text: str) -> tuple[int | None, str]:
     if per_node and is_count(nodes) and nodes is not None:
         return per_node * nodes, f"{nodes} nodes x {per_node} processes of a node, from what starts the processes"
     processes = draft.count("num_processes")
-    if processes:
+    if processes and nodes and nodes > 1:
+        told = f"num_processes is {processes}, beside {nodes} nodes: nothing shows whether each node starts as many"
+        draft.lacks(("parallelism", "num_accelerators"), f"{processes} or {processes * nodes}: {told}")
+    elif processes:
         return processes, "num_processes of the command"
     if is_count(slurm.get("ntasks")):
         return slurm["ntasks"], "tasks that Slurm is asked for"

@@ -10,6 +10,7 @@ from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText,
 from trainspec_validate.interop.readers._accelerate_plan import write_accelerate
 from trainspec_validate.interop.readers._huggingface_model import write_model
 from trainspec_validate.interop.readers._huggingface_training import (
+    WITHOUT_TRAINER,
     drop_unknown_program,
     leave_groups_open,
     write_training,
@@ -29,6 +30,8 @@ _SHAPE = re.compile(r'"(?:hidden_size|n_embd|d_model|num_hidden_layers|n_layer)"
 _TRAINER = re.compile(r'(?m)^[ \t{]*"?(?:per_device_train_batch_size|per_gpu_train_batch_size)"?[ \t]*:')
 _BATCHES = frozenset({"per_device_train_batch_size", "per_gpu_train_batch_size"})
 _OPTION = re.compile(r"--per_device_train_batch_size[\s=]")
+_FORMATS = frozenset({"bf16", "fp16", "torch_dtype", "dtype", "mixed_precision", "pure_bf16"})
+"""Settings that name a format; without one of them the configuration of accelerate decides."""
 _SWIFT = re.compile(r"\bswift(?:/cli/|[ \t]+)(?:sft|pt|rlhf|main)\b|\bmegatron[ \t]+(?:sft|pt|rlhf)\b")
 """Commands of ms-swift, which takes arguments of the Trainer with other defaults."""
 _ACCELERATE = re.compile(r'(?m)^[ \t]*"?(?:distributed_type|compute_environment)"?[ \t]*:')
@@ -100,7 +103,12 @@ def read_trainer(text: ForeignText) -> Fragment:
 
         def of_file(values: dict[str, Any]) -> Draft:
             draft = Draft(values, lines_in(loaded))
-            return _trained(draft, draft.count("world_size", "num_processes"), "world_size of the arguments")
+            _trained(draft, draft.count("world_size", "num_processes"), "world_size of the arguments")
+            if not _FORMATS & draft.values.keys():
+                leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
+            if WITHOUT_TRAINER & draft.values.keys():
+                drop_unknown_program(draft, None)
+            return draft
 
         draft = settled(_filled(flatten(loaded.data)), of_file)
     return draft.fragment("huggingface-trainer-arguments", text)
@@ -113,6 +121,8 @@ def _leave_launcher_open(draft: Draft) -> None:
         told = f"config_file names the file {launched[:120]}, which is not read: import it as well"
         draft.remark(told, "config_file")
         leave_groups_open(draft, launched)
+    elif "accelerate" in (draft.word(LAUNCHER) or "") and not _FORMATS & draft.values.keys():
+        leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
     settings = draft.word("deepspeed_config_file")
     if settings:
         told = f"deepspeed_config_file names the file {settings[:120]}, which is not read: import it as well"
