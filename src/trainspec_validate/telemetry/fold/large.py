@@ -18,6 +18,7 @@ from trainspec_validate.system.process import die_quietly, interrupts_held
 from trainspec_validate.telemetry.decode.reader import batches, have_order, leading_heads
 from trainspec_validate.telemetry.decode.run_file import NATIVE, RunFile, Stretch
 from trainspec_validate.telemetry.fold.digest import Digest
+from trainspec_validate.telemetry.fold.jobs import parts_of
 from trainspec_validate.telemetry.fold.merge import HeadUnknownError, merge
 from trainspec_validate.telemetry.fold.spill import sorted_digest
 from trainspec_validate.telemetry.kernels import jit
@@ -28,6 +29,7 @@ _LEAST_BYTES = 64_000_000
 """A stretch below this is not worth a process of its own."""
 _MOST_SHARED_HEADS = 20_000
 """A file that begins with more heads is read by one process, for each would hold them all."""
+_OF_JOBS = ".jobs"
 _SERIES_AT_ONCE = 100_000
 """Series of a share that are merged at once."""
 
@@ -154,9 +156,10 @@ def _folded(shares: Sequence[Sequence[Stretch]]) -> Digest:
                 found = pool.map(_fold_aside, shares, paths)
             first, *others = found
         first.rows = np.fromfile(paths[0], SERIES)
+        first.jobs.take_back(_job_values(paths[0]))
         paths[0].unlink()
         for later, path in zip(others, paths[1:], strict=True):
-            merge(first, later, _parts(path))
+            merge(first, later, _parts(path), _job_values(path))
             path.unlink()
     return first
 
@@ -174,8 +177,10 @@ def _workers(number: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _fold_aside(share: Sequence[Stretch], path: Path) -> Digest:
-    """The digest of a share without its series, which are in a file."""
+    """The digest of a share without its series and values of the job, which are in files."""
     digest = fold_share(share)
+    with path.with_suffix(_OF_JOBS).open("wb") as file:
+        digest.jobs.move_to(file)
     digest.rows[: digest.num_rows].tofile(path)
     digest.rows = np.zeros(0, SERIES)
     return digest
@@ -186,3 +191,11 @@ def _parts(path: Path) -> Iterator[Any]:
     with path.open("rb") as file:
         while len(part := np.fromfile(file, SERIES, _SERIES_AT_ONCE)):
             yield part
+
+
+def _job_values(path: Path) -> Iterator[Any]:
+    """The values of the job beside a file of series, some at a time."""
+    values = path.with_suffix(_OF_JOBS)
+    with values.open("rb") as file:
+        yield from parts_of(file)
+    values.unlink()

@@ -37,10 +37,12 @@ class HeadUnknownError(Exception):
     """A stretch was folded without a head that stands in one before it, so that its cadences were not known."""
 
 
-def merge(digest: Digest, later: Digest, series: Iterable[Any] | None = None) -> None:
+def merge(
+    digest: Digest, later: Digest, series: Iterable[Any] | None = None, job_values: Iterable[Any] | None = None
+) -> None:
     """Fold the digest of a stretch into that of the one before it; the later one is used up.
 
-    `series` are the series of the later one, in parts, where it does not hold them itself.
+    `series` are the series of the later one, in parts, where it does not hold them itself; `job_values` likewise.
 
     Raises:
         HeadUnknownError: the later one was folded without a head that the earlier one has.
@@ -55,11 +57,8 @@ def merge(digest: Digest, later: Digest, series: Iterable[Any] | None = None) ->
     digest.trails.merge(later.trails, numbers, partial(_recall, digest))
     for rows in [later.rows[: later.num_rows]] if series is None else series:
         _merge_series(digest, rows, numbers)
-    for part in later.jobs.parts:
-        digest.jobs.add(_of_job(part, numbers))
-    for key, every in later.jobs.thinned.items():
-        mine = int(numbers.keys[key])
-        digest.jobs.thinned[mine] = max(every, digest.jobs.thinned.get(mine, 1))
+    parts = later.jobs.parts() if job_values is None else job_values
+    digest.jobs.merge(later.jobs, (_of_job(part, numbers) for part in parts), numbers.keys)
     _merge_writers(digest, later, numbers)
 
 
