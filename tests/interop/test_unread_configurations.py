@@ -77,7 +77,7 @@ def test_options_that_name_a_configuration_of_megatron(option: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["--deepspeed ds.json", "--config recipe.yaml"])
-def test_what_a_configuration_beside_the_trainer_may_set(option: str) -> None:
+def test_what_a_configuration_next_to_the_trainer_may_set(option: str) -> None:
     fragment = trainer(f"torchrun --nproc_per_node 8 {TRAINER} {option} --bf16\n")
     for key in ("optimizer.name", "optimizer.clipping.threshold", "optimizer.learning_rate.final"):
         assert option.split()[1] in reasons(fragment)[key]
@@ -116,13 +116,24 @@ def test_a_file_of_arguments_without_a_format_states_none() -> None:
     assert "clipping" not in own.facts["optimizer"]
 
 
-def test_processes_beside_several_nodes_are_open() -> None:
+def test_processes_with_several_nodes_are_open() -> None:
     text = f"uv run mason.py --num_nodes 4 --gpus 8 -- accelerate launch --num_processes 8 {TRAINER}\n"
     fragment = trainer(text)
     assert "num_accelerators" not in fragment.facts.get("parallelism", {})
     assert reasons(fragment)["parallelism.num_accelerators"].startswith("8 or 32: ")
     alone = trainer(f"accelerate launch --num_processes 8 {TRAINER}\n")
     assert alone.facts["parallelism"]["num_accelerators"] == 8
+
+
+def test_lists_of_arguments_have_no_defaults_where_no_command_uses_them() -> None:
+    text = f'MODEL_ARGS="{SHAPE} --micro-batch-size 1 --bf16"\n'
+    fragment = megatron.read(ForeignText("conf.sh", text))
+    assert fragment.facts["model"]["num_layers"] == 4
+    assert fragment.facts["batch"] == {"micro_sequences": 1}
+    assert not fragment.defaults
+    assert "is not given" in reasons(fragment)["parallelism.tensor"]
+    used = megatron.read(ForeignText("run.sh", f"{text}torchrun --nproc_per_node 8 pretrain_gpt.py $MODEL_ARGS\n"))
+    assert used.facts["parallelism"]["tensor"] == 1
 
 
 def test_the_file_of_deepspeed_decides_on_formats_of_its_fork_of_megatron() -> None:

@@ -85,6 +85,8 @@ class Found:
     """Options that one branch alone decides, with the value for each way through it."""
     doubled: list[tuple[str, int]] = field(default_factory=list)
     """Options that are given twice with different values, which no branch explains."""
+    is_list: bool = False
+    """Whether the words are lists that no command of the script uses."""
     outside: dict[str, int] = field(default_factory=dict)
     """Words from outside the script that may hold further options, with their lines."""
 
@@ -380,6 +382,7 @@ def _found(script: Script, reader: Reader, pattern: re.Pattern[str], fewest: int
             for text in value.split()
         ]
         found = reader.read(words)
+        found.is_list = True
         return found if any(_fits(pattern, name) for name in found.options) else None
     first = script.commands[scores.index(best)][0].text
     if first.startswith("--"):
@@ -443,7 +446,7 @@ def started_ranks(draft: Draft, text: str) -> tuple[int | None, str]:
         return per_node * nodes, f"{nodes} nodes x {per_node} processes of a node, from what starts the processes"
     processes = draft.count("num_processes")
     if processes and nodes and nodes > 1:
-        told = f"num_processes is {processes}, beside {nodes} nodes: nothing shows whether each node starts as many"
+        told = f"num_processes is {processes}, with {nodes} nodes: nothing shows whether each node starts as many"
         draft.lacks(("parallelism", "num_accelerators"), f"{processes} or {processes * nodes}: {told}")
     elif processes:
         return processes, "num_processes of the command"

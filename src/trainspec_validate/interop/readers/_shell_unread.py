@@ -40,6 +40,9 @@ def leave_unread_open(draft: Draft, started: Started) -> None:
 
     A rule that took such a key to be left out would judge a job that nobody runs.
     """
+    if started.found.is_list:
+        leave_open(draft, "the script that reads in these arguments may set it, and is not given")
+        return
     shown = (started.script.choices.shown(word) for word in started.found.outside)
     names = [word[:60] for word in shown if _LISTS.match(word)]
     if not names:
@@ -59,22 +62,22 @@ def leave_open(draft: Draft, why: str) -> None:
             draft.lacks(pointer, why)
 
 
-def configuration_in(values: Mapping[str, Any], besides: Iterable[str] = ()) -> tuple[str, str] | None:
+def configuration_in(values: Mapping[str, Any], apart: Iterable[str] = ()) -> tuple[str, str] | None:
     """An option that names a file with settings of the whole job, and the file.
 
     >>> configuration_in({"lr": 1, "config": "recipes/7b.yaml"}), configuration_in({"config_name": "gpt2"})
     (('config', 'recipes/7b.yaml'), None)
     """
     for name, value in values.items():
-        named = _CONFIGURATION.fullmatch(name) and name not in besides and isinstance(value, str)
+        named = _CONFIGURATION.fullmatch(name) and name not in apart and isinstance(value, str)
         if named and value.strip("\"'").endswith(_SUFFIXES):
             return name, value[:120]
     return None
 
 
-def leave_configuration_open(draft: Draft, besides: Iterable[str] = ()) -> None:
+def leave_configuration_open(draft: Draft, apart: Iterable[str] = ()) -> None:
     """What a file may set that an option names and that is not read."""
-    found = configuration_in(draft.values, besides)
+    found = configuration_in(draft.values, apart)
     if found:
         name, file = found
         draft.used.add(name)
