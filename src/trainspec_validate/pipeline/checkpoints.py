@@ -82,6 +82,7 @@ def _unread(checkpoints: Iterable[Checkpoint]) -> tuple[Unjudged, ...]:
     found = []
     for one in checkpoints:
         found += [Unjudged(one.place(path), words, remedy, ()) for path, words in one.unread.items()]
+        found += [Unjudged(one.place(path), words, help_, ()) for path, (words, help_) in one.doubts.items()]
         unsealed = one.manifest.unsealed if one.manifest else ()
         found += [Unjudged(one.place(path), _UNSEALED, _SEAL, ()) for path in unsealed if path not in one.unread]
     return tuple(found)

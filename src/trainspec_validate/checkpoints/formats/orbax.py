@@ -49,7 +49,8 @@ def read(checkpoint: Checkpoint) -> None:
     for path in paths:
         folder, _, name = path.rpartition("/")
         if name == _ARRAY and trees.isdisjoint(["", *above(folder)]):
-            checkpoint.unread[folder] = f"is an array without {_TREE}, so missing chunks are not noticed"
+            words = f"is an array without {_TREE}, so missing chunks are not noticed"
+            checkpoint.doubts[folder] = (words, "save it again with Orbax 0.5.11 or later")
         with judged(checkpoint, path, remedy=_BROKEN):
             if name == _TREE:
                 _read_tree(checkpoint, folder, paths)

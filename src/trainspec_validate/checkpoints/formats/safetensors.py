@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,9 +58,12 @@ def read(checkpoint: Checkpoint) -> None:
             names = _read_file(checkpoint, path)
             if names is not None:
                 headers[path] = names
+    num_bytes = Counter[str]()
+    for piece in checkpoint.pieces:
+        num_bytes[piece.path] += piece.num_bytes
     for path in [path for path in checkpoint.files if path.endswith(_INDEX)]:
         with judged(checkpoint, path, "the index"):
-            _read_index(checkpoint, path, headers)
+            _read_index(checkpoint, path, headers, num_bytes)
     _check_numbers(checkpoint, paths)
 
 
@@ -148,7 +152,9 @@ def _are_counts(value: Any) -> bool:
     return isinstance(value, list) and all(map(is_count, value))
 
 
-def _read_index(checkpoint: Checkpoint, path: str, headers: Mapping[str, frozenset[str]]) -> None:
+def _read_index(
+    checkpoint: Checkpoint, path: str, headers: Mapping[str, frozenset[str]], num_bytes: Mapping[str, int]
+) -> None:
     checkpoint.examined |= {"container", "limits", "files", "tiling", "paths"}
     try:
         index = read_json(read_small(checkpoint.root / path))
@@ -176,6 +182,25 @@ def _read_index(checkpoint: Checkpoint, path: str, headers: Mapping[str, frozens
             checkpoint.report("files", target, words, "restore the file from another copy")
         elif target in headers:
             _compare(checkpoint, path, file, names, headers[target])
+    prefix = f"{folder}/" if folder else ""
+    shards = [f"{prefix}{file}" for file in by_file]
+    if headers.keys() >= set(shards):
+        _check_total(checkpoint, path, index.get("metadata"), {shard: num_bytes.get(shard, 0) for shard in shards})
+
+
+def _check_total(checkpoint: Checkpoint, path: str, metadata: Any, shards: Mapping[str, int]) -> None:
+    """Say where the total of the index is not what the shards hold.
+
+    It proves no damage: programs write the bytes of tensors, the bytes of files, tied tensors more than once, or the
+    total of another precision.
+    """
+    total = metadata.get("total_size") if isinstance(metadata, dict) else None
+    if type(total) not in {int, float} or not shards:
+        return
+    held = sum(shards.values())
+    if total not in {held, sum(checkpoint.files[shard].size_bytes for shard in shards)}:
+        words = f"says total_size {total:,}, and its shards hold {held:,} bytes of tensors"
+        checkpoint.doubts[path] = (words, "compare the shards with those of the source, and write the index again")
 
 
 def _compare(checkpoint: Checkpoint, path: str, file: str, named: set[str], held: frozenset[str]) -> None:
