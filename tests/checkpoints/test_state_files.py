@@ -89,3 +89,4 @@ def test_unsealed_files_are_told(tmp_path: Path) -> None:
         assert "1 file left unsealed" in told
         assert f"unsealed: {tmp_path.as_posix()}/w.dat" in told
     assert json.loads((tmp_path / "trainspec-manifest.json").read_bytes())["unsealed"] == ["w.dat"]
+    assert (tmp_path / "w.dat").as_posix() in {one.path for one in validate([tmp_path]).unjudged}
