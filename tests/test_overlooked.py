@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 import shutil
 from pathlib import Path
 
@@ -117,16 +120,54 @@ def test_a_link_to_a_document_that_is_found_by_its_name_leaves_nothing_out() -> 
 
 
 def test_directories_of_tools_and_files_of_others_need_no_word() -> None:
-    for directory in (".git", ".venv", ".mine", ".cache/x"):
+    for directory in (".git", ".venv", ".mine", ".tox/py311"):
         put(f"tree/{directory}/plan.yaml")
-    put("tree/.mine/pyvenv.cfg", "")
+    put("tree/.git/HEAD", "ref: refs/heads/main\n")
+    for directory in (".venv", ".mine", ".tox/py311"):
+        put(f"tree/{directory}/pyvenv.cfg", "")
     put("tree/.github/workflows/ci.yaml", "uses: trainspec/validate@v1\n")
     put("tree/.pre-commit-config.yaml", "repos: []\n")
     link("tree/notes.md", to="../outside/plan.yaml")
     put("tree/node_modules/tool/package.json", "{}")
-    put("tree/node_modules/tool/model.onnx", "\0")
     link("tree/node_modules/root", to="/")
     link("tree/loop", to="loop")
+    assert left_out() == []
+
+
+def test_directories_that_have_the_name_of_one_of_a_tool_and_are_none_are_looked_at() -> None:
+    names = [f"tree/{directory}/plan.yaml" for directory in (".cache/x", ".git", ".nox", ".tox/py311", ".venv")]
+    for name in names:
+        put(name)
+    assert sorted(left_out()) == [(name, "is hidden by a name that begins with a dot") for name in names]
+
+
+def test_state_in_directories_of_packages_is_named_by_directory() -> None:
+    put("tree/node_modules/tool/model.onnx", "\0")
+    put("tree/web/node_modules/a.pt", "\0" * 64)
+    put("tree/web/node_modules/b.gguf", "\0" * 64)
+    assert sorted(left_out()) == [
+        ("tree/node_modules", "is a directory of packages, and holds a file of state"),
+        ("tree/web/node_modules", "is a directory of packages, and holds 2 files of state"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["job.otlp", "job.metrics", "job.jsonl.1", "job.gz", "job.jsonl.xz", "job.jsonl.2.bz2"]
+)
+def test_streams_under_other_names_are_named(name: str) -> None:
+    stream = b'{"resourceMetrics": []}\n'
+    packed = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}.get(Path(name).suffix, bytes)(stream)
+    Path("tree", name).write_bytes(packed)
+    ((path, reason),) = left_out()
+    assert path == f"tree/{name}"
+    unread = "has the name of a stream, and is compressed in a way that is not read"
+    held = "holds a stream (OpenTelemetry metrics and logs, OTLP/JSON) under a name that is not searched"
+    assert reason == (unread if name.endswith(("xz", "bz2")) else held)
+
+
+def test_other_files_under_such_names_need_no_word() -> None:
+    for name in ("app.metrics", "notes.txt.1", "table.csv.gz", "photo.7"):
+        put(f"tree/{name}", "a,b\n1,2\n")
     assert left_out() == []
 
 

@@ -425,3 +425,18 @@ def test_manifests_without_the_key_for_empty_directories_hold(root: Path) -> Non
     assert invoke("seal", root).exit_code == 0
     assert "empty_folders" not in json.loads((root / "trainspec-manifest.json").read_text())
     assert wrong(root) == []
+
+
+def test_what_is_sealed_inside_of_another_checkpoint_is_judged_or_named(tmp_path: Path) -> None:
+    inner = tmp_path / "step-5" / "step-10"
+    build(inner, f"model.safetensors  {WEIGHTS}\nconfig.json  json {{}}\n")
+    assert CliRunner().invoke(toolbox, ["checkpoint", "seal", str(inner)]).exit_code == 0
+    told = [entry.path for entry in validate([tmp_path / "step-5"]).unjudged if "sealed by itself" in entry.reason]
+    assert told == [inner.as_posix()]
+
+
+def test_a_manifest_that_is_a_directory_is_an_error(tmp_path: Path) -> None:
+    build(tmp_path / "step-5", f"model.safetensors  {WEIGHTS}\n")
+    (tmp_path / "step-5" / "trainspec-manifest.json").mkdir()
+    found = validate([tmp_path / "step-5"]).findings
+    assert ["the manifest is a directory" in one.message for one in found if one.severity == "error"] == [True]

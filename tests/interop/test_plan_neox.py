@@ -66,3 +66,9 @@ def test_what_a_configuration_leaves_open_stays_open() -> None:
     odd = neox(FILE.replace('"gas"', '"attention-config": [[["mamba"], 16]], "tune-this": 1, "gas"'))
     assert at(odd, "model", "family") == "other"
     assert "this reader does not know it: tune-this" in remarks_of(odd)
+
+
+def test_a_configuration_of_nemo_is_not_taken_for_gpt_neox() -> None:
+    model = "model:\n  hidden_size: 4096\n  num_layers: 32\n  hidden_dropout: 0.1\n  data:\n    data_impl: mmap\n"
+    text = f"trainer:\n  devices: 8\nexp_manager:\n  model_parallel_size: 4\n{model}"
+    assert recognise(ForeignText("gpt.yaml", text)).name == "nemo-megatron-yaml"

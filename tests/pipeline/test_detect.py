@@ -191,3 +191,25 @@ def test_following_beside_an_unreadable_document_is_wrong_use() -> None:
     result = invoke("run", "run/unreadable.yaml", "--follow")
     assert result.exit_code == 2
     assert "not a regular file" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\ufeff" + OTLP, OTLP.replace("r", "\\u0072", 1), "[" + OTLP.strip() + "]", "// exported\n" + OTLP],
+    ids=["order-mark", "escaped", "list", "comment"],
+)
+def test_otlp_is_recognised_however_its_json_begins(text: str) -> None:
+    Path("run", "odd.json").write_text(text)
+    assert detect(File(Path("run/odd.json"), "run/odd.json", "run")).format == "otlp"
+
+
+def test_a_tree_that_is_too_deep_is_named_and_the_rest_is_searched() -> None:
+    deep = Path("run", *(["d"] * 40))
+    deep.mkdir(parents=True)
+    (Path("run") / "z" / "step-1").mkdir(parents=True)
+    (Path("run") / "z" / "step-1" / ".metadata").write_bytes(b"")
+    found = search(["run"])
+    assert [group.members for group in found.checkpoints] == [[Path("run/z/step-1")]]
+    (failure,) = found.failures
+    assert "more than 32 levels of directories" in str(failure)
+    assert "250,000" not in str(failure)

@@ -11,10 +11,14 @@ from typing import Any
 
 import pytest
 
-from trainspec_validate.telemetry.decode.run_file import RunFile
+from trainspec_validate.telemetry.decode.arrow import arrow_batches
+from trainspec_validate.telemetry.decode.names import Names
+from trainspec_validate.telemetry.decode.rows import FileFacts
+from trainspec_validate.telemetry.decode.run_file import RunFile, Stretch
 from trainspec_validate.telemetry.fold import large
 from trainspec_validate.telemetry.fold.engine import run_file
 from trainspec_validate.telemetry.formats import pages, parquet
+from trainspec_validate.telemetry.formats.items import Refusal
 from trainspec_validate.telemetry.formats.source import SourceError
 
 pa = pytest.importorskip("pyarrow")
@@ -130,3 +134,44 @@ def test_pages_are_held_against_the_footer(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(pages, "_page", lambda header: replace(read(header), unpacked_bytes=10_000_000))
     with pytest.raises(SourceError, match="more than its footer says of the whole column"):
         list(parquet.row_batches(file.path))
+
+
+def _columns(path: Path, names: list[str], cells: dict[str, Any], text: str | None) -> None:
+    """One row, with the columns of a stream and others, of which two may have one name."""
+    fixed: dict[str, Any] = {name: pa.nulls(1, pa.int64()) for name in ("att", "step", "rank")}
+    fixed |= {"time_us": pa.array([TIME]), "seq": pa.array([0])}
+    fixed |= {name: pa.nulls(1, pa.string()) for name in ("host", "device", "emitter")}
+    fixed["json"] = pa.array([text], pa.string())
+    fixed |= {name: pa.array([cell]) for name, cell in cells.items() if name in fixed}
+    arrays = [*fixed.values(), *(pa.array([cells[name]], pa.float64()) for name in names)]
+    table = pa.Table.from_arrays(arrays, names=[*fixed, *names], metadata={b"trainspec.stream": b"1"})
+    pq.write_table(table, path)
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    _columns(tmp_path / "s.parquet", ["train.loss.mean", "train.loss.mean"], {"train.loss.mean": 2.5}, None)
+    with pytest.raises(SourceError, match=r"two columns are named train\.loss\.mean"):
+        run_file(0, tmp_path / "s.parquet", "s.parquet")
+
+
+@pytest.mark.parametrize(
+    ("cells", "wrong"),
+    [
+        ({"train.loss.mean": 2.5, "train.step.duration": None}, ""),
+        ({"train.loss.mean": 3.5, "train.step.duration": None}, "train.loss.mean"),
+        ({"train.loss.mean": None, "train.step.duration": -1.0}, "train.step.duration"),
+        ({"train.loss.mean": float("nan"), "train.step.duration": None}, "train.loss.mean"),
+        ({"train.loss.mean": None, "train.step.duration": None, "time_us": -1}, "time_us"),
+    ],
+)
+def test_columns_that_contradict_the_record_of_their_row_are_damage(
+    cells: dict[str, Any], wrong: str, tmp_path: Path
+) -> None:
+    text = json.dumps({"k": "m", "time_us": TIME, "seq": 0, "m": {"train.loss.mean": 2.5}})
+    path = tmp_path / "s.parquet"
+    _columns(path, ["train.loss.mean", "train.step.duration"], cells, text)
+    read = [item.message for _, item in parquet.read(path) if isinstance(item, Refusal)]
+    stretch, facts = Stretch(run_file(0, path, "s.parquet"), 0, 1), FileFacts(0)
+    list(arrow_batches(stretch, Names(), facts))
+    assert [damage.message for damage in facts.damage] == read
+    assert read == ([f"`json` and the column {wrong!r} differ"] if wrong else [])

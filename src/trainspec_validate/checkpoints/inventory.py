@@ -44,8 +44,8 @@ class Group:
     """Directories; and, where files side by side are one, the directory with what their names have in common."""
     files: dict[Path, list[str]] = field(default_factory=dict)
     """Names of the files of those members that are no directories."""
-    is_cut: bool = False
-    """Whether the search below ended at its limit."""
+    cut: str = ""
+    """Why not all below was searched; empty where it was."""
     top: Path | None = None
     """Where the search began; None where a file was named."""
 
@@ -59,9 +59,14 @@ def find(directory: Path) -> list[Group]:
         current, depth = pending.pop()
         entries = _entries(current)
         num_seen += len(entries)
-        if num_seen > ENTRIES.most or depth > DEPTH.most:
-            groups.setdefault(directory, Group(directory)).is_cut = True
+        if num_seen > ENTRIES.most:
+            words = f"{directory}: more than {ENTRIES.most:,} files are below"
+            groups.setdefault(directory, Group(directory)).cut = words
             break
+        if depth > DEPTH.most:
+            words = f"{current}: more than {DEPTH.most} levels of directories are above it"
+            groups.setdefault(directory, Group(directory)).cut = words
+            continue
         below = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
         is_named = current == directory and STEP_NAME.match(current.name) is not None
         numbered = _bundles(current, entries)

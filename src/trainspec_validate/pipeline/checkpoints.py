@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from trainspec_validate.checkpoints.inventory import Group
 
 _UNSEALED = "is under unsealed of the manifest, and no digest protects it"
+_SEALED_INSIDE = "is sealed by itself inside of a checkpoint, and was not compared with its manifest"
 _SEAL = "seal the checkpoint again without --unsealed for it"
 
 
@@ -85,7 +86,20 @@ def _unread(checkpoints: Iterable[Checkpoint]) -> tuple[Unjudged, ...]:
         found += [Unjudged(one.place(path), words, help_, ()) for path, (words, help_) in one.doubts.items()]
         unsealed = one.manifest.unsealed if one.manifest else ()
         found += [Unjudged(one.place(path), _UNSEALED, _SEAL, ()) for path in unsealed if path not in one.unread]
+        found += _sealed_inside(one)
     return tuple(found)
+
+
+def _sealed_inside(checkpoint: Checkpoint) -> Iterator[Unjudged]:
+    """Directories with a manifest of their own, of which the manifest of the checkpoint, if any, does not know."""
+    from trainspec_validate.checkpoints.view import MANIFEST_NAME  # noqa: PLC0415
+
+    known = {file.path for file in checkpoint.manifest.files} if checkpoint.manifest else set()
+    for path in checkpoint.tree:
+        folder, _, name = path.rpartition("/")
+        if folder and name == MANIFEST_NAME and path not in known and path in checkpoint.files:
+            place = checkpoint.place(folder)
+            yield Unjudged(place, _SEALED_INSIDE, f"name {place} to have it compared with its manifest", ())
 
 
 def _summary(checkpoint: Checkpoint, *, reads_values: bool) -> DocumentSummary:

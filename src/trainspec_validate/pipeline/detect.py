@@ -24,6 +24,9 @@ _STRUCTURED = frozenset({"metric-stream", "parquet", "otlp", "torchtitan"})
 """Formats that the form of a whole file shows; of the others one line is enough, which a document may quote."""
 _START_BYTES = 262_144
 NO_STREAM = "is no stream of a known format"
+_ORDER_MARK = b"\xef\xbb\xbf"
+_OPENING = (b"{", b"[", b"/")
+"""How JSON begins, in a list or behind a comment too."""
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
 
@@ -105,7 +108,6 @@ def _checkpoints(argument: str) -> Iterator[Group | InputError]:
             yield group
         return
     from trainspec_validate.checkpoints.inventory import find  # noqa: PLC0415 - start-up
-    from trainspec_validate.checkpoints.limits import ENTRIES  # noqa: PLC0415
 
     try:
         with untrusted(unreadable(argument)):
@@ -114,9 +116,8 @@ def _checkpoints(argument: str) -> Iterator[Group | InputError]:
         yield error
         return
     for group in groups:
-        if group.is_cut:
-            words = f"{argument}: more than {ENTRIES.most:,} files are below; not all was searched for checkpoints"
-            yield InputError(f"{words}, name their directories")
+        if group.cut:
+            yield InputError(f"{group.cut}; not all was searched for checkpoints, name their directories")
         if group.members:
             yield group
 
@@ -207,7 +208,7 @@ def _state_words(file: File, start: bytes) -> str:
 
 def _format_of(name: str, start: bytes) -> str:
     """The format of a stream that starts so; empty where it is none."""
-    if is_document_name(name) and start.lstrip()[:1] != b"{":
+    if is_document_name(name) and start.removeprefix(_ORDER_MARK).lstrip()[:1] not in _OPENING:
         return ""
     from trainspec_validate.telemetry.formats.format import detect as format_of  # noqa: PLC0415 - start-up
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from trainspec_validate.pipeline.detect import Search
 from trainspec_validate.pipeline.files import (
     SKIPPED_DIRECTORIES,
     STDIN,
+    is_candidate,
     is_document_name,
     is_stream_name,
     linked_matches,
@@ -20,10 +22,16 @@ from trainspec_validate.pipeline.files import (
 from trainspec_validate.system.boundary import open_regular
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 
-_TOOLS: Final = frozenset({".git", ".hg", ".svn", ".jj", ".venv", ".tox", ".nox", ".cache"})
-"""Directories of tools, which hold no configuration of a run."""
+_TOOLS: Final = {".git": "HEAD", ".hg": "requires", ".svn": "wc.db", ".jj": "repo"}
+"""Directories of version control, which hold no configuration of a run, each with what shows that it is one."""
 _ENVIRONMENT = "pyvenv.cfg"
 _START_BYTES: Final = 262_144
+_PACKED: Final = re.compile(r"(?:\.(?:gz|zst|bz2|xz|\d{1,3}))+$")
+"""Ends that compression and rotation of logs add to a name."""
+_UNREAD_PACKING: Final = (".bz2", ".xz")
+_ODD_SUFFIXES: Final = frozenset({".otlp", ".metrics"})
+"""Ends of names that exporters give to streams, and other programs to other files."""
+_ONE_OF_STATE: Final = "is a directory of packages, and holds a file of state"
 _N5_NAME: Final = "attributes.json"
 _MOST_LEVELS: Final = 100
 _MOST_ENTRIES: Final = Limit("a directory", 1_000_000, "entries")
@@ -100,19 +108,31 @@ class _Tree:
                         pending += [] if _is_of_a_tool(entry) else [(Path(parent, entry.name), is_hidden, level + 1)]
                     elif is_hidden and _is_ours_by_name(entry.name):
                         self.hidden.append(Path(parent, entry.name))
-                    elif reason := left_out(entry.name) or _state_reason(Path(parent, entry.name)):
+                    elif reason := (
+                        left_out(entry.name)
+                        or _state_reason(Path(parent, entry.name))
+                        or _stream_reason(Path(parent, entry.name))
+                    ):
                         self.named[parent if reason in {ARRAYS, N5} else Path(parent, entry.name)] = reason
         except OverLimitError:
             return  # the search reports that it could not look at all of it
 
     def state(self) -> Iterator[tuple[Path, str]]:
-        """Files of state and archives in no checkpoint that was found, but for those of packages."""
+        """Files of state and archives in no checkpoint that was found; those of packages by their directory."""
+        packages: dict[Path, int] = {}
         for file, reason in sorted(self.named.items()):
             real = Path(os.path.realpath(file))
-            if SKIPPED_DIRECTORIES.isdisjoint(file.relative_to(self.root).parts) and not any(
-                str(place) in self.judged for place in (real, *real.parents)
-            ):
+            if any(str(place) in self.judged for place in (real, *real.parents)):
+                continue
+            parts = file.relative_to(self.root).parts
+            first = next((place for place, part in enumerate(parts) if part in SKIPPED_DIRECTORIES), None)
+            if first is None:
                 yield file, reason
+            else:
+                folder = self.root.joinpath(*parts[: first + 1])
+                packages[folder] = packages.get(folder, 0) + 1
+        for folder, num in packages.items():
+            yield folder, f"is a directory of packages, and holds {num:,} files of state" if num > 1 else _ONE_OF_STATE
 
     def hidden_documents(self) -> Iterator[tuple[Path, str]]:
         """Files that claim to be ours, hidden or in directories of packages."""
@@ -131,7 +151,7 @@ class _Tree:
                 inside = (
                     target in self.searched
                     or target in self.judged
-                    or any(part in _TOOLS | SKIPPED_DIRECTORIES for part in Path(target).parts)
+                    or any(part in _TOOLS or part in SKIPPED_DIRECTORIES for part in Path(target).parts)
                 )
                 if not inside and not _is_passed_by(link.name):
                     yield link, "is a link to a directory elsewhere, which is not followed"
@@ -155,7 +175,8 @@ def _is_passed_by(name: str) -> bool:
 
 
 def _is_of_a_tool(entry: os.DirEntry[str]) -> bool:
-    return entry.name in _TOOLS or os.path.lexists(os.path.join(entry.path, _ENVIRONMENT))  # noqa: PTH118
+    mark = _TOOLS.get(entry.name, _ENVIRONMENT)
+    return os.path.lexists(os.path.join(entry.path, mark))  # noqa: PTH118
 
 
 def _link_reason(link: Path) -> str:
@@ -177,6 +198,24 @@ def _state_reason(file: Path) -> str:
         return ""
     kind = kind_of(file)
     return STATE.format(kind) if kind else BINARY if is_bare(file.name) and _is_binary(file) else ""
+
+
+def _stream_reason(file: Path) -> str:
+    """Why a file is left out that holds a stream under a name that no search takes; empty for anything else."""
+    stem = _PACKED.sub("", file.name)
+    if is_candidate(file.name) or (stem == file.name and file.suffix not in _ODD_SUFFIXES):
+        return ""
+    from trainspec_validate.telemetry.formats.format import detect  # noqa: PLC0415 - start-up
+    from trainspec_validate.telemetry.formats.source import SourceError, head_of  # noqa: PLC0415 - start-up
+
+    try:
+        found = detect(head_of(file))
+    except (SourceError, OSError):
+        found = None
+    if found:
+        return f"holds a stream ({found.title}) under a name that is not searched"
+    is_packed = file.name.endswith(_UNREAD_PACKING) and is_stream_name(stem)
+    return "has the name of a stream, and is compressed in a way that is not read" if is_packed else ""
 
 
 def _is_n5(file: Path) -> bool:

@@ -17,6 +17,10 @@ _HELP = "write every path relative to the directory of the manifest, with forwar
 
 def read(checkpoint: Checkpoint) -> None:
     """Add the manifest where there is one."""
+    if MANIFEST_NAME in checkpoint.folders:
+        checkpoint.examined.add("container")
+        checkpoint.manifest_problem = "is a directory"
+        checkpoint.report("container", MANIFEST_NAME, "the manifest is a directory", "remove it, and seal again")
     if MANIFEST_NAME not in checkpoint.files:
         return
     checkpoint.formats.append("TrainSpec manifest")

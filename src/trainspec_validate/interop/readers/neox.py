@@ -18,6 +18,9 @@ from trainspec_validate.interop.readers._worlds import settled
 SOURCE = "EleutherAI/gpt-neox@ea7aefd8:configs/neox_arguments.md"
 _HEAD = 256 * 1024
 _KEY = re.compile(r"""(?m)^[ \t{]*["']?([a-z][a-z0-9_-]{2,60})["']?[ \t]*:""")
+_TOP_KEY = re.compile(r"""(?m)^["']?([a-z][a-z0-9_-]{2,60})["']?[ \t]*:""")
+_BRACE = re.compile(r"(?:\s|#[^\n]*\n|---[ \t]*\n)*+\{")
+"""Begin of a file whose settings stand in braces, with any indentation."""
 _DEGREES = frozenset({"pipe_parallel_size", "model_parallel_size"})
 _OWN = frozenset(
     {
@@ -33,7 +36,9 @@ _GATED = frozenset({"geglu", "reglu", "swiglu", "bilinear", "glu"})
 
 def looks_like(text: ForeignText) -> bool:
     """Whether a text has the degrees of GPT-NeoX at its top, with other settings of it."""
-    keys = {found.replace("-", "_") for found in _KEY.findall(text.text[:_HEAD])}
+    head = text.text[:_HEAD]
+    found = _KEY if _BRACE.match(head) else _TOP_KEY
+    keys = {name.replace("-", "_") for name in found.findall(head)}
     return bool(keys & _DEGREES) and len(keys & _OWN) >= _FEWEST
 
 

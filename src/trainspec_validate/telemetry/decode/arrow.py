@@ -18,7 +18,7 @@ from trainspec_validate.telemetry.decode.names import MOST_SUBJECTS, Interner, N
 from trainspec_validate.telemetry.decode.rows import FileFacts, RowBuilder
 from trainspec_validate.telemetry.decode.run_file import MOST_HEAD_BYTES, MOST_HEADS, Stretch, note_damage, note_head
 from trainspec_validate.telemetry.formats import parquet
-from trainspec_validate.telemetry.formats.items import Refusal
+from trainspec_validate.telemetry.formats.items import Record, Refusal
 from trainspec_validate.telemetry.formats.native import read_line
 from trainspec_validate.telemetry.kernels import jit
 from trainspec_validate.telemetry.kernels.parse import MOST_ATTEMPT, MOST_TIME
@@ -37,6 +37,8 @@ _BOUNDS = {
 _METRIC = re.compile(r"[a-z][a-z0-9_.]*(\{[^{}\x00-\x1f]+\})?")
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
 _LONGEST_KEY = 512
+_ROWS_AT_ONCE = 4_096
+"""Rows with a text of their own that are compared with their columns at once."""
 
 
 def first_head(path: Path) -> Head | None:
@@ -80,13 +82,12 @@ def arrow_batches(stretch: Stretch, names: Names, facts: FileFacts, *, in_column
         text = batch.column("json")
         is_odd = ~np.asarray(text.is_null()) if text.null_count < len(text) else np.zeros(len(text), bool)
         odd = np.flatnonzero(is_odd)
-        for row, content in zip(odd.tolist(), parquet.contents_of(text.take(odd)), strict=True):
-            record = read_line(content or b"")
+        for row, num_bytes, record in _odd_rows(batch, odd):
             if isinstance(record, Refusal):
                 note_damage(facts, first_row + row, record)
             else:
                 if isinstance(record, Head):
-                    note_head(facts, len(content or b""))
+                    note_head(facts, num_bytes)
                 builder.add(first_row + row, record)
         identity = np.zeros(batch.num_rows, np.int64)
         found = _plain_rows(batch, first_row, ~is_odd, builder, identities, texts, identity)
@@ -100,6 +101,24 @@ def arrow_batches(stretch: Stretch, names: Names, facts: FileFacts, *, in_column
         found.table = Table(columns, row, identity, identities.pairs)
         is_foldable = in_columns and jit.is_compiled() and len({column.key for column in columns}) == len(columns)
         yield found if is_foldable else spread(found)
+
+
+def _odd_rows(batch: Any, odd: Any) -> Iterator[tuple[int, int, Record | Refusal]]:
+    """The rows whose record is in `json`: number, bytes of the text, and the record, or why there is none."""
+    for first in range(0, len(odd), _ROWS_AT_ONCE):
+        rows = odd[first : first + _ROWS_AT_ONCE]
+        part = batch.take(rows)
+        texts = parquet.contents_of(part.column("json"))
+        records = [read_line(text or b"") for text in texts]
+        for name in part.schema.names:
+            column = part.column(name)
+            if name == "json" or column.null_count == len(column):
+                continue
+            for at, cell in enumerate(column.to_pylist()):
+                if parquet.contradicts(records[at], name, cell):
+                    records[at] = parquet.contradiction(name)
+        for row, text, record in zip(rows.tolist(), texts, records, strict=True):
+            yield row, len(text or b""), record
 
 
 def _pieces(stretch: Stretch, facts: FileFacts) -> Iterator[tuple[int, Any]]:

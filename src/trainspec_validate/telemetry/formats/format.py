@@ -71,6 +71,14 @@ def _starts_with_brace(head: bytes) -> bool:
     return head.lstrip()[:1] == b"{"
 
 
+def _unescaped(head: bytes) -> bytes:
+    """JSON with the characters of ASCII, which texts may hold as numbers, as they are."""
+    return _ESCAPED.sub(lambda found: bytes([int(found[1], 16)]), head)
+
+
+_ESCAPED = re.compile(rb"\\u00([2-7][0-9a-fA-F])")
+_OPENS = re.compile(rb"(?:[\s\[]|//[^\n]{0,4000}\n|/\*[^*]{0,4000}\*/)*+\{")
+"""An object, the first of a list or behind a comment, neither of which the reader takes, and says so."""
 _IS_RECORD = _search(r'"k"\s{0,8}:\s{0,8}"(?:head|m|e)"')
 _IS_SIGNAL = _search(r'"resource(?:Metrics|Logs|Spans)"\s{0,8}:')
 _IS_TRACE = _search(r'"log_type_name"\s{0,8}:')
@@ -84,11 +92,11 @@ _IS_EXPOSITION = _search(
 
 
 def _is_native(head: bytes) -> bool:
-    return _starts_with_brace(head) and _IS_RECORD(head.lstrip().split(b"\n", 1)[0])
+    return _starts_with_brace(head) and _IS_RECORD(_unescaped(head.lstrip().split(b"\n", 1)[0]))
 
 
 def _is_otlp(head: bytes) -> bool:
-    return _starts_with_brace(head) and not _is_native(head) and _IS_SIGNAL(head)
+    return _OPENS.match(head) is not None and not _is_native(head) and _IS_SIGNAL(_unescaped(head))
 
 
 def _is_torchtitan(head: bytes) -> bool:

@@ -163,7 +163,10 @@ class _Rows:
         """The record of a row."""
         text = self.text[row]
         if text is not None:
-            return read_line(text)
+            whole = read_line(text)
+            cells = itertools.chain(self.coordinates.items(), self.numbers.items())
+            wrong = next((name for name, column in cells if contradicts(whole, name, column[row])), None)
+            return whole if wrong is None else contradiction(wrong)
         found = {name: column[row] for name, column in self.coordinates.items() if column[row] is not None}
         values = {key: told(value) for key, column in self.numbers.items() if (value := column[row]) is not None}
         return record_from({"k": "m", "m": values, **found})
@@ -443,6 +446,8 @@ def _checked(schema: Any, pa: Any) -> list[str]:
             raise SourceError(f"the column {name} is absent or of another type", "see the layout of the file")
     numbers = [name for name in schema.names if name not in _FIXED]
     for name in numbers:
+        if schema.names.count(name) > 1:
+            raise SourceError(f"two columns are named {name[:100]}", "write each metric into one column")
         if not pa.types.is_float64(schema.field(name).type):
             raise SourceError(f"the column {name[:100]} is no double", "see the layout of the file")
     return numbers
@@ -451,6 +456,21 @@ def _checked(schema: Any, pa: Any) -> list[str]:
 def _is_text(kind: Any) -> bool:
     pa, _ = _arrow()
     return bool(pa.types.is_string(kind) or (pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type)))
+
+
+def contradicts(record: Record | Refusal, name: str, cell: Any) -> bool:
+    """Whether a cell says something else than the record that stands in `json` of its row."""
+    if cell is None or isinstance(record, Refusal):
+        return False
+    if name in _FIXED:
+        return bool(cell != getattr(record, name, None))
+    value = record.m.get(name) if isinstance(record, Sample) else None
+    return cell != value if _is_plain(value) else value is None or math.isfinite(cell)
+
+
+def contradiction(name: str) -> Refusal:
+    """What is said of a row in which `json` and the column of a name differ."""
+    return Refusal(f"`json` and the column {name[:60]!r} differ", "leave the column empty, or repeat `json`", "value")
 
 
 def _rows(batch: Any) -> _Rows:
