@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainspec_conformance import commands, suite
+from trainspec_conformance import commands, history, suite
 from trainspec_conformance.criteria import all_checks
 from trainspec_conformance.history import read_history
 from trainspec_conformance.verifying import differences
