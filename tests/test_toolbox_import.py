@@ -82,7 +82,7 @@ def test_a_clean_import_passes_its_check() -> None:
 
 ONE_BIT = """{"train_batch_size": 96, "train_micro_batch_size_per_gpu": 3, "fp16": {"enabled": true},
 "optimizer": {"type": "OneBitAdam", "params": {"freeze_step": 400}}}"""
-TRAINER = "per_device_train_batch_size: 4\nfp16: true\ndeepspeed: zero2.json\n"
+TRAINER = "per_device_train_batch_size: 4\nfp16: true\ndeepspeed: zero2.json\nmax_grad_norm: 1.0\n"
 
 
 @pytest.mark.parametrize(

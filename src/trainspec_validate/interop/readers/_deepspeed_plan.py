@@ -64,6 +64,7 @@ def _counts(batch: int, micro_sizes: Sequence[int], least: int, most: int) -> li
 
 PAGE = "deepspeedai/DeepSpeed@edaa7221:docs/_pages/config-json.md"
 ENGINE = "get_data_types in DeepSpeed@edaa7221:deepspeed/runtime/engine.py"
+WITHOUT_ZERO = f"fp32 before DeepSpeed 0.17.6, bf16 since, where ZeRO is off ({ENGINE})"
 CAST = "DeepSpeed@edaa7221:deepspeed/runtime/zero/stage_1_and_2.py and bf16_optimizer.py"
 _LAST_STAGE = 3
 _STAGES = {0: "none", 1: "optimizer", 2: "gradients", 3: "parameters"}
@@ -159,9 +160,8 @@ def _write_gradients(draft: Draft, prefix: str, compute: str, how: str) -> None:
     elif accumulation and accumulation != compute and stage != _LAST_STAGE:
         draft.put(("precision", "gradients"), accumulation, f"grad_accum_dtype, to which each one is cast ({CAST})")
     elif accumulation is None and compute == "bf16" and (reason or not stage):
-        either = f"fp32 before DeepSpeed 0.17.6, bf16 since, where ZeRO is off ({ENGINE})"
         for key in ("gradients", "accumulation"):
-            draft.lacks(("precision", key), f"{either}; {reason}" if reason else either)
+            draft.lacks(("precision", key), f"{WITHOUT_ZERO}; {reason}" if reason else WITHOUT_ZERO)
     else:
         draft.put(("precision", "gradients"), compute, how or "stored in the compute format")
 

@@ -20,6 +20,8 @@ _STRATEGIES = {
     "_hybrid_shard_zero2": "gradients",
 }
 _NUMBERED = ("full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2")
+_DECIDED = frozenset({"precision", "optimizer", "communication"})
+"""Groups of a plan in which a configuration of DeepSpeed or accelerate goes before the Trainer's defaults."""
 _EIGHT_BIT = frozenset({"adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit", "lion_8bit", "paged_lion_8bit"})
 _MOMENTS = {"sgd": 1, "adafactor": 1, "lion_32bit": 1, "lion_8bit": 1, "paged_lion_8bit": 1, "adagrad": 1}
 
@@ -37,13 +39,17 @@ _TRAINER_ALONE = frozenset(
 """Arguments that programs with a parser of their own seldom have beside the common ones."""
 
 
+WITHOUT_TRAINER = frozenset({"with_tracking", "checkpointing_steps", "num_warmup_steps", "max_train_steps"})
+"""Arguments of programs with a training loop of their own, after the examples of transformers."""
+
+
 def drop_unknown_program(draft: Draft, program: str | None) -> None:
     """Leave open what the Trainer's own defaults say, where nothing shows that the program takes its arguments.
 
     A parser of its own takes `--deepspeed` without a file, which the Trainer's arguments do not.
     """
     names = {name for name, value in draft.values.items() if value is not None}
-    if len(names & _TRAINER_ALONE) >= 2 and draft.values.get("deepspeed") is not True:
+    if len(names & _TRAINER_ALONE) >= 2 and draft.values.get("deepspeed") is not True and not names & WITHOUT_TRAINER:
         return
     named = program[:60] if program else "the command"
     why = f"nothing shows that {named} is a program of the Trainer, so that defaults of its own may hold"
@@ -55,10 +61,19 @@ def drop_unknown_program(draft: Draft, program: str | None) -> None:
     draft.remark(f"{why}; its defaults are left open{told}")
 
 
+def leave_groups_open(draft: Draft, file: str, groups: frozenset[str] = _DECIDED) -> None:
+    """Leave open what a configuration of DeepSpeed or accelerate may set, where the Trainer's defaults say it."""
+    weak = [place for place, how in draft.derived.items() if isinstance(how, Default) and place[0] in groups]
+    for place, value in [(place, draft.get(*map(str, place))) for place in weak]:
+        draft.drop([place], f"{value} by default, and {file[:120]}, which is not read, may set it")
+
+
 def write_training(draft: Draft) -> None:
     """Batch, formats, sharding, recomputation and length of a Trainer's job."""
     _write_batch(draft)
-    compute = "fp16" if draft.flag("fp16") else "bf16" if draft.flag("bf16") else "fp32"
+    launched = draft.look("mixed_precision") if draft.flag("fp16", "bf16") is None else None
+    half = launched if launched in {"fp16", "bf16"} else "fp32"
+    compute = "fp16" if draft.flag("fp16") else "bf16" if draft.flag("bf16") else half
     # A Trainer whose two switches are off takes the format of accelerate, so this states nothing.
     how = Default(f"neither bf16 nor fp16 is set, the default of {VERSION}") if compute == "fp32" else ""
     path = draft.word("deepspeed")
@@ -77,6 +92,8 @@ def write_training(draft: Draft) -> None:
     adapted = drop_untrained(draft)
     _write_rest(draft)
     _optimizer_plan.write_trainer(draft)
+    if path:
+        leave_groups_open(draft, path)
     if adapted and draft.word("finetuning_type") in {None, "lora"}:
         _optimizer_plan.write_peft(draft)
 
@@ -103,13 +120,9 @@ def write_deepspeed_formats(draft: Draft, compute: str, how: str) -> None:
     if compute != "bf16" or sharding not in {None, "none"}:
         draft.put(("precision", "gradients"), compute, why)
     elif sharding == "none":
-        draft.put(
-            ("precision", "gradients"),
-            "fp32",
-            f"bf16 without ZeRO adds up gradients in fp32 ({_deepspeed_plan.ENGINE})",
-        )
+        draft.lacks(("precision", "gradients"), _deepspeed_plan.WITHOUT_ZERO)
     else:
-        draft.lacks(("precision", "gradients"), "DeepSpeed adds up bf16 gradients in fp32 where ZeRO is off")
+        draft.lacks(("precision", "gradients"), f"bf16 with ZeRO; {_deepspeed_plan.WITHOUT_ZERO}")
     if compute != "fp32":
         draft.put(("precision", "master_parameters"), "fp32", why)
         draft.lacks(("precision", "high_precision_operations"), "kernels of the training program decide, not this file")

@@ -7,6 +7,7 @@ import math
 from trainspec_validate.interop.readers._latent_attention import count_latent
 from trainspec_validate.interop.readers._maxtext_mesh import Axes
 from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Draft, like, name_of
+from trainspec_validate.model.finding import Pointer
 
 BASE = "AI-Hypercomputer/maxtext@000e9355:MaxText/configs/base.yml"
 _FORMATS = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
@@ -41,6 +42,26 @@ def write_plan(draft: Draft, axes: Axes) -> None:
     period = draft.count("checkpoint_period")
     if period and draft.flag("enable_checkpointing") is not False:
         draft.remark(f"a checkpoint every {period} steps; it belongs into a checkpoint policy", "checkpoint_period")
+
+
+def follows_from_defaults(draft: Draft, axes: Axes) -> list[Pointer]:
+    """Facts that stand on settings which the source does not name."""
+    given = {name for name, value in draft.values.items() if value is not None}
+    found: list[Pointer] = []
+    if not axes.stated >= axes.degrees.keys():
+        found += [("parallelism", "data"), ("parallelism", "sharding_degree"), ("parallelism", "num_accelerators")]
+    if not axes.stated >= {"tensor", "context", "pipeline"}:
+        found.append(("batch", "micro_sequences"))
+    if "fsdp" not in axes.stated:
+        found.append(("parallelism", "sharding"))
+    if "gradient_accumulation_steps" not in given or "pipeline" not in axes.stated:
+        found.append(("batch", "accumulation_steps"))
+    if "dtype" not in given:
+        found.append(("precision", "high_precision_operations"))
+    if "weight_dtype" not in given:
+        keys = ("parameters", "master_parameters", "gradients", "reduction", "accumulation", "optimizer_state")
+        found += [("precision", key) for key in keys]
+    return [place for place in found if draft.get(*map(str, place)) is not None]
 
 
 _SIZES = (

@@ -10,6 +10,9 @@ _STARTS = ("deepspeed", "deepspeed_config", "zero_stage")
 _OWN = (*_STARTS, "moe_expert_parallel_size", "topk", "expert_interval", "train_tokens", "ds_sequence_parallel_size")
 """Arguments that Megatron-LM does not have."""
 _DECIDED = (
+    ("precision", "compute"),
+    ("precision", "parameters"),
+    ("optimizer", "clipping"),
     ("communication", "overlap_gradients"),
     ("communication", "overlap_parameters"),
     ("communication", "timeout_seconds"),
@@ -21,6 +24,8 @@ _DECIDED = (
     ("precision", "optimizer_state"),
 )
 """What the file that `deepspeed_config` names decides, whatever Megatron-LM does by default."""
+_ASKED = frozenset({"compute", "parameters"})
+"""What arguments of Megatron-LM ask for as well."""
 _WHY = "with DeepSpeed the file that deepspeed_config names decides"
 
 
@@ -115,9 +120,10 @@ def settle(draft: Draft, source: str) -> None:
     for group, key in _DECIDED:
         if group == "communication" and not isinstance(draft.derived.get((group, key)), Default):
             continue  # an argument says so
-        draft.facts.get(group, {}).pop(key, None)
+        value = draft.facts.get(group, {}).pop(key, None)
         draft.derived.pop((group, key), None)
-        draft.lacks((group, key), _WHY)
+        said = f"{value} by the arguments, but " if key in _ASKED and value is not None else ""
+        draft.lacks((group, key), f"{said}{_WHY}")
     for pointer, how in list(draft.derived.items()):
         if isinstance(how, Default) and source in how:
             draft.derived[pointer] = Default(how.replace(source, FORK))

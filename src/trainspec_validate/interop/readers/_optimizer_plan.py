@@ -190,7 +190,9 @@ def write_trainer(draft: Draft) -> None:
     if share is not None and draft.get(*_RATE, "final") is None and peak:
         draft.put((*_RATE, "final"), share * peak, "a share of the peak")
     elif kind in {"linear", "cosine"} and draft.get(*_RATE, "final") is None:
-        draft.put((*_RATE, "final"), 0.0, f"{_TRAINER}: the schedule ends at zero")
+        end = f"{_TRAINER}: the schedule ends at zero"
+        weak = draft.word("deepspeed") or isinstance(draft.derived.get((*_RATE, "kind")), Default)
+        draft.put((*_RATE, "final"), 0.0, Default(end) if weak else end)
 
 
 def write_deepspeed(draft: Draft, prefix: str) -> None:

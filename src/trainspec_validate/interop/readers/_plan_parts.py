@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainspec_validate.interop.fragment import ForeignText, Fragment, Remark, Unknown
+from trainspec_validate.interop.readers._environment import variables
 from trainspec_validate.model.finding import Pointer
 
 _PLACES = {
@@ -214,6 +215,8 @@ class Draft:
     """Settings that were read and without which the plan is the same."""
     elsewhere: list[str] = field(default_factory=list)
     """Settings that nobody read, of branches that these values do not come from."""
+    carried: set[str] = field(default_factory=set)
+    """Environment variables that facts hold whole."""
     told: list[tuple[str, str | int | None]] = field(default_factory=list)
     """Remarks, each with a line, or the setting whose line it is about."""
 
@@ -380,6 +383,8 @@ class Draft:
         if self.idle:
             idle = _listed([self.origins.get(name, name) for name in self.idle])
             remarks.append(Remark(f"read, and the plan would be the same without it: {idle}"))
+        if left := [name for name in variables(text.text) if name not in self.carried]:
+            remarks.append(Remark(f"environment variables that are not carried over: {_listed(left)}"))
         open_keys = [
             Unknown(pointer, why) for pointer, why in self.unknown.items() if self.get(*map(str, pointer)) is None
         ]

@@ -42,6 +42,7 @@ _LAUNCHER = _LAUNCHER_SIZE | {
     ),
     *("log_dir", "redirects", "tee", "max_restarts", "hostfile", "machine_rank", "role", "local_addr"),
 }
+_ALLOCATORS = {"expandable_segments:true": "expandable-segments", "backend:cudamallocasync": "asynchronous"}
 _FURTHER = re.compile(
     r"\$[@*]|\$\{?[A-Za-z0-9_]*(?:(?i:args|opts|options|flags|extras?|params)\}?|\[[@*]\]\})|\$\{@.{0,40}"
 )
@@ -84,6 +85,8 @@ class Found:
     """Options that one branch alone decides, with the value for each way through it."""
     doubled: list[tuple[str, int]] = field(default_factory=list)
     """Options that are given twice with different values, which no branch explains."""
+    is_list: bool = False
+    """Whether the words are lists that no command of the script uses."""
     outside: dict[str, int] = field(default_factory=dict)
     """Words from outside the script that may hold further options, with their lines."""
 
@@ -311,9 +314,11 @@ class Started:
         options = self.options
         draft = Draft(values, lambda names: {name: options[name].line for name in names if name in options})
         draft.used.update({PROGRAM, LAUNCHER})
-        found = (self.script.variables.get(name, "") for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"))
-        if "expandable_segments:true" in "".join(found).lower():
-            draft.put(("memory", "allocator"), "expandable-segments", "PYTORCH_CUDA_ALLOC_CONF of the script")
+        for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+            settings = self.script.variables.get(name, "").lower().strip("\"'").split(",")
+            for kind in {_ALLOCATORS[setting] for setting in settings if setting in _ALLOCATORS}:
+                draft.put(("memory", "allocator"), kind, f"{name} of the script")
+                draft.carried.update([name] if len(settings) == 1 else [])
         return draft
 
     def tell(self, draft: Draft) -> None:
@@ -377,6 +382,7 @@ def _found(script: Script, reader: Reader, pattern: re.Pattern[str], fewest: int
             for text in value.split()
         ]
         found = reader.read(words)
+        found.is_list = True
         return found if any(_fits(pattern, name) for name in found.options) else None
     first = script.commands[scores.index(best)][0].text
     if first.startswith("--"):
@@ -439,7 +445,10 @@ def started_ranks(draft: Draft, text: str) -> tuple[int | None, str]:
     if per_node and is_count(nodes) and nodes is not None:
         return per_node * nodes, f"{nodes} nodes x {per_node} processes of a node, from what starts the processes"
     processes = draft.count("num_processes")
-    if processes:
+    if processes and nodes and nodes > 1:
+        told = f"num_processes is {processes}, with {nodes} nodes: nothing shows whether each node starts as many"
+        draft.lacks(("parallelism", "num_accelerators"), f"{processes} or {processes * nodes}: {told}")
+    elif processes:
         return processes, "num_processes of the command"
     if is_count(slurm.get("ntasks")):
         return slurm["ntasks"], "tasks that Slurm is asked for"

@@ -1,9 +1,10 @@
-"""Leaves open what a launch script takes from files that are not read."""
+"""Leaves open what a job takes from configuration files that are not read."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from trainspec_validate.documents.types.base import Record
 from trainspec_validate.documents.types.batch import Batch
@@ -25,6 +26,12 @@ _GROUPS: dict[str, type[Record]] = {
     "optimizer": Optimizer,
 }
 """Groups of a plan that options of Megatron-LM fill in."""
+_CONFIGURATION = re.compile(
+    r"(?:yaml_cfg|args_file|hparams_file|(?:base_|model_|train(?:ing)?_|exp(?:eriment)?_)?(?:config|cfg)"
+    r"(?:_(?:file|path|yaml|name))?)\Z"
+)
+"""Options that name a file with settings of the whole job."""
+_SUFFIXES = (".yaml", ".yml", ".json", ".toml", ".conf", ".cfg", ".ini", ".args", ".py")
 _NAMES = frozenset({"name", "description"})
 
 
@@ -33,18 +40,49 @@ def leave_unread_open(draft: Draft, started: Started) -> None:
 
     A rule that took such a key to be left out would judge a job that nobody runs.
     """
+    if started.found.is_list:
+        leave_open(draft, "the script that reads in these arguments may set it, and is not given")
+        return
     shown = (started.script.choices.shown(word) for word in started.found.outside)
     names = [word[:60] for word in shown if _LISTS.match(word)]
     if not names:
         return
     sourced = "; the script reads in files that are not read" if started.script.sourced else ""
     why = f"{names[0]} may hold it, which the script does not set{sourced}"
+    leave_open(draft, why)
+
+
+def leave_open(draft: Draft, why: str) -> None:
+    """Every default, and every key that the source does not fill in."""
     draft.drop_defaults(why)
     if draft.get("parallelism", "num_virtual_stages") is None and draft.get("parallelism", "schedule"):
         draft.drop([("parallelism", "schedule")], why)
     for pointer in _keys():
         if draft.get(*map(str, pointer)) is None:
             draft.lacks(pointer, why)
+
+
+def configuration_in(values: Mapping[str, Any], apart: Iterable[str] = ()) -> tuple[str, str] | None:
+    """An option that names a file with settings of the whole job, and the file.
+
+    >>> configuration_in({"lr": 1, "config": "recipes/7b.yaml"}), configuration_in({"config_name": "gpt2"})
+    (('config', 'recipes/7b.yaml'), None)
+    """
+    for name, value in values.items():
+        named = _CONFIGURATION.fullmatch(name) and name not in apart and isinstance(value, str)
+        if named and value.strip("\"'").endswith(_SUFFIXES):
+            return name, value[:120]
+    return None
+
+
+def leave_configuration_open(draft: Draft, apart: Iterable[str] = ()) -> None:
+    """What a file may set that an option names and that is not read."""
+    found = configuration_in(draft.values, apart)
+    if found:
+        name, file = found
+        draft.used.add(name)
+        draft.remark(f"{name} names the file {file}, which is not read: import it as well", name)
+        leave_open(draft, f"{file} may set it, which is not read")
 
 
 def _keys() -> Iterator[Pointer]:

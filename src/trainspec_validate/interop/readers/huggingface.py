@@ -9,13 +9,19 @@ from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._accelerate_plan import write_accelerate
 from trainspec_validate.interop.readers._huggingface_model import write_model
-from trainspec_validate.interop.readers._huggingface_training import drop_unknown_program, write_training
+from trainspec_validate.interop.readers._huggingface_training import (
+    WITHOUT_TRAINER,
+    drop_unknown_program,
+    leave_groups_open,
+    write_training,
+)
 from trainspec_validate.interop.readers._huggingface_weights import is_factory
 from trainspec_validate.interop.readers._optimizer_plan import put_lora
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
 from trainspec_validate.interop.readers._plan_parts import Draft, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
 from trainspec_validate.interop.readers._shell_options import LAUNCHER, PROGRAM, options_of_script, started_ranks
+from trainspec_validate.interop.readers._shell_unread import leave_configuration_open
 from trainspec_validate.interop.readers._worlds import settled
 
 _HEAD = 256 * 1024
@@ -24,6 +30,8 @@ _SHAPE = re.compile(r'"(?:hidden_size|n_embd|d_model|num_hidden_layers|n_layer)"
 _TRAINER = re.compile(r'(?m)^[ \t{]*"?(?:per_device_train_batch_size|per_gpu_train_batch_size)"?[ \t]*:')
 _BATCHES = frozenset({"per_device_train_batch_size", "per_gpu_train_batch_size"})
 _OPTION = re.compile(r"--per_device_train_batch_size[\s=]")
+_FORMATS = frozenset({"bf16", "fp16", "torch_dtype", "dtype", "mixed_precision", "pure_bf16"})
+"""Settings that name a format; without one of them the configuration of accelerate decides."""
 _SWIFT = re.compile(r"\bswift(?:/cli/|[ \t]+)(?:sft|pt|rlhf|main)\b|\bmegatron[ \t]+(?:sft|pt|rlhf)\b")
 """Commands of ms-swift, which takes arguments of the Trainer with other defaults."""
 _ACCELERATE = re.compile(r'(?m)^[ \t]*"?(?:distributed_type|compute_environment)"?[ \t]*:')
@@ -83,11 +91,9 @@ def read_trainer(text: ForeignText) -> Fragment:
         def of_script(values: dict[str, Any]) -> Draft:
             draft = started.draft(values)
             _trained(draft, *started_ranks(draft, text.text), swift=bool(_SWIFT.search(text.text)))
-            launched = draft.word("config_file")
-            if launched and "accelerate" in (draft.word(LAUNCHER) or ""):
-                told = f"config_file names the file {launched[:120]}, which is not read: import it as well"
-                draft.remark(told, "config_file")
+            _leave_launcher_open(draft)
             drop_unknown_program(draft, draft.word(PROGRAM))
+            leave_configuration_open(draft, ("config_file",))
             return draft
 
         draft = settled(started.values, of_script)
@@ -97,10 +103,31 @@ def read_trainer(text: ForeignText) -> Fragment:
 
         def of_file(values: dict[str, Any]) -> Draft:
             draft = Draft(values, lines_in(loaded))
-            return _trained(draft, draft.count("world_size", "num_processes"), "world_size of the arguments")
+            _trained(draft, draft.count("world_size", "num_processes"), "world_size of the arguments")
+            if not _FORMATS & draft.values.keys():
+                leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
+            if WITHOUT_TRAINER & draft.values.keys():
+                drop_unknown_program(draft, None)
+            return draft
 
         draft = settled(_filled(flatten(loaded.data)), of_file)
     return draft.fragment("huggingface-trainer-arguments", text)
+
+
+def _leave_launcher_open(draft: Draft) -> None:
+    """What files of accelerate and DeepSpeed may set that the command names."""
+    launched = draft.word("config_file")
+    if launched and "accelerate" in (draft.word(LAUNCHER) or ""):
+        told = f"config_file names the file {launched[:120]}, which is not read: import it as well"
+        draft.remark(told, "config_file")
+        leave_groups_open(draft, launched)
+    elif "accelerate" in (draft.word(LAUNCHER) or "") and not _FORMATS & draft.values.keys():
+        leave_groups_open(draft, "a configuration of accelerate", frozenset({"precision"}))
+    settings = draft.word("deepspeed_config_file")
+    if settings:
+        told = f"deepspeed_config_file names the file {settings[:120]}, which is not read: import it as well"
+        draft.remark(told, "deepspeed_config_file")
+        leave_groups_open(draft, settings)
 
 
 def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = False) -> Draft:

@@ -8,13 +8,16 @@ from typing import Any
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
+from trainspec_validate.interop.readers._environment import held_by_xla, xla_flags
 from trainspec_validate.interop.readers._maxtext_mesh import axes_of
-from trainspec_validate.interop.readers._maxtext_plan import write_model, write_plan
+from trainspec_validate.interop.readers._maxtext_plan import follows_from_defaults, write_model, write_plan
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
 from trainspec_validate.interop.readers._plan_parts import Draft, Lines, word_value
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
 from trainspec_validate.interop.readers._shell_choices import has_marks
+from trainspec_validate.interop.readers._shell_commands import Script
 from trainspec_validate.interop.readers._shell_options import Found, Option, Reader, script_of
+from trainspec_validate.interop.readers._shell_unread import leave_open
 from trainspec_validate.interop.readers._worlds import settled
 
 _HEAD = 1024 * 1024
@@ -25,6 +28,7 @@ _OWN = (
 _YAML = re.compile(rf"(?m)^(?P<key>{_OWN})[ \t]*:")
 _WORD = re.compile(rf"(?:^|[\s\"'])(?P<key>{_OWN})=")
 _LOG = re.compile(r"Config param (?P<key>[A-Za-z0-9_]{1,80}): ?(?P<value>[^\n]{0,4096})")
+_BASE = "base.yml"
 _FEWEST = 2
 _OF_A_JOB = frozenset({"steps", "per_device_batch_size", "learning_rate", "base_output_directory"})
 """Settings that a file which only describes a model does not have."""
@@ -54,23 +58,64 @@ def read(text: ForeignText) -> Fragment:
         ForeignFormatError: there are no such settings.
     """
     kind = _kind(text.text) or ("words" if "=" in text.text and ":" not in text.text else "yaml")
-    values, lines = {"log": _logged, "words": _words, "yaml": _yaml}[kind](text)
-    draft = settled(values, lambda given: _made(given, lines))
+    if kind == "words":
+        script = script_of(text.text)
+        values, lines = _words(script)
+        named = _configurations(script)
+        draft = settled(values, lambda given: _made(given, lines, named))
+        _take_flags(draft, script)
+    else:
+        values, lines = (_logged if kind == "log" else _yaml)(text)
+        draft = settled(values, lambda given: _made(given, lines, []))
     return draft.fragment("maxtext-settings", text)
 
 
-def _made(values: dict[str, Any], lines: Lines) -> Draft:
+def _configurations(script: Script) -> list[str]:
+    """YAML files that the commands name other than base.yml, whose defaults are known."""
+    commands = [command for command in script.commands if any(_WORD.match(f" {word.text}") for word in command)]
+    words = [word.text for command in commands for word in command if "=" not in word.text or has_marks(word.text)]
+    shown = [part for word in words for part in script.choices.shown(word).split(" or ")]
+    named = [name[:120] for name in dict.fromkeys(shown) if name.endswith((".yml", ".yaml"))]
+    return [name for name in named if name.rpartition("/")[2] != _BASE]
+
+
+def _take_flags(draft: Draft, script: Script) -> None:
+    """What flags of XLA on GPUs say, where the script sets them in one way."""
+    value = script.variables.get("XLA_FLAGS", "")
+    if has_marks(value):
+        return
+
+    def put(pointer: tuple[str, str], found: object) -> None:
+        draft.put(pointer, found, "XLA_FLAGS of the script")
+
+    flags = xla_flags(value)
+    held = held_by_xla(flags, put, sharded=draft.get("parallelism", "sharding") == "parameters")
+    if flags and held == flags.keys():
+        draft.carried.add("XLA_FLAGS")
+
+
+def _made(values: dict[str, Any], lines: Lines, named: list[str]) -> Draft:
     draft = Draft(values, lines)
     base = draft.word("base_config")
     if base:
         draft.remark(f"the file inherits from {base[:80]}, which is not read", "base_config")
+        named = [*named, *([base[:120]] if base.rpartition("/")[2] != _BASE else [])]
     if not any(name in _OF_A_JOB or name.endswith("_parallelism") for name in values):
         write_model(draft)
         keep_model(draft)
         return draft
     axes = axes_of(draft)
     write_plan(draft, axes)
-    complete(draft, axes.world, axes.world_from)
+    if not named:
+        complete(draft, axes.world, axes.world_from)
+        return draft
+    why = f"{' or '.join(named)} may set it, which is not read"
+    if not base:
+        draft.remark(f"the settings start from {' or '.join(named)}, which is not read: import it as well")
+    whole = axes.stated >= axes.degrees.keys()
+    draft.drop(follows_from_defaults(draft, axes), why)
+    complete(draft, axes.world if whole else None, axes.world_from)
+    leave_open(draft, why)
     return draft
 
 
@@ -92,8 +137,7 @@ def _logged(text: ForeignText) -> tuple[Mapping[str, Any], Lines]:
     return values, lambda names: {name: places[name] for name in names if name in places}
 
 
-def _words(text: ForeignText) -> tuple[Mapping[str, Any], Lines]:
-    script = script_of(text.text)
+def _words(script: Script) -> tuple[Mapping[str, Any], Lines]:
     reader = Reader(script, _pair)
     found = Found()
     for command in script.commands:

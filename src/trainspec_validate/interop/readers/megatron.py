@@ -22,7 +22,7 @@ from trainspec_validate.interop.readers._shell_options import (
     options_of_script,
     started_ranks,
 )
-from trainspec_validate.interop.readers._shell_unread import leave_unread_open
+from trainspec_validate.interop.readers._shell_unread import leave_configuration_open, leave_unread_open
 from trainspec_validate.interop.readers._worlds import settled
 
 _FLAG = re.compile(
@@ -81,6 +81,7 @@ def read(text: ForeignText) -> Fragment:
 
     draft = settled(started.values, make)
     leave_unread_open(draft, started)
+    leave_configuration_open(draft)
     started.tell(draft)
     return draft.fragment("megatron-arguments", text)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any
 
@@ -144,9 +144,10 @@ def _of_events(run: RunView) -> Iterator[Violation]:
     counts: dict[tuple[str, str], int] = {}
     last: dict[tuple[str, str], int] = {}
     for event in chain.from_iterable(some for name, some in run.events_by_name() if name in events()):
-        for name, message, help_text in _wrong_event(run, event):
+        for name, told in _wrong_event(run, event):
             what = (event.name, name)
-            first.setdefault(what, (event, message, help_text))
+            if what not in first:
+                first[what] = (event, *told())
             counts[what] = counts.get(what, 0) + 1
             last[what] = event.time_us
     for what, (event, message, help_text) in sorted(first.items(), key=lambda item: item[1][0].order):
@@ -154,20 +155,32 @@ def _of_events(run: RunView) -> Iterator[Violation]:
         yield Violation(event.location, f"{event.name}: {message}", help_text, evidence)
 
 
-def _wrong_event(run: RunView, event: PlacedEvent) -> Iterator[tuple[str, str, str]]:
+def _wrong_event(run: RunView, event: PlacedEvent) -> Iterator[tuple[str, Callable[[], tuple[str, str]]]]:
+    """Attributes of an event that are wrong, each with what makes the words of it."""
     entry = events().get(event.name)
     if entry is None or not is_own(run, event.location):
         return
     for name in entry.attributes:
         if name not in event.record.a and not _is_known_otherwise(run, event, name):
-            yield name, f"it lacks the attribute {name}", f'write it into "a": {catalog().attributes[name].words}'
+            yield name, partial(_lacking, name)
     for name, value in event.record.a.items():
         if name in catalog().attributes:
-            found = _wrong_value(name, value)
-            if found:
-                yield name, *found
+            if _wrong_value(name, value):
+                yield name, partial(_refused, name, value)
         elif name.startswith("train."):
-            yield name, f"the catalog does not have the attribute {name}", hint(name, entry.attributes)
+            yield name, partial(_unknown, name, entry.attributes)
+
+
+def _lacking(name: str) -> tuple[str, str]:
+    return f"it lacks the attribute {name}", f'write it into "a": {catalog().attributes[name].words}'
+
+
+def _refused(name: str, value: Any) -> tuple[str, str]:
+    return _wrong_value(name, value) or ("", "")
+
+
+def _unknown(name: str, known: Iterable[str]) -> tuple[str, str]:
+    return f"the catalog does not have the attribute {name}", hint(name, known)
 
 
 def _is_known_otherwise(run: RunView, event: PlacedEvent, name: str) -> bool:

@@ -62,8 +62,9 @@ def clock_skew(run: RunView) -> Iterator[Violation]:
 
 def _causes(run: RunView) -> Iterator[tuple[PlacedEvent, PlacedEvent]]:
     """Commits with the restores of what they committed, and faults with the recoveries that answer them."""
-    commits = {save.id: save.committed for save in saves(run)}
-    for restore in run.events_named("train.checkpoint.restore.begin"):
+    restores = run.events_named("train.checkpoint.restore.begin")
+    commits = {save.id: save.committed for save in saves(run)} if restores else {}
+    for restore in restores:
         commit = commits.get(str(restore.attribute("train.restore.source")))
         if commit is not None:
             yield commit, restore

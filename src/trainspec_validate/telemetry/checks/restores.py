@@ -35,12 +35,13 @@ def _later_restarts(run: RunView) -> list[Restart]:
 @check("TS-REC-006")
 def restore_source(run: RunView) -> Iterator[Violation]:
     """A new attempt goes on from a checkpoint that was committed before the fault, where there is one."""
+    later = _later_restarts(run)
     known = saves(run)
     faults = {e.restart.attempt: e for e in _episodes(run) if e.restart is not None and e.changes_attempt}
     by_id = {save.id: save for save in known}
     judged = False
     found: list[Violation] = []
-    for restart in _later_restarts(run):
+    for restart in later:
         from_nothing = restart.source == NOTHING or (restart.source is None and restart.step == 0)
         if from_nothing:
             judged = True

@@ -112,10 +112,8 @@ def empty() -> Batch:
     return _made(records, np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0))
 
 
-def from_columns(
-    records: Sequence[Sequence[int]], samples: tuple[Sequence[int], Sequence[int], Sequence[float]]
-) -> Batch:
-    """A batch from lists, in the order of `RECORD_COLUMNS`, and record, key and value of the samples."""
+def from_columns(records: Iterable[Any], samples: tuple[Sequence[int], Sequence[int], Sequence[float]]) -> Batch:
+    """A batch from columns, in the order of `RECORD_COLUMNS`, and record, key and value of the samples."""
     columns: tuple[Any, ...] = tuple(np.array(column, dtype=kind) for column, kind in zip(records, _TYPES, strict=True))
     record, key, value = samples
     return _made(columns, np.array(record, np.int32), np.array(key, np.int32), np.array(value, np.float64))

@@ -149,7 +149,7 @@ class FastDecoder:
                 parts.append(self._taken(records[first:number], offset, out))
                 first = number
             self._slow(offset + start, line, is_tail=block.is_tail)
-            if is_head and number == first and not self.builder.columns[0]:
+            if is_head and number == first and not self.builder.rows:
                 first = number + 1
         parts.append(self._taken(records[first:], offset, out))
         return int(place)
@@ -167,12 +167,12 @@ class FastDecoder:
 
     def _slow(self, offset: int, line: bytes, *, is_tail: bool) -> None:
         """Read a line the slow way, and learn the names that it has."""
-        before, heads = len(self.builder.columns[0]), self.builder.facts.heads
+        before, heads = len(self.builder.rows), self.builder.facts.heads
         num_heads = len(heads)
         take_line(self.builder, offset, line, is_tail=is_tail)
-        if len(self.builder.columns[0]) > before:
+        if len(self.builder.rows) > before:
             for column in (7, 8):
-                self._learn_names(column, self.builder.columns[column][-1])
+                self._learn_names(column, self.builder.rows[-1][column])
         for _, head in heads[num_heads:]:
             for text in (head.emitter, head.host, head.device):
                 if text is not None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from trainspec_validate.documents.types.stream import Event, Head, HistogramValue, MetricValue, Sample, StreamRecord
 from trainspec_validate.telemetry.decode.batch import EVENT, RECORD_COLUMNS, WARMUP, Batch, from_columns
@@ -10,6 +13,7 @@ from trainspec_validate.telemetry.decode.names import Names, Writer
 from trainspec_validate.telemetry.formats.items import Losses, Refusal
 from trainspec_validate.telemetry.view.run_view import Damage, Location, Subject
 
+_MOST_OWNERS = 100_000
 MAX_NOTED = 1_000
 """Other runs in a file, and names of attributes beside a key, that are kept."""
 _NOT_FINITE = {"NaN": float("nan"), "+Inf": float("inf"), "-Inf": float("-inf")}
@@ -54,10 +58,14 @@ class RowBuilder:
         self.facts = facts
         self.head = head
         """The head that records without run, attempt, emitter and subject rest on: the first of the file."""
+        self._owners: dict[tuple[Any, ...], tuple[int, int]] = {}
+        """Writer and subject of records, by what they name; as long as no other head is known."""
+        self._num_heads = names.num_heads
         self._clear()
 
     def _clear(self) -> None:
-        self.columns: list[list[int]] = [[] for _ in RECORD_COLUMNS]
+        self.rows: list[tuple[int, ...]] = []
+        """Of each record what `RECORD_COLUMNS` name."""
         self.samples: tuple[list[int], list[int], list[float]] = ([], [], [])
         self.weights: dict[int, float] = {}
         self.events: list[tuple[int, Event]] = []
@@ -65,34 +73,31 @@ class RowBuilder:
 
     def add(self, offset: int, record: StreamRecord) -> None:
         """Take one record."""
-        location = Location(self.facts.number, offset)
+        facts = self.facts
         if isinstance(record, Head):
-            self._head(location, record)
+            self._head(Location(facts.number, offset), record)
             return
-        self.facts.num_records += 1
-        if self.facts.first_record is None:
-            self.facts.first_record = location
-        flags = EVENT if isinstance(record, Event) else 0
-        if record.a.get("train.step.warmup") is True:
-            flags |= WARMUP
-        writer = self._writer(location, record)
-        start = record.start_us if isinstance(record, Sample) and record.start_us is not None else -1
-        values = (
-            *(self.facts.number, offset, record.time_us, record.seq, -1 if record.step is None else record.step),
-            *(start, -1 if record.observed_us is None else record.observed_us),
-            *(writer, self.names.subjects.number(self._subject(record, writer)), flags),
-        )
-        number = len(self.columns[0])
-        for column, value in zip(self.columns, values, strict=True):
-            column.append(value)
+        facts.num_records += 1
+        if facts.first_record is None:
+            facts.first_record = Location(facts.number, offset)
+        number, flags, start = len(self.rows), 0, None
         if isinstance(record, Event):
+            flags = EVENT
             self.events.append((number, record))
         else:
-            self._values(number, location, record)
+            start = record.start_us
+            self._values(number, offset, record)
+        if record.a.get("train.step.warmup") is True:
+            flags |= WARMUP
+        step, observed = record.step, record.observed_us
+        times = (-1 if step is None else step, -1 if start is None else start, -1 if observed is None else observed)
+        owner = self._owner(offset, record)
+        self.rows.append((facts.number, offset, record.time_us, record.seq, *times, *owner, flags))
 
     def batch(self) -> Batch:
         """What was taken since the last batch."""
-        batch = from_columns(self.columns, self.samples)
+        rows = np.array(self.rows, np.int64).reshape(-1, len(RECORD_COLUMNS))
+        batch = from_columns(rows.T, self.samples)
         batch.weights, batch.events, batch.intervals = self.weights, self.events, self.intervals
         self._clear()
         return batch
@@ -101,6 +106,17 @@ class RowBuilder:
         self.facts.heads.append((location, head))
         self.head = self.head or head
         self.names.writer(Writer(head.run, head.emitter, head.att), head)
+
+    def _owner(self, offset: int, record: Sample | Event) -> tuple[int, int]:
+        """Numbers of the writer and of the subject of a record."""
+        if self._num_heads != self.names.num_heads or len(self._owners) > _MOST_OWNERS:
+            self._owners, self._num_heads = {}, self.names.num_heads
+        named = (record.run, record.att, record.emitter, record.rank, record.host, record.device)
+        found = self._owners.get(named)
+        if found is None:
+            writer = self._writer(Location(self.facts.number, offset), record)
+            found = self._owners[named] = writer, self.names.subjects.number(self._subject(record, writer))
+        return found
 
     def _writer(self, location: Location, record: Sample | Event) -> int:
         head = self.head
@@ -127,14 +143,16 @@ class RowBuilder:
             record.device if record.device is not None else head.device,
         )
 
-    def _values(self, number: int, location: Location, record: Sample) -> None:
+    def _values(self, number: int, offset: int, record: Sample) -> None:
         records, keys, values = self.samples
-        interval = _interval(record)
+        spellings, texts = self.facts.spellings, self.names.texts
+        interval = _interval(record) if record.a else None
         for text, value in record.m.items():
-            key = self.names.key(text)
-            if text in self.names.texts:
-                self.facts.spellings.setdefault(text, location)
-            amount, weight = _amount(value)
+            known = texts.get(text)
+            key = self.names.key(text) if known is None else known
+            if text not in spellings and text in texts:
+                spellings[text] = Location(self.facts.number, offset)
+            amount, weight = (value, None) if type(value) is float else _amount(value)
             if weight == 0:
                 continue
             if weight is not None:
@@ -169,8 +187,6 @@ def _amount(value: MetricValue) -> tuple[float, float | None]:
 
 def note_keys(facts: FileFacts, batch: Batch, file: int) -> None:
     """Count the keys of the records of one file in a batch, with the first place of each."""
-    import numpy as np  # noqa: PLC0415
-
     if (batch.file == file).all() and not (batch.offset[1:] < batch.offset[:-1]).any():
         mine = np.arange(batch.num_samples)
     else:

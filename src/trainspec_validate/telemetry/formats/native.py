@@ -52,10 +52,8 @@ def _num_keys(record: StreamRecord) -> int:
     """Keys that a record has on its line if no key is there twice and none has its default value."""
     if isinstance(record, Head):
         return _num_keys_of_head(record)
-    number = 3 + sum(
-        value is not None
-        for value in (record.step, record.run, record.att, record.emitter, record.rank, record.host, record.device)
-    )
+    coordinates = (record.step, record.run, record.att, record.emitter, record.rank, record.host, record.device)
+    number = 3 + len(coordinates) - coordinates.count(None)
     number += (record.observed_us is not None) + bool(record.a) + len(record.a) + len(record.m)
     if isinstance(record, Sample):
         number += 1 + (record.start_us is not None) + bool(record.nr)
