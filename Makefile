@@ -53,6 +53,9 @@ demo: $(READY) ## validate the examples, then a broken file
 	@echo "You saw public examples pass (status 0), a broken file and a broken stream fail (status 1, as they must),"
 	@echo "and a plan with its reasons."
 
+# Tests start hundreds of processes: what one has compiled is there for the next, whatever the caller's shell says.
+test test-long: export PYTHONDONTWRITEBYTECODE :=
+
 test: lint check-generated ## everything that must be green before a change is merged
 	@echo "== pytest =="
 	@$(BIN)/python -m pytest -n 2 --dist worksteal

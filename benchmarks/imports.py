@@ -3,8 +3,10 @@
 Run with `python benchmarks/imports.py FOLDER`. `INDEX.csv` in the folder may name the repository of each file, in the
 columns repository, commit, path and file. `TRUTH.csv`, or the table of `--truth`, holds values that a person took from
 the files by hand, in the columns file, key and value: the key with dots, the value as JSON, and `open` for a value that
-no file tells, which the importer has to leave open. A value that is left open where the table has one counts apart from
-a wrong one. The exit code is 1 when a file crashed or a value is wrong.
+no file tells, which the importer has to leave open. A table such as `published/values_checked_by_hand.csv`, with the
+columns repository, path, key and in_result, serves as well: it is compared for the files that `INDEX.csv` has. A value
+that is left open where the table has one counts apart from a wrong one. The exit code is 1 when a file crashed or a
+value is wrong.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from trainspec_validate.interop.recognise import recognise
 
 OPEN = "open"
 """What the table says of a value that a file does not tell."""
+NAMED = "named"
+"""The verdict on a setting that no key takes and that a remark names."""
 _TABLES = frozenset({"INDEX.csv", "TRUTH.csv"})
 _ABSENT = object()
 _RELATIVE = 1e-9
@@ -123,26 +127,36 @@ def score(truths: Iterable[Truth], results: dict[str, Read]) -> Score:
     return found
 
 
-def table(path: Path) -> list[Truth]:
+def table(path: Path, folder: Path) -> list[Truth]:
     """The values of a table; a value that is no JSON is a word."""
     truths = []
+    places = {(row["repository"], row["path"]): row["file"] for row in index_of(folder)}
     with path.open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines):
+            file = row["file"] if "file" in row else places.get((row["repository"], row["path"]))
+            written = row["value"] if "value" in row else row["in_result"]
+            if file is None or row.get("verdict") == NAMED:
+                continue
             try:
-                value = json.loads(row["value"])
+                value = json.loads(written)
             except json.JSONDecodeError:
-                value = row["value"]
-            truths.append(Truth(row["file"], row["key"], value))
+                value = written
+            truths.append(Truth(file, row["key"], value))
     return truths
+
+
+def index_of(folder: Path) -> list[dict[str, str]]:
+    """The rows of the index of a folder."""
+    index = folder / "INDEX.csv"
+    if not index.is_file():
+        return []
+    with index.open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
 
 
 def repositories(folder: Path) -> dict[str, str]:
     """The repository of each file, where an index tells it."""
-    index = folder / "INDEX.csv"
-    if not index.is_file():
-        return {}
-    with index.open(encoding="utf-8", newline="") as lines:
-        return {row["file"]: row["repository"] for row in csv.DictReader(lines)}
+    return {row["file"]: row["repository"] for row in index_of(folder)}
 
 
 def files(folder: Path) -> Iterator[str]:
@@ -195,8 +209,7 @@ def report(results: dict[str, Read], told: dict[str, str], truths: list[Truth] |
 
 def by_repository(results: dict[str, Read], folder: Path, path: Path) -> None:
     """Write how the files of each repository fared, one line for each."""
-    with (folder / "INDEX.csv").open(encoding="utf-8", newline="") as lines:
-        commits = {row["repository"]: row["commit"] for row in csv.DictReader(lines)}
+    commits = {row["repository"]: row["commit"] for row in index_of(folder)}
     told = repositories(folder)
     with path.open("w", encoding="utf-8", newline="") as out:
         table_of = csv.writer(out, lineterminator="\n")
@@ -230,7 +243,7 @@ def main() -> None:
     if arguments.table:
         by_repository(results, arguments.folder, arguments.table)
     truth = arguments.truth or arguments.folder / "TRUTH.csv"
-    truths = table(truth) if truth.is_file() else None
+    truths = table(truth, arguments.folder) if truth.is_file() else None
     sys.exit(0 if report(results, repositories(arguments.folder), truths) else 1)
 
 

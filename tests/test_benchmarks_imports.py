@@ -61,3 +61,37 @@ def test_values_are_compared_with_those_by_hand(folder: Path) -> None:
     assert ["right", "2"] in lines
     assert ["left", "open", "1"] in lines
     assert ["wrong", "1"] in lines
+
+
+PUBLISHED = BENCHMARKS / "published" / "values_checked_by_hand.csv"
+COLUMNS = ["repository", "commit", "path", "key", "in_file", "in_result", "verdict"]
+
+
+def test_published_values_are_right_open_or_named() -> None:
+    with PUBLISHED.open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert list(rows[0]) == COLUMNS
+    assert len(rows) >= 190
+    assert len({row["repository"] for row in rows}) >= 20
+    assert all(len(row["commit"]) == 40 for row in rows)
+    assert {row["verdict"] for row in rows} == {"right", "open", "named"}
+    for row in rows:
+        assert (row["in_result"] == row["verdict"]) == (row["verdict"] != "right"), row
+        assert len(row["in_file"]) < 60, row
+    keys = [(row["repository"], row["path"], row["key"]) for row in rows]
+    assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize(("result", "code"), [('"gradients"', 0), ('"none"', 1)])
+def test_a_published_table_is_compared_with_what_is_read(folder: Path, result: str, code: int) -> None:
+    with (folder / "values.csv").open("w", encoding="utf-8", newline="") as out:
+        rows = csv.writer(out)
+        rows.writerow(COLUMNS)
+        rows.writerow(("some/one", "abc", "ds.json", "parallelism.sharding", "2", result, "right"))
+        rows.writerow(("some/one", "abc", "ds.json", "parallelism.pipeline", "absent", "open", "open"))
+        rows.writerow(("some/one", "abc", "ds.json", "NCCL_DEBUG", "INFO", "named", "named"))
+        rows.writerow(("not/here", "abc", "a.json", "batch", "2", "open", "open"))
+    (folder / "values.csv").rename(folder.parent / "values.csv")
+    done, told = printed(folder, "--truth", str(folder.parent / "values.csv"))
+    assert done == code
+    assert "values             2" in told

@@ -104,11 +104,13 @@ def imports(path: Path) -> Iterator[Import]:
             yield Import(dotted(path), target, statement.lineno, eager)
 
 
-ALL = [found for path in sorted(SOURCE.rglob("*.py")) for found in imports(path)]
+@cache
+def every_import() -> tuple[Import, ...]:
+    return tuple(found for path in sorted(SOURCE.rglob("*.py")) for found in imports(path))
 
 
 def test_something_was_read() -> None:
-    assert ALL
+    assert every_import()
 
 
 def test_rooms_import_only_the_rooms_below_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +121,7 @@ def test_rooms_import_only_the_rooms_below_them(monkeypatch: pytest.MonkeyPatch)
 
 def test_third_party_libraries_stay_in_their_rooms() -> None:
     known = {*sys.stdlib_module_names, PACKAGE}
-    foreign = [i for i in ALL if i.target.split(".")[0] not in known]
+    foreign = [i for i in every_import() if i.target.split(".")[0] not in known]
     strays = [
         str(i) for i in foreign if not any(fnmatchcase(i.module, p) for p in LIBRARIES.get(i.target.split(".")[0], ()))
     ]
@@ -127,7 +129,7 @@ def test_third_party_libraries_stay_in_their_rooms() -> None:
 
 
 def test_slow_libraries_are_imported_inside_functions() -> None:
-    assert not [str(i) for i in ALL if i.eager and i.target.split(".")[0] in LAZY]
+    assert not [str(i) for i in every_import() if i.eager and i.target.split(".")[0] in LAZY]
 
 
 FRAMEWORKS = {

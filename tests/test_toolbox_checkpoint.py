@@ -152,3 +152,27 @@ def test_a_file_of_many_blocks_is_hashed_whole(tmp_path: Path) -> None:
     assert found["large"] == hashlib.sha256(content).hexdigest()
     assert isinstance(found["link"], OSError)
     assert max(done)[0] == len(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "path"),
+    [
+        ("optimizer/part.pt  cut 40", "optimizer/part.pt"),
+        ("optimizer/part.pt  flipped", "optimizer/part.pt"),
+        ("model.safetensors  cut 1", "model.safetensors"),
+    ],
+)
+def test_a_damaged_file_is_not_sealed(root: Path, damage: str, path: str) -> None:
+    build(root, damage)
+    result = invoke("seal", root)
+    assert (result.exit_code, (root / "trainspec-manifest.json").exists()) == (2, False)
+    assert f"Error: {root.as_posix()}/{path}: " in result.stderr
+    assert "restore the file from another copy, or leave it out with --unsealed" in " ".join(result.stderr.split())
+    assert invoke("seal", root, "--unsealed", path).exit_code == 0
+
+
+def test_a_seal_names_what_a_checkpoint_lacks(tmp_path: Path) -> None:
+    build(tmp_path, "model-00001-of-00002.safetensors  safetensors weight=F32[4]\n")
+    result = invoke("seal", tmp_path)
+    assert (result.exit_code, (tmp_path / "trainspec-manifest.json").exists()) == (1, True)
+    assert "1 of 2 files model-*-of-00002.safetensors are missing" in result.output

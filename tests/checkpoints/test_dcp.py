@@ -11,7 +11,7 @@ import pytest
 
 from tests.trees import NOW_SECONDS, build, call, mapping, name, pickled, short_text
 from trainspec_validate.checkpoints.limits import PICKLE_VALUE_BYTES, LimitError, UnreadableError
-from trainspec_validate.checkpoints.pickles import Machine, follow
+from trainspec_validate.checkpoints.pickles import Machine, fetched, follow
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.pipeline.validation import validate
 
@@ -181,3 +181,14 @@ def test_an_object_that_is_doubled_and_names_of_code_are_not_given_back() -> Non
         for machine, num in zip(machines, (10, 510), strict=True):
             machine.run(io.BytesIO(b"\x80\x04" + b"".join(map(part, range(num))) + b"N."))
         assert machines[1].value_bytes.used - machines[0].value_bytes.used > 500 * 500
+
+
+def test_the_limit_says_how_many_pieces_an_index_may_have() -> None:
+    held = []
+    for num in (1_000, 3_000):
+        file = io.BytesIO(index_of(num))
+        machine = Machine(("MetadataIndex", "_StorageInfo", "ChunkStorageMetadata"), fetched(file))
+        machine.run(file)
+        held.append(machine.value_bytes.used)
+    most = PICKLE_VALUE_BYTES.most * 2_000 / (held[1] - held[0])
+    assert f"about {round(most / 25_000) * 25_000:,} pieces" in PICKLE_VALUE_BYTES.unit

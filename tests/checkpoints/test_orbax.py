@@ -180,7 +180,9 @@ def test_ranks_that_save_alone_have_a_mark_each(tmp_path: Path) -> None:
     assert told(tmp_path / "60") == [("mark", "rank-1/arrays/default")]
 
 
-@pytest.mark.parametrize("handler", ["a.PyTreeCheckpointHandler", "a.b.StandardCheckpointHandler"])
+@pytest.mark.parametrize(
+    "handler", ["orbax.checkpoint.a.PyTreeCheckpointHandler", "orbax.checkpoint.a.b.StandardCheckpointHandler"]
+)
 def test_a_tree_without_its_description_is_damaged(tmp_path: Path, handler: str) -> None:
     root = made(tmp_path / "10", new=True)
     mark = json.dumps({**json.loads(SAVE), "item_handlers": {"default": handler}})
@@ -193,3 +195,23 @@ def test_a_tree_without_its_description_is_damaged(tmp_path: Path, handler: str)
 def test_values_of_a_store_are_named_as_not_checked(tmp_path: Path) -> None:
     root = made(tmp_path / "10", new=True)
     assert (root / "default" / "d" / "0a1b").as_posix() in {one.path for one in validate([root]).unjudged}
+
+
+@pytest.mark.parametrize("handler", ["a.PyTreeCheckpointHandler", "mine.b.StandardCheckpointHandler"])
+def test_a_tree_of_a_handler_outside_orbax_may_lack_its_description(tmp_path: Path, handler: str) -> None:
+    root = made(tmp_path / "10", new=True)
+    mark = json.dumps({**json.loads(SAVE), "item_handlers": {"default": handler}})
+    (root / "_CHECKPOINT_METADATA").write_text(mark, encoding="utf-8")
+    (root / "default" / "_METADATA").unlink()
+    assert told(root) == []
+    assert (root / "default" / "_METADATA").as_posix() in {one.path for one in validate([root]).unjudged}
+
+
+def test_arrays_without_a_description_are_named_as_not_judged(tmp_path: Path) -> None:
+    root = made(tmp_path / "10", new=False)
+    array = (root / "default" / "b.c").as_posix()
+    assert array not in {one.path for one in validate([root]).unjudged}
+    (root / "default" / "_METADATA").unlink()
+    (root / "default" / "b.c" / "1.0").unlink()
+    assert told(root) == []
+    assert array in {one.path for one in validate([root]).unjudged}

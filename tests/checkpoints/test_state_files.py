@@ -20,6 +20,7 @@ from trainspec_validate.checkpoints.opening import UnreadableError, read_json
 from trainspec_validate.checkpoints.pickle_values import Name
 from trainspec_validate.checkpoints.pickles import follow
 from trainspec_validate.cli.commands.checkpoint import command
+from trainspec_validate.cli.validate import command as gate
 
 HEAD = b"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }\n"
 OBJECTS = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(HEAD)) + HEAD + EVIL
@@ -89,3 +90,82 @@ def test_unsealed_files_are_told(tmp_path: Path) -> None:
         assert "1 file left unsealed" in told
         assert f"unsealed: {tmp_path.as_posix()}/w.dat" in told
     assert json.loads((tmp_path / "trainspec-manifest.json").read_bytes())["unsealed"] == ["w.dat"]
+    assert (tmp_path / "w.dat").as_posix() in {one.path for one in validate([tmp_path]).unjudged}
+
+
+PLAIN = {
+    "m.th": pickle.dumps({"a": 1}, 2),
+    "x.dat": container(("a/data.pkl", pickle.dumps({}))),
+    "model.pt.bak": b"anything",
+    "w.safetensors.1": b"anything",
+    "w.h5~": b"anything",
+    "model": pickle.dumps({"a": [1, 2]}, 0),
+    "checkpoint": pickle.dumps(Path("a"), 0),
+    "m.params": (0x112).to_bytes(8, "little") + bytes(40),
+    "weights.data": b"\x89HDF\r\n\x1a\n" + bytes(40),
+    "w.raw": struct.pack("<Q", 16) + b'{"__metadata__":{}}'[:16] + bytes(9),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_state_under_any_name_is_named(tmp_path: Path, name: str) -> None:
+    build(tmp_path, "a/model.safetensors  safetensors weight=F32[4]\n")
+    (tmp_path / name).write_bytes(PLAIN[name])
+    assert (tmp_path / name).as_posix() in {one.path for one in validate([tmp_path]).unjudged}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("Makefile", b"all:\n\tcc main.c\n"),
+        ("model", b"cat and dog\n"),
+        ("data.zip.txt", b"PK\x03\x04"),
+        ("words.dat", b"(d)\n"),
+        ("code.py", pickle.dumps(1, 2)),
+        ("notes.dat", b"class\nname\nother\n"),
+        ("release.1", b".TH man page\n"),
+        ("attributes.json", b'{"name": "x"}'),
+    ],
+)
+def test_ordinary_files_are_not_named(tmp_path: Path, name: str, content: bytes) -> None:
+    build(tmp_path, "a/model.safetensors  safetensors weight=F32[4]\n")
+    (tmp_path / name).write_bytes(content)
+    assert (tmp_path / name).as_posix() not in {one.path for one in validate([tmp_path]).unjudged}
+
+
+def test_arrays_of_n5_are_named(tmp_path: Path) -> None:
+    build(tmp_path, "a/model.safetensors  safetensors weight=F32[4]\n")
+    build(tmp_path, 'n/attributes.json  json {"dimensions": [4], "blockSize": [2], "dataType": "float32"}\n')
+    assert (tmp_path / "n").as_posix() in {one.path for one in validate([tmp_path]).unjudged}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("weights.bin", bytes(range(256)), "has the name of a file of state"),
+        ("x.tar", bytes(512), "is an archive, and its files are not looked at; unpack it"),
+        ("m.params", PLAIN["m.params"], "begins as a file of parameters of MXNet does, which is not judged"),
+    ],
+)
+def test_a_named_file_that_is_not_judged_is_said_to_be_state(
+    tmp_path: Path, name: str, content: bytes, words: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    result = CliRunner().invoke(gate, [str(tmp_path / name)])
+    assert (result.exit_code, words in " ".join(result.output.split())) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["m.th", "x.dat", "model"])
+def test_a_named_file_of_state_is_judged_under_any_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(EVIL)
+    assert "TS-SEC-001" in {one.requirement for one in validate([tmp_path / name]).findings}
+
+
+@pytest.mark.parametrize(("total", "is_named"), [("16", False), ("16.0", False), ("32", True), ("FILE", False)])
+def test_the_total_of_an_index_is_compared(tmp_path: Path, total: str, is_named: bool) -> None:
+    build(tmp_path, "model.safetensors  safetensors weight=F32[4]\n")
+    total = total.replace("FILE", str((tmp_path / "model.safetensors").stat().st_size))
+    index = f'{{"metadata": {{"total_size": {total}}}, "weight_map": {{"weight": "model.safetensors"}}}}'
+    build(tmp_path, f"model.safetensors.index.json  json {index}\n")
+    path = (tmp_path / "model.safetensors.index.json").as_posix()
+    assert (path in {one.path for one in validate([tmp_path]).unjudged}) == is_named

@@ -12,7 +12,13 @@ MEGATRON = f"torchrun --nproc_per_node 8 pretrain_gpt.py {SHAPE}\n"
 TRAINER = "torchrun --nproc_per_node 8 train.py --per_device_train_batch_size 4 --bf16 --save_steps 5\n"
 MAXTEXT = "python3 MaxText/train.py MaxText/configs/base.yml per_device_batch_size=2 remat_policy=full\n"
 READERS = [(megatron, MEGATRON), (huggingface, TRAINER), (maxtext, MAXTEXT)]
-NAMES = ("NCCL_DEBUG", "CUDA_DEVICE_MAX_CONNECTIONS", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "LIBTPU_INIT_ARGS_EXTRA")
+NAMES = (
+    "NCCL_DEBUG",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+    "LIBTPU_INIT_ARGS",
+    "NCCL_TOPO_FILE",
+)
 
 
 def read(module: object, text: str) -> Fragment:
@@ -54,6 +60,10 @@ def test_a_variable_of_the_environment_is_named(module: object, command: str, fo
 def test_what_only_uses_a_variable_or_is_a_comment_names_none(module: object, command: str) -> None:
     text = '# export NCCL_DEBUG=INFO\necho $NCCL_DEBUG ${CUDA_HOME}\n[ "$NCCL_ALGO" == Ring ]\nexport CUDA_HOME=/usr\n'
     assert named(read(module, text + command)) == []
+
+
+def test_a_variable_of_a_launcher_is_named_whatever_it_is() -> None:
+    assert named(read(megatron, f"launch --env MY_OWN_SWITCH=1 -- {MEGATRON}")) == ["MY_OWN_SWITCH"]
 
 
 def test_names_of_a_list_count_whatever_they_are() -> None:

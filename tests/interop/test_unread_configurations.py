@@ -125,6 +125,22 @@ def test_processes_with_several_nodes_are_open() -> None:
     assert alone.facts["parallelism"]["num_accelerators"] == 8
 
 
+def test_a_checkpoint_that_is_not_read_decides_on_switches_of_the_model() -> None:
+    text = f"torchrun --nproc_per_node 8 pretrain_gpt.py {SHAPE} --swiglu --group-query-attention --num-query-groups 2"
+    plain = megatron.read(ForeignText("run.sh", f"{text}\n"))
+    assert plain.facts["model"]["gated_ffn"] is True
+    fragment = megatron.read(ForeignText("run.sh", f"{text} --use-checkpoint-args\n"))
+    assert fragment.facts["model"]["num_layers"] == 4
+    assert not fragment.facts["model"].keys() & {"gated_ffn", "num_key_value_heads", "ffn_hidden_size", "attention"}
+    assert reasons(fragment)["model.gated_ffn"].startswith("true by the arguments, but use_checkpoint_args")
+    assert reasons(fragment)["model.num_key_value_heads"].startswith("2 by the arguments")
+
+
+def test_a_tokenizer_of_bert_starts_no_plain_decoder() -> None:
+    text = f"deepspeed tasks/main.py {SHAPE} --task MNLI --tokenizer-type BertWordPieceLowerCase\n"
+    assert megatron.read(ForeignText("run.sh", text)).facts["model"]["family"] == "other"
+
+
 def test_lists_of_arguments_have_no_defaults_where_no_command_uses_them() -> None:
     text = f'MODEL_ARGS="{SHAPE} --micro-batch-size 1 --bf16"\n'
     fragment = megatron.read(ForeignText("conf.sh", text))

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainspec_validate.telemetry.formats import parquet
+from trainspec_validate.telemetry.decode.run_file import RunFile
+from trainspec_validate.telemetry.fold import large
+from trainspec_validate.telemetry.fold.engine import run_file
+from trainspec_validate.telemetry.formats import pages, parquet
 from trainspec_validate.telemetry.formats.source import SourceError
 
 pa = pytest.importorskip("pyarrow")
@@ -98,3 +102,31 @@ def test_texts_that_repeat_the_one_before_come_a_few_at_once(name: str, tmp_path
         sizes.extend(batch.nbytes for _, batch in parquet.row_batches(tmp_path / "s.parquet"))
     assert sizes
     assert max(sizes) < 80_000_000
+
+
+def _numbers(path: Path, num: int, num_groups: int) -> RunFile:
+    _write(path, num, {"emitter": "e"}, row_group_size=num // num_groups)
+    return replace(run_file(0, path, path.name), least_text_bytes=10**12)
+
+
+def test_processes_share_one_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = _numbers(tmp_path / "run.parquet", 64_000, 64)
+    group = pq.ParquetFile(file.path).metadata.row_group(0)
+    each = parquet._held_bytes(group) + pages.unpacked_bytes(group, {5, 6, 7, 8})
+    assert each >= group.total_byte_size + 8 * 9 * 1_000
+    for num in (1, 3, 16):
+        monkeypatch.setattr(parquet, "_MOST_TOGETHER_BYTES", num * each)
+        assert large._num_processes([file], 64) == num
+        assert len(list(large.split([file], large._num_processes([file, file], 64)))) == num
+    monkeypatch.setattr(parquet, "_MOST_TOGETHER_BYTES", each // 2)
+    assert large._num_processes([file], 64) == 1
+    assert large._num_processes([replace(file, format=large.NATIVE)], 64) == 64
+
+
+def test_pages_are_held_against_the_footer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = _numbers(tmp_path / "run.parquet", 64_000, 2)
+    assert sum(batch.num_rows for _, batch in parquet.row_batches(file.path)) == 64_000
+    read = pages._page
+    monkeypatch.setattr(pages, "_page", lambda header: replace(read(header), unpacked_bytes=10_000_000))
+    with pytest.raises(SourceError, match="more than its footer says of the whole column"):
+        list(parquet.row_batches(file.path))

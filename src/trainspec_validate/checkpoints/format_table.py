@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from trainspec_validate.checkpoints.content import UNJUDGED
 from trainspec_validate.checkpoints.view import MANIFEST_NAME
 
 STATE_SUFFIXES = (
@@ -15,12 +16,22 @@ STATE_SUFFIXES = (
 """Ends of names, in lower case, of files that hold the state of training; loaders unpickle most of them."""
 _ARCHIVES = (".tar", ".tgz", ".tbz2", ".txz", ".zip", ".7z", ".rar")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4")
+_BACKUP = re.compile(r"(?:[._-](?:backup|bak|copy|old|orig|part|partial|prev|save|tmp)\d*|\.\d{1,3}|~)+$")
+"""Ends of names of what is kept next to a file."""
 _ARRAYS = {".zarray", "zarr.json"}
 ARCHIVE = "is an archive, and its files are not looked at"
 ARRAYS = "holds arrays of Zarr, and is in no checkpoint that was found"
+N5 = "holds arrays of N5, and is in no checkpoint that was found"
+STATE = "begins as {} does, and is in no checkpoint that was found"
 BINARY = "is no text, and is in no checkpoint that was found"
 _SAVE = "save it in a format of checkpoints, such as safetensors,"
-REMEDIES = {ARCHIVE: "unpack it", ARRAYS: _SAVE, BINARY: _SAVE}
+REMEDIES = {
+    ARCHIVE: "unpack it",
+    ARRAYS: _SAVE,
+    N5: _SAVE,
+    BINARY: _SAVE,
+    **{STATE.format(kind): _SAVE for kind in UNJUDGED},
+}
 """What is to be done, to have judged what cannot be judged when it is named."""
 _BARE = re.compile(r"(?:checkpoint|ckpt|model|params|state|weights)(?:[-_]?\d{1,12})?", re.IGNORECASE)
 
@@ -28,11 +39,11 @@ _BARE = re.compile(r"(?:checkpoint|ckpt|model|params|state|weights)(?:[-_]?\d{1,
 def left_out(name: str) -> str:
     """Why a file is left out where it is in no checkpoint that was found; empty for the name of anything else.
 
-    >>> left_out("model.pt.gz")
+    >>> left_out("model.pt.bak") and left_out("model.pt.gz")
     'has the name of a file of state, and is in no checkpoint that was found'
     """
     name = name.lower()
-    plain = name
+    plain = _BACKUP.sub("", name)
     for suffix in _COMPRESSED:
         plain = plain.removesuffix(suffix)
     if plain.endswith(STATE_SUFFIXES):

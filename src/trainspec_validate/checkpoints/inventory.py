@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from trainspec_validate.checkpoints import bundles, regions
+from trainspec_validate.checkpoints.content import JUDGED, kind_of
 from trainspec_validate.checkpoints.format_table import FORMATS, STATE_SUFFIXES
 from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
 from trainspec_validate.checkpoints.opening import open_file
@@ -96,7 +97,7 @@ def find_named(path: Path) -> Group | None:
         prefix = name
     if prefix:
         return Group(path.parent / prefix, [path.parent / prefix])
-    is_torch = _is_state(path)
+    is_torch = _is_state(path) or kind_of(path) in JUDGED
     if os.path.isfile(path) and (is_torch or name.lower().endswith(_NAMED_SUFFIXES)):  # noqa: PTH113 - raises for a long name
         return Group(path, [path], {path: [name]})
     return None

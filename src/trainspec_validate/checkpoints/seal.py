@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,12 +14,15 @@ from trainspec_validate.checkpoints.hashing import Progress, digests
 from trainspec_validate.checkpoints.leftovers import leftovers
 from trainspec_validate.checkpoints.opening import check_cost
 from trainspec_validate.checkpoints.paths import fault, folded_twins, shown_twins, unwritable
+from trainspec_validate.checkpoints.payload import compared
 from trainspec_validate.checkpoints.tree import changes, irregular
-from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
+from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Aspect, Checkpoint
 from trainspec_validate.system.atomic import write_atomically
 from trainspec_validate.system.budget import OverLimitError
 
 _SHOWN = 20
+_DAMAGE: frozenset[Aspect] = frozenset({"container", "files", "tiling", "checksum", "shards"})
+"""What says that bytes of a format are wrong or missing; other matters are policy and do not depend on a manifest."""
 
 
 class SealError(Exception):
@@ -64,6 +67,23 @@ def seal(checkpoint: Checkpoint, facts: Facts, progress: Progress | None = None)
     _refuse(checkpoint, [*unread, *changes(checkpoint, ignored)])
     more = {"unsealed": facts.unsealed, "empty_folders": checkpoint.empty_folders}
     return {**_head(checkpoint, facts), "files": files, **{key: value for key, value in more.items() if value}}
+
+
+def check_damage(checkpoint: Checkpoint, unsealed: Collection[str]) -> list[str]:
+    """What is missing from a checkpoint by its own indexes, in words; what is there must not be damaged.
+
+    A manifest vouches for bytes, and readers of it compare no checksum of the format any more.
+
+    Raises:
+        SealError: a file that would be sealed is damaged.
+    """
+    ignored = {MANIFEST_NAME, SIGNATURE_NAME, *unsealed}
+    told = [(one.path, one.message) for one in checkpoint.troubles if one.aspect in _DAMAGE and one.path not in ignored]
+    wrong = [(path, words) for path, words in told if path in checkpoint.tree]
+    wrong += [(path, words) for path, words in compared(checkpoint, {path for path, _ in wrong} | ignored) if words]
+    remedy = "restore the file from another copy, or leave it out with --unsealed"
+    _refuse(checkpoint, ((path, f"{words}; {remedy}") for path, words in wrong))
+    return [f"{checkpoint.place(path)}: {words}" for path, words in told]
 
 
 def _refuse(checkpoint: Checkpoint, obstacles: Iterable[tuple[str, str]]) -> None:

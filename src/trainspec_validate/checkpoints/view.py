@@ -137,6 +137,8 @@ class Checkpoint:
     """Whether the manifest of a directory above lists every file of it."""
     unread: dict[str, str] = field(default_factory=dict)
     """Files that no reader judges and that may hold code, and why."""
+    doubts: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Files that a reader cannot decide on, with the fact and what to do."""
     manifest_digest: str = ""
     """SHA-256 of the manifest as it was read."""
     tree: dict[str, FileFact] = field(default_factory=dict)

@@ -19,6 +19,9 @@ from trainspec_validate.system.boundary import UnreadableError, unreadable, untr
 if TYPE_CHECKING:
     from trainspec_validate.checkpoints.inventory import Group
 
+_UNSEALED = "is under unsealed of the manifest, and no digest protects it"
+_SEAL = "seal the checkpoint again without --unsealed for it"
+
 
 def judge_stored(  # noqa: PLR0913
     groups: Sequence[Group],
@@ -74,11 +77,15 @@ def _selected(found: CheckResult, selection: Selection, index: Index) -> CheckRe
 
 
 def _unread(checkpoints: Iterable[Checkpoint]) -> tuple[Unjudged, ...]:
-    """The files that no reader judges and that may hold code."""
+    """The files that no reader judges and that may hold code, and those that a manifest leaves without a digest."""
     remedy = "save plain state in a format that is judged, such as safetensors"
-    return tuple(
-        Unjudged(one.place(path), words, remedy, ()) for one in checkpoints for path, words in one.unread.items()
-    )
+    found = []
+    for one in checkpoints:
+        found += [Unjudged(one.place(path), words, remedy, ()) for path, words in one.unread.items()]
+        found += [Unjudged(one.place(path), words, help_, ()) for path, (words, help_) in one.doubts.items()]
+        unsealed = one.manifest.unsealed if one.manifest else ()
+        found += [Unjudged(one.place(path), _UNSEALED, _SEAL, ()) for path in unsealed if path not in one.unread]
+    return tuple(found)
 
 
 def _summary(checkpoint: Checkpoint, *, reads_values: bool) -> DocumentSummary:

@@ -24,6 +24,7 @@ _TOOLS: Final = frozenset({".git", ".hg", ".svn", ".jj", ".venv", ".tox", ".nox"
 """Directories of tools, which hold no configuration of a run."""
 _ENVIRONMENT = "pyvenv.cfg"
 _START_BYTES: Final = 262_144
+_N5_NAME: Final = "attributes.json"
 _MOST_LEVELS: Final = 100
 _MOST_ENTRIES: Final = Limit("a directory", 1_000_000, "entries")
 Skipped = tuple[str, str, str]
@@ -82,7 +83,7 @@ class _Tree:
 
     def scan(self) -> None:
         """Enter all directories but those of tools; what cannot be entered is an error of the search itself."""
-        from trainspec_validate.checkpoints.format_table import ARRAYS, BINARY, is_bare, left_out  # noqa: PLC0415 - start-up
+        from trainspec_validate.checkpoints.format_table import ARRAYS, N5, left_out  # noqa: PLC0415 - start-up
 
         pending = [(self.root, False, 0)]
         num_entries = Count(_MOST_ENTRIES)
@@ -99,10 +100,8 @@ class _Tree:
                         pending += [] if _is_of_a_tool(entry) else [(Path(parent, entry.name), is_hidden, level + 1)]
                     elif is_hidden and _is_ours_by_name(entry.name):
                         self.hidden.append(Path(parent, entry.name))
-                    elif reason := left_out(entry.name):
-                        self.named[parent if reason == ARRAYS else Path(parent, entry.name)] = reason
-                    elif is_bare(entry.name) and _is_binary(Path(parent, entry.name)):
-                        self.named[Path(parent, entry.name)] = BINARY
+                    elif reason := left_out(entry.name) or _state_reason(Path(parent, entry.name)):
+                        self.named[parent if reason in {ARRAYS, N5} else Path(parent, entry.name)] = reason
         except OverLimitError:
             return  # the search reports that it could not look at all of it
 
@@ -165,6 +164,29 @@ def _link_reason(link: Path) -> str:
 
 def _is_ours_by_name(name: str) -> bool:
     return is_document_name(name) or is_stream_name(name)
+
+
+def _state_reason(file: Path) -> str:
+    """Why a file is left out whose content, and not its name, shows that it holds state; empty for anything else."""
+    from trainspec_validate.checkpoints.content import kind_of, may_hold_state  # noqa: PLC0415 - start-up
+    from trainspec_validate.checkpoints.format_table import BINARY, N5, STATE, is_bare  # noqa: PLC0415
+
+    if file.name == _N5_NAME:
+        return N5 if _is_n5(file) else ""
+    if not may_hold_state(file.name):
+        return ""
+    kind = kind_of(file)
+    return STATE.format(kind) if kind else BINARY if is_bare(file.name) and _is_binary(file) else ""
+
+
+def _is_n5(file: Path) -> bool:
+    """Whether a file describes an array or a group of N5; https://github.com/saalfeldlab/n5#file-system-specification."""
+    try:
+        with open_regular(file) as opened:
+            start = opened.read(_START_BYTES)
+    except OSError:
+        return False
+    return b'"n5"' in start or all(key in start for key in (b'"dimensions"', b'"blockSize"', b'"dataType"'))
 
 
 def _is_binary(file: Path) -> bool:

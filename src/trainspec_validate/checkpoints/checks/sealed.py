@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainspec_validate.checkpoints import signature
-from trainspec_validate.checkpoints.boundary import failure
 from trainspec_validate.checkpoints.checks import Checkpoint, CheckpointPolicy, NotApplicable, Series, Violation, check
 from trainspec_validate.checkpoints.compare import absent_files, changed_files, unlisted_files
-from trainspec_validate.checkpoints.hashing import digests
-from trainspec_validate.checkpoints.opening import UnreadableError
-from trainspec_validate.checkpoints.pieces import damaged
-from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Archive
-from trainspec_validate.checkpoints.zips import opened
+from trainspec_validate.checkpoints.payload import compared
+from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME
 
 _REMEDY = "restore the file from another copy"
-_SHOWN = 3
 _NO_MANIFEST = f"no {MANIFEST_NAME} that can be read"
 
 
@@ -115,35 +110,9 @@ def payload_checksum(series: Series) -> Iterator[Violation]:
     """Content agrees with the checksums of its format, where no manifest vouches for it."""
     num_compared = 0
     for one in series.checkpoints:
-        archives = [archive for archive in one.archives if archive.path not in one.sealed | one.recorded.keys()]
-        for archive in archives:
-            words, is_recorded = _damage(one, archive)
-            num_compared += is_recorded
-            if words:
-                yield Violation(one.place(archive.path), words, _REMEDY)
-        pieces = [piece for piece in one.pieces if piece.crc32c is not None and piece.path not in one.sealed]
-        num_compared += len(pieces)
-        for piece, words in damaged(one.root, pieces):
-            yield Violation(one.place(piece.path), f"tensor {piece.name!r} {words}", _REMEDY)
-        recorded = {path: digest for path, digest in one.recorded.items() if path not in one.sealed}
-        for path, found in digests(one.root, recorded).items():
+        for path, words in compared(one, one.sealed):
             num_compared += 1
-            if found != recorded[path]:
-                yield Violation(one.place(path), "the content contradicts its recorded SHA-256", _REMEDY)
+            if words:
+                yield Violation(one.place(path), words, _REMEDY)
     if not num_compared:
         raise NotApplicable("no recorded checksum of a file that no manifest vouches for")
-
-
-def _damage(one: Checkpoint, archive: Archive) -> tuple[str, bool]:
-    """What contradicts the checksums of a container, and whether it has any."""
-    try:
-        with opened(one.root / archive.path, archive) as container:
-            damaged, is_recorded = container.damaged()
-    except UnreadableError as error:
-        return f"the container {error}", True
-    except Exception as error:
-        return f"the container {failure(error)[1]}", True
-    if not damaged:
-        return "", is_recorded
-    shown = ", ".join(damaged[:_SHOWN]) + (", …" if len(damaged) > _SHOWN else "")
-    return f"{len(damaged):,} entr{'ies' if len(damaged) > 1 else 'y'} contradict the checksum: {shown}", True

@@ -12,6 +12,7 @@ from trainspec_validate.checkpoints.crc32c import crc32c
 from trainspec_validate.checkpoints.formats import ocdbt
 from trainspec_validate.checkpoints.limits import STORE_BYTES
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
+from trainspec_validate.checkpoints.paths import above
 from trainspec_validate.checkpoints.statistics import Piece
 from trainspec_validate.checkpoints.tiles import volume
 from trainspec_validate.checkpoints.view import Checkpoint
@@ -24,6 +25,9 @@ _ARRAY = ".zarray"
 _BROKEN = "resume from an earlier checkpoint"
 _ARRAYS = frozenset({"jax.Array", "np.ndarray"})
 _OF_TREES = (".StandardCheckpointHandler", ".PyTreeCheckpointHandler")
+_OWN = "orbax.checkpoint."
+"""Its handlers of trees always write their description: the option `write_tree_metadata` ended with Orbax 0.5.11, and
+the mark has named handlers since 0.10.0; https://github.com/google/orbax/blob/main/checkpoint/CHANGELOG.md."""
 _MAX_DIMENSIONS = 32
 _FLOATS = {"<f8": "F64", "<f4": "F32", "<f2": "F16", "bfloat16": "BF16"}
 _WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
@@ -42,8 +46,12 @@ def read(checkpoint: Checkpoint) -> None:
     checkpoint.examined |= {"mark", "container", "limits", "files"}
     paths = sorted(checkpoint.files)
     _read_mark(checkpoint, paths)
+    trees = {path.rpartition("/")[0] for path in paths if path.rpartition("/")[2] == _TREE}
     for path in paths:
         folder, _, name = path.rpartition("/")
+        if name == _ARRAY and trees.isdisjoint(["", *above(folder)]):
+            words = f"is an array without {_TREE}, so missing chunks are not noticed"
+            checkpoint.doubts[folder] = (words, "save it again with Orbax 0.5.11 or later")
         with judged(checkpoint, path, remedy=_BROKEN):
             if name == _TREE:
                 _read_tree(checkpoint, folder, paths)
@@ -88,7 +96,13 @@ def _read_save(checkpoint: Checkpoint, prefix: str, paths: list[str]) -> None:
     items = data.get("item_handlers")
     for folder, handler in (items if isinstance(items, dict) else {"": items}).items():
         path = f"{prefix}{folder}/{_TREE}" if folder else f"{prefix}{_TREE}"
-        if str(handler).endswith(_OF_TREES) and path not in checkpoint.files:
+        if not str(handler).endswith(_OF_TREES) or path in checkpoint.files:
+            continue
+        if not str(handler).startswith(_OWN):
+            checkpoint.unread[path] = (
+                "is missing, so the arrays are not known; a handler outside Orbax may not write it"
+            )
+        else:
             words = f"the names and types of the arrays, which the handler that {MARK} names writes, are missing"
             checkpoint.report("files", path, words, _BROKEN)
     for item in items if isinstance(items, dict) else ():

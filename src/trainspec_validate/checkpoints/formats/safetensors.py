@@ -1,9 +1,10 @@
-"""Reads headers of safetensors files, and the indexes that join such files to one model."""
+"""Reads headers of safetensors files, and the indexes that join files of any format to one model."""
 
 from __future__ import annotations
 
 import re
 import struct
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,11 @@ from trainspec_validate.checkpoints.tiles import shown, volume
 from trainspec_validate.checkpoints.view import Checkpoint, is_count
 
 SUFFIX = ".safetensors"
-_INDEX = ".safetensors.index.json"
-_NUMBERED = re.compile(r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<total>\d{5})\.safetensors$")
+_INDEX = tuple(f".{end}.index.json" for end in ("safetensors", "bin", "h5", "msgpack"))
+"""Of the shards of safetensors, PyTorch, TensorFlow and Flax, which Hugging Face writes alike."""
+_NUMBERED = re.compile(
+    r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<total>\d{5})(?P<end>\.(?:safetensors|bin|pt|h5|msgpack))$"
+)
 _LENGTH = struct.Struct("<Q")
 _SHOWN = 3
 # https://github.com/huggingface/safetensors/blob/24b0b28/safetensors/src/tensor.rs
@@ -57,10 +61,13 @@ def read(checkpoint: Checkpoint) -> None:
             names = _read_file(checkpoint, path)
             if names is not None:
                 headers[path] = names
+    num_bytes = Counter[str]()
+    for piece in checkpoint.pieces:
+        num_bytes[piece.path] += piece.num_bytes
     for path in [path for path in checkpoint.files if path.endswith(_INDEX)]:
         with judged(checkpoint, path, "the index"):
-            _read_index(checkpoint, path, headers)
-    _check_numbers(checkpoint, paths)
+            _read_index(checkpoint, path, headers, num_bytes)
+    _check_numbers(checkpoint)
 
 
 def _read_file(checkpoint: Checkpoint, path: str) -> frozenset[str] | None:
@@ -148,7 +155,9 @@ def _are_counts(value: Any) -> bool:
     return isinstance(value, list) and all(map(is_count, value))
 
 
-def _read_index(checkpoint: Checkpoint, path: str, headers: Mapping[str, frozenset[str]]) -> None:
+def _read_index(
+    checkpoint: Checkpoint, path: str, headers: Mapping[str, frozenset[str]], num_bytes: Mapping[str, int]
+) -> None:
     checkpoint.examined |= {"container", "limits", "files", "tiling", "paths"}
     try:
         index = read_json(read_small(checkpoint.root / path))
@@ -176,6 +185,25 @@ def _read_index(checkpoint: Checkpoint, path: str, headers: Mapping[str, frozens
             checkpoint.report("files", target, words, "restore the file from another copy")
         elif target in headers:
             _compare(checkpoint, path, file, names, headers[target])
+    prefix = f"{folder}/" if folder else ""
+    shards = [f"{prefix}{file}" for file in by_file]
+    if headers.keys() >= set(shards):
+        _check_total(checkpoint, path, index.get("metadata"), {shard: num_bytes.get(shard, 0) for shard in shards})
+
+
+def _check_total(checkpoint: Checkpoint, path: str, metadata: Any, shards: Mapping[str, int]) -> None:
+    """Say where the total of the index is not what the shards hold.
+
+    It proves no damage: programs write the bytes of tensors, the bytes of files, tied tensors more than once, or the
+    total of another precision.
+    """
+    total = metadata.get("total_size") if isinstance(metadata, dict) else None
+    if type(total) not in {int, float} or not shards:
+        return
+    held = sum(shards.values())
+    if total not in {held, sum(checkpoint.files[shard].size_bytes for shard in shards)}:
+        words = f"says total_size {total:,}, and its shards hold {held:,} bytes of tensors"
+        checkpoint.doubts[path] = (words, "compare the shards with those of the source, and write the index again")
 
 
 def _compare(checkpoint: Checkpoint, path: str, file: str, named: set[str], held: frozenset[str]) -> None:
@@ -188,16 +216,16 @@ def _compare(checkpoint: Checkpoint, path: str, file: str, named: set[str], held
             checkpoint.report("tiling", path, what, "the index and the shards are of different saves; restore both")
 
 
-def _check_numbers(checkpoint: Checkpoint, paths: list[str]) -> None:
+def _check_numbers(checkpoint: Checkpoint) -> None:
     """Shards that count themselves, such as `model-00001-of-00003.safetensors`, are all there."""
-    sets: dict[tuple[str, int], set[int]] = {}
-    for path in paths:
+    sets: dict[tuple[str, str, int], set[int]] = {}
+    for path in checkpoint.files:
         match = _NUMBERED.match(path)
         if match:
-            sets.setdefault((match["stem"], int(match["total"])), set()).add(int(match["number"]))
-    for (stem, total), numbers in sets.items():
+            sets.setdefault((match["stem"], match["end"], int(match["total"])), set()).add(int(match["number"]))
+    for (stem, end, total), numbers in sets.items():
         checkpoint.examined.add("shards")
         absent = total - len({number for number in numbers if 1 <= number <= total})
         if absent > 0:
-            words = f"{absent:,} of {total:,} files {stem}-*-of-{total:05}{SUFFIX} are missing"
+            words = f"{absent:,} of {total:,} files {stem}-*-of-{total:05}{end} are missing"
             checkpoint.report("shards", stem.rpartition("/")[0], words, "restore the files from another copy")

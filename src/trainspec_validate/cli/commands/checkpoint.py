@@ -16,7 +16,7 @@ from trainspec_validate.checkpoints.inventory import inventory
 from trainspec_validate.checkpoints.leftovers import forgiven, leftovers
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.checkpoints.read_rates import Reads
-from trainspec_validate.checkpoints.seal import Facts, SealError, seal, unsealed_matches, write
+from trainspec_validate.checkpoints.seal import Facts, SealError, check_damage, seal, unsealed_matches, write
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.terminal import Failure
@@ -64,7 +64,9 @@ def _state(_context: click.Context, _option: click.Parameter, words: str | None)
 @click.option("--signing-key", type=_file, metavar="FILE", help="Sign too: private key in PEM, on an elliptic curve.")
 @click.option("--force", is_flag=True, help="Replace a manifest that is there.")
 @_progress
+@click.pass_context
 def seal_(  # noqa: PLR0913, PLR0917
+    context: click.Context,
     directory: str,
     step: int | None,
     num_tokens: float | None,
@@ -80,7 +82,10 @@ def seal_(  # noqa: PLR0913, PLR0917
     """Write the manifest of the checkpoint in DIRECTORY: every file at any depth with its size and SHA-256.
 
     Fails, and names each, where there is something that the manifest cannot cover: a link, a pipe, a socket or a
-    device, a name that is no UTF-8, a directory that cannot be listed, a file that changes meanwhile.
+    device, a name that is no UTF-8, a directory that cannot be listed, a file that changes meanwhile, a file that
+    its own format shows to be damaged.
+
+    Exits with 1, with the manifest written, where the checkpoint names files that are missing.
 
     A signature goes into model.sig, in the format of OpenSSF Model Signing.
     """
@@ -91,14 +96,17 @@ def seal_(  # noqa: PLR0913, PLR0917
     named = unsealed_matches(checkpoint, unsealed)
     tool = ("trainspec", __version__)
     facts = Facts(tool, save_id, step, num_tokens, run_name, num_ranks, state, named)
-    _seal(checkpoint, facts, no_progress=no_progress)
+    missing = _seal(checkpoint, facts, no_progress=no_progress)
     if signing_key is not None:
         _sign(checkpoint.root, signing_key)
+    context.exit(terminal.FINDINGS if missing else terminal.OK)
 
 
-def _seal(checkpoint: Checkpoint, facts: Facts, *, no_progress: bool) -> None:
+def _seal(checkpoint: Checkpoint, facts: Facts, *, no_progress: bool) -> list[str]:
+    """Write the manifest; what the checkpoint lacks by its own indexes is named and returned."""
     start = time.monotonic()
     try:
+        missing = check_damage(checkpoint, facts.unsealed)
         manifest = _with_bar("hashing", no_progress, lambda bar: seal(checkpoint, facts, bar))
         path = write(checkpoint.root, manifest)
     except (SealError, ValueError) as error:
@@ -109,6 +117,8 @@ def _seal(checkpoint: Checkpoint, facts: Facts, *, no_progress: bool) -> None:
     rate = _rate(num_bytes, time.monotonic() - start)
     terminal.say(f"{path.as_posix()}: {_files(len(manifest['files']))}, {num_bytes:,} bytes, {rate}")
     _tell_unsealed(checkpoint, facts.unsealed)
+    terminal.emit("".join(f"{printable(line)}\n" for line in missing))
+    return missing
 
 
 def _tell_unsealed(checkpoint: Checkpoint, paths: Sequence[str]) -> None:

@@ -12,12 +12,14 @@ _LIBRARIES = (
     r"[A-Za-z0-9_]{1,80}|TF_XLA_FLAGS|GPU_MAX_HW_QUEUES)"
 )
 """Variables of communication libraries, compilers and frameworks."""
-_NO_SETTING = re.compile(r"(?:HOME|PATH|DIR|DIRECTORY|ROOT|ARGS|OPTS|FILE|DEVICES)\Z")
-"""Ends of names for places, and for lists of a script; visible devices are no setting of a library."""
+_NO_SETTING = re.compile(r"_(?:HOME|PATH|DIR|DIRECTORY|ROOT)\Z")
+"""Ends of names for places."""
 _SET = re.compile(rf"(?<![\w$./{{-])(?P<name>{_LIBRARIES})(?:\\?[\"'])?(?:[ \t]{{0,4}}:[ \t]|\+?=(?!=))")
 """`NAME=value` of a shell or a list, `NAME: value` of YAML and JSON."""
 _HANDED = re.compile(rf"(?:(?<!\S)(?:-x|-e|--env|setenv)[ =]|\bname:)[ \t]{{0,8}}[\"']?(?P<name>{_LIBRARIES})\b")
 """`-x NAME` of a launcher, `name: NAME` of Kubernetes."""
+_GIVEN = re.compile(r"(?<!\S)(?:-x|-e|--env)[ =][\"']?(?P<name>[A-Z][A-Z0-9_]{2,80})=")
+"""`--env NAME=value` of a launcher, whatever the name is."""
 _LISTS = re.compile(r"(?m)^[ \t]*(?:export[ \t]+)?\w{0,40}ENV_?VARS?\w{0,40}\+?=(?P<list>[^\n]{0,4096})")
 _LISTED = re.compile(r"(?<![\w$])(?P<name>[A-Z][A-Z0-9_]{2,80})=")
 _COMMENT = re.compile(r"(?m)^[ \t]*(?:#(?!SBATCH|PBS|PJM)|//)[^\n]*")
@@ -31,7 +33,7 @@ def variables(text: str) -> list[str]:
     ['NCCL_DEBUG', 'UCX_TLS', 'A_B', 'NCCL_ALGO']
     """
     head = _COMMENT.sub("", text[:_HEAD])
-    found = sorted((place, name) for pattern in (_SET, _HANDED) for place, name in _named(pattern, head))
+    found = sorted((place, name) for pattern in (_SET, _HANDED, _GIVEN) for place, name in _named(pattern, head))
     for listed in _LISTS.finditer(head):
         found += [(listed.start("list") + place, name) for place, name in _named(_LISTED, listed["list"])]
     names = dict.fromkeys(name for _, name in sorted(found))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from trainspec_validate.interop.readers._plan_parts import Draft, without_empty
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, without_empty
+
+_LOADED = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/checkpointing.py"
+_FORCED = ("gated_ffn", "tied_embeddings", "num_key_value_heads", "attention", "num_parameters")
+"""Keys of the model that follow from arguments which the checkpoint overwrites."""
 
 
 def drop_defaults(draft: Draft) -> None:
@@ -19,6 +23,22 @@ def drop_defaults(draft: Draft) -> None:
             del draft.derived[group, key]
             del draft.facts[group][key]
             draft.lacks((group, key), "the file does not say, and the default depends on the version")
+
+
+def drop_from_checkpoint(draft: Draft) -> None:
+    """What `--use-checkpoint-args` takes from the checkpoint: sizes that are not given, and switches in any case."""
+    if not draft.flag("use_checkpoint_args"):
+        return
+    source = f"use_checkpoint_args takes it from the checkpoint ({_LOADED})"
+    draft.drop(
+        [place for place, how in draft.derived.items() if place[0] == "model" and isinstance(how, Default)], source
+    )
+    for key in _FORCED:
+        value = draft.get("model", key)
+        if value is not None and not isinstance(value, dict):
+            draft.drop([("model", key)], f"{str(value).lower()} by the arguments, but {source}")
+    for key, value in (draft.get("model", "experts") or {}).items():
+        draft.drop([("model", "experts", key)], f"{value} by the arguments, but {source}")
 
 
 def drop_all_defaults(draft: Draft, why: str) -> None:

@@ -95,6 +95,8 @@ def _write_family(draft: Draft) -> str | None:
     program = draft.word("$program") or ""
     if _OTHER_PROGRAMS.search(program):
         several.append("$program")
+    if str(draft.values.get("tokenizer_type", "")).startswith("Bert"):
+        several.append("tokenizer_type")
     if several:
         named = program if several[0] == "$program" else several[0]
         told = f"{named}: the model is no plain decoder; its family and parameters must be given"

@@ -18,7 +18,7 @@ def words(said: Mapping[str, Any], key: str) -> str:
     ('', '8')
     """
     value = said.get(key)
-    if not isinstance(value, str | int | float) or isinstance(value, bool):
+    if not isinstance(value, str | int | float):
         return ""
     plain = plain_text(value)
     return "" if plain.casefold() in _NOTHING else plain

@@ -215,6 +215,14 @@ class Draft:
     """Settings that were read and without which the plan is the same."""
     elsewhere: list[str] = field(default_factory=list)
     """Settings that nobody read, of branches that these values do not come from."""
+    unfit: set[str] = field(default_factory=set)
+    """Settings whose value is of another kind than the one that was looked for."""
+    fit: set[str] = field(default_factory=set)
+    """Settings whose value was of the kind that was looked for."""
+    taken: set[str] = field(default_factory=set)
+    """Settings whose value was taken."""
+    passed: set[str] = field(default_factory=set)
+    """Settings that were passed over for another one of the same meaning."""
     carried: set[str] = field(default_factory=set)
     """Environment variables that facts hold whole."""
     told: list[tuple[str, str | int | None]] = field(default_factory=list)
@@ -229,6 +237,9 @@ class Draft:
             if value is None:
                 continue
             reason = why_open(value)
+            self.taken.add(name)
+            others = present[present.index(name) + 1 :]
+            self.passed.update(other for other in others if self.values[other] not in (None, value))
             if reason is None:
                 grouped = isinstance(value, str) and _GROUPED.fullmatch(value)
                 return int(value.replace("_", "")) if grouped else value
@@ -242,6 +253,17 @@ class Draft:
         """Why settings that were looked at are unresolved."""
         return [self._open[name] for name in names if name in self._open]
 
+    def _fitting(self, names: Sequence[str], value: Any, *, fits: bool) -> None:
+        """Remember settings whose value is of another kind."""
+        if value is None:
+            return
+        name = next(name for name in names if self.values.get(name) is not None)
+        if fits:
+            self.unfit.discard(name)
+            self.fit.add(name)
+        elif name not in self.fit:
+            self.unfit.add(name)
+
     def count(self, *names: str) -> int | None:
         """A whole number of at least 1; None for anything else."""
         value = self.look(*names)
@@ -251,19 +273,24 @@ class Draft:
         """A finite number; None for anything else."""
         value = self.look(*names)
         plain = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST * LARGEST
+        self._fitting(names, value, fits=plain)
         return float(value) if plain else None
 
     def flag(self, *names: str) -> bool | None:
         """A truth value, also as a word or as 0 and 1; None for anything else."""
         value = self.look(*names)
-        if isinstance(value, str):
-            return _WORDS.get(value.lower())
-        return bool(value) if isinstance(value, bool) or value in (0, 1) else None
+        found = _WORDS.get(value.lower()) if isinstance(value, str) else None
+        if isinstance(value, bool) or (isinstance(value, int | float) and value in (0, 1)):
+            found = bool(value)
+        self._fitting(names, value, fits=found is not None)
+        return found
 
     def word(self, *names: str) -> str | None:
         """A text; None for anything else."""
         value = self.look(*names)
-        return value if isinstance(value, str) and value else None
+        found = value if isinstance(value, str) and value else None
+        self._fitting(names, value, fits=found is not None)
+        return found
 
     def copy(self, pointer: Pointer, *names: str, least: int = 1) -> int | None:
         """Take a whole number over as it stands; what is no number is kept with a remark."""
@@ -383,6 +410,12 @@ class Draft:
         if self.idle:
             idle = _listed([self.origins.get(name, name) for name in self.idle])
             remarks.append(Remark(f"read, and the plan would be the same without it: {idle}"))
+        if unfit := sorted(self.unfit - {*self.idle}):
+            unfit = [f"{self.origins.get(name, name)} is {shown(self.values[name])}" for name in unfit]
+            remarks.append(Remark(f"not read, because the value is of another kind: {_listed(unfit)}"))
+        if behind := sorted(self.passed - self.taken - {*self.idle}):
+            behind = [self.origins.get(name, name) for name in behind]
+            remarks.append(Remark(f"another setting of the same meaning goes before it: {_listed(behind)}"))
         if left := [name for name in variables(text.text) if name not in self.carried]:
             remarks.append(Remark(f"environment variables that are not carried over: {_listed(left)}"))
         open_keys = [

@@ -8,7 +8,7 @@ from typing import Any
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._megatron_deepspeed import settle
-from trainspec_validate.interop.readers._megatron_defaults import drop_all_defaults
+from trainspec_validate.interop.readers._megatron_defaults import drop_all_defaults, drop_from_checkpoint
 from trainspec_validate.interop.readers._megatron_model import ARGUMENTS
 from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._optimizer_plan import write_megatron
@@ -76,6 +76,7 @@ def read(text: ForeignText) -> Fragment:
         if program and not _OWN.search(program):
             drop_all_defaults(draft, f"{program[:60]} is no program of Megatron-LM and has defaults of its own")
         settle(draft, ARGUMENTS)
+        drop_from_checkpoint(draft)
         complete(draft, *started_ranks(draft, text.text))
         return draft
 

@@ -38,13 +38,24 @@ def large_digest(files: Sequence[RunFile], num_workers: int | None) -> Digest:
     """The digest of a run, folded stretch by stretch; one that turns out not to be in order is sorted first."""
     if not have_order(files):
         return sorted_digest(files)
-    shares = with_heads(split(ordered(files), num_workers or _processors()), files)
+    shares = with_heads(split(ordered(files), _num_processes(files, num_workers or _processors())), files)
     with suppress(HeadUnknownError):
         digest = _folded(shares)
         if not digest.is_unsorted:
             return digest
         del digest  # before there is another one
     return sorted_digest(files)
+
+
+def _num_processes(files: Sequence[RunFile], wanted: int) -> int:
+    """Processes that may read the files at once: what they unpack is bounded over all of them."""
+    for file in files:
+        if wanted > 1 and file.format == "parquet":
+            from trainspec_validate.telemetry.formats.parquet import most_processes  # noqa: PLC0415
+
+            with file.reading():
+                wanted = min(wanted, most_processes(file.path))
+    return wanted
 
 
 def _processors() -> int:

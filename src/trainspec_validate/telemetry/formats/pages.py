@@ -24,6 +24,8 @@ _MOST_HEADER: Final = Limit("a page of a Parquet file", 16 * 1024 * 1024, "bytes
 _USUAL_HEADER_BYTES: Final = 1_024
 _DICTIONARY_ENTRY_BYTES: Final = 16
 """What a library takes for each text of a dictionary beside the text."""
+_MOST_OF_TEXT: Final = 5
+"""How many times its size a dictionary of short texts, of four bytes and more each, takes with these entries."""
 _DICTIONARY: Final = 2
 _PACKED, _UNPACKED, _OF_DATA, _OF_DICTIONARY, _OF_DATA_2 = 3, 2, 5, 7, 8
 """Fields of the header of a page."""
@@ -85,7 +87,10 @@ def check_pages(content: BinaryIO, group: Any, columns: list[int], texts: set[in
     all_bytes = text_bytes = 0
     for number in columns:
         largest = dictionary = 0
-        for page in _pages(content, group.column(number)):
+        column = group.column(number)
+        for page in _pages(content, column):
+            if page.unpacked_bytes > column.total_uncompressed_size:  # how many processes may share the file follows
+                raise ValueError(f"a page of column {number} unpacks to more than its footer says of the whole column")
             num_bytes = page.text_bytes if number in texts else page.unpacked_bytes
             if page.is_dictionary:
                 dictionary += num_bytes
@@ -98,6 +103,18 @@ def check_pages(content: BinaryIO, group: Any, columns: list[int], texts: set[in
         _AT_ONCE.check(all_bytes)
         _TEXT_AT_ONCE.check(text_bytes)
     return found
+
+
+def unpacked_bytes(group: Any, texts: set[int]) -> int:
+    """What a row group may take to be unpacked, as the footer says, which its pages are held against."""
+    other_bytes = text_bytes = 0
+    for number in range(group.num_columns):
+        column = group.column(number)
+        if number in texts:
+            text_bytes += _MOST_OF_TEXT * column.total_uncompressed_size + _DELTA_ENTRY_BYTES * column.num_values
+        else:
+            other_bytes += column.total_uncompressed_size
+    return min(other_bytes, int(_AT_ONCE.most)) + min(text_bytes, int(_TEXT_AT_ONCE.most))
 
 
 def _pages(content: BinaryIO, column: Any) -> Iterator[Page]:

@@ -25,7 +25,7 @@ from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.formats.fit import told
 from trainspec_validate.telemetry.formats.items import Item, Losses, Record, Refusal
 from trainspec_validate.telemetry.formats.native import read_line, record_from
-from trainspec_validate.telemetry.formats.pages import TextSize, check_pages
+from trainspec_validate.telemetry.formats.pages import TextSize, check_pages, unpacked_bytes
 from trainspec_validate.telemetry.formats.source import SourceError, check_unpacked
 from trainspec_validate.telemetry.formats.thrift import RECORDS, check_records
 
@@ -42,6 +42,9 @@ TEXT_AT_ONCE_BYTES = 8_000_000
 _LARGE_FILE_BYTES = 256_000_000
 """A part of a column is read whole in a smaller file, and through a buffer in a larger one."""
 _BUFFER_BYTES = 65_536
+_MOST_TOGETHER_BYTES = 1024 * 1024 * 1024
+"""What all processes that share a file may take to unpack row groups and to hold their numbers."""
+_NUMBER_BYTES = 8
 _MOST_SHARED_PARTS = 50_000
 """Parts of columns in a footer that each process may hold: a library takes some 5 kB for each."""
 _ROW_BYTES = 100
@@ -363,6 +366,24 @@ def num_row_groups(path: Path) -> int:
     with _opened(path) as (file, _):
         num = int(file.num_row_groups)
         return num if num * int(file.metadata.num_columns) <= _MOST_SHARED_PARTS else 1
+
+
+def most_processes(path: Path) -> int:
+    """How many processes may read row groups of a file at once, so that all of them together take bounded memory.
+
+    Raises:
+        SourceError: the file cannot be opened or is no sound Parquet, or Arrow is not installed.
+    """
+    with _opened(path) as (file, _):
+        texts = {n for n in range(len(file.schema)) if file.schema.column(n).path in {*_TEXTS, "json"}}
+        groups = (file.metadata.row_group(number) for number in range(file.num_row_groups))
+        largest = max((unpacked_bytes(group, texts) + _held_bytes(group) for group in groups), default=0)
+        return max(1, _MOST_TOGETHER_BYTES // max(1, largest))
+
+
+def _held_bytes(group: Any) -> int:
+    """What the numbers of a row group take that are held at once."""
+    return _NUMBER_BYTES * min(2 * CELLS_AT_ONCE, int(group.num_rows) * int(group.num_columns))
 
 
 def text_bytes(path: Path) -> int:
