@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from tests.trees import build
 from trainspec_validate.checking.selection import Selection
 from trainspec_validate.checkpoints.inventory import find
+from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.cli.validate import command as gate
 from trainspec_validate.model.finding import Verdict
 from trainspec_validate.pipeline.validation import validate

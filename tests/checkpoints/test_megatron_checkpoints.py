@@ -89,7 +89,8 @@ def test_digests_of_another_kind_are_told(tmp_path: Path) -> None:
     ],
 )
 def test_directories_of_ranks_are_a_whole_grid(tmp_path: Path, folders: str, words: str) -> None:
+    root = tmp_path / "iter_0000060"
     for folder in folders.split():
-        build(tmp_path, f"{folder}/model_optim_rng.pt  torch weight=F32[4]\n")
-    found = [one.message for one in read_checkpoint(tmp_path).troubles if one.aspect == "shards"]
+        build(root, f"{folder}/model_optim_rng.pt  torch weight=F32[4]\n")
+    found = [one.message for one in read_checkpoint(root).troubles if one.aspect == "shards"]
     assert found == ([words] if words else [])

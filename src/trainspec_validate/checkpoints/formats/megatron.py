@@ -1,4 +1,4 @@
-"""Reads what Megatron writes: directories of ranks, or configuration, common state and digests of a distributed checkpoint."""
+"""Reads what Megatron writes: ranks in directories, or settings, common state and digests of a distributed one."""
 
 from __future__ import annotations
 
