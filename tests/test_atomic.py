@@ -76,7 +76,9 @@ def test_a_link_is_refused(target: str, tmp_path: Path) -> None:
     assert not (tmp_path / "absent").exists()
 
 
-@pytest.mark.parametrize("name", ["link/new", "./link/new", "inside/link/new", "link/absent/new"])
+@pytest.mark.parametrize(
+    "name", ["link/new", "./link/new", "inside/link/new", "link/absent/new", "link/../new", "inside/../link/new"]
+)
 def test_a_directory_that_leads_out_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     Path("inside").mkdir()

@@ -105,6 +105,7 @@ def test_never_fails_on_errors_but_on_unreadable_input() -> None:
         (["--format", "auto=x"], "auto chooses the format of standard output"),
         (["--format", "json", "--format", "sarif"], "json and sarif cannot share standard output"),
         (["--format", "json=x", "--format", "junit=x"], "two formats would be written to x"),
+        (["--format", "json=x", "--format", "junit=./x"], "two formats would be written to x"),
         (["--statistics", "--format", "json"], "cannot share standard output"),
         (["--fail-on", "eror"], "'eror' is not one of"),
         (["--select", "TS-DOC-0005"], "did you mean 'TS-DOC-005'?"),

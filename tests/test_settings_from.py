@@ -110,6 +110,21 @@ def test_settings_that_the_directory_cannot_mean_are_refused() -> None:
     assert "unknown setting" in invoke().stderr
 
 
+@pytest.mark.parametrize("tree", [".", "..", "../request"])
+def test_the_directory_that_is_judged_is_no_state_before_the_change(tree: str) -> None:
+    result = invoke(tree=tree)
+    assert (result.exit_code, "a copy outside of this directory" in result.stderr) == (2, True), result.stderr
+
+
+@pytest.mark.parametrize("name", ["trainspec.toml", "pyproject.toml"])
+def test_settings_that_are_a_link_into_the_change_request_are_refused(name: str) -> None:
+    text = NEVER if name == "trainspec.toml" else f"[tool.trainspec]\n{NEVER}"
+    Path("own.toml").write_text(text, encoding="utf-8")
+    Path("../main", name).symlink_to(Path("own.toml").absolute())
+    result = invoke()
+    assert (result.exit_code, "this is a link out of ../main" in result.stderr) == (2, True), result.stderr
+
+
 @pytest.mark.parametrize("option", ["--write-baseline", "--prune-baseline"])
 def test_a_baseline_of_another_branch_is_not_written(option: str) -> None:
     result = invoke(option)

@@ -13,8 +13,10 @@ from trainspec_conformance.records import Entry, Malformed, SuiteRecord
 from trainspec_validate.documents.types.trace import TraceRecord
 
 MAX_LINE_BYTES = 16_000_000
-MAX_TRACE_BYTES = 1_000_000_000
+MAX_TRACE_BYTES = 100_000_000
 """What the files of one trial may hold; a stack that writes more is told so and read no further."""
+MAX_HISTORY_BYTES = 2 * MAX_TRACE_BYTES
+"""What the history of one trial may hold: its trace, with what the suite adds to each line."""
 _TRACE = msgspec.json.Decoder(TraceRecord)
 _ENTRY = msgspec.json.Decoder(Entry)
 
@@ -55,15 +57,25 @@ def read_history(path: Path) -> list[Entry]:
     """The entries that a trial wrote down.
 
     Raises:
-        ValueError: a line is no entry; the text names file and line.
+        ValueError: it is too long, or a line is no entry as a trial writes it; the text names file and line.
     """
-    entries = []
+    entries: list[Entry] = []
+    num_bytes = 0
     with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
+        while line := file.readline(2 * MAX_LINE_BYTES):
+            number = len(entries) + 1
+            num_bytes += len(line)
+            if num_bytes > MAX_HISTORY_BYTES:
+                raise ValueError(f"{path}:{number}: a history has at most {MAX_HISTORY_BYTES:,} bytes")
+            if not line.endswith(b"\n"):
+                raise ValueError(f"{path}:{number}: a line has at most {2 * MAX_LINE_BYTES:,} bytes and an end of line")
             try:
-                entries.append(_ENTRY.decode(line))
+                entry = _ENTRY.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise ValueError(f"{path}:{number}: {error}") from error
+            if msgspec.json.encode(entry) + b"\n" != line:
+                raise ValueError(f"{path}:{number}: a trial writes each key once and no space; this line was changed")
+            entries.append(entry)
     return entries
 
 

@@ -56,17 +56,21 @@ class Circumstances:
     document_errors: tuple[str, ...] = ()
 
 
+def requirements_digest() -> str:
+    """Digest of the index of requirements that this version judges by."""
+    return hashlib.sha256((DATA_DIRECTORY / "requirements.json").read_bytes()).hexdigest()
+
+
 def make_report(stack: StackDescriptor, results: Sequence[ScenarioResult], about: Circumstances) -> ConformanceReport:
     """The report of what was run."""
     scenarios = tuple(_scenario(one, about) for one in results)
     is_described = bool(about.documents) and not about.document_errors
     level = highest_level(scenarios, stack.claims.profile, is_described=is_described)
-    index = (DATA_DIRECTORY / "requirements.json").read_bytes()
     return ConformanceReport(
         apiVersion="trainspec/v1",
         created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         specification_version=load_index().specification_version,
-        requirements_sha256=hashlib.sha256(index).hexdigest(),
+        requirements_sha256=requirements_digest(),
         scenarios_sha256=scenarios_digest([one.scenario for one in results]),
         suite_version=__version__,
         stack=stack,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trainspec_validate.system.atomic import write_atomically
+from trainspec_validate.system.atomic import refuse_link, write_atomically
 
 TEMPLATES = Path(__file__).with_name("templates")
 FILES = ("stack.yaml", "shim.py")
@@ -19,10 +19,11 @@ def write_templates(directory: Path) -> list[Path]:
     """Write a descriptor and a shim that run as they stand; gives their paths.
 
     Raises:
-        FileExistsError: one of them is there already; nothing was written.
+        OSError: one of them is there already, or the directory is behind a link; nothing was written.
     """
     paths = [directory / name for name in FILES]
     for path in paths:
+        refuse_link(path)
         if os.path.lexists(path):
             raise FileExistsError(f"{path} is there already; name another directory")
     directory.mkdir(parents=True, exist_ok=True)

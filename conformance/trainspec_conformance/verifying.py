@@ -12,7 +12,14 @@ from trainspec_conformance.figures import figures, marks
 from trainspec_conformance.history import read_history
 from trainspec_conformance.judging import judge_trial
 from trainspec_conformance.reading import all_scenarios, read
-from trainspec_conformance.reporting import LEVELS, REPORT, highest_level, scenarios_digest, verdict
+from trainspec_conformance.reporting import (
+    LEVELS,
+    REPORT,
+    highest_level,
+    requirements_digest,
+    scenarios_digest,
+    verdict,
+)
 from trainspec_conformance.trial import HISTORY
 from trainspec_conformance.view import View
 from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport
@@ -35,7 +42,10 @@ def differences(directory: Path) -> Iterator[str]:
         return
     if scenarios_digest([known[one.scenario] for one in report.scenarios]) != report.scenarios_sha256:
         yield "the scenarios of this version of the suite are not those of the report"
+    if requirements_digest() != report.requirements_sha256:
+        yield "the requirements of this version of the specification are not those of the report"
     yield from _files(directory, report)
+    yield from _repeated(report)
     for one in report.scenarios:
         yield from _scenario(directory, report, one)
     yield from _documents(directory, report)
@@ -81,6 +91,26 @@ def _files(directory: Path, report: ConformanceReport) -> Iterator[str]:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != one.sha256:
             yield f"{one.path}: the file has changed since the report"
+
+
+def _repeated(report: ConformanceReport) -> Iterator[str]:
+    """Trials that are one trial: of two that ran, no history is the same to the microsecond."""
+    digests = {evidence.path: evidence.sha256 for evidence in report.evidence}
+    controls = {one.control for one in report.scenarios if one.control is not None}
+    first: dict[str, str] = {digests.get(f"{name}/{HISTORY}", name): name for name in sorted(controls)}
+    for one in report.scenarios:
+        if [trial.number for trial in one.trials] != [*range(1, len(one.trials) + 1)]:
+            yield f"{one.scenario}: the trials are not numbered 1 to {len(one.trials)}"
+        if len({trial.seed for trial in one.trials}) != len(one.trials):
+            yield f"{one.scenario}: two trials have one seed"
+        for trial in one.trials:
+            name = f"{trial.directory}/{HISTORY}"
+            before = first.setdefault(digests.get(name, name), trial.directory)
+            if before != trial.directory or trial.directory in controls:
+                yield f"{one.scenario}, trial {trial.number}: its history is that of {before}"
+        directories = [trial.directory for trial in one.trials]
+        if len(set(directories)) != len(directories):
+            yield f"{one.scenario}: {len(directories)} trials name {len(set(directories))} directories"
 
 
 def _documents(directory: Path, report: ConformanceReport) -> Iterator[str]:

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from tests.trees import build
 from trainspec_validate.checking.selection import Selection
 from trainspec_validate.checkpoints.inventory import find
+from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.cli.validate import command as gate
 from trainspec_validate.model.finding import Verdict
 from trainspec_validate.pipeline.validation import validate
@@ -110,3 +111,13 @@ def test_findings_of_checkpoints_are_silenced_like_others(tmp_path: Path) -> Non
     report = validate([tmp_path], waivers=tmp_path / "waivers.yaml")
     assert [finding.requirement for finding in report.findings if "CKP" in finding.requirement] == []
     assert [one.finding.requirement for one in report.suppressed] == ["TS-CKP-070"]
+
+
+@pytest.mark.parametrize("end", ["bin", "h5", "msgpack", "safetensors"])
+def test_a_missing_shard_of_any_format_is_reported(tmp_path: Path, end: str) -> None:
+    shard = "model-0000{}-of-00002." + end
+    weights = json.dumps({"weight_map": {"a": shard.format(1), "b": shard.format(2)}})
+    build(tmp_path, "trainer_state.json  json {}\n" + f"model.{end}.index.json  json {weights}\n")
+    build(tmp_path, f"{shard.format(1)}  {'safetensors' if end == 'safetensors' else 'torch'} a=F32[4]\n")
+    found = {(one.aspect, one.path) for one in read_checkpoint(tmp_path).troubles}
+    assert {("files", shard.format(2)), ("shards", "")} <= found

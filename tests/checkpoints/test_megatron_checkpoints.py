@@ -77,3 +77,20 @@ def test_digests_of_another_kind_are_told(tmp_path: Path) -> None:
         ("TS-CKP-083", "iter_0000060/integrity.json"),
         ("TS-CKP-092", "latest_checkpointed_iteration.txt"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("folders", "words"),
+    [
+        ("mp_rank_00 mp_rank_01 mp_rank_02", ""),
+        ("mp_rank_00 mp_rank_02", "1 of 3 directories mp_rank_* are missing"),
+        ("mp_rank_00_000 mp_rank_01_000 mp_rank_00_001", "1 of 2 x 2 directories mp_rank_* are missing"),
+        ("tp_rank_00_pp_rank_000 tp_rank_01_pp_rank_001", "2 of 2 x 2 directories tp_rank_* are missing"),
+    ],
+)
+def test_directories_of_ranks_are_a_whole_grid(tmp_path: Path, folders: str, words: str) -> None:
+    root = tmp_path / "iter_0000060"
+    for folder in folders.split():
+        build(root, f"{folder}/model_optim_rng.pt  torch weight=F32[4]\n")
+    found = [one.message for one in read_checkpoint(root).troubles if one.aspect == "shards"]
+    assert found == ([words] if words else [])

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.trees import build
 from trainspec_validate.checkpoints.crc32c import crc32c
+from trainspec_validate.checkpoints.formats import ocdbt
+from trainspec_validate.checkpoints.opening import UnreadableError
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.pipeline.validation import validate
 
@@ -22,11 +29,31 @@ def tree(*, new: bool) -> str:
     return json.dumps({"tree_metadata": {"('b', 'c')": ENTRY}, "use_ocdbt": new, "use_zarr3": False})
 
 
-def store(path: Path) -> None:
-    """A manifest of the newer storage: magic number, length, body, checksum."""
-    body = b"\x00\x00body"
-    start = bytes.fromhex("0cdb3a2a") + struct.pack("<Q", 12 + len(body) + 4) + body
-    path.write_bytes(start + struct.pack("<L", crc32c(start)))
+def number(value: int) -> bytes:
+    """A number of variable length."""
+    return bytes([value]) if value < 0x80 else bytes([value & 0x7F | 0x80]) + number(value >> 7)
+
+
+def table(names: list[str]) -> bytes:
+    """A table of files that share nothing."""
+    lengths = b"".join(number(len(name)) for name in names)
+    return number(len(names)) + bytes(max(len(names) - 1, 0)) + lengths + bytes(len(names)) + "".join(names).encode()
+
+
+def packed(magic: str, body: bytes) -> bytes:
+    """Magic number, length, version, no compression, body, checksum."""
+    start = bytes.fromhex(magic) + struct.pack("<Q", 14 + len(body) + 4) + b"\x00\x00" + body
+    return start + struct.pack("<L", crc32c(start))
+
+
+def store(folder: Path, values: str = "d/0a1b") -> None:
+    """A store of the newer kind: a manifest, and the root of its tree, which names a file with values."""
+    node = packed("0cdb20de", b"\x00" + table([values]) + b"\x00")
+    (folder / "d").mkdir(exist_ok=True)
+    (folder / "d" / "9f").write_bytes(b"before" + node)
+    head = bytes(16) + b"\x00" + number(1024) + number(1 << 20) + b"\x04" + b"\x00"
+    versions = b"\x02" + b"\x01\x01" + b"\x00\x00" + b"\x00\x01" + b"\x00\x06" + b"\x00" + number(len(node))
+    (folder / "manifest.ocdbt").write_bytes(packed("0cdb3a2a", head + table(["", "d/9f"]) + versions))
 
 
 def made(root: Path, *, new: bool) -> Path:
@@ -34,7 +61,7 @@ def made(root: Path, *, new: bool) -> Path:
     lines = [f"_CHECKPOINT_METADATA  json {SAVE}", f"default/_METADATA  json {tree(new=new)}"]
     if new:
         build(root, "\n".join([*lines, "default/d/0a1b  text values"]))
-        store(root / "default" / "manifest.ocdbt")
+        store(root / "default")
     else:
         array = '{"shape": [4, 3], "chunks": [2, 3]}'
         chunks = ["default/b.c/0.0  text v", "default/b.c/1.0  text v"]
@@ -61,7 +88,10 @@ def test_a_whole_checkpoint_is_read(tmp_path: Path, new: bool) -> None:
         (True, "_CHECKPOINT_METADATA  text {", ("container", "_CHECKPOINT_METADATA")),
         (True, "default/manifest.ocdbt  cut 1", ("container", "default/manifest.ocdbt")),
         (True, "default/manifest.ocdbt  text nothing", ("container", "default/manifest.ocdbt")),
-        (True, "default/d/0a1b  removed", ("files", "default")),
+        (True, "default/d/0a1b  removed", ("files", "default/manifest.ocdbt")),
+        (True, "default/d/9f  removed", ("files", "default/manifest.ocdbt")),
+        (True, "default/d/9f  cut 1", ("container", "default/d/9f")),
+        (True, "default/d/9f  text nothing", ("container", "default/d/9f")),
         (True, "default/manifest.ocdbt  removed", ("files", "default/manifest.ocdbt")),
         (False, "default/b.c/1.0  removed", ("tiling", "default/b.c")),
         (False, "default/b.c/.zarray  removed", ("files", "default/b.c/.zarray")),
@@ -73,6 +103,49 @@ def test_damage_is_told(tmp_path: Path, new: bool, damage: str, wanted: tuple[st
     root = made(tmp_path / "60", new=new)
     build(root, damage)
     assert told(root) == [wanted]
+
+
+@pytest.mark.parametrize("name", ["../../../etc/passwd", "/etc/passwd"])
+def test_a_store_that_names_files_elsewhere_is_damaged(tmp_path: Path, name: str) -> None:
+    root = made(tmp_path / "60", new=True)
+    store(root / "default", name)
+    assert told(root) == [("files", "default/manifest.ocdbt")]
+
+
+def test_a_store_without_values_is_damaged(tmp_path: Path) -> None:
+    root = made(tmp_path / "60", new=True)
+    shutil.rmtree(root / "default" / "d")
+    assert ("files", "default") in told(root)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_a_manifest_of_any_bytes_is_read_or_refused(data: st.DataObject) -> None:
+    for magic in ("0cdb3a2a", "0cdb20de"):
+        content = packed(magic, data.draw(st.binary(max_size=80)))
+        with suppress(UnreadableError, ocdbt.UnknownLayoutError):
+            ocdbt.manifest_files(content)
+
+
+@pytest.mark.parametrize("num_keys", [1, 3000])
+def test_what_tensorstore_writes_is_read(tmp_path: Path, num_keys: int) -> None:
+    tensorstore = pytest.importorskip("tensorstore")
+    place = tmp_path / "60" / "default"
+    made(tmp_path / "60", new=True)
+    shutil.rmtree(place / "d")
+    (place / "manifest.ocdbt").unlink()
+    values = tensorstore.KvStore.open({"driver": "ocdbt", "base": f"file://{place}/"}).result()
+    for _ in range(2):
+        with tensorstore.Transaction() as changes:
+            for key in range(num_keys):
+                values.with_transaction(changes)[f"{key}"] = os.urandom(1500)
+    assert told(tmp_path / "60") == []
+    names, root = ocdbt.manifest_files((place / "manifest.ocdbt").read_bytes())
+    assert root is not None
+    for name in filter(None, [*names, *ocdbt.node_files(place / root.file, root)]):
+        (place / name).rename(tmp_path / "aside")
+        assert told(tmp_path / "60"), name
+        (tmp_path / "aside").rename(place / name)
 
 
 def test_a_turned_bit_in_the_directory_of_arrays_is_told(tmp_path: Path) -> None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import struct
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from tests.bundles_made import bundle, training
+from tests.checkpoints.test_orbax import store
 from tests.trees import build, mapping, object_of, pickled, short_text
 from trainspec_validate.checkpoints.checks import NotApplicable, Series, Violation
 from trainspec_validate.checkpoints.checks.keys import state_keys
 from trainspec_validate.checkpoints.checks.sealed import save_id_unique
-from trainspec_validate.checkpoints.crc32c import crc32c
 from trainspec_validate.checkpoints.inventory import find
 from trainspec_validate.checkpoints.read import read_group
 from trainspec_validate.documents.load import load_text
@@ -55,18 +54,12 @@ def test_names_are_found_in_every_format(tmp_path: Path, way: str) -> None:
     assert words.startswith("no name of a tensor, of other state or of a file fits 'scheduler.*', where optimizer")
 
 
-def empty_store() -> bytes:
-    """A manifest of OCDBT with nothing in it."""
-    start = bytes.fromhex("0cdb3a2a") + struct.pack("<Q", 16)
-    return start + struct.pack("<L", crc32c(start))
-
-
 def test_names_of_bundles_and_trees_are_found(tmp_path: Path) -> None:
     bundle(tmp_path / "tf", "ckpt-1", training(1))
     tree = {"tree_metadata": {"x": {"key_metadata": [{"key": "b"}, {"key": "c"}]}}, "use_zarr3": True}
     lines = ['_CHECKPOINT_METADATA  json {"commit_timestamp_nsecs": 1}', f"d/_METADATA  json {json.dumps(tree)}"]
-    build(tmp_path / "orbax" / "60", "\n".join([*lines, "d/manifest.ocdbt  text x", "d/d/0  text x"]))
-    (tmp_path / "orbax" / "60" / "d" / "manifest.ocdbt").write_bytes(empty_store())
+    build(tmp_path / "orbax" / "60", "\n".join([*lines, "d/d/0a1b  text x"]))
+    store(tmp_path / "orbax" / "60" / "d")
     assert absent(tmp_path / "tf", "optimizer/_variables/*", "save_counter") == []
     assert absent(tmp_path / "orbax", "b.c") == []
 

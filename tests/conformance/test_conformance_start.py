@@ -80,6 +80,15 @@ def test_init_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert [path.name for path in tmp_path.iterdir()] == ["shim.py"]
 
 
+def test_init_makes_nothing_behind_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    Path("link").symlink_to("../elsewhere")
+    assert commands.init(Path("link/new")) == 2
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
 def test_the_demonstration_is_there() -> None:
     stack = read(DEMO_STACK, StackDescriptor)
     assert not [name for name in DEMO_SCENARIOS if lacking(stack, all_scenarios()[name])]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -161,6 +163,43 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def list_a_trial_twice(report: dict[str, Any], _out: Path) -> None:
+    (trial,) = report["scenarios"][0]["trials"]
+    report["scenarios"][0]["trials"] = [trial, {**trial, "number": 2, "seed": trial["seed"] + 1}]
+
+
+def copy_a_trial(report: dict[str, Any], out: Path) -> None:
+    list_a_trial_twice(report, out)
+    first, second = report["scenarios"][0]["trials"]
+    second["directory"] = "null-run/trial-2"
+    shutil.copytree(out / first["directory"], out / second["directory"], dirs_exist_ok=True)
+    listed = [one for one in report["evidence"] if one["path"].startswith(f"{first['directory']}/")]
+    report["evidence"] += [
+        {**one, "path": one["path"].replace(first["directory"], second["directory"])} for one in listed
+    ]
+
+
+def take_the_control_for_a_trial(report: dict[str, Any], _out: Path) -> None:
+    report["scenarios"][0]["trials"][0]["directory"] = report["scenarios"][0]["control"]
+
+
+def number_a_trial_again(report: dict[str, Any], _out: Path) -> None:
+    report["scenarios"][0]["trials"][0]["number"] = 7
+
+
+def name_other_requirements(report: dict[str, Any], _out: Path) -> None:
+    report["requirements_sha256"] = "0" * 64
+
+
+FORGERIES = {
+    list_a_trial_twice: "2 trials name 1 directories",
+    copy_a_trial: "its history is that of null-run/trial-1",
+    take_the_control_for_a_trial: "its history is that of controls/",
+    number_a_trial_again: "not numbered 1 to 1",
+    name_other_requirements: "the requirements of this version",
+}
+
+
 def test_a_report_can_be_judged_again_and_not_be_mended(tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = command("run", str(HERE / "fake.yaml"), "--report", str(out), "--scenario", "null-run", "--trials", "1")
@@ -181,6 +220,14 @@ def test_a_report_can_be_judged_again_and_not_be_mended(tmp_path: Path) -> None:
     assert report["level"] is None if "level" in report else True
     assert report["conformant"] is False, "one scenario is no profile"
     path = out / "report.json"
+    sound = path.read_text()
+    for forge, told in FORGERIES.items():
+        forged = json.loads(sound)
+        forge(forged, out)
+        path.write_text(json.dumps(forged))
+        again = command("verify", str(out))
+        assert (again.returncode, told in again.stdout) == (1, True), (told, again.stdout + again.stderr)
+    path.write_text(sound)
     path.write_text(path.read_text().replace('"conformant": false', '"conformant": true'))
     assert command("verify", str(out)).returncode == 1
     history = next(out.rglob("trial-1/history.jsonl"))

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1] / "conformance"))  # as pytest has it
+
 from tests.fuzz.cases import Outcome, lay_out, run
 from tests.fuzz.commands import COMMANDS, case
 

@@ -69,6 +69,8 @@ def load(
         path = Path(explicit)
         return _settings(path, _read(path), kinds)
     found = _first(_nearest(start or Path.cwd()) if tree is None else _files(tree))
+    if tree is not None and found is not None and not _is_inside(found[0], tree):
+        raise ConfigError(f"{found[0]}: this is a link out of {tree}; put the settings themselves there")
     return None if found is None else _settings(*found, kinds)
 
 
@@ -133,6 +135,10 @@ def _nearest(start: Path) -> Iterator[Path]:
         yield from _files(directory)
         if (directory / ".git").exists():
             return
+
+
+def _is_inside(path: Path, tree: Path) -> bool:
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(tree))
 
 
 def _files(directory: Path) -> Iterator[Path]:

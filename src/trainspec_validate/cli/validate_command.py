@@ -45,6 +45,10 @@ def run(request: Request) -> int:
     if request.stdin_filename is not None and STDIN not in paths:
         raise click.UsageError("--stdin-filename names standard input; add - as PATH")
     if request.settings_from is not None:
+        if Path.cwd().is_relative_to(Path(request.settings_from).resolve()):
+            raise click.UsageError(
+                "--settings-from names the state before the change: a copy outside of this directory"
+            )
         _tell_changes(request, request.settings_from)
     if request.follow and request.rules:
         raise click.UsageError("own rules look at a run as a whole; use --rules without --follow")

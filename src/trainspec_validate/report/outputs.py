@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -72,6 +73,7 @@ def _check(chosen: Sequence[Output]) -> None:
         message = f"{' and '.join(shared)} cannot share standard output; send one to a file"
         raise OutputError(f"{message}, such as {shared[-1]}=FILE")
     files = [output.file for output in chosen if output.file]
-    twice = next((file for file in files if files.count(file) > 1), None)
+    places = [os.path.realpath(file) for file in files]
+    twice = next((file for file, place in zip(files, places, strict=True) if places.count(place) > 1), None)
     if twice:
         raise OutputError(f"two formats would be written to {twice}; give each a file of its own")

@@ -96,10 +96,13 @@ def is_standard_input(path: str | os.PathLike[str]) -> bool:
 
 def _leads_out(path: Path) -> Path | None:
     """The first directory of a path inside the working directory that in truth lies elsewhere."""
-    if path.is_absolute() or ".." in path.parts:
+    if path.is_absolute():
         return None  # whoever names a place outside means it
-    here = os.path.realpath(Path.cwd())
-    for directory in [*path.parents][-2::-1]:  # without `.`, the outermost first
+    cwd = Path.cwd()
+    here = os.path.realpath(cwd)
+    for directory in [*path.parents][-2::-1]:  # without `.` or the root, the outermost first
+        if not Path(os.path.normpath(cwd / directory)).is_relative_to(cwd):
+            continue
         # Path.resolve raises where links lead around in a circle.
         if directory.is_symlink() and not Path(os.path.realpath(directory)).is_relative_to(here):
             return directory

@@ -1,8 +1,9 @@
-"""Reads what Megatron adds to a distributed checkpoint: configuration, common state, digests."""
+"""Reads what Megatron writes: ranks in directories, or settings, common state and digests of a distributed one."""
 
 from __future__ import annotations
 
 import re
+from math import prod
 from typing import Any
 
 from trainspec_validate.checkpoints.formats.torch_zip import state_of
@@ -15,12 +16,15 @@ _COMMON = "common.pt"
 _INTEGRITY = "integrity.json"
 _NAMED = re.compile(r"^iter_\d{7}$")
 _DIGEST = re.compile(r"^[0-9a-f]{64}$")
+_RANK = re.compile(r"^(?P<kind>mp_rank|tp_rank)_\d{2}(?:_(?:pp_rank_)?\d{3}){0,2}$")
+_NUMBER = re.compile(r"\d+")
 _BACKEND = "sharded_backend"
 _BROKEN = "resume from an earlier checkpoint"
 
 
 def read(checkpoint: Checkpoint) -> None:
     """Add what the files of Megatron say."""
+    _check_ranks(checkpoint)
     held = checkpoint.files
     config = _json(checkpoint, MARK) if MARK in held and (_COMMON in held or ".metadata" in held) else None
     backend = config.get(_BACKEND) if isinstance(config, dict) else None
@@ -41,6 +45,24 @@ def read(checkpoint: Checkpoint) -> None:
         checkpoint.claim(_COMMON, state_of(checkpoint, _COMMON).get("iteration"), f"{_COMMON} (iteration)")
     if _INTEGRITY in held:
         _read_integrity(checkpoint)
+
+
+def _check_ranks(checkpoint: Checkpoint) -> None:
+    """Directories of ranks, which Megatron and NeMo write without a distributed checkpoint, are a whole grid."""
+    found: dict[tuple[str, int], set[tuple[int, ...]]] = {}
+    for folder in {folder for path in checkpoint.files if (folder := path.split("/")[0]) != path}:
+        match = _RANK.match(folder)
+        ranks = tuple(map(int, _NUMBER.findall(folder))) if match else ()
+        if match:
+            found.setdefault((match["kind"], len(ranks)), set()).add(ranks)
+    for (kind, _), present in found.items():
+        checkpoint.examined.add("shards")
+        sizes = [max(ranks) + 1 for ranks in zip(*present, strict=True)]
+        absent = prod(sizes) - len(present)
+        if absent > 0:
+            shape = " x ".join(f"{size:,}" for size in sizes)
+            words = f"{absent:,} of {shape} directories {kind}_* are missing"
+            checkpoint.report("shards", "", words, f"{_BROKEN}: state of these ranks is lost")
 
 
 def _json(checkpoint: Checkpoint, path: str) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.crc32c import crc32c
+from trainspec_validate.checkpoints.formats import ocdbt
 from trainspec_validate.checkpoints.limits import STORE_BYTES
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
 from trainspec_validate.checkpoints.paths import above
@@ -56,7 +57,8 @@ def read(checkpoint: Checkpoint) -> None:
                 _read_tree(checkpoint, folder, paths)
             elif name == _STORE:
                 _read_store(checkpoint, path)
-                for data in _below(paths, f"{folder}/d/" if folder else "d/"):
+                prefix = f"{folder}/" if folder else ""
+                for data in [*_below(paths, f"{prefix}d/"), *_below(paths, f"{prefix}ocdbt.process_")]:
                     checkpoint.unread[data] = "holds values of an OCDBT store, which are not checked"
 
 
@@ -213,3 +215,28 @@ def _read_store(checkpoint: Checkpoint, path: str) -> None:
         checkpoint.report("container", path, words, _BROKEN)
     elif crc32c(content[: -_SUM.size]) != wanted:
         checkpoint.report("container", path, "the content contradicts its checksum", _BROKEN)
+    else:
+        _look_for_files(checkpoint, path, content)
+
+
+def _look_for_files(checkpoint: Checkpoint, path: str, content: bytes) -> None:
+    """What the manifest of a store and the root of its tree name is there."""
+    folder = path.rpartition("/")[0]
+    at = path
+    try:
+        names, root = ocdbt.manifest_files(content)
+        place = root and ocdbt.inside(folder, root.file)
+        if root is not None and place in checkpoint.files:
+            at = str(place)
+            names = [*names, *ocdbt.node_files(checkpoint.root / at, root)]
+    except ocdbt.UnknownLayoutError as error:
+        checkpoint.unread[path] = f"is a store whose files are not looked for: {error}"
+        return
+    except UnreadableError as error:
+        checkpoint.report("container", at, f"the file {error}", _BROKEN)
+        return
+    absent = [name for name in dict.fromkeys(names) if name and ocdbt.inside(folder, name) not in checkpoint.files]
+    if absent:
+        shown = ", ".join(absent[:3]) + (f" and {len(absent) - 3:,} more" if len(absent) > 3 else "")
+        words = f"files with values of the arrays, which the store names, are missing: {shown}"
+        checkpoint.report("files", path, words, _BROKEN)

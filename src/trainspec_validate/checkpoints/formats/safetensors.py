@@ -1,4 +1,4 @@
-"""Reads headers of safetensors files, and the indexes that join such files to one model."""
+"""Reads headers of safetensors files, and the indexes that join files of any format to one model."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ from trainspec_validate.checkpoints.tiles import shown, volume
 from trainspec_validate.checkpoints.view import Checkpoint, is_count
 
 SUFFIX = ".safetensors"
-_INDEX = ".safetensors.index.json"
-_NUMBERED = re.compile(r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<total>\d{5})\.safetensors$")
+_INDEX = tuple(f".{end}.index.json" for end in ("safetensors", "bin", "h5", "msgpack"))
+"""Of the shards of safetensors, PyTorch, TensorFlow and Flax, which Hugging Face writes alike."""
+_NUMBERED = re.compile(
+    r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<total>\d{5})(?P<end>\.(?:safetensors|bin|pt|h5|msgpack))$"
+)
 _LENGTH = struct.Struct("<Q")
 _SHOWN = 3
 # https://github.com/huggingface/safetensors/blob/24b0b28/safetensors/src/tensor.rs
@@ -64,7 +67,7 @@ def read(checkpoint: Checkpoint) -> None:
     for path in [path for path in checkpoint.files if path.endswith(_INDEX)]:
         with judged(checkpoint, path, "the index"):
             _read_index(checkpoint, path, headers, num_bytes)
-    _check_numbers(checkpoint, paths)
+    _check_numbers(checkpoint)
 
 
 def _read_file(checkpoint: Checkpoint, path: str) -> frozenset[str] | None:
@@ -213,16 +216,16 @@ def _compare(checkpoint: Checkpoint, path: str, file: str, named: set[str], held
             checkpoint.report("tiling", path, what, "the index and the shards are of different saves; restore both")
 
 
-def _check_numbers(checkpoint: Checkpoint, paths: list[str]) -> None:
+def _check_numbers(checkpoint: Checkpoint) -> None:
     """Shards that count themselves, such as `model-00001-of-00003.safetensors`, are all there."""
-    sets: dict[tuple[str, int], set[int]] = {}
-    for path in paths:
+    sets: dict[tuple[str, str, int], set[int]] = {}
+    for path in checkpoint.files:
         match = _NUMBERED.match(path)
         if match:
-            sets.setdefault((match["stem"], int(match["total"])), set()).add(int(match["number"]))
-    for (stem, total), numbers in sets.items():
+            sets.setdefault((match["stem"], match["end"], int(match["total"])), set()).add(int(match["number"]))
+    for (stem, end, total), numbers in sets.items():
         checkpoint.examined.add("shards")
         absent = total - len({number for number in numbers if 1 <= number <= total})
         if absent > 0:
-            words = f"{absent:,} of {total:,} files {stem}-*-of-{total:05}{SUFFIX} are missing"
+            words = f"{absent:,} of {total:,} files {stem}-*-of-{total:05}{end} are missing"
             checkpoint.report("shards", stem.rpartition("/")[0], words, "restore the files from another copy")
