@@ -42,7 +42,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "duckdb": ("telemetry.user_rules.engines",),
     "polars": ("telemetry.user_rules.engines",),
     "pyspark": ("telemetry.fold.spark", "telemetry.user_rules.engines"),
-    "zstandard": ("telemetry.formats.source", "checkpoints.formats.ocdbt"),
+    "zstandard": ("telemetry.formats.source", "checkpoints.formats._ocdbt"),
     "numba": ("telemetry.kernels.jit",),
     "numpy": ("checkpoints.*", "report.run_page.*", "telemetry.*"),
     "rich": ("*",),

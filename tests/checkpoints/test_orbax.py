@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.trees import build
 from trainspec_validate.checkpoints.crc32c import crc32c
-from trainspec_validate.checkpoints.formats import ocdbt
+from trainspec_validate.checkpoints.formats import _ocdbt
 from trainspec_validate.checkpoints.opening import UnreadableError
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.pipeline.validation import validate
@@ -123,8 +123,8 @@ def test_a_store_without_values_is_damaged(tmp_path: Path) -> None:
 def test_a_manifest_of_any_bytes_is_read_or_refused(data: st.DataObject) -> None:
     for magic in ("0cdb3a2a", "0cdb20de"):
         content = packed(magic, data.draw(st.binary(max_size=80)))
-        with suppress(UnreadableError, ocdbt.UnknownLayoutError):
-            ocdbt.manifest_files(content)
+        with suppress(UnreadableError, _ocdbt.UnknownLayoutError):
+            _ocdbt.manifest_files(content)
 
 
 @pytest.mark.parametrize("num_keys", [1, 3000])
@@ -140,9 +140,9 @@ def test_what_tensorstore_writes_is_read(tmp_path: Path, num_keys: int) -> None:
             for key in range(num_keys):
                 values.with_transaction(changes)[f"{key}"] = os.urandom(1500)
     assert told(tmp_path / "60") == []
-    names, root = ocdbt.manifest_files((place / "manifest.ocdbt").read_bytes())
+    names, root = _ocdbt.manifest_files((place / "manifest.ocdbt").read_bytes())
     assert root is not None
-    for name in filter(None, [*names, *ocdbt.node_files(place / root.file, root)]):
+    for name in filter(None, [*names, *_ocdbt.node_files(place / root.file, root)]):
         (place / name).rename(tmp_path / "aside")
         assert told(tmp_path / "60"), name
         (tmp_path / "aside").rename(place / name)

@@ -265,3 +265,26 @@ def test_the_top_of_a_hostile_text_is_read_in_time_by_its_length(part: str) -> N
     start = time.process_time()
     assert top_keys("{" + part * (256 * 1024 // len(part))) == frozenset()
     assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize(
+    ("regime", "settings", "master", "moments"),
+    [
+        ("bf16", {}, "fp32", "fp32"),
+        ("bf16", {"bf16_master_weights_and_grads": True}, "bf16", "fp32"),
+        ("bf16", {"bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}, "bf16", "bf16"),
+        ("bf16", {"bf16_master_weights_and_grads": False, "bf16_optimizer_states": False}, "fp32", "fp32"),
+        ("bfloat16", {"bf16_master_weights_and_grads": True}, "bf16", "fp32"),
+        ("fp16", {"fp16_master_weights_and_grads": True}, "fp16", None),
+        ("bf16", {"bf16_master_weights_and_grads": "auto"}, None, None),
+    ],
+)
+def test_copies_and_moments_may_be_as_narrow_as_parameters(
+    regime: str, settings: dict[str, object], master: str | None, moments: str | None
+) -> None:
+    fragment = config(train_batch_size=8, zero_optimization={"stage": 3}, **{regime: {"enabled": True, **settings}})
+    for key, wanted in (("master_parameters", master), ("optimizer_state", moments)):
+        if wanted is None:
+            assert f"precision.{key}" in unknown_keys(fragment)
+        else:
+            assert at(fragment, "precision", key) == wanted

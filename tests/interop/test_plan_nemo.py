@@ -197,3 +197,10 @@ def test_a_precision_from_the_environment_stays_open() -> None:
 def test_a_configuration_of_nemo_2_is_not_taken_for_one_of_megatron_models() -> None:
     text = "trainer:\n  devices: 8\nplugins:\n  precision: bf16-mixed\nmodel:\n  hidden_size: 8\n"
     assert not looks_like_nemo(ForeignText("salm.yaml", text))
+
+
+def test_defaults_of_a_decoder_say_nothing_about_an_encoder_and_a_decoder() -> None:
+    part = "{num_layers: 4, hidden_size: 64, activation: geglu, activations_checkpoint_granularity: full}"
+    fragment = nemo(f"micro_batch_size: 1\n  encoder: {part}\n  decoder: {part}")
+    told = unknown_keys(fragment)
+    assert {"model.gated_ffn", "model.tied_embeddings", "memory.activation_policy"} <= set(told)

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.crc32c import crc32c
-from trainspec_validate.checkpoints.formats import ocdbt
+from trainspec_validate.checkpoints.formats import _ocdbt
 from trainspec_validate.checkpoints.limits import STORE_BYTES
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
 from trainspec_validate.checkpoints.paths import above
@@ -224,18 +224,18 @@ def _look_for_files(checkpoint: Checkpoint, path: str, content: bytes) -> None:
     folder = path.rpartition("/")[0]
     at = path
     try:
-        names, root = ocdbt.manifest_files(content)
-        place = root and ocdbt.inside(folder, root.file)
+        names, root = _ocdbt.manifest_files(content)
+        place = root and _ocdbt.inside(folder, root.file)
         if root is not None and place in checkpoint.files:
             at = str(place)
-            names = [*names, *ocdbt.node_files(checkpoint.root / at, root)]
-    except ocdbt.UnknownLayoutError as error:
+            names = [*names, *_ocdbt.node_files(checkpoint.root / at, root)]
+    except _ocdbt.UnknownLayoutError as error:
         checkpoint.unread[path] = f"is a store whose files are not looked for: {error}"
         return
     except UnreadableError as error:
         checkpoint.report("container", at, f"the file {error}", _BROKEN)
         return
-    absent = [name for name in dict.fromkeys(names) if name and ocdbt.inside(folder, name) not in checkpoint.files]
+    absent = [name for name in dict.fromkeys(names) if name and _ocdbt.inside(folder, name) not in checkpoint.files]
     if absent:
         shown = ", ".join(absent[:3]) + (f" and {len(absent) - 3:,} more" if len(absent) > 3 else "")
         words = f"files with values of the arrays, which the store names, are missing: {shown}"

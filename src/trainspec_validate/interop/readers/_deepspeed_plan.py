@@ -132,9 +132,7 @@ def _write_formats(draft: Draft, prefix: str) -> None:
     draft.put(("precision", "compute"), compute, how)
     draft.put(("precision", "parameters"), compute, how or "stored in the compute format")
     if compute != "fp32":
-        master = "the optimizer steps on a copy in fp32 (deepspeed/runtime/zero and fp16, DeepSpeed@edaa7221)"
-        draft.put(("precision", "master_parameters"), "fp32", master)
-        draft.put(("precision", "optimizer_state"), "fp32", master)
+        _write_masters(draft, prefix, compute)
     _write_gradients(draft, prefix, compute, how)
     regime = Default(f"by the regime, as {PAGE} says")
     reduction = _FORMATS.get(draft.word(f"{prefix}communication_data_type") or "")
@@ -145,6 +143,33 @@ def _write_formats(draft: Draft, prefix: str) -> None:
     if moments:
         draft.put(("precision", "num_optimizer_moments"), moments, "moments of the optimizer")
     draft.lacks(("precision", "high_precision_operations"), "kernels of the training program decide, not this file")
+
+
+def _write_masters(draft: Draft, prefix: str, compute: str) -> None:
+    """The copy on which the optimizer steps and its moments, which settings of the regime may keep as narrow.
+
+    Source: deepspeed/runtime/precision_config.py.
+    """
+    regimes = ("bf16", "bfloat16") if compute == "bf16" else ("fp16",)
+    kept = [f"{prefix}{regime}.{compute}_master_weights_and_grads" for regime in regimes]
+    moments = [f"{prefix}{regime}.{compute}_optimizer_states" for regime in regimes]
+    master = "the optimizer steps on a copy in fp32 (deepspeed/runtime/zero and fp16, DeepSpeed@edaa7221)"
+    narrow, narrow_moments = draft.flag(*kept), draft.flag(*moments)
+    if draft.reasons(*kept, *moments):
+        told = f"{compute}_master_weights_and_grads or {compute}_optimizer_states is not resolved"
+        for key in ("master_parameters", "optimizer_state"):
+            draft.lacks(("precision", key), told)
+    elif not narrow:
+        draft.put(("precision", "master_parameters"), "fp32", master)
+        draft.put(("precision", "optimizer_state"), "fp32", master)
+    else:
+        draft.put(("precision", "master_parameters"), compute, f"{compute}_master_weights_and_grads")
+        if narrow_moments:
+            draft.put(("precision", "optimizer_state"), compute, f"{compute}_optimizer_states")
+        elif compute == "bf16":
+            draft.put(("precision", "optimizer_state"), "fp32", Default("bf16_optimizer_states is not set"))
+        else:
+            draft.lacks(("precision", "optimizer_state"), "the optimizer on the host decides it, not this file")
 
 
 def _write_gradients(draft: Draft, prefix: str, compute: str, how: str) -> None:

@@ -122,12 +122,23 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
         values["use_distributed_optimizer"] = True
         sums = _take_sums(draft, values)
     write_plan(draft)
+    if other:
+        _leave_open(draft, other)
     _correct(draft, sums)
     write_nemo(draft)
     devices, nodes = draft.count("trainer.devices"), draft.count("trainer.num_nodes")
     world = devices * nodes if devices and nodes else None
     complete(draft, world, f"trainer.devices {devices} x trainer.num_nodes {nodes}")
     return draft
+
+
+def _leave_open(draft: Draft, setting: str) -> None:
+    """Defaults of a plain decoder say nothing about another model, whose parts have settings of their own."""
+    for section, key in (("model", "gated_ffn"), ("model", "tied_embeddings"), ("memory", "activation_policy")):
+        if isinstance(draft.derived.get((section, key)), Default):
+            draft.facts[section].pop(key, None)
+            draft.derived.pop((section, key))
+            draft.lacks((section, key), f"{setting} shows that the model is not a plain decoder")
 
 
 def _other_model(values: Mapping[str, Any]) -> str | None:
